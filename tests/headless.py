@@ -20,11 +20,18 @@ def command() -> str:
     pytest.skip("needs chromium, chromium-browser or google-chrome on PATH, and none is here")
 
 
-def visit(browser: str, page: Path, *options: str) -> str:
-    """Run the browser without a network and return what it prints."""
+def visit(browser: str, page: Path, *options: str, address: str = "") -> str:
+    """Run the browser without a network and return what it prints.
+
+    Args:
+        browser: its command.
+        page: a file, beside which the browser keeps what is its own.
+        options: of the browser.
+        address: what is opened instead of the file, of this machine.
+    """
     asked = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
-    asked += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={page.parent / 'profile'}"]
-    asked += ["--virtual-time-budget=3000", *options, page.as_uri()]
+    asked += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", f"--user-data-dir={page.parent / 'profile'}"]
+    asked += ["--no-proxy-server", "--virtual-time-budget=3000", *options, address or page.as_uri()]
     env = os.environ | {"DBUS_SESSION_BUS_ADDRESS": ""}
     done = subprocess.run(asked, capture_output=True, text=True, timeout=240, check=False, env=env)
     assert done.returncode == 0, done.stderr[-2000:]

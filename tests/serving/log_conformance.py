@@ -65,7 +65,8 @@ class LogConformance:
         assert list(log.commits(5)) == whole[2:]
         assert list(log.commits(6)) == list(log.commits(99)) == []
         assert log.positions(["d", "b", "nobody", "it's"]) == {"d": 5, "b": 1}
-        assert log.positions([]) == {}
+        assert log.positions([]) == log.bodies([]) == {}
+        assert log.bodies([5, 0, 4, 1, 99]) == {5: '{"n": "d"}', 0: '{"n": "a"}', 4: "1", 1: '{"n": "b"}'}
         log.close()
         log = logs.open()
         assert list(log.commits()) == whole

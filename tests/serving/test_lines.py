@@ -19,7 +19,6 @@ from fastapi.testclient import TestClient
 from hopstate.errors import HopstateWarning
 from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
-from hopstate.serving.quality import Alarm
 from hopstate.serving.service import service
 
 
@@ -32,7 +31,7 @@ def test_requests_commits_and_alarms(form: str, tmp_path: Path) -> None:
     with TestClient(app) as client:
         doors = app.state.doors
         client.post("/events", json={"events": events[:4]})
-        doors.quality.alarms.append(Alarm(4, 'two words, a "quote"\nand a line'))
+        doors.judge.quality.alarm('two words, a "quote"\nand a line')
         client.post("/events", json={"events": events[4:]})
         client.post("/events", json={"events": events[:1]})
         client.get("/nowhere?secret=1")

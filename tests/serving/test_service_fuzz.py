@@ -60,15 +60,16 @@ def valid(schema: dict[str, Any], known: dict[str, Any]) -> st.SearchStrategy[An
     if "anyOf" in schema:
         return st.one_of([valid(one, known) for one in schema["anyOf"]])
     kind = schema.get("type")
+    if schema.get("title") == "Event":
+        ends = {"src": LEAVES["string"], "dst": LEAVES["string"], "t": st.integers(160, 2_000)}
+        assert ends.keys() <= schema["properties"].keys()
+        return st.fixed_dictionaries(ends, optional={"event_id": LEAVES["string"], "kind": st.just("delete")})
     if kind == "array":
         return st.lists(valid(schema["items"], known), min_size=1, max_size=4)
     if kind == "object" and "properties" in schema:
         made = {name: valid(one, known) for name, one in schema["properties"].items()}
         needed = {name: made.pop(name) for name in schema.get("required", [])}
         return st.fixed_dictionaries(needed, optional=made)
-    if kind == "object":  # an event
-        ends = {"src": LEAVES["string"], "dst": LEAVES["string"], "t": st.integers(160, 2_000)}
-        return st.fixed_dictionaries(ends, optional={"event_id": LEAVES["string"], "kind": st.just("delete")})
     return LEAVES.get(str(kind), st.none())
 
 

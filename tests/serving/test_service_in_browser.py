@@ -1,28 +1,46 @@
 """The page of a live run in a real headless browser: on a telephone, on a desk, in the dark; skips without one.
 
-What it shows is asked of a service; the answer stands in the page itself, so that nothing is fetched.
+What it shows is asked of a service: most tests have the answer in the page itself, so that nothing is fetched, and one
+starts a service with a token and asks it.
 """
 
 import json
+import re
+import signal
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
+import pandas as pd
 import pytest
 
 import headless
 from headless import command
 from hopstate.serving import __name__ as room
+from made_events import small_run, table
 
-ROW = {"average_precision": 0.971, "recency_average_precision": 0.953}
+ROW = {"average_precision": 0.971, "recency_average_precision": 0.953, "mrr": 0.812, "recency_mrr": 0.7, "ece": 0.043}
 STATE: dict[str, Any] = {
     "events_per_second": 512.3,
     "position": 1_234_567,
     "known_events": 1_254_567,
     "nodes": 20_123,
+    "run": "served",
+    "method": "pair-trees",
     "last_time": 1_700_000_000,
+    "last_shown": "2023-11-14T22:13:20+01:00",
+    "last_age": 9_000.0,
     "snapshot": 1_200_000,
+    "snapshot_age": 61.0,
     "waiting": 3,
+    "waiting_events": 1_500,
+    "latency": {
+        "/events": {"answers": 500, "p50": 0.0123, "p99": 0.0456},
+        "/state": {"answers": 9, "p50": 1, "p99": 1},
+    },
     "arrived": 7_300.0,
     "follows": True,
     "lag": 4_321,
@@ -30,11 +48,14 @@ STATE: dict[str, Any] = {
     "trouble": "postgresql://db.example/shop?table=orders cannot be written or read (connection refused); see whether "
     "the server runs and whether its disk is full",
     "quality": {"random": ROW, "historical": ROW},
-    "judged": 1_000,
+    "judged": 12_345,
+    "window": 1_000,
+    "scores": {"now": 0.1},
     "alarms": [{"position": 1_200_123, "text": "ranks have drifted: the mean reciprocal rank is now 0.31"}],
     "shadow": {"lag": 99, "trouble": "", "quality": {"random": ROW}, "run": "retrained", "model": "ab"},
 }
 CALM = STATE | {"trouble": "", "follows": False, "parked": 0, "alarms": [], "arrived": 3.0}
+CALM |= {"latency": {}, "quality": {}, "judged": 0, "window": 0, "last_age": None, "waiting_events": 0}
 CALM = {key: value for key, value in CALM.items() if key != "shadow"}
 # how far the page overflows, the least contrast of its text, what it says
 CHECK = """
@@ -55,6 +76,9 @@ seen.least = least;
 seen.overflow = doc.documentElement.scrollWidth - doc.documentElement.clientWidth;
 seen.alert = doc.getElementById('trouble').offsetParent ? doc.getElementById('trouble').textContent : '';
 seen.facts = doc.getElementById('facts').innerText;
+seen.name = doc.getElementById('name').innerText;
+for (const name of ['quality', 'latency'])
+  seen[name] = doc.getElementById(name).offsetParent ? doc.getElementById(name).innerText : '';
 seen.alarms = doc.getElementById('alarms').innerText;
 seen.heads = [...doc.querySelectorAll('#quality th')].filter(e => e.offsetParent).map(e => e.textContent);
 seen.dark = view.matchMedia('(prefers-color-scheme: dark)').matches;
@@ -87,19 +111,73 @@ def test_trouble_and_lag_are_seen_at_once(browser: str, tmp_path: Path, width: i
     assert seen["overflow"] <= 0
     assert seen["least"] >= 4.5
     assert seen["alert"] == f"Trouble: {STATE['trouble']}"
-    for told in ("4,321", "99", "2 h ago", "17", "512.3"):
+    for told in ("4,321", "99", "2 h ago", "17", "512.3", "2023-11-14 22:13:20+01:00", "1,500", "61 s ago", "3 h"):
         assert told in seen["facts"]
+    assert seen["name"] == "served: pair-trees, live"
+    assert "the last 1,000 of 12,345 events judged" in seen["quality"]
+    for told in ("Average precision, any\t0.971\t0.971\t0.953", "Calibration error, met before\t0.043\t"):
+        assert told in seen["quality"]
+    assert "/events\t12.3\t45.6\t500" in seen["latency"]
+    assert "/state" not in seen["latency"]
     assert "ranks have drifted" in seen["alarms"]
-    assert seen["heads"] == ["Other targets", "Model", "Shadow", "Recency"]
+    assert seen["heads"] == ["Beside targets", "Model", "Shadow", "Recency"]
 
 
 def test_where_all_is_well_nothing_of_it_is_seen(browser: str, tmp_path: Path) -> None:
     seen = look(browser, tmp_path, page(CALM), 390)
     assert (seen["alert"], seen["alarms"]) == ("", "")
-    assert "behind" not in seen["facts"]
-    assert seen["heads"] == ["Other targets", "Model", "Recency"]
+    assert "behind" not in seen["facts"].lower()
+    assert "not on the disk" not in seen["facts"]
+    assert (seen["heads"], seen["quality"], seen["latency"]) == ([], "", "")
 
 
 def test_a_service_that_does_not_answer_is_told(browser: str, tmp_path: Path) -> None:
     seen = look(browser, tmp_path, page({"error": "a token is needed: Authorization: Bearer TOKEN"}, 401), 390)
     assert "No answer: a token is needed" in seen["alert"]
+
+
+def test_a_service_with_a_token_is_asked_who_comes_next(browser: str, tmp_path: Path) -> None:
+    """By the form, in the browser, with the token behind the address; with another one nothing is told."""
+    pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'hopstate[serve]'")
+    run = small_run("recency", tmp_path, dated(0, 160))
+    (tmp_path / "token").write_text("secret")
+    words = [sys.executable, "-m", "hopstate.cli.main", "serve", str(run.path), "--port", "0"]
+    words += ["--token-file", str(tmp_path / "token")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as service:
+        try:
+            assert service.stdout is not None
+            where = re.search(r"http://127\.0\.0\.1:\d+", service.stdout.readline())
+            assert where is not None
+            body = json.dumps({"events": dated(200, 20).to_dict("records")}).encode()
+            heads = {"Content-Type": "application/json", "Authorization": "Bearer secret"}
+            with urlopen(Request(f"{where[0]}/events", body, heads), timeout=60) as answer:
+                assert answer.status == 200
+            with_it, with_another = (
+                parts_of(headless.visit(browser, tmp_path / "none", "--dump-dom", address=f"{where[0]}/#{told}"))
+                for told in ("token=secret&who=u1", "token=wrong&who=u1")
+            )
+        finally:
+            service.send_signal(signal.SIGTERM)
+    rows = re.findall("<tr><td>(.*?)</td>", with_it["found"])
+    assert rows == run.rank("u1", top=8, events=dated(200, 20))["dst"].tolist()
+    assert (with_it["name"], with_it["trouble"]) == ("recency: recency, live", "")
+    assert "2024-01-10 03:00:00" in with_it["facts"]  # the last event's, as its file has it
+    assert "No answer: a token is needed" in with_another["trouble"]
+    assert "a token is needed" in with_another["said"]
+    assert ("<td>" in with_another["found"], with_another["facts"]) == (False, "")
+
+
+def parts_of(shown: str) -> dict[str, str]:
+    """What stands in parts of a page."""
+    return {one: re.findall(rf'id="{one}".*?>(.*?)</(?:dl|h1|table|p)>', shown, re.S)[0] for one in PARTS} | {
+        "trouble": re.findall(r'id="trouble".*?>(.*?)</div>', shown, re.S)[0]
+    }
+
+
+PARTS = ("name", "facts", "found", "said")
+
+
+def dated(first: int, count: int) -> pd.DataFrame:
+    """Events an hour apart, with dates."""
+    t = pd.date_range("2024-01-01", periods=first + count, freq="h")[first:]
+    return table(first, count).assign(t=t.astype(str))

@@ -14,8 +14,9 @@ from made_events import small_run, table
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
-from hopstate.errors import ConfigError, StorageError
+from hopstate.errors import CheckpointError, ConfigError, StorageError
 from hopstate.runs.api import Run
+from hopstate.serving.kafka import Topic
 from hopstate.serving.live import LiveRun
 from hopstate.serving.pump import Pump
 from hopstate.serving.sources import PostgresSource, open_source
@@ -170,3 +171,37 @@ def test_settings_that_exclude_each_other(run: Run, capsys: pytest.CaptureFixtur
     told = capsys.readouterr().err
     assert "a replica only reads and answers" in told
     assert "--late clamp or --late park" in told
+
+
+def test_partitions_that_are_added_later_are_read_from_their_beginning(
+    kafka: Callable[[str], str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was read of the others is not read again; a log that tells of no offsets is refused by name."""
+    url, client = kafka("grows"), pytest.importorskip("confluent_kafka")
+    producer = client.Producer({"bootstrap.servers": url.split("/")[2], "log_level": 0})
+
+    def send(events: list[Any], partition: int) -> None:
+        for event in events:
+            producer.produce("grows", json.dumps(event).encode(), partition=partition)
+        producer.flush(10)
+
+    many = 2  # the mock cluster's topics have four from the beginning, of which two are not seen yet
+    monkeypatch.setattr(Topic, "partitions", lambda self, consumer: many)
+    send(EVENTS[:5], 1)
+    send(EVENTS[5:10], 3)
+    with LiveRun(run.path, folder=tmp_path, late="clamp") as live:
+        source = open_source(url, live.log.facts())
+        pump = Pump(live, source)
+        assert len(drained(pump, 5)) == 5
+        source.look = 0.0  # type: ignore[attr-defined]
+        assert pump.step() == []
+        many = 4
+        assert [receipt.position for receipt in drained(pump, 5)] == list(range(5, 10))
+        send(EVENTS[10:12], 1)
+        assert len(drained(pump, 2)) == 2
+        source.close()
+        assert sorted(bodies(live)) == sorted(WHOLE[:12])
+        key = source.key
+    for wrong in (7, {"1": "x"}, {"x": 1}, [1]):
+        with pytest.raises(CheckpointError, match=r"was read to"):
+            open_source(url, {key: wrong})

@@ -69,6 +69,8 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--host", default=_HERE, help=f"address to listen at (default: {_HERE}, this machine alone)")
     parser.add_argument("--port", type=int, default=8080, help="port (default: 8080; 0 takes any that is free)")
     parser.add_argument("--token-file", default=None, help="file with a token that requests must bear")
+    names = "names by which it may be asked besides its address and localhost (of a proxy that passes them on)"
+    parser.add_argument("--host-names", nargs="+", default=[], metavar="NAME", help=names)
     late = "events earlier than the last one: reject (default), clamp (take its time) or park (keep aside)"
     parser.add_argument("--late", default="reject", help=late)
     ahead = "how far ahead an event may be: auto (a day beyond the clock where times are dates), 12h, a number, never"
@@ -101,6 +103,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     try:
         import uvicorn
 
+        from hopstate.serving.connections import bounded
         from hopstate.serving.lines import Lines
         from hopstate.serving.live import LiveRun
         from hopstate.serving.replica import Replica
@@ -125,13 +128,13 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
         pair = Pair(o.run, o.shadow, folder=o.folder, **options)
         opened, doors["beside"] = pair.opened, pair.beside
     name = Path(os.path.abspath(o.run)).name
-    app = service(opened, name=name, token=token, **doors)
+    app = service(opened, name=name, token=token, hosts=_names(o.host, o.host_names), **doors)
     app.state.doors.open()
     _make_even()
     _tell_unknown(app.state.doors.live)
     port = place.getsockname()[1]
     url = f"http://{o.host}:{port}"
-    server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, **_SERVER))
+    server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, http=bounded(), **_SERVER))
 
     def serve() -> int:
         with place:
@@ -141,6 +144,13 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     place.listen(2048)  # who asks from now on waits until the service takes the call, and is not refused
     told = partial(print, f"serving {name} at {url} (who next: /, doors: /docs)", flush=True)
     return Answer({"serving": name, "url": url}, told, then=serve)
+
+
+def _names(host: str, more: list[str]) -> list[str] | None:
+    """Return the names by which a service that listens at an address may be asked, None for any."""
+    if host in ("0.0.0.0", "::") and not more:  # it asks for a token, which pages of other sites do not have
+        return None
+    return [host, "localhost", _HERE, "::1", *more]
 
 
 def _make_even() -> None:

@@ -17,22 +17,24 @@ from typing import Any, TypeVar
 
 from hopstate.errors import ConfigError, StorageError
 from hopstate.runs.queries.session import Session
-from hopstate.serving.desk import AT_ONCE, LATER, Desk
+from hopstate.serving.desk import AT_ONCE, Desk
 from hopstate.serving.draft import Draft, Receipt, Request
+from hopstate.serving.judge import Judge
 from hopstate.serving.limits import BusyServiceError, Limits
 from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
 from hopstate.serving.meters import Meters
 from hopstate.serving.pump import Pump
-from hopstate.serving.quality import Alarm, Quality
 from hopstate.serving.shadow import swap
 from hopstate.serving.sources import open_source
 from hopstate.serving.stages import make_stage
+from hopstate.serving.told import Told
 from hopstate.serving.traces import span
 from hopstate.serving.warned import with_warnings
 from hopstate.streaming.slices import Steps
 
 T = TypeVar("T")
+SINK = "sink or snapshot"  # what may be in trouble while events are taken
 _AT_ONCE = 500  # events that a shadow observes while others wait
 
 
@@ -66,12 +68,9 @@ class Doors:
         self.opened, self.limits, self.score_events, self.meters = opened, limits, score_events, Meters()
         self._desk, self._disk = Desk("live run"), ThreadPoolExecutor(1, "log")
         self._moving = asyncio.Lock()  # who may move the run
-        self._judged: asyncio.Future[None] | None = None
         self._events: asyncio.Queue[tuple[Request, asyncio.Future[list[Receipt]]]] = asyncio.Queue()
         self._waiting = 0
         self._is_open = self.ready = False
-        self._alarms: list[Alarm] = []
-        self._troubles: dict[str, str] = {}
 
     def open(self) -> None:
         """Open the run, so that what is wrong with it is raised before a service starts."""
@@ -103,13 +102,11 @@ class Doors:
         if not self._is_open:
             await self._in_thread(self._opened)
         self.meters.follow(self.live)
-        self.quality, self._before = Quality(self.live), self.live.past
+        self.judge = Judge(self.live, self.shadow, self._desk, self.meters, self.lines)
+        self._told = Told(self.meters, self._runs)
         self._writer = asyncio.create_task(self._follow() if self.live.follows else self._write())
-        self._drawer = None if self.source is None else asyncio.create_task(self._draw())
-        self._looker = None
-        if self.shadow is not None:
-            self.shadow_quality = Quality(self.shadow)
-            self._looker = asyncio.create_task(self._look())
+        beside = [(self.source, self._draw), (self.shadow, self._look), (self.live.sink, self._tick)]
+        self._beside_it = [asyncio.create_task(work()) for what, work in beside if what is not None]
         self.ready = True
 
     async def stop(self) -> None:
@@ -117,12 +114,11 @@ class Doors:
         self.ready = False
         await self._events.join()
         self._writer.cancel()
-        if self._drawer is not None:
-            self._drawer.cancel()
+        for task in self._beside_it:
+            task.cancel()
+        if self.source is not None:
             await self._in_thread(self._pump.source.close)
-        if self._looker is not None:
-            self._looker.cancel()
-        await self.judged()
+        await self.judge.done()
         for run in self._runs:
             await self._in_thread(run.close)
         self.lines("closed", run=self.live.run.path.name, position=self.live.position)
@@ -137,7 +133,7 @@ class Doors:
                 self.meters.took(receipts, self.live)
                 self._trouble("source", "")
                 if receipts:
-                    self._let_judge()
+                    self.judge.let()
             except Exception as error:  # the same again, later
                 receipts = []
                 self._trouble("source", str(error) or type(error).__name__)
@@ -151,19 +147,31 @@ class Doors:
         return receipts
 
     def _trouble(self, what: str, text: str) -> None:
-        """Tell what is wrong with the log or the source, nothing where it is well."""
-        if text and text != self._troubles.get(what):
+        """Tell what is wrong with a part, nothing where it is well."""
+        if self.meters.troubled(what, text):
             self.lines("trouble", of=what, text=text)
-        self._troubles[what] = text
-        self.meters.trouble = "; ".join(filter(None, self._troubles.values()))
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(self.limits.tick)
+            await self._in_thread(self._ticked)
+
+    def _ticked(self) -> None:
+        try:
+            self.live.tick()
+            self._trouble("sink", "")
+        except Exception as error:  # it is tried again
+            self._trouble("sink", str(error) or type(error).__name__)
 
     async def _follow(self) -> None:
         while True:
             try:
                 left = await self._in_thread(self.live.follow)
+                self._trouble("log", "")
                 self.meters.lagged(left, self.live)
             except Exception as error:  # what is known is still answered
-                self.meters.lagged(None, self.live, str(error) or type(error).__name__)
+                self._trouble("log", str(error) or type(error).__name__)
+                self.meters.lagged(None, self.live)
                 left = 0
             await asyncio.sleep(0 if left else self.limits.look)
 
@@ -171,18 +179,21 @@ class Doors:
         while True:
             try:
                 left = await self._in_thread(self._followed)
-                self.meters.shadow_trouble = ""
+                self._trouble("shadow", "")
             except Exception as error:  # the one that serves goes on
-                left, self.meters.shadow_trouble = 0, str(error) or type(error).__name__
+                left = 0
+                self._trouble("shadow", str(error) or type(error).__name__)
             await asyncio.sleep(0 if left else self.limits.look)
 
     def _followed(self) -> int:
         """Let the shadow observe some more; return how many events are left."""
+        quality = self.judge.shadow_quality
         assert self.shadow is not None
+        assert quality is not None
         before = self.shadow.past
         left = self.shadow.follow(_AT_ONCE)
-        self.shadow_quality.saw(before)
-        self.meters.shadowed(left, self.shadow_quality)
+        quality.saw(before)
+        self.meters.shadowed(left, quality)
         return left
 
     async def swap(self, model: str) -> None:
@@ -206,8 +217,7 @@ class Doors:
             raise ConfigError(f"no model {model!r} here to swap to; there is {known}")
         swap(self.live, self.shadow)
         self.live, self.shadow = self.shadow, self.live
-        self.quality, self.shadow_quality = self.shadow_quality, self.quality
-        self._before = self.live.past
+        self.judge.turn(self.live)
         if self.source is not None:
             self._pump.live = self.live
         self.lines("swap", run=self.live.run.path.name, model=model, position=self.live.position)
@@ -253,6 +263,7 @@ class Doors:
         async def wait() -> list[Receipt]:
             future: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
             self._events.put_nowait((Request(events, score and self.score_events), future))
+            self.meters.events_waiting += len(events)
             return await asyncio.shield(future)
 
         return await self._counted(wait)
@@ -272,36 +283,17 @@ class Doors:
                 found = [error] * len(group)
             away = [str(one) for one in found if isinstance(one, StorageError)]
             self._trouble("log", away[0] if away else "")
-            for (_, future), answer in zip(group, found, strict=True):
+            for (given, future), answer in zip(group, found, strict=True):
+                if isinstance(answer, BaseException):
+                    self.meters.refused(answer)
                 if not future.done():
                     if isinstance(answer, BaseException):
                         future.set_exception(answer)
                     else:
                         future.set_result(answer)
+                self.meters.events_waiting -= len(given.events)
                 self._events.task_done()
-            self._let_judge()
-
-    async def judged(self) -> None:
-        """Wait until what is being judged is."""
-        if self._judged is not None:
-            await self._judged
-
-    def _let_judge(self) -> None:
-        """Let what came be judged, where it is not being done: nobody waits for it."""
-        if self._judged is None or self._judged.done():
-            self._judged = asyncio.wrap_future(self._desk.give_steps(self._judge, LATER))
-
-    def _judge(self) -> Steps[None]:
-        before, self._before = self._before, self.live.past
-        try:
-            yield from self.quality.judging(before)
-            self.meters.judged(self.quality)
-        except Exception as error:  # of a figure: events are taken whatever becomes of it
-            self.quality.alarms.append(Alarm(self.live.position, f"quality is not judged: {error}"))
-        for alarm in self.quality.alarms:
-            if all(alarm is not one for one in self._alarms):
-                self.lines("alarm", position=alarm.position, text=alarm.text)
-        self._alarms = list(self.quality.alarms)
+            self.judge.let()
 
     async def _take_group(self, group: list[Request]) -> list[list[Receipt] | Exception]:
         """Take requests together where that goes, else one by one."""
@@ -342,9 +334,9 @@ class Doors:
     def _settle(self, live: LiveRun, draft: Draft, first: int) -> None:
         try:
             live.settle(draft, first)
-            self._trouble("sink or snapshot", "")
+            self._trouble(SINK, "")
         except Exception as error:  # what was acknowledged stands; the next start makes up for the rest
-            self._trouble("sink or snapshot", str(error) or type(error).__name__)
+            self._trouble(SINK, str(error) or type(error).__name__)
         with suppress(Exception):  # whoever needs it meets the error, and tells it
             live.prepare()
 
@@ -356,8 +348,8 @@ class Doors:
     async def told(self) -> dict[str, Any]:
         """Return what the page shows; whoever asks waits where the log is busy, and nobody else does."""
         parked = await asyncio.to_thread(self.live.log.parked) if self.live.late == "park" else 0
-        found = self.meters.told(self.live, self.quality, parked)
+        found = self._told.of(self.live, self.judge.quality, parked)
         found["first_stage"] = self.first_stage.get(self.live.model)
-        if self.shadow is not None:
-            found["shadow"] = self.meters.told_of(self.shadow, self.shadow_quality)
+        if self.shadow is not None and self.judge.shadow_quality is not None:
+            found["shadow"] = self._told.of_shadow(self.shadow, self.judge.shadow_quality)
         return found

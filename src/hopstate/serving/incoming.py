@@ -91,6 +91,12 @@ class Incoming:
         """Names of the features of an event, as a request may have them."""
         return list(self._reading.get("edge_columns") or [f"f{i}" for i in range(self._width)])
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Names of source, target, time, kind ("" for none) and features of an event, as the run's own file has."""
+        ends = {usual: own or usual for (_, _, usual, _), own in zip(_ENDS, self._columns, strict=True)}
+        return {**ends, "kind": next(iter(self._kinds), ""), "features": self.features}
+
     def stream(self, bodies: Sequence[Mapping[str, Any]], past: Past) -> EventStream:
         """Return events that `in_order` returned, as the run's own file was read."""
         found = None if self._texts else self._of_numbers(bodies, past)

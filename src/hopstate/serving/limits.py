@@ -18,6 +18,7 @@ class Limits:
         together: events that are committed together.
         delay: seconds that events wait for others; they do while a commit is under way in any case.
         look: seconds between two looks of a replica into its log.
+        tick: seconds between two looks for what is due without an event.
         arrival: seconds in which a request must have arrived, whole.
     """
 
@@ -27,6 +28,7 @@ class Limits:
     together: int = 5_000
     delay: float = 0.0
     look: float = 0.1
+    tick: float = 1.0
     arrival: float = 30.0
 
 

@@ -252,9 +252,9 @@ class LiveRun:
         self.close(snapshot=error[0] is None)
 
     @property
-    def features(self) -> list[str]:
-        """Names of the features of an event."""
-        return self._incoming.features
+    def event_fields(self) -> dict[str, Any]:
+        """Names of the fields of an event; see `Incoming.fields`."""
+        return self._incoming.fields
 
     def others(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the fields of events that the run does not read."""

@@ -64,6 +64,9 @@ class SqliteLog:
             found = self.facts().get("format")
             if found != _FORMAT:
                 raise CheckpointError(f"{self.path} is no log of this version (format {found!r}); move it away")
+            last = self._one("select max(position) from events")
+            if last is not None and last + 1 != len(self):
+                raise CheckpointError(f"{self.path} has commits up to event {len(self)}, and event {last}; use a copy")
         except BaseException:
             self._held.close()
             raise

@@ -16,6 +16,34 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
+class Refused(BaseModel):
+    """Why a request was refused: `error` in a sentence, or `detail` where it does not fit the description."""
+
+    error: str | None = None
+    detail: list[dict[str, Any]] | None = None
+
+
+class ReceiptOut(BaseModel):
+    """What became of an event.
+
+    `position` in the log, null of one that was kept aside; `score` from what came before it; `again` where its id was
+    known; `note` says why it was kept aside ("late", "ahead"), or that what came before under its id "differs".
+    """
+
+    position: int | None
+    score: float | None
+    again: bool
+    note: str | None = None
+
+
+class EventsOut(BaseModel):
+    """Receipts in the order of the events; `ignored` names fields that the run does not read, where such are taken."""
+
+    receipts: list[ReceiptOut]
+    position: int
+    ignored: list[str] | None = None
+
+
 class EventsIn(_Strict):
     """Events in order of time, with the columns of the run's own file and perhaps an `event_id` each.
 
@@ -46,6 +74,10 @@ class SwapIn(_Strict):
     """Which model is to serve, by the fingerprint that `/state` tells."""
 
     model: StrictStr
+
+
+class UnknownModelError(DataError):
+    """A model was asked for that is not here."""
 
 
 class Tensor(BaseModel):

@@ -2,58 +2,99 @@
 
 from __future__ import annotations
 
+import math
 import time
-from typing import Any
+from collections import defaultdict, deque
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from hopstate.errors import FutureTimeError, TimeOrderError
 from hopstate.serving.draft import Receipt
 from hopstate.serving.live import LiveRun
 from hopstate.serving.quality import Quality
 
 _SECONDS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _WINDOW = 60.0  # seconds over which the page tells a rate
+_ANSWERS = 1_000  # of each door, whose seconds the page tells
 
 
 class Meters:
-    """Counters of one service; `registry` holds them."""
+    """Counters of one service; `registry` holds them.
+
+    lag: events that a replica has not observed.
+    queue, events_waiting: requests that wait, and events in them that are not on the disk yet.
+    behind: events that the shadow has not observed.
+    came: when the last event came, None before the first.
+    """
 
     def __init__(self) -> None:
         self.registry = own = CollectorRegistry()
-        self.events = Counter("hopstate_events", "events committed", registry=own)
-        self.again = Counter("hopstate_events_again", "events that the log held already", registry=own)
+        self._make_of_events(own)
+        self._make_of_models(own)
         self.requests = Counter("hopstate_requests", "requests", ["door", "status"], registry=own)
         self.seconds = Histogram(
             "hopstate_request_seconds", "seconds to an answer", ["door"], buckets=_SECONDS, registry=own
         )
         self.waiting = Gauge("hopstate_waiting", "requests that wait", registry=own)
+        self.queued = Gauge("hopstate_waiting_events", "events that are not on the disk yet", registry=own)
+        self.queued.set_function(lambda: self.events_waiting)
+        self.events_waiting = 0
+        self._trouble = Gauge("hopstate_trouble", "1 while something is wrong, by what", ["of"], registry=own)
+        self._troubles: dict[str, str] = {}
+        self.lag = self.queue = self.behind = self._stood = 0
+        self.came: float | None = None
+        self._recent: deque[tuple[float, int]] = deque()
+        self._answers: defaultdict[str, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=_ANSWERS))
+
+    def _make_of_events(self, own: CollectorRegistry) -> None:
+        self.events = Counter("hopstate_events", "events committed", registry=own)
+        self.again = Counter("hopstate_events_again", "events that the log held already", registry=own)
+        self.differing = Counter(
+            "hopstate_events_differing", "events whose id the log held with other contents", registry=own
+        )
+        self.out = Counter(
+            "hopstate_events_out", "events that were refused or kept aside for their time", ["why"], registry=own
+        )
+        for why in ("late", "ahead", "unreadable"):
+            self.out.labels(why)
         self.position = Gauge("hopstate_position", "events of the log that have been observed", registry=own)
         self.last_time = Gauge("hopstate_last_event_time", "time of the last event, in the run's unit", registry=own)
-        self.arrived = Gauge("hopstate_last_event_arrived", "when the last event came, Unix seconds", registry=own)
-        self.snapshot = Gauge("hopstate_snapshot_position", "events in the last snapshot", registry=own)
-        self.lag = Gauge("hopstate_lag", "events of the log that a replica has not observed", registry=own)
-        self._lag = 0
-        self.trouble = ""  # why a replica cannot follow
-        self.quality = Gauge(
-            "hopstate_quality",
-            "of the last events judged, by kind of other targets",
-            ["metric", "others"],
+        self.arrived = Gauge(
+            "hopstate_last_event_arrived",
+            "when the last event came, Unix seconds; until one has come, when the service started",
             registry=own,
         )
-        self.alarms = Gauge("hopstate_alarms", "alarms of quality that are kept, ten at most", registry=own)
-        self.shadow_lag = Gauge("hopstate_shadow_lag", "events that the shadow has not observed", registry=own)
-        self.shadow_quality = Gauge(
-            "hopstate_shadow_quality", "of the last events the shadow judged", ["metric", "others"], registry=own
+        self.arrived.set_to_current_time()
+        self.snapshot = Gauge("hopstate_snapshot_position", "events in the last snapshot", registry=own)
+        self._kept_at: float | None = None
+        age = Gauge("hopstate_snapshot_age_seconds", "seconds since the last snapshot, NaN without any", registry=own)
+        age.set_function(lambda: math.nan if self._kept_at is None else max(time.time() - self._kept_at, 0.0))
+        self._lag = Gauge("hopstate_lag", "events of the log that a replica has not observed", registry=own)
+
+    def _make_of_models(self, own: CollectorRegistry) -> None:
+        told = "of the last events judged, by kind of other targets"
+        self.quality = Gauge("hopstate_quality", told, ["metric", "others"], registry=own)
+        self.score = Gauge(
+            "hopstate_score", "mean score of events judged: now, and of the first full window", ["window"], registry=own
         )
-        self.shadow_trouble = ""  # why it cannot follow
-        self._behind = self._queue = 0
-        self._came: float | None = None
-        self._recent: list[tuple[float, int]] = []
+        self.drift = Gauge(
+            "hopstate_score_drift",
+            "mean score now less that of the first full window, in standard deviations of that; NaN before",
+            registry=own,
+        )
+        self.drift.set(math.nan)
+        self.alarms = Counter("hopstate_alarms", "alarms of quality", registry=own)
+        self._behind = Gauge("hopstate_shadow_lag", "events that the shadow has not observed", registry=own)
+        told = "of the last events the shadow judged"
+        self.shadow_quality = Gauge("hopstate_shadow_quality", told, ["metric", "others"], registry=own)
 
     def follow(self, live: LiveRun) -> None:
         """Take over where a run stands."""
-        self.position.set(live.position)
+        self._stood = live.position
+        self.position.set(self._stood)
         self.snapshot.set(live.kept)
+        self._kept_at = live.kept_at
         if len(live.past):
             self.last_time.set(live.past.last_time)
 
@@ -63,76 +104,91 @@ class Meters:
         new = sum(receipt.position is not None for receipt in receipts) - again
         self.again.inc(again)
         self.events.inc(new)
-        if new:
-            now = time.time()
-            self.arrived.set(now)
-            self._came = now
-            self._recent = [(t, n) for t, n in self._recent if t > now - _WINDOW] + [(now, new)]
+        if new < len(receipts):
+            for receipt in receipts:
+                if receipt.note == "differs":
+                    self.differing.inc()
+                elif receipt.note is not None:
+                    self.out.labels(receipt.note).inc()
+        self._count(new)
         self.follow(live)
 
-    def lagged(self, events: int | None, live: LiveRun, trouble: str = "") -> None:
-        """Tell how far behind its log a replica is, and what keeps it from following."""
-        self.trouble = trouble
+    def _count(self, new: int) -> None:
+        if new:
+            self.came = now = time.time()
+            self.arrived.set(now)
+            self._recent.append((now, new))
+            while self._recent[0][0] < now - _WINDOW:
+                self._recent.popleft()
+
+    def refused(self, error: BaseException) -> None:
+        """Count a request that was refused for the time of an event."""
+        if isinstance(error, TimeOrderError):
+            self.out.labels("ahead" if isinstance(error, FutureTimeError) else "late").inc()
+
+    def lagged(self, events: int | None, live: LiveRun) -> None:
+        """Tell how far behind its log a replica is."""
+        self._count(max(live.position - self._stood, 0))
         if events is not None:
-            self.lag.set(events)
-            self._lag = events
+            self.lag = events
+            self._lag.set(events)
         self.follow(live)
+
+    def troubled(self, what: str, text: str) -> bool:
+        """Tell what is wrong with a part, nothing where it is well; return whether that is news."""
+        before = self._troubles.get(what, "")
+        self._troubles[what] = text
+        self._trouble.labels(what).set(bool(text))
+        return bool(text) and text != before
+
+    def trouble(self, *, shadow: bool = False) -> str:
+        """Return what is wrong, with the shadow or with all else."""
+        return "; ".join(text for what, text in self._troubles.items() if text and (what == "shadow") == shadow)
 
     def waits(self, requests: int) -> None:
         """Tell how many requests wait."""
         self.waiting.set(requests)
-        self._queue = requests
+        self.queue = requests
 
     def answered(self, door: str, status: int, start: float) -> None:
         """Count a request."""
+        now = time.perf_counter()
         self.requests.labels(door, str(status)).inc()
-        self.seconds.labels(door).observe(time.perf_counter() - start)
+        self.seconds.labels(door).observe(now - start)
+        if status < 400:
+            self._answers[door].append((now, now - start))
+
+    def latency(self) -> dict[str, dict[str, float]]:
+        """Return by door how many were answered in the last minute (a thousand at most), and in how many seconds."""
+        since, found = time.perf_counter() - _WINDOW, {}
+        for door, answers in list(self._answers.items()):
+            took = [seconds for when, seconds in list(answers) if when >= since]
+            if took:
+                p50, p99 = np.quantile(took, [0.5, 0.99]).tolist()
+                found[door] = {"answers": len(took), "p50": p50, "p99": p99}
+        return found
+
+    def rate(self) -> float:
+        """Return events a second over the last minute."""
+        since = time.time() - _WINDOW
+        return sum(n for t, n in list(self._recent) if t > since) / _WINDOW
 
     def judged(self, quality: Quality) -> None:
         """Show figures of quality."""
-        for kind, row in quality.told.items():
-            for name, value in row.items():
-                self.quality.labels(name, kind).set(value)
-        self.alarms.set(len(quality.alarms))
+        _show(self.quality, quality)
+        scores = quality.scores()
+        self.drift.set(scores.pop("drift", math.nan))
+        for window, mean in scores.items():
+            self.score.labels(window).set(mean)
 
     def shadowed(self, left: int, quality: Quality) -> None:
         """Tell how far a shadow is behind, and how good it is."""
-        self._behind = left
-        self.shadow_lag.set(left)
-        for kind, row in quality.told.items():
-            for name, value in row.items():
-                self.shadow_quality.labels(name, kind).set(value)
+        self.behind = left
+        self._behind.set(left)
+        _show(self.shadow_quality, quality)
 
-    def told_of(self, shadow: LiveRun, quality: Quality) -> dict[str, Any]:
-        """Return what the page shows of a shadow."""
-        return {
-            "run": shadow.run.path.name,
-            "model": shadow.model,
-            "lag": self._behind,
-            "trouble": self.shadow_trouble,
-            "quality": quality.told,
-            "judged": quality.judged,
-        }
 
-    def told(self, live: LiveRun, quality: Quality, parked: int) -> dict[str, Any]:
-        """Return what the page shows, with how many late events are kept aside."""
-        now = time.time()
-        return {
-            "run": live.run.path.name,
-            "model": live.model,
-            "position": live.position,
-            "events_per_second": sum(n for t, n in self._recent if t > now - _WINDOW) / _WINDOW,
-            "last_time": live.past.last_time if len(live.past) else None,
-            "arrived": None if self._came is None else now - self._came,
-            "waiting": self._queue,
-            "nodes": live.past.num_nodes,
-            "known_events": len(live.past),
-            "snapshot": live.kept,
-            "follows": live.follows,
-            "lag": self._lag,
-            "trouble": self.trouble,
-            "quality": quality.told,
-            "judged": quality.judged,
-            "alarms": [vars(alarm) for alarm in quality.alarms],
-            "parked": parked,
-        }
+def _show(gauge: Gauge, quality: Quality) -> None:
+    for kind, row in quality.told.items():
+        for name, value in row.items():
+            gauge.labels(name, kind).set(value)

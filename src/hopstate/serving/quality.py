@@ -5,7 +5,8 @@ earlier partners of its source, by the model and by recency. The last of them ma
 model's state. Judging takes at most a twentieth of the time; which commits are judged so depends on the machine.
 
 An alarm is raised where the model is below recency over a full window, and where its ranks drift (ADWIN, with the extra
-`drift`): Bifet & Gavalda 2007, doi:10.1137/1.9781611972771.42.
+`drift`): Bifet & Gavalda 2007, doi:10.1137/1.9781611972771.42. How far the scores themselves have moved is told beside:
+the mean over the window against that of the first full window; no alarm hangs on it, for a model's scores have no unit.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Quality:
         clock: seconds.
 
     alarms: the last ten.
+    raised: how many there ever were.
     judged: events so far.
     told: the figures (`figures`) as they were a few events ago.
     """
@@ -80,7 +82,8 @@ class Quality:
     ) -> None:
         self.live, self.share, self.clock = live, share, clock
         self.alarms: deque[Alarm] = deque(maxlen=10)
-        self.judged, self._next, self._below = 0, -np.inf, dict.fromkeys(KINDS, False)
+        self.judged, self.raised, self._next, self._below = 0, 0, -np.inf, dict.fromkeys(KINDS, False)
+        self._reference: tuple[float, float] | None = None
         self._window: deque[np.ndarray] = deque(maxlen=window)  # each (2, 1 + 2 BESIDE): model, recency
         self._drift, self._pace = _detector(), Pace()
         self.told: dict[str, dict[str, float]] = {}
@@ -130,6 +133,9 @@ class Quality:
     def _count(self, found: np.ndarray) -> None:
         self.judged += 1
         self._window.append(found)
+        if self._reference is None and len(self._window) == self._window.maxlen:
+            first = np.array([row[0, 0] for row in self._window])
+            self._reference = float(first.mean()), float(first.std())
         self._watch_ranks(found[0])
 
     def _random(self, before: Past, new: EventBatch, rng: np.random.Generator) -> np.ndarray:
@@ -152,7 +158,7 @@ class Quality:
         if self._drift is not None and len(others):
             self._drift.update(1 / float(ranks(scores[:1], others[None])[0]))
             if self._drift.drift_detected:
-                self._alarm(f"ranks have drifted: the mean reciprocal rank is now {self._drift.estimation:.2f}")
+                self.alarm(f"ranks have drifted: the mean reciprocal rank is now {self._drift.estimation:.2f}")
 
     def _watch_floor(self) -> None:
         if len(self._window) < (self._window.maxlen or 0):
@@ -160,14 +166,31 @@ class Quality:
         for kind, row in self.told.items():
             below = row["average_precision"] < row["recency_average_precision"]
             if below and not self._below[kind]:
-                self._alarm(
+                self.alarm(
                     f"below recency among {kind} targets: average precision {row['average_precision']:.3f} against "
                     f"{row['recency_average_precision']:.3f} over the last {len(self._window):,} events judged"
                 )
             self._below[kind] = below
 
-    def _alarm(self, text: str) -> None:
+    def alarm(self, text: str) -> None:
+        """Raise an alarm."""
         self.alarms.append(Alarm(self.live.position, text))
+        self.raised += 1
+
+    def scores(self) -> dict[str, float]:
+        """Return the mean score of the window's events, and once there is one that of the first full window.
+
+        `drift` is what lies between, in standard deviations of the first; nothing where all of its scores were one.
+        """
+        if not self._window:
+            return {}
+        found = {"now": float(np.mean([row[0, 0] for row in self._window]))}
+        if self._reference is not None:
+            mean, spread = self._reference
+            found["reference"] = mean
+            if spread > 0:
+                found["drift"] = (found["now"] - mean) / spread
+        return found
 
     def figures(self) -> dict[str, dict[str, float]]:
         """Return average precision and mean reciprocal rank by kind of other targets, of the model and of recency.

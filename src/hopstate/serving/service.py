@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
@@ -24,13 +24,14 @@ from hopstate.errors import ConfigError, DataError, HopstateError, HopstateWarni
 from hopstate.runs.queries.ask import chances, ranking
 from hopstate.runs.queries.session import Session
 from hopstate.serving.arrival import Arrival
+from hopstate.serving.described import answers, describe
 from hopstate.serving.desk import SOON
 from hopstate.serving.doors import Doors
 from hopstate.serving.guard import Guard
 from hopstate.serving.limits import BusyServiceError, Limits
 from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
-from hopstate.serving.messages import EventsIn, InferIn, RankIn, SwapIn
+from hopstate.serving.messages import EventsIn, EventsOut, InferIn, RankIn, SwapIn, UnknownModelError
 from hopstate.serving.replica import ReplicaError
 from hopstate.serving.stages import STAGE, has_stage, is_slow
 from hopstate.streaming.slices import Steps
@@ -41,6 +42,7 @@ def service(
     *,
     name: str,
     token: str | None = None,
+    hosts: Collection[str] | None = None,
     limits: Limits | None = None,
     score_events: bool = True,
     source: str | None = None,
@@ -54,6 +56,7 @@ def service(
         opened: opens the run; see `Doors`.
         name: of the model, in `/v2/models/NAME`.
         token: what requests must bear (`Authorization: Bearer TOKEN`), None for nothing; health asks for none.
+        hosts: names by which it may be asked, None for any.
         limits: see `Limits`.
         score_events, source, beside, lines, staged: see `Doors`.
     """
@@ -67,14 +70,15 @@ def service(
         yield
         await doors.stop()
 
-    app = FastAPI(title="hopstate", version=__version__, lifespan=life, description=__doc__ or "")
+    own_pages: dict[str, Any] = {"docs_url": None, "redoc_url": None}  # the usual ones fetch scripts from elsewhere
+    app = FastAPI(title="hopstate", version=__version__, lifespan=life, description=__doc__ or "", **own_pages)
     app.state.doors = doors
 
     app.add_middleware(
         Arrival, seconds=limits.arrival, questions=("/rank", "/infer")
     )  # behind the guard: what is refused is not read
 
-    app.add_middleware(Guard, doors=doors, token=token)
+    app.add_middleware(Guard, doors=doors, token=token, hosts=hosts)
 
     @app.exception_handler(HopstateError)
     async def told(request: Request, error: HopstateError) -> JSONResponse:
@@ -95,6 +99,7 @@ def service(
     _health(app, doors, name)
     _answers(app, doors, name)
     _pages(app, doors)
+    describe(app, doors, token)
     return app
 
 
@@ -116,6 +121,8 @@ def _error(error: HopstateError) -> JSONResponse:
         return JSONResponse({"error": _text(error)}, 429, headers={"Retry-After": "1"})
     if isinstance(error, StorageError):
         return JSONResponse({"error": _text(error)}, 503, headers={"Retry-After": "5"})
+    if isinstance(error, UnknownModelError):
+        return JSONResponse({"error": _text(error)}, 404)
     if isinstance(error, ReplicaError):
         return JSONResponse({"error": _text(error)}, 403)
     return JSONResponse({"error": _text(error)}, 409 if isinstance(error, TimeOrderError) else 422)
@@ -129,18 +136,18 @@ def _health(app: FastAPI, doors: Doors, name: str) -> None:
         return {"live": True}
 
     @app.head("/v2/health/ready", include_in_schema=False)
-    @app.get("/v2/health/ready")
+    @app.get("/v2/health/ready", responses={503: {"description": "not ready"}})
     async def ready() -> JSONResponse:
         ready = doors.ready and doors.live.is_current
         return JSONResponse({"ready": ready}, 200 if ready else 503)
 
-    @app.get("/v2/models/{model}/ready")
+    @app.get("/v2/models/{model}/ready", responses={**answers(404), 503: {"description": "not ready"}})
     async def model_ready(model: str) -> JSONResponse:
         _check_name(model, name)
         ready = doors.ready and doors.live.is_current
         return JSONResponse({"name": name, "ready": ready}, 200 if ready else 503)
 
-    @app.get("/v2/models/{model}")
+    @app.get("/v2/models/{model}", responses=answers(404))
     async def metadata(model: str) -> dict[str, Any]:
         _check_name(model, name)
         ids = {"datatype": "BYTES", "shape": [-1]}
@@ -154,26 +161,33 @@ def _health(app: FastAPI, doors: Doors, name: str) -> None:
 
 
 def _answers(app: FastAPI, doors: Doors, name: str) -> None:
-    @app.post("/events", response_model=dict[str, Any])
+    @app.post("/events", response_model=EventsOut, responses=answers(403, 409, 503, body=True))
     async def events(given: EventsIn) -> JSONResponse:
+        """Take events: all of them are on the disk when this answers, or none."""
         if len(given.events) > doors.limits.events:
             raise DataError(f"a request has at most {doors.limits.events} events; got {len(given.events)}")
         receipts = await doors.taken(given.events, score=given.score)
-        return JSONResponse({"receipts": [receipt._asdict() for receipt in receipts], "position": doors.live.position})
+        told = {"receipts": [receipt.shown() for receipt in receipts], "position": doors.live.position}
+        if doors.live.other_fields == "ignore" and (ignored := doors.live.others(given.events)):
+            told["ignored"] = [_text(name) for name in ignored]
+        return JSONResponse(told)
 
-    @app.post("/swap")
+    @app.post("/swap", responses=answers(503, body=True))
     async def swap(given: SwapIn) -> dict[str, Any]:
+        """Let the shadow serve from now on."""
         await doors.swap(given.model)
         return {"run": doors.live.run.path.name, "model": doors.live.model, "position": doors.live.position}
 
-    @app.post("/rank")
+    @app.post("/rank", responses=answers(body=True))
     async def rank(given: RankIn) -> dict[str, Any]:
+        """Tell whom a source meets next."""
         table, told = await doors.answered(partial(_ranking, given=given), SOON)
         facts = {name: table.attrs.get(name) for name in ("probability", "first_stage")}
         return {"ranked": _rows(table), **facts, "warnings": told}
 
-    @app.post("/v2/models/{model}/infer", response_model=dict[str, Any])
+    @app.post("/v2/models/{model}/infer", response_model=dict[str, Any], responses=answers(404, body=True))
     async def infer(model: str, given: InferIn) -> JSONResponse:
+        """Tell how likely pairs are, in the Open Inference Protocol."""
         _check_name(model, name)
         pairs, t = given.pairs()
         found, told = await doors.answered(partial(chances, pairs=pairs, time=t))
@@ -205,23 +219,30 @@ def _ranking(asked: Session, given: RankIn) -> Steps[pd.DataFrame]:
 
 
 def _pages(app: FastAPI, doors: Doors) -> None:
-    @app.get("/metrics")
+    @app.get("/metrics", responses=answers())
     async def metrics() -> Response:
+        """Tell counts, latencies and ages to Prometheus."""
         return Response(generate_latest(doors.meters.registry), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get("/state")
+    @app.get("/state", responses=answers())
     async def state() -> dict[str, Any]:
+        """Tell what the page shows."""
         return await doors.told()
 
     @app.head("/", include_in_schema=False)
     @app.get("/")
     async def page() -> HTMLResponse:
+        """Give the page, which asks for what it shows with the token behind its address."""
         return HTMLResponse(files("hopstate.serving").joinpath("page.html").read_text("utf-8"))
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(files("hopstate.serving").joinpath("docs.html").read_text("utf-8"))
 
 
 def _check_name(given: str, name: str) -> None:
     if given != name:
-        raise DataError(f"no model {given!r} here; it is {name!r}")
+        raise UnknownModelError(f"no model {given!r} here; it is {name!r}")
 
 
 def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Protocol
 
-from hopstate.errors import ConfigError, DataError, StorageError
+from hopstate.errors import CheckpointError, ConfigError, DataError, StorageError
 from hopstate.serving.event_columns import ID
 from hopstate.serving.kafka import Topic
 from hopstate.serving.postgres import Database, is_postgres
@@ -60,26 +61,50 @@ class Source(Protocol):
 
 
 class KafkaSource:
-    """Messages of a topic, of all partitions, each a JSON object.
+    """Messages of a topic, of all partitions, each a JSON object; partitions that are added later too.
 
     Args:
         url: see `Topic`.
         offset: the next offset by partition; None for the beginning.
+
+    look: seconds between two looks for new partitions.
+
+    Raises:
+        CheckpointError: a log says something else than offsets.
     """
+
+    look = 30.0
 
     def __init__(self, url: str, offset: dict[str, int] | None) -> None:
         self.topic = Topic(url)
         self.key = f"source {self.topic.place}"
-        finder = self.topic.consumer({})
-        places = {p: self.topic.bounds(finder, p)[0] for p in range(self.topic.partitions(finder))}
-        finder.close()
-        if not places:
+        self._next = dict(offset or {})
+        if not all(p.isdecimal() and type(at) is int and at >= 0 for p, at in self._next.items()):
+            raise CheckpointError(f"the log says of {self.topic.place} that it was read to {offset!r}, which is none")
+        self._consumer = self.topic.consumer({})
+        if not self._find():
             raise ConfigError(f"there is no {self.topic.place}")
-        self._next = {str(p): first for p, first in places.items()} | (offset or {})
+        self._assign()
+
+    def _find(self) -> int:
+        """Note partitions that are not known yet, from their first message on; return how many there are."""
+        self._looked = time.monotonic()
+        many = self.topic.partitions(self._consumer)
+        new = [p for p in range(many) if str(p) not in self._next]
+        self._next |= {str(p): self.topic.bounds(self._consumer, p)[0] for p in new}
+        return many
+
+    def _assign(self) -> None:
+        self._consumer.close()
         self._consumer = self.topic.consumer({int(p): at for p, at in self._next.items()})
 
     def read(self, most: int) -> list[Arrived]:
         """See `Source.read`."""
+        if time.monotonic() - self._looked >= self.look:
+            known = len(self._next)
+            self._find()
+            if len(self._next) > known:
+                self._assign()
         found = []
         for partition, offset, value in self.topic.polled(self._consumer, most):
             self._next = {**self._next, str(partition): offset + 1}
@@ -183,15 +208,19 @@ def open_source(place: str, facts: dict[str, Any]) -> Source:
 
     Raises:
         ConfigError: no such kind of place.
+        CheckpointError: the facts say something else than how far it was read.
     """
-    kind = PostgresSource if is_postgres(place) else KafkaSource if place.startswith("kafka://") else None
-    if kind is None:
+    if not is_postgres(place) and not place.startswith("kafka://"):
         raise ConfigError("a source is kafka://HOST:PORT/TOPIC or postgresql://HOST/DATABASE?table=NAME&key=COLUMN")
+    kind: Any = PostgresSource if is_postgres(place) else KafkaSource
     first = kind(place, None)
     if first.key not in facts:
-        return first
+        return first  # type: ignore[no-any-return]
     first.close()
-    return kind(place, facts[first.key])
+    offset = facts[first.key]
+    if type(offset) is not (int if kind is PostgresSource else dict):
+        raise CheckpointError(f"the log says of {first.key} that it was read to {offset!r}, which is none; use a copy")
+    return kind(place, offset)  # type: ignore[no-any-return]
 
 
 def _plain(value: Any) -> Any:

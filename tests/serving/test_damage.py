@@ -1,0 +1,200 @@
+"""A log and snapshots that are damaged: what is wrong is told by its name, and a cut log's past is there twice."""
+
+import itertools
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import apsw
+import numpy as np
+import pandas as pd
+import pytest
+
+import made_events
+from made_events import small_run
+
+pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+
+from hopstate.cli.main import main
+from hopstate.data.past_store import files_of
+from hopstate.errors import CheckpointError, HopstateWarning
+from hopstate.runs.api import Run
+from hopstate.serving.live import LiveRun
+from hopstate.serving.replaying import replayed
+from hopstate.serving.sinks import ParquetSink
+from hopstate.serving.snapshots import COPIES
+
+EVENTS = made_events.table(200, 90).to_dict("records")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return small_run("ctdg-ssm", tmp_path_factory.mktemp("run"))
+
+
+def altered(folder: Path, what: str) -> None:
+    file = apsw.Connection(str(folder / "log.sqlite"))
+    file.execute(what)
+    file.close()
+
+
+DAMAGE = {
+    "no JSON": """update events set body = '{"src": "u1"' where position = 5""",
+    "no event": """update events set body = '{"more": 1}' where position = 5""",
+    "a list": "update events set body = '[1, 2]' where position = 5",
+    "deep": f"update events set body = '{'[' * 20_000}' where position = 5",
+    "no text": "update events set body = 7 where position = 5",
+    "bytes": "update events set body = x'ff00' where position = 5",
+    "an end that is a list": """update events set body = '{"src": [1], "dst": "v1", "t": 300}' where position = 5""",
+    "an end that is true": """update events set body = '{"src": true, "dst": "v1", "t": 300}' where position = 5""",
+    "a time that is text": """update events set body = '{"src": "u1", "dst": "v1", "t": "soon"}' where position = 5""",
+    "a time without end": """update events set body = '{"src": "u1", "dst": "v1", "t": 1e999}' where position = 5""",
+    "a time before": """update events set body = '{"src": "u1", "dst": "v1", "t": 1}' where position = 5""",
+    "an event that is missing": "delete from events where position = 5",
+    "a commit of another size": "update commits set events = 3",
+    "a commit without a number": "update commits set events = 'many'",
+    "facts that are none": "update facts set value = '{' where key = 'own_events'",
+    "a number of events that is none": "update facts set value = '[1]' where key = 'own_events'",
+    "a format that is none": "update facts set value = '3' where key = 'format'",
+    "no table": "drop table events",
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_log_is_told_by_its_name(
+    kind: str, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LiveRun(run.path, folder=tmp_path, snapshot_every=10**6) as live:
+        live.take(EVENTS[:10])
+        live.kept = live.position  # no snapshot: a start reads the log
+    altered(tmp_path, DAMAGE[kind])
+    with pytest.raises(Exception) as error:
+        LiveRun(run.path, folder=tmp_path)
+    assert type(error.value).__module__ == "hopstate.errors", repr(error.value)
+    assert str(tmp_path) in str(error.value) or "own" in str(error.value)
+    assert main(["replay", str(run.path), "--folder", str(tmp_path), "--out", str(tmp_path / "again.csv")]) in (1, 2)
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert "unforeseen" not in told
+
+
+# ---- snapshots of a log that is cut -------------------------------------------------------------------------
+@pytest.fixture
+def cut(run: Run, tmp_path: Path) -> tuple[Path, list[float | None]]:
+    """A folder whose log begins after its first events, and the scores of all."""
+    with LiveRun(run.path, folder=tmp_path / "whole") as live:
+        expected = [receipt.score for receipt in live.take(EVENTS)]
+    with LiveRun(run.path, folder=tmp_path / "cut", retain=1, snapshot_every=20) as live:
+        for i in range(0, 75, 15):
+            live.take(EVENTS[i : i + 15])
+        assert live.log.start > 0
+    return tmp_path / "cut", expected
+
+
+def flipped(path: Path) -> None:
+    whole = bytearray(path.read_bytes())
+    whole[-40] ^= 1
+    path.write_bytes(whole)
+
+
+def test_each_file_of_a_cut_logs_snapshots_may_be_damaged(cut: tuple[Path, list[float | None]], run: Run) -> None:
+    """They share what they have in common, and nothing else holds it any more."""
+    folder, expected = cut
+    every = {path.name for path in (folder / "state").glob("layer-*")}
+    assert {path.name for path in (folder / "state" / COPIES).iterdir()} == every
+    files = sorted(files_of(folder / "state" / "live.json"))
+    assert len(files) > 1
+    for name in files:
+        flipped(folder / "state" / name)
+        with pytest.warns(HopstateWarning, match=f"put back from copies: {name}"):
+            LiveRun(run.path, folder=folder).close()
+        LiveRun(run.path, folder=folder).close()  # it lies there whole again
+    for name in files:
+        flipped(folder / "state" / name)
+    with pytest.warns(HopstateWarning, match="put back"), LiveRun(run.path, folder=folder, retain=1) as live:
+        found = [receipt.score for receipt in live.take(EVENTS[75:])]
+    assert found == expected[75:]
+    told = pd.concat(list(replayed(run.path, folder)))
+    assert told["score"].tolist() == expected[int(told["position"].iloc[0]) :]
+
+
+def test_what_is_damaged_twice_is_told(cut: tuple[Path, list[float | None]], run: Run) -> None:
+    for path in [*(cut[0] / "state").glob("layer-0-*"), *(cut[0] / "state" / COPIES).glob("layer-0-*")]:
+        flipped(path)
+    with pytest.warns(HopstateWarning), pytest.raises(CheckpointError, match="sqlite begins at event"):
+        LiveRun(run.path, folder=cut[0])
+
+
+def test_a_log_is_not_cut_while_a_snapshot_is_damaged(run: Run, tmp_path: Path) -> None:
+    """It has what they held; without a bound nothing is kept twice."""
+    with LiveRun(run.path, folder=tmp_path, snapshot_every=20) as live:
+        for i in range(0, 60, 15):
+            live.take(EVENTS[i : i + 15])
+    assert not (tmp_path / "state" / COPIES).exists()
+    base = next((tmp_path / "state").glob("layer-0-*"))
+    live = LiveRun(run.path, folder=tmp_path, retain=1, snapshot_every=10**6)
+    flipped(base)
+    live.take(EVENTS[60:])
+    with pytest.warns(HopstateWarning, match="the log is not cut: .*layer-0-.* is damaged"):
+        live.close()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        LiveRun(run.path, folder=tmp_path).close()
+    assert "log is read from its beginning" in str(told[-1].message)
+
+
+# ---- a sink's minute ----------------------------------------------------------------------------------------
+def test_rows_are_written_when_a_minute_has_gone_by_without_an_event(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = itertools.count(0.0, 10.0)
+    monkeypatch.setattr("hopstate.serving.sinks.time.monotonic", lambda: next(now))
+    sink = ParquetSink(tmp_path / "scores")
+    with LiveRun(run.path, folder=tmp_path / "live", sink=sink) as live:
+        live.tick()
+        live.take(EVENTS[:5])
+        for _ in range(4):
+            live.tick()
+            assert not list(sink.folder.iterdir())
+        for _ in range(3):
+            live.tick()
+        assert [path.name for path in sink.folder.iterdir()] == [f"scores-{0:012}-{4:012}.parquet"]
+        live.tick()
+    assert len(list(sink.folder.iterdir())) == 1
+
+
+def test_a_service_lets_time_pass(run: Run, tmp_path: Path) -> None:
+    """Also where the sink cannot be written, which is told, and tried again."""
+    pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
+    from fastapi.testclient import TestClient
+    from waiting import until
+
+    from hopstate.errors import StorageError
+    from hopstate.serving.service import Limits, service
+
+    sink = ParquetSink(tmp_path / "scores")
+    sink.seconds, write = 0.0, sink._write
+    sink._is_due = lambda: bool(sink._held) and ticking  # type: ignore[method-assign]
+    ticking, broken = False, True
+
+    def fails(rows: Any) -> None:
+        if broken:
+            raise StorageError("no space left")
+        write(rows)
+
+    sink._write = fails  # type: ignore[method-assign]
+
+    def opened() -> LiveRun:
+        return LiveRun(run.path, folder=tmp_path / "live", sink=sink)
+
+    with TestClient(service(opened, name="run", limits=Limits(tick=0.01))) as client:
+        assert client.post("/events", json={"events": EVENTS[:5]}).status_code == 200
+        ticking = True
+        until(lambda: client.get("/state").json()["trouble"] == "no space left")
+        assert 'hopstate_trouble{of="sink"} 1.0' in client.get("/metrics").text
+        broken = False
+        until(lambda: len(list(sink.folder.iterdir())) == 1)
+        until(lambda: client.get("/state").json()["trouble"] == "")
+    assert np.array_equal(pd.read_parquet(next(sink.folder.iterdir()))["position"], range(5))
+    assert json.loads((tmp_path / "live" / "state" / "live.json").read_text())

@@ -1,0 +1,312 @@
+"""What a service says of itself: its description, its figures; and whom it answers at all."""
+
+import asyncio
+import http.client
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from waiting import until
+
+from made_events import small_run, table
+
+pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
+pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
+pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'hopstate[serve]'")
+
+import uvicorn
+from fastapi.testclient import TestClient
+
+from hopstate.cli.serve import _names
+from hopstate.runs.api import Run
+from hopstate.serving.connections import bounded
+from hopstate.serving.live import LiveRun
+from hopstate.serving.quality import BESIDE, Quality
+from hopstate.serving.service import service
+
+EVENTS = [row | {"event_id": f"e{k}"} for k, row in enumerate(table(200, 40, amount=True).to_dict("records"))]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    events = table(0, 160, amount=True)
+    return small_run("recency", tmp_path_factory.mktemp("run"), events, **{"read.edge_columns": ["amount"]})
+
+
+@pytest.fixture
+def client(run: Run, tmp_path: Path) -> Iterator[TestClient]:
+    app = service(partial(LiveRun, run.path, folder=tmp_path, late="park"), name="run", token="secret")
+    with TestClient(app, headers={"Authorization": "bearer secret"}) as client:  # the scheme's case says nothing
+        yield client
+
+
+# ---- the description ----------------------------------------------------------------------------------------
+def test_each_door_says_what_it_may_answer(client: TestClient) -> None:
+    told = client.get("/openapi.json").json()
+    doors = {(path, method): one for path, methods in told["paths"].items() for method, one in methods.items()}
+    body = {"400", "401", "408", "411", "413", "415", "421", "422", "429"}
+    for path, more in (("/events", {"403", "409", "503"}), ("/rank", set()), ("/swap", {"503"})):
+        one = doors[path, "post"]
+        assert one["responses"].keys() == {"200"} | body | more
+        assert one["security"] == [{"token": []}]
+        for status in body | more:
+            schema = one["responses"][status]["content"]["application/json"]["schema"]
+            assert schema == {"$ref": "#/components/schemas/Refused"}
+    assert doors["/v2/models/{model}/infer", "post"]["responses"].keys() == {"200", "404"} | body
+    assert doors["/v2/health/live", "get"]["security"] == doors["/", "get"]["security"] == []
+    assert all(one.get("description") for (path, _), one in doors.items() if not path.startswith("/v2"))
+    assert told["components"]["securitySchemes"] == {"token": {"type": "http", "scheme": "bearer"}}
+    items = told["components"]["schemas"]["EventsIn"]["properties"]["events"]["items"]
+    event = told["components"]["schemas"][items["$ref"].rpartition("/")[2]]
+    assert list(event["properties"]) == ["src", "dst", "t", "amount", "kind", "event_id"]
+    assert event["required"] == ["src", "dst", "t", "amount"]
+
+
+def test_what_is_answered_is_what_is_described(client: TestClient) -> None:
+    """Of each door that is asked here: the status, and the fields of what it holds."""
+    told = client.get("/openapi.json").json()
+    asked: list[tuple[str, dict[str, Any], int]] = [
+        ("/events", {"events": EVENTS[:2]}, 200),
+        ("/events", {"events": [{"src": "u1"}]}, 422),
+        ("/events", {"event": []}, 422),
+        ("/rank", {"source": "u1", "top": 0}, 422),
+        ("/v2/models/other/infer", {"inputs": []}, 404),
+    ]
+    for path, body, status in asked:
+        answer = client.post(path, json=body)
+        assert answer.status_code == status
+        (door,) = [one for known, one in told["paths"].items() if re.fullmatch(re.sub("{.*?}", "[^/]+", known), path)]
+        schema = door["post"]["responses"][str(status)]["content"]["application/json"]["schema"]
+        assert (
+            answer.json().keys()
+            <= told["components"]["schemas"][schema["$ref"].rpartition("/")[2]]["properties"].keys()
+        )
+    assert client.get("/openapi.json", headers={"Authorization": ""}).status_code == 401
+
+
+def test_the_page_of_doors_comes_from_here_alone(client: TestClient) -> None:
+    page = client.get("/docs", headers={"Authorization": ""})
+    assert page.status_code == 200
+    assert "//" not in re.sub(r"<!--.*?-->", "", page.text)
+    assert client.get("/redoc").status_code == 404
+
+
+def test_receipts_have_notes_where_there_is_something_to_note(client: TestClient) -> None:
+    first = client.post("/events", json={"events": EVENTS[10:12]}).json()
+    assert all(receipt.keys() == {"position", "score", "again"} for receipt in first["receipts"])
+    late, other = EVENTS[0], EVENTS[10] | {"dst": "v0x"}
+    told = client.post("/events", json={"events": [late, EVENTS[10], other]}).json()["receipts"]
+    assert [receipt.get("note") for receipt in told] == ["late", None, "differs"]
+    figures = client.get("/metrics").text
+    assert 'hopstate_events_out_total{why="late"} 1.0' in figures
+    assert "hopstate_events_differing_total 1.0" in figures
+
+
+def test_fields_that_are_ignored_are_named_in_the_answer(run: Run, tmp_path: Path) -> None:
+    opened = partial(LiveRun, run.path, folder=tmp_path, other_fields="ignore")
+    with TestClient(service(opened, name="run")) as client:
+        answer = client.post("/events", json={"events": [EVENTS[0] | {"colour": 1}, EVENTS[1]]}).json()
+        assert (answer["position"], answer["ignored"]) == (2, ["colour"])
+        assert "ignored" not in client.post("/events", json={"events": EVENTS[2:4]}).json()
+
+
+@pytest.mark.parametrize(("late", "why"), [("reject", "late"), ("clamp", "ahead")])
+def test_what_is_refused_for_its_time_is_counted(late: str, why: str, run: Run, tmp_path: Path) -> None:
+    opened = partial(LiveRun, run.path, folder=tmp_path, late=late, ahead=1_000)
+    with TestClient(service(opened, name="run")) as client:
+        client.post("/events", json={"events": EVENTS[:2]})
+        answer = client.post("/events", json={"events": [EVENTS[2] | {"t": 1 if why == "late" else 10**9}]})
+        assert answer.status_code == 409
+        assert f'hopstate_events_out_total{{why="{why}"}} 1.0' in client.get("/metrics").text
+
+
+# ---- figures ------------------------------------------------------------------------------------------------
+def test_ages_of_what_has_not_been_are_none(client: TestClient) -> None:
+    def figure(name: str) -> float:
+        return float(re.findall(rf"^{name} (\S+)$", client.get("/metrics").text, re.M)[0])
+
+    assert np.isnan(figure("hopstate_snapshot_age_seconds"))
+    assert np.isnan(figure("hopstate_score_drift"))
+    assert figure("hopstate_last_event_arrived") > 1.7e9  # when the service started: no age of half a century
+    assert client.get("/state").json()["snapshot_age"] is None
+    client.app.state.doors.live.snapshot()  # type: ignore[attr-defined]
+    client.post("/events", json={"events": EVENTS[:2]})
+    assert 0 <= figure("hopstate_snapshot_age_seconds") < 1e6
+    told = client.get("/state").json()
+    assert (told["method"], told["waiting_events"], told["latency"]["/events"]["answers"]) == ("recency", 0, 1)
+    assert 0 < told["latency"]["/events"]["p50"] <= told["latency"]["/events"]["p99"]
+
+
+def test_a_snapshots_age_goes_on_after_a_start(run: Run, tmp_path: Path) -> None:
+    with LiveRun(run.path, folder=tmp_path) as live:
+        live.take(EVENTS[:5])
+    with LiveRun(run.path, folder=tmp_path) as live:
+        assert live.kept_at == (tmp_path / "state" / "live.json").stat().st_mtime
+
+
+def test_alarms_are_counted_beyond_those_that_are_shown(client: TestClient) -> None:
+    judge = client.app.state.doors.judge  # type: ignore[attr-defined]
+    for k in range(3):
+        for _ in range(6):
+            judge.quality.alarm("something")
+        client.post("/events", json={"events": EVENTS[k : k + 1]})
+        client.portal.call(judge.done)  # type: ignore[union-attr]
+    assert "hopstate_alarms_total 18.0" in client.get("/metrics").text
+    assert len(client.get("/state").json()["alarms"]) == 10
+
+
+def test_drift_of_scores_is_against_the_first_full_window(run: Run, tmp_path: Path) -> None:
+    with LiveRun(run.path, folder=tmp_path) as live:
+        quality, rng = Quality(live, window=30), np.random.default_rng(0)
+        assert quality.scores() == {}
+        scores = np.concatenate([rng.normal(3, 2, 30), rng.normal(3, 2, 10), rng.normal(9, 2, 30)])
+        for k, score in enumerate(scores):
+            quality._count(np.full((2, 1 + 2 * BESIDE), score))
+            assert ("reference" in quality.scores()) == (k >= 29)
+        told = quality.scores()
+        first, now = scores[:30], scores[-30:]
+        assert told["reference"] == pytest.approx(first.mean())
+        assert told["now"] == pytest.approx(now.mean())
+        assert told["drift"] == pytest.approx((now.mean() - first.mean()) / first.std())
+        assert told["drift"] > 2
+
+
+# ---- who is answered ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 421),
+        ("evil.example:8080", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("", 421),
+        ("localhost", 200),
+        ("LOCALHOST:8080", 200),
+        ("127.0.0.1:1", 200),
+        ("[::1]:8080", 200),
+        ("proxy.example", 200),
+        ("proxy.example.", 200),
+    ],
+)
+def test_by_which_names_a_service_is_asked(host: str, status: int, run: Run, tmp_path: Path) -> None:
+    names = _names("127.0.0.1", ["proxy.example"])
+    with TestClient(service(partial(LiveRun, run.path, folder=tmp_path), name="run", hosts=names)) as client:
+        for path in ("/", "/state", "/v2/health/live"):
+            answer = client.get(path, headers={"Host": host})
+            assert answer.status_code == status
+        assert status == 200 or "--host-names" in answer.json()["error"]
+
+
+def test_who_listens_everywhere_is_asked_by_any_name() -> None:
+    assert _names("0.0.0.0", []) is _names("::", []) is None
+    assert _names("0.0.0.0", ["a.example"]) == ["0.0.0.0", "localhost", "127.0.0.1", "::1", "a.example"]
+
+
+@pytest.fixture
+def listening(run: Run, tmp_path: Path) -> Iterator[Callable[..., tuple[str, int]]]:
+    """A service that listens, with bounds on its connections."""
+    servers: list[tuple[Any, threading.Thread]] = []
+
+    def made(**bounds: Any) -> tuple[str, int]:
+        app = service(partial(LiveRun, run.path, folder=tmp_path), name="run")
+        place = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, http=bounded(**bounds), log_level="error"))
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[place])))
+        thread.start()
+        servers.append((server, thread))
+        until(lambda: server.started)
+        return place.getsockname()
+
+    yield made
+    for server, thread in servers:
+        server.should_exit = True
+        thread.join(60)
+
+
+HEALTH = b"GET /v2/health/live HTTP/1.1\r\nHost: h\r\n"
+
+
+def answered(connection: socket.socket) -> bytes:
+    """What comes until the connection ends, or an answer is whole."""
+    found = b""
+    try:
+        while b'{"live":true}' not in found and (some := connection.recv(65536)):
+            found += some
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def test_heads_that_do_not_end_are_ended(listening: Callable[..., tuple[str, int]]) -> None:
+    """A first one, and one behind an answer; who asks whole is answered as often as it asks."""
+    place = listening(seconds=0.2)
+    for begun in (b"", b"GET /v2", HEALTH):
+        with socket.create_connection(place, timeout=60) as connection:
+            connection.sendall(begun)
+            assert answered(connection) == b""
+    with socket.create_connection(place, timeout=60) as connection:
+        for _ in range(3):
+            connection.sendall(HEALTH + b"\r\n")
+            assert answered(connection).startswith(b"HTTP/1.1 200")
+        connection.sendall(HEALTH)
+        assert answered(connection) == b""
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_head_has_its_bounds(before: int, listening: Callable[..., tuple[str, int]]) -> None:
+    place = listening(most_bytes=5_000)
+    with socket.create_connection(place, timeout=60) as connection:
+        for _ in range(before):
+            connection.sendall(HEALTH + b"X-A: " + b"a" * 4_000 + b"\r\n\r\n")
+            assert answered(connection).startswith(b"HTTP/1.1 200")
+        connection.sendall(HEALTH)
+        for _ in range(5):
+            connection.sendall(b"X-A: " + b"a" * 2_000 + b"\r\n")
+        assert answered(connection).startswith((b"HTTP/1.1 431", b""))
+        assert connection.recv(1) == b""
+
+
+def test_large_bodies_and_refusals_of_them_are_no_heads(listening: Callable[..., tuple[str, int]]) -> None:
+    """Also one that is refused before it has arrived: what comes of it is read past, not taken for a head."""
+    connection = http.client.HTTPConnection(*listening(most_bytes=2_000, seconds=20), timeout=60)
+    for kind, status in (("application/json", 422), ("text/plain", 415), ("application/json", 422)):
+        connection.request("POST", "/rank", b" " * 100_000, {"Content-Type": kind})
+        answer = connection.getresponse()
+        assert (answer.status, bool(answer.read())) == (status, True)
+    connection.putrequest("POST", "/rank")
+    connection.putheader("Content-Length", str(9 << 20))
+    connection.endheaders()
+    answer = connection.getresponse()
+    assert (answer.status, bool(answer.read())) == (413, True)
+    assert connection.sock is not None
+    connection.sock.sendall(b" " * (9 << 20))
+    connection.request("GET", "/v2/health/live")
+    assert connection.getresponse().status == 200
+
+
+def test_connections_beyond_a_number_are_closed(listening: Callable[..., tuple[str, int]]) -> None:
+    place = listening(most=3, seconds=60)
+    held = [socket.create_connection(place, timeout=60) for _ in range(3)]
+    for connection in held:
+        connection.sendall(HEALTH + b"\r\n")
+        assert answered(connection).startswith(b"HTTP/1.1 200")
+    with socket.create_connection(place, timeout=60) as one_more:
+        assert answered(one_more) == b""
+    held.pop().close()
+
+    def asks() -> bytes:
+        with socket.create_connection(place, timeout=60) as one:
+            try:
+                one.sendall(HEALTH + b"\r\n")
+            except OSError:
+                return b""
+            return answered(one)
+
+    until(asks)
+    for connection in held:
+        connection.close()
