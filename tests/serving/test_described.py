@@ -259,7 +259,7 @@ def test_heads_that_do_not_end_are_ended(listening: Callable[..., tuple[str, int
 
 @pytest.mark.parametrize("before", [0, 2])
 def test_a_head_has_its_bounds(before: int, listening: Callable[..., tuple[str, int]]) -> None:
-    place = listening(most_bytes=5_000)
+    place = listening(most_bytes=5_000, seconds=600)
     with socket.create_connection(place, timeout=60) as connection:
         for _ in range(before):
             connection.sendall(HEALTH + b"X-A: " + b"a" * 4_000 + b"\r\n\r\n")
@@ -267,8 +267,7 @@ def test_a_head_has_its_bounds(before: int, listening: Callable[..., tuple[str, 
         connection.sendall(HEALTH)
         for _ in range(5):
             connection.sendall(b"X-A: " + b"a" * 2_000 + b"\r\n")
-        assert answered(connection).startswith((b"HTTP/1.1 431", b""))
-        assert connection.recv(1) == b""
+        assert answered(connection)[9:12] in (b"431", b"")  # or it ends before that was read
 
 
 def test_large_bodies_and_refusals_of_them_are_no_heads(listening: Callable[..., tuple[str, int]]) -> None:
