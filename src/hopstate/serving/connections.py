@@ -7,7 +7,6 @@ so many seconds: where strangers can connect, a proxy in front has to count them
 from __future__ import annotations
 
 import asyncio
-import resource
 from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -26,7 +25,7 @@ def bounded(seconds: float = SECONDS, most_bytes: int = HEAD, most: int | None =
         most: connections at a time; further ones are closed at once. By default what files this process may open
             leaves beside its own.
     """
-    limit = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OWN, _OWN) if most is None else most
+    limit = _left() if most is None else most
 
     class Bounded(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         _timer: asyncio.TimerHandle | None = None
@@ -67,3 +66,12 @@ def bounded(seconds: float = SECONDS, most_bytes: int = HEAD, most: int | None =
                 self._timer = None
 
     return Bounded
+
+
+def _left() -> int:
+    """Return how many files this process may open beside its own."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 1 << 16
+    return max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OWN, _OWN)
