@@ -74,4 +74,5 @@ def _left() -> int:
         import resource
     except ImportError:  # Windows
         return 1 << 16
-    return max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OWN, _OWN)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 16 if limit == resource.RLIM_INFINITY else max(limit - _OWN, _OWN)
