@@ -46,6 +46,7 @@ TOPICS = {
     "runs/test_clocks.py": "of every method's runs",
     "runs/test_later_events.py": "of every method's runs",
     "runs/test_text_ids.py": "of readers, later files and questions",
+    "serving/test_damage.py": "of logs, snapshots and sinks alike",
     "testing/test_hard_streams.py": "of every method on streams that are hard to read",
     "training/test_coarse_clocks.py": "of every method for streams",
     "training/test_mixed_negatives.py": "of every method for links",
