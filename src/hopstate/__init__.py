@@ -23,7 +23,8 @@ _PUBLIC = {
     "hopstate.runs.queries.ask": ("rank", "score"),
     "hopstate.runs.analysis.questions": ("explain", "robustness"),
     "hopstate.runs.hub": ("from_pretrained", "push_to_hub"),
-    "hopstate.runs.exported_pairs": ("export_inputs",),
+    "hopstate.runs.exported_check": ("check_program",),
+    "hopstate.runs.exported_inputs": ("export_inputs",),
     "hopstate.runs.tune": ("tune",),
     "hopstate.data.graph": ("Graph",),
     "hopstate.data.events": ("EventStream",),
@@ -76,7 +77,8 @@ if TYPE_CHECKING:
     from hopstate.runs.api import score_stream as score_stream
     from hopstate.runs.api import stream as stream
     from hopstate.runs.asking import node_outputs as node_outputs
-    from hopstate.runs.exported_pairs import export_inputs as export_inputs
+    from hopstate.runs.exported_check import check_program as check_program
+    from hopstate.runs.exported_inputs import export_inputs as export_inputs
     from hopstate.runs.hub import from_pretrained as from_pretrained
     from hopstate.runs.hub import push_to_hub as push_to_hub
     from hopstate.runs.queries.ask import rank as rank

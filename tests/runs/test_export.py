@@ -19,7 +19,7 @@ from hopstate.methods import MODULES, get_method
 from hopstate.runs import export
 from hopstate.runs.api import fit
 from hopstate.runs.export import export_run, refuse
-from hopstate.runs.exported_pairs import export_inputs
+from hopstate.runs.exported_inputs import export_inputs
 from hopstate.runs.load import load_run
 from hopstate.sampling.adjacency import whole_adjacency
 from hopstate.testing.asserts import PROGRAM
@@ -69,10 +69,7 @@ def test_inputs_are_those_that_the_run_answers_from(method: str, tmp_path: Path)
         np.testing.assert_array_equal(own, wanted.numpy())
 
 
-def test_inputs_that_are_not_made_say_what_to_do(tmp_path: Path) -> None:
-    parts = {"batching.kind": "cluster", "batching.num_clusters": 3, "batching.clusters_per_batch": 1}
-    with pytest.raises(ConfigError, match=r"of gcn; `hopstate export` does write its program"):
-        export_inputs(trained("gcn", tmp_path / "run", **parts), own=graph())
+def test_inputs_of_a_method_without_a_program_say_why(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="recency has no program, so that there are no inputs: it has no weights"):
         export_inputs(small_run("recency", tmp_path).path)
 

@@ -41,12 +41,16 @@ def _explain(argv: list[str]) -> Answer:
     from hopstate.runs.analysis.explain import Explanation
 
     found = questions.explain(o.run, ends[0], ends[1], o.time, **where)
-    written = [path for path in (o.out, o.plot) if path]
+    by_events = isinstance(found, Explanation)
+    more = [str(questions.features_path(o.out))] if o.out and by_events and len(found.features) else []
+    written = [path for path in (o.out, *more, o.plot) if path]
     record = {"source": found.source, "target": found.target, "time": found.when, "written": written}
     record |= {"probability": found.probability, "logit": found.logit, "rest": found.rest, "rows": rows_of(found.table)}
+    if isinstance(found, Explanation):
+        record["features"] = rows_of(found.features)
 
     def show() -> None:
-        (_show if isinstance(found, Explanation) else _show_features)(found, o.top)
+        (_show if by_events else _show_features)(found, o.top)
         _show_written(written)
 
     return Answer(record, show)
@@ -62,20 +66,31 @@ def _show(found: Any, top: int) -> None:
 
     from hopstate.io.screen import screen
 
-    rows = found.table
+    rows, told = found.table, found.features
     rows = rows.reindex(rows.contribution.abs().sort_values(ascending=False, kind="stable").index)
-    table = Table(title=f"{found.source} - {found.target} at {found.when}: probability {found.probability:.4f}")
-    for name in ("whose history", "neighbor", "time", "event", "adds to the logit"):
-        table.add_column(name, justify="left" if name in ("whose history", "neighbor") else "right")
+    title = f"{found.source} - {found.target} at {found.when}: score {found.probability:.4f}"
+    table = Table(title=f"{title}, logit {found.logit:+.4f}")
+    for name in ("whose history", "met, or what it tells", "time", "event", "adds to the logit"):
+        table.add_column(name, justify="left" if name in ("whose history", "met, or what it tells") else "right")
     for row in rows.head(top).to_dict("records"):
         event = "the node itself" if row["event_id"] < 0 else str(row["event_id"])
         table.add_row(row["end"], str(row["neighbor"]), str(row["t"]), event, f"{row['contribution']:+.4f}")
     if len(rows) > top:
-        table.add_row(f"{len(rows) - top} more", "", "", "", f"{rows.contribution[top:].sum():+.4f}")
-    table.add_row("no event", "", "", "", f"{found.rest:+.4f}")
+        table.add_row(f"{len(rows) - top} more events", "", "", "", f"{rows.contribution[top:].sum():+.4f}")
+    if len(told):
+        table.add_section()
+    for row in told.head(top).to_dict("records"):
+        table.add_row("the pair's", f"{row['feature']}: {_value(row)}", "", "", f"{row['contribution']:+.4f}")
+    if len(told) > top:
+        table.add_row(f"{len(told) - top} more", "", "", "", f"{told.contribution[top:].sum():+.4f}")
     table.add_section()
+    table.add_row("nothing seen", "", "", "", f"{found.rest:+.4f}")
     table.add_row("logit", "", "", "", f"{found.logit:+.4f}")
     screen().print(table)
+
+
+def _value(row: dict[str, Any]) -> str:
+    return "never" if row["value"] != row["value"] else f"{row['value']:.4g}"
 
 
 def _show_features(found: Any, top: int) -> None:
@@ -87,8 +102,7 @@ def _show_features(found: Any, top: int) -> None:
     for name in ("feature", "value", "adds to the logit"):
         table.add_column(name, justify="left" if name == "feature" else "right")
     for row in found.table.head(top).to_dict("records"):
-        value = "never" if row["value"] != row["value"] else f"{row['value']:.4g}"
-        table.add_row(row["feature"], value, f"{row['contribution']:+.4f}")
+        table.add_row(row["feature"], _value(row), f"{row['contribution']:+.4f}")
     left = found.table.contribution[top:]
     if len(left):
         table.add_row(f"{len(left)} more", "", f"{left.sum():+.4f}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from hopstate.cli.answer import Answer, lines
 
@@ -15,10 +16,23 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument("--out", required=True, help="folder for the program and export.json, which explains it")
     parser.add_argument("--data", default=None, help="the run's own data, where they are elsewhere now")
     parser.add_argument("--method", default=None, help="the method, where it is one of your own (module:NAME)")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="ask program and run the same of the run's own data, print the largest difference, and fail above 1e-5",
+    )
     o = parser.parse_args(argv[1:])
     from hopstate.runs.export import export_run
+    from hopstate.runs.exported_check import check_program, needed
 
+    if o.check and o.to == "onnx":
+        needed(".onnx")
     path = export_run(o.run, o.to, o.out, data=o.data, method=o.method)
     told = path.with_name("export.json")
-    record = {"program": path, "inputs_and_output": told, "format": o.to}
-    return Answer(record, lines(f"program: {path}", f"inputs and output: {told}"))
+    record: dict[str, Any] = {"program": path, "inputs_and_output": told, "format": o.to, "check": None}
+    said = [f"program: {path}", f"inputs and output: {told}"]
+    if o.check:
+        checked = check_program(o.run, path, own=o.data, method=o.method)
+        record["check"] = checked
+        said.append(f"check: {checked.text()}; at most {checked.within:g} is promised")
+    return Answer(record, lines(*said))

@@ -22,8 +22,8 @@ from hopstate.runs.reproduce.recipes import all_recipes as known_recipes
 EPILOG = """Settings after -- replace the recipe's, e.g. -- --model.dim 64; such results are marked as altered and stay
 out of the table of --table."""
 
-# of --list, with the width of each where a terminal has 80 characters
-COLUMNS = {"recipe": 36, "data here": 4, "metric": 10, "published": 9, "runs": 4, "source": 11}
+COLUMNS = ("recipe", "here", "metric", "published", "runs", "source")  # of --list; here: whether the data are
+ROOM = 130  # characters below which sources stand under the table
 
 
 def run(argv: list[str]) -> Answer:
@@ -135,22 +135,28 @@ def _list(recipes: list[Recipe]) -> Answer:
 
 
 def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from hopstate.io.screen import screen
     from hopstate.runs.reproduce.tables import figure, metric_words
 
     console = screen()
-    narrow = console.width < sum(COLUMNS.values()) * 3 // 2
+    sources = list(dict.fromkeys(row["published"]["source"] for row in rows if row["published"]))
+    narrow = console.width < ROOM
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name, width in COLUMNS.items():
-        table.add_column(name, width=width if narrow else None, no_wrap=not narrow, overflow="fold")
+    for name in COLUMNS:
+        table.add_column("from" if narrow and name == "source" else name, no_wrap=name != "recipe", overflow="fold")
     for row in rows:
         told = row["published"]
         published = figure(told["metric"], told["mean"], told["std"]) if told else ""
-        metric, runs, source = metric_words(row["metric"]), str(row["runs"]), told["source"] if told else ""
-        table.add_row(row["recipe"], row["here"], metric, published, runs, source)
+        source = "" if not told else f"[{sources.index(told['source']) + 1}]" if narrow else told["source"]
+        metric = metric_words(row["metric"])  # of which negatives, the recipe's name says too
+        metric = metric.partition(",")[0] if narrow else metric
+        table.add_row(row["recipe"], row["here"], metric, published, str(row["runs"]), escape(source))
     console.print(table)
+    for number, source in enumerate(sources if narrow else (), 1):
+        console.print(f"[{number}] {source}", soft_wrap=True, highlight=False, markup=False)
     if ways:
         console.print("Data that are not here:")
     for text in ways:

@@ -1,4 +1,4 @@
-"""What programs of links carry besides the network: a run's curve of probabilities; and inputs for programs."""
+"""What programs of links carry besides the network: a run's curve of probabilities."""
 
 from __future__ import annotations
 
@@ -10,64 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError, HopstateError
-from hopstate.methods import method_of_run
-from hopstate.runs.load import load_run
+from hopstate.errors import HopstateError
 from hopstate.runs.queries.calibrated import Curve, curve_of
-from hopstate.runs.queries.names import nodes_of, read_pairs, times_of, with_rows
 from hopstate.runs.queries.session import session
-from hopstate.streaming.history_scorer import HistoryScorer
 from hopstate.training.exported import ExportForm, Port
-from hopstate.training.run_folder import RunFolder
-
-
-def export_inputs(
-    run: str | Path, pairs: Any = None, time: Any = None, *, own: Any = None, method: str | None = None
-) -> dict[str, np.ndarray]:
-    """Return the inputs of a run's exported program: for pairs at a time, or of the run's own graph or graphs.
-
-    Args:
-        run: the run folder, of nagphormer, a backbone trained on the whole graph, dyg-mamba, graphmixer, dygformer,
-            gmn or gmn-graphs.
-        pairs, time, own, method: as in `hopstate.score`. A run of nodes has all nodes of its graph, whatever pairs are;
-            a run over graphs takes numbers of graphs (G,) in their place, or None for all.
-
-    Returns:
-        An array for each input, by its name in export.json, which says what it holds.
-
-    Raises:
-        ConfigError: hopstate makes no inputs for the run's method.
-        TimeOrderError, DataError, ShapeError: as `hopstate.score`; DataError too for graphs that are not there.
-    """
-    folder = RunFolder.open(run)
-    known = method_of_run(folder.read_json("config.json").get("method"), str(folder.path / "config.json"), method)
-    if not callable(known.export):
-        raise ConfigError(f"{known.name} has no program, so that there are no inputs: {known.export}")
-    refused = ConfigError(
-        f"export_inputs makes no inputs for this run of {known.name}; `hopstate export` does write its program, whose "
-        f"export.json says what each of them holds"
-    )
-    if known.data != "events":
-        with load_run(run, own, device="cpu", method=method) as (_, task):
-            form: ExportForm = known.export(task)
-            if form.fill is None:
-                raise refused
-            return _named(form, form.fill(pairs))
-    with session(run, own=own, device="cpu", method=method) as asked:
-        form = known.export(asked.task)
-        if form.fill is None:
-            raise refused
-        src, dst, column = read_pairs(asked.past, pairs, (None,) * 3, asked.columns, asked.dates)
-        nodes = (nodes_of(asked.past, ids, what) for ids, what in ((src, "sources"), (dst, "targets")))
-        u, v = with_rows(asked.past, *nodes)
-        t = times_of(asked.past, column if time is None else time, len(u), "pairs", asked.dates)
-        scorer = asked.queries.latest()
-        assert isinstance(scorer, HistoryScorer)
-        return _named(form, form.fill(scorer.tokenizer.pairs(u, v, t)))
-
-
-def _named(form: ExportForm, found: tuple[Tensor, ...]) -> dict[str, np.ndarray]:
-    return {port.name: values.numpy() for port, values in zip(form.inputs, found, strict=True)}
 
 
 def curve_of_run(run: Path, own: Any, method: str | None) -> Curve | HopstateError:
@@ -125,6 +71,3 @@ def with_probabilities(form: ExportForm, found: Curve | HopstateError) -> Export
     else:
         outputs.append(Port(name="probability", meaning=f"of the score, {curve.text()}", axes=("pair",)))
     return replace(form, module=Calibrated(form.module, curve), outputs=tuple(outputs), preprocessing=preprocessing)
-
-
-__all__ = ["export_inputs"]

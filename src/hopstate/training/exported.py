@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 
@@ -30,6 +31,21 @@ class Port:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Questions to a model of streams that holds a memory.
+
+    Args:
+        follower: the model over a past, as it stands for the questions.
+        ends: (1 or 2, Q) rows of nodes, or of sources and targets.
+        t: (Q,) times.
+    """
+
+    follower: Any
+    ends: np.ndarray
+    t: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExportForm:
     """What is exported of a run.
 
@@ -39,7 +55,10 @@ class ExportForm:
         outputs: what it returns.
         example: tensors of the inputs' shapes, every axis of free length two or longer.
         preprocessing: what the caller has to have done, in words.
-        fill: what the method's tokenizer makes of queries → the inputs; None where a run has nothing to make them of.
+        fill: queries → the inputs: of streams a tokenizer's answer, or `Asked`; of graphs what `hopstate.export_inputs`
+            was given, None for all. None where a method of one's own does not say.
+        said: queries of graphs → the run's own first output for them, by the code that trained it.
+        sample: queries of graphs that a check asks; None for all.
     """
 
     module: nn.Module
@@ -48,3 +67,5 @@ class ExportForm:
     example: tuple[Tensor, ...]
     preprocessing: str
     fill: Callable[[Any], tuple[Tensor, ...]] | None = None
+    said: Callable[[Any], Tensor] | None = None
+    sample: Any = None

@@ -189,6 +189,32 @@ def test_the_held_network_is_the_network_at_its_input(options, block):
     assert part.abs().max() > 1e-4
 
 
+def test_what_the_pairs_history_adds_is_what_is_lost_without_it():
+    """A feature at its mean over training pairs, and not missing, adds nothing; gates and active units are held."""
+    torch.manual_seed(0)
+    tokens, told = _tokens(), torch.randn(5, 4, dtype=torch.float64)
+    told[0, 1] = told[3, 1] = torch.nan
+    tokens = tokens._replace(pair=told)
+    model = DyGMamba(
+        replace(SMALL, pair_history=True), node_dim=NODE_DIM, edge_dim=EDGE_DIM, pair_features=told.shape[1]
+    ).double()
+    pair = model.head.pair
+    pair.fit(told)
+    part, features, rest = model.shares(tokens)
+    logits, ends = model(tokens).detach(), segment_sum(part.unsqueeze(1), tokens.offsets).view(2, -1).sum(0)
+    torch.testing.assert_close(ends + features.sum(1) + rest, logits, rtol=F64_SOLVED, atol=F64_SUM)
+    torch.testing.assert_close(model.contributions(tokens)[1], features.sum(1) + rest, rtol=F64, atol=F64)
+    step, every = 1e-7, pair.marked(told)
+    for number in range(told.shape[1]):
+        nearer = every.clone()
+        nearer[:, [number, 4 + number]] *= 1 - step  # so little moves no unit over its edge
+        hook = pair.hidden.register_forward_pre_hook(lambda *_, nearer=nearer: (nearer,))
+        lost = (logits - model(tokens).detach()) / step
+        hook.remove()
+        torch.testing.assert_close(features[:, number], lost, rtol=F32_TIGHT, atol=F32)
+    assert features.abs().max() > 1e-3
+
+
 def test_mixed_precision_does_not_stop_counting():
     """Sums of many tokens are taken in float32, and the spectral bound holds exactly."""
     x = torch.rand(5000, 3)

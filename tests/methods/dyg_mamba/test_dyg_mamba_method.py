@@ -15,6 +15,7 @@ from hopstate.methods.dyg_mamba.model import DyGMamba
 from hopstate.runs.api import evaluate, fit, predict
 from hopstate.runs.load import load_run
 from hopstate.testing.asserts import COARSE, F32, F64_SOLVED, HALF
+from hopstate.tokens.pair_features import NAMES
 
 LOOP = {"loop__progress": False, "loop__tensorboard": "no", "loop__device": "cpu"}
 SMALL = {"model__channel_dim": 6, "model__time_dim": 8, "model__out_dim": 8, "model__block__state_dim": 4}
@@ -78,7 +79,11 @@ def test_explain_adds_up_and_sees_only_the_past(run, tmp_path):
     out, plot = tmp_path / "why.csv", tmp_path / "why.png"
     found = hopstate.explain(run.path, u, v, t, out=out, plot=plot)
     assert found.probability == pytest.approx(expected, abs=F32)
-    assert found.events.contribution.sum() + found.rest == pytest.approx(found.logit, abs=F64_SOLVED)
+    added = found.events.contribution.sum() + found.features.contribution.sum()
+    assert added + found.rest == pytest.approx(found.logit, abs=F64_SOLVED)
+    assert set(found.features.feature) == set(NAMES)  # what the pair's own history tells stands by name
+    beside = pd.read_csv(tmp_path / "why-features.csv")
+    assert beside.contribution.tolist() == pytest.approx(found.features.contribution.tolist())
     real = found.events[found.events.event_id >= 0]
     assert len(real)
     assert (real.t < t).all()

@@ -338,6 +338,8 @@ def test_the_page_begins_with_which_method_how_good_above_which_floor_at_what_co
     (tmp_path / "late/result.json").unlink()
     page = write_report([tmp_path], tmp_path / "r.html")
     assert page.read_text().index("Verdict</h2>") < page.read_text().index("Results</h2>")
+    rows = [row[0] for row in table(page, "Results on uci")[1:]]
+    assert rows == ["dyg-mamba best", "ctdg-ssm", "pair-trees floor", "recency floor"]
     assert verdict(page) == [
         "dyg-mamba is best by validation (91.00 ± 1.00): test AP 91.00 ± 1.00 (95% interval 88.52 to 93.48). That is "
         "15.00 points better than the best floor, pair-trees (76.00). Training took 2.5 s and 456 MB. Next is "

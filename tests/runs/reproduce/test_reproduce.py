@@ -136,7 +136,14 @@ def test_the_list_names_recipes_and_how_to_get_data(capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     assert "edgebank/uci-historical" in shown
     assert "DyGLib's preprocessing" in shown
-    assert main(["reproduce", "--list", "no/such"]) == 2
+    for wrong, near in (
+        ("no/such", "there is no recipe 'no/such'; `hopstate"),
+        ("gmn/minesweper", "did you mean 'gmn/minesweeper'?"),
+        ("uci", "'uci' is part of recency/uci, "),
+        ("*", ""),
+    ):
+        assert main(["reproduce", "--list", wrong]) == (2 if near else 0)
+        assert near in capsys.readouterr().err
 
 
 def test_numbers_and_settings_of_the_command_line() -> None:

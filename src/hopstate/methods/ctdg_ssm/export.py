@@ -6,12 +6,15 @@ has no operation. The state comes from `hopstate stream` (its folder) or `hopsta
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.tokens.pair_features import NAMES
-from hopstate.training.exported import ExportForm, Port
+from hopstate.training.exported import Asked, ExportForm, Port
 from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
@@ -89,7 +92,23 @@ def export_form(task: LinkTask | EventNodeTask) -> ExportForm:
         outputs=(Port(name=name, meaning=said, axes=(rows,) if links else (rows, "")),),
         example=tuple(torch.rand(shape).to(like) for _, _, shape in ports),
         preprocessing=ABOUT,
+        fill=partial(state_inputs, model, tuple(name for name, _, _ in ports)),
     )
+
+
+def state_inputs(model: CTDGSSM, names: tuple[str, ...], asked: Asked) -> tuple[Tensor, ...]:
+    """Return what a program takes of questions: the memory's rows, zeros of a deleted node, and what else is read."""
+    follower, ends, like = asked.follower, torch.from_numpy(np.ascontiguousarray(asked.ends)), next(model.parameters())
+    follower.fetch(asked.ends.ravel())
+    memory = follower.memory.output[ends]
+    told = {"memory": torch.where(memory.isnan().any(-1, keepdim=True), 0.0, memory)}
+    told["static"] = model.static(ends.flatten()).view(*ends.shape, -1)
+    if len(ends) == 2:
+        read = follower.inputs.query_gaps(*asked.ends, asked.t)
+    else:
+        read = torch.from_numpy(follower.inputs.node_gaps(asked.ends[0], asked.t))[:, None]
+    told |= {"gap": read[:, : model.gaps], "pair": read[:, model.gaps :]}
+    return tuple(told[name].to(like) for name in names)
 
 
 __all__ = ["StateProgram", "export_form"]

@@ -85,14 +85,36 @@ class DyGMamba(HistoryModel):
         Every factor that multiplies a token's value is held as it is for this input, which leaves theorem 4.2's sum
         over events, through all blocks, the mean and the head: exact, not an approximation.
         """
-        parts = self._parts(tokens)
-        z = self._encode(parts).detach().requires_grad_()
-        with torch.enable_grad():
-            logits = self._logits(z, parts, tokens, detach_gates=True)
-            (gradient,) = torch.autograd.grad(logits.sum(), z)
-        part = (gradient * z.detach()).sum(1)
-        ends = segment_sum(part.unsqueeze(1), tokens.offsets).view(2, -1)
-        return part, logits.detach() - ends.sum(0)
+        part, features, rest = self.shares(tokens)
+        return part, rest if features is None else rest + features.sum(1)
+
+    def shares(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Return the same with what features of the pair's history (P, F) add apart from what is left.
+
+        A feature adds by how far it is from its mean over training pairs, and by being missing.
+        """
+        parts, pair = self._parts(tokens), self.head.pair
+        z, read = self._encode(parts).detach().requires_grad_(), []
+
+        def hold(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            read.append(inputs[0].detach().requires_grad_())
+            return (read[0],)
+
+        hook = None if pair is None else pair.hidden.register_forward_pre_hook(hold)
+        try:
+            with torch.enable_grad():
+                logits = self._logits(z, parts, tokens, detach_gates=True)
+                found = torch.autograd.grad(logits.sum(), [z, *read])
+        finally:
+            if hook is not None:
+                hook.remove()
+        part, *features = ((g * x.detach()) for g, x in zip(found, [z, *read], strict=True))
+        part = part.sum(1)
+        rest = logits.detach() - segment_sum(part.unsqueeze(1), tokens.offsets).view(2, -1).sum(0)
+        if not features:
+            return part, None, rest
+        of_each = features[0].unflatten(1, (2, -1)).sum(1)  # a feature's number, and the mark that it is missing
+        return part, of_each, rest - of_each.sum(1)
 
     def _encode(self, parts: EncoderParts) -> Tensor:
         return torch.cat([encoder.encode(part) for encoder, part in parts])

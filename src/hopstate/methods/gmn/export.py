@@ -9,19 +9,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError, DataError, ShapeError
+from hopstate.errors import ConfigError
+from hopstate.methods.gmn.asked_graphs import graphs_of, sample_of
 from hopstate.methods.gmn.export_program import GMNProgram
 from hopstate.methods.gmn.inference import NodeOutputs
 from hopstate.methods.gmn.inputs import GMNInputs
 from hopstate.methods.gmn.local import SubgraphEncoder, WalkTokens
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.nodes import VisitedNodes, WholeSequence
-from hopstate.methods.shared.static_link import rows_of
 from hopstate.methods.shared.static_link_export import link_form
+from hopstate.training.double import Double
 from hopstate.training.exported import ExportForm, Port
 from hopstate.training.precision import bare
 from hopstate.training.tasks.graph import GraphTask
@@ -41,13 +41,40 @@ def export_form(task: NodeTask[Any] | StaticLinkTask | GraphTask) -> ExportForm:
         ConfigError: a network that is no Graph Mamba Network.
     """
     if isinstance(task, StaticLinkTask):
-        form = link_form(task, partial(gmn_form, draws=_draws(task.source)))
-        return replace(form, fill=lambda pairs: _of_links(task, form, pairs))
+        encoder = partial(gmn_form, draws=_draws(task.source))
+        return link_form(task, encoder, lambda form, source: as_taken(form, _whole(source)), answered)
     if isinstance(task, GraphTask):
-        form = gmn_form(bare(task.model), draws=task.draws, many=True)
-        return replace(form, fill=lambda ids: as_taken(form, task.collate(_graphs(task, ids), 0, None)))
+        return _of_graphs(task)
     form = gmn_form(bare(task.model), draws=_draws(task.source))
-    return replace(form, fill=lambda _: as_taken(form, _whole(task.source)))
+    return replace(
+        form,
+        fill=lambda _: as_taken(form, _whole(task.source)),
+        said=lambda _: answered(task.model, task.source),
+    )
+
+
+def _of_graphs(task: GraphTask) -> ExportForm:
+    form = gmn_form(bare(task.model), draws=task.draws, many=True)
+
+    def collated(ids: Any) -> GMNInputs:
+        return task.collate(graphs_of(task, ids), 0, None)
+
+    return replace(
+        form,
+        fill=lambda ids: as_taken(form, collated(ids)),
+        said=lambda ids: task.model(read_in(task.model, collated(ids))),
+        sample=sample_of(task),
+    )
+
+
+def answered(model: nn.Module, source: NodeBatches[Any]) -> Tensor:
+    """Return what a network itself says of all nodes, by the first draw of the walks."""
+    return model(read_in(model, _whole(source)))
+
+
+def read_in(model: nn.Module, inputs: GMNInputs) -> GMNInputs:
+    """Return inputs in a model's precision."""
+    return Double().convert_input(inputs) if next(model.parameters()).dtype == torch.float64 else inputs
 
 
 def gmn_form(model: nn.Module, *, draws: int = 1, many: bool = False) -> ExportForm:
@@ -135,7 +162,7 @@ def _token_ports(m: GMN, found: Found) -> None:
         found.add("token_edges", f"int64 rows of edge_attr, of the tokens' edges{none}", axis, like=taken)
 
 
-def as_taken(form: ExportForm, inputs: GMNInputs, **more: Tensor) -> tuple[Tensor, ...]:
+def as_taken(form: ExportForm, inputs: GMNInputs) -> tuple[Tensor, ...]:
     """Return what a form's program takes of what the network itself reads, for all nodes, tokens as they were drawn."""
     i, like = inputs, form.example[0]
     told: dict[str, Tensor | None] = {"x": i.x, "order": i.order, "edge_attr": i.edge_attr, "pairs": i.pairs}
@@ -144,7 +171,7 @@ def as_taken(form: ExportForm, inputs: GMNInputs, **more: Tensor) -> tuple[Tenso
     told["walk_sizes"] = None if i.walks is None else i.walks.diff()
     told["token_edge_index"] = None if i.token_graph is None else i.token_graph.edge_index()
     told["token_sizes"] = None if i.token_offsets is None else i.token_offsets.diff().view(len(i.x), -1)
-    taken, told = [], {**told, **more}
+    taken = []
     for port in form.inputs:
         value = told[port.name]
         assert value is not None
@@ -161,25 +188,6 @@ def _whole(source: NodeBatches[Any]) -> GMNInputs:
     """Return what the network reads of a source's whole graph in the first round of evaluation."""
     assert isinstance(source, (WholeSequence, VisitedNodes))
     return WholeSequence(source.config, source.prepared, source.labels, seed=source.seed).evaluated()
-
-
-def _of_links(task: StaticLinkTask, form: ExportForm, pairs: Any) -> tuple[Tensor, ...]:
-    """Return what a program of links takes for pairs, as the test split is judged."""
-    source, messages = task.vectors("test")
-    given = np.asarray(pairs)
-    if given.ndim != 2 or given.shape[1] != 2:
-        raise ShapeError(f"pairs are (P, 2) ids of sources and targets; got {given.shape}")
-    ends = np.stack([rows_of(task.messages, column, "pairs") for column in given.T], 1)
-    near = task.near(messages).features(*ends.T) if task.training.structure else np.zeros(0)
-    return as_taken(form, _whole(source), pairs=torch.from_numpy(ends), near=torch.from_numpy(near))
-
-
-def _graphs(task: GraphTask, ids: Any) -> np.ndarray:
-    count = task.graphs.num_graphs
-    rows = np.arange(count) if ids is None else np.asarray(ids).reshape(-1)
-    if rows.dtype.kind not in "iu" or len(rows) == 0 or rows.min() < 0 or rows.max() >= count:
-        raise DataError(f"graphs are asked for by numbers 0..{count - 1}, at least one; got {ids!r}")
-    return rows.astype(np.int64)
 
 
 __all__ = ["as_taken", "export_form", "gmn_form", "ports_of"]

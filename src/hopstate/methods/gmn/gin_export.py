@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
 from hopstate.layers.plain import Sequences
+from hopstate.methods.gmn.asked_graphs import graphs_of, sample_of
 from hopstate.methods.gmn.gin import GIN
+from hopstate.methods.gmn.inputs import GMNInputs
 from hopstate.training.exported import ExportForm, Port
 from hopstate.training.precision import bare
 from hopstate.training.tasks.graph import GraphTask
@@ -63,7 +67,15 @@ def export_form(task: GraphTask) -> ExportForm:
             "edges within each graph, as flow, read.undirected and read.self_loops left them; "
             "features as they were read"
         ),
+        fill=lambda ids: taken(task, model, ids), sample=sample_of(task),
+        said=lambda ids: model(task.collate(graphs_of(task, ids), 0, None)),
     )  # fmt: skip
+
+
+def taken(task: GraphTask, model: GIN, ids: Any) -> tuple[Tensor, ...]:
+    """Return what the program takes of graphs, by their numbers; None for all."""
+    batch: GMNInputs = task.collate(graphs_of(task, ids), 0, None)
+    return batch.x.to(next(model.parameters())), batch.graph.edge_index(), batch.sequences.diff()
 
 
 __all__ = ["GINProgram", "export_form"]

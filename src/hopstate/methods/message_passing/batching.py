@@ -189,6 +189,7 @@ def batched_source(
         state=None if keeper is None else keeper.state,
         load_state=None if keeper is None else keeper.load_state,
         refresh=refresher,
+        graph=graph,
     )
 
 

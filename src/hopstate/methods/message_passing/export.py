@@ -14,10 +14,12 @@ from hopstate.layers.message import Adjacency
 from hopstate.methods.message_passing.blocks import WITH_WEIGHTS
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.shared.static_link_export import link_form
+from hopstate.sampling.subgraph import whole_graph
 from hopstate.training.exported import ExportForm, Port
 from hopstate.training.precision import bare
-from hopstate.training.tasks.node import NodeTask, WholeGraph
+from hopstate.training.tasks.node import NodeBatches, NodeTask, WholeGraph, as_taken
 from hopstate.training.tasks.static_link import StaticLinkTask
+from hopstate.training.tasks.subgraph import Subgraphs
 
 NODES, EDGES = 6, 5  # of the made graph that a program is traced with
 
@@ -44,18 +46,33 @@ class BackboneProgram(nn.Module):
 def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportForm:
     """Return the program of a trained task."""
     if isinstance(task, StaticLinkTask):
-        return link_form(task, backbone_form)
-    form, source = backbone_form(bare(task.model)), task.source
-    return replace(form, fill=lambda _: taken(form, *source.inputs)) if isinstance(source, WholeGraph) else form
+        return link_form(task, backbone_form, taken, answered)
+    form = backbone_form(bare(task.model))
+    return replace(form, fill=lambda _: taken(form, task.source), said=lambda _: answered(task.model, task.source))
 
 
-def taken(form: ExportForm, x: Tensor, graph: Adjacency) -> tuple[Tensor, ...]:
-    """Return what a form's program takes of a whole graph."""
+def taken(form: ExportForm, source: NodeBatches[Any]) -> tuple[Tensor, ...]:
+    """Return what a form's program takes of the whole graph of a source."""
+    x, graph = whole(source)
     edges, weight = graph.edge_index(), graph.weight
     told = {"x": x, "edge_index": edges, "edge_attr": graph.edge_attr}
     told["edge_weight"] = torch.ones(edges.shape[1]) if weight is None else weight
     found = [(told[port.name], like) for port, like in zip(form.inputs, form.example, strict=True)]
     return tuple(value.to(like) for value, like in found if value is not None)
+
+
+def answered(model: nn.Module, source: NodeBatches[Any]) -> Tensor:
+    """Return what a model itself says of the whole graph of a source."""
+    return model(*as_taken(whole(source), model))
+
+
+def whole(source: NodeBatches[Any]) -> tuple[Tensor, Adjacency]:
+    """Return features and adjacency of the whole graph, whatever a source cuts it into."""
+    if isinstance(source, WholeGraph):
+        return source.inputs[0], source.inputs[1]
+    assert isinstance(source, Subgraphs)
+    assert source.graph is not None
+    return whole_graph(source.graph)
 
 
 def backbone_form(model: nn.Module) -> ExportForm:

@@ -7,25 +7,42 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.static_link_export import link_form
 from hopstate.training.exported import ExportForm, Port
 from hopstate.training.precision import bare
-from hopstate.training.tasks.node import NodeTask, RowBatches
+from hopstate.training.tasks.node import NodeBatches, NodeTask, RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask
+
+SAMPLE = 1000  # nodes that a check asks of
 
 
 def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportForm:
     """Return the program of a trained task."""
     if isinstance(task, StaticLinkTask):
-        return link_form(task, hops_form)
+        return link_form(task, hops_form, lambda form, source: tokens_of(form, source, None), answered)
     form, source = hops_form(bare(task.model)), task.source
-    if not isinstance(source, RowBatches):
-        return form
-    return replace(form, fill=lambda _: (source.inputs(np.arange(len(source.labels.y))),))
+    return replace(
+        form,
+        fill=lambda rows: tokens_of(form, source, rows),
+        said=lambda rows: source.logits(task.model, rows),
+        sample=np.arange(min(SAMPLE, len(source.labels.y))),
+    )
+
+
+def tokens_of(form: ExportForm, source: NodeBatches[Any], rows: np.ndarray | None) -> tuple[Tensor, ...]:
+    """Return the tokens of nodes, of all where rows is None."""
+    assert isinstance(source, RowBatches)
+    rows = np.arange(len(source.labels.y)) if rows is None else rows
+    return (source.inputs(rows).to(form.example[0]),)
+
+
+def answered(model: nn.Module, source: NodeBatches[Any]) -> Tensor:
+    """Return what a network itself says of all nodes."""
+    return source.logits(model, np.arange(len(source.labels.y))).to(next(model.parameters()))
 
 
 def hops_form(model: nn.Module) -> ExportForm:

@@ -74,29 +74,29 @@ def history_form(
         outputs=(output,),
         example=tuple(example),
         preprocessing=preprocessing,
-        fill=None if nodes else partial(history_inputs, widths=widths, like=like),
+        fill=partial(history_inputs, widths=widths, like=like, nodes=nodes),
     )
 
 
-def history_inputs(found: Any, widths: dict[str, int], like: Tensor) -> tuple[Tensor, ...]:
-    """Return what a program takes of a tokenizer's pairs, lengths first; features that are zero throughout as zeros.
+def history_inputs(found: Any, widths: dict[str, int], like: Tensor, *, nodes: bool = False) -> tuple[Tensor, ...]:
+    """Return what a program takes of a tokenizer's pairs or nodes, lengths first; features that are all zero as zeros.
 
     Args:
-        found: `HistoryTokens` of pairs; or distinct ends, with fields tokens, ends, x and pair, each of which then
+        found: `HistoryTokens`; or distinct ends of pairs, with fields tokens, ends, x and pair, each of which then
             stands as often as it is an end.
-        widths, like: as in `history_form`.
+        widths, like, nodes: as in `history_form`.
     """
     if isinstance(found, HistoryTokens):
-        tokens, ends, rows, nodes = found, torch.arange(found.num_sequences), torch.arange(len(found.nodes)), None
+        tokens, ends, rows, means = found, torch.arange(found.num_sequences), torch.arange(len(found.nodes)), None
     else:
-        tokens, ends, nodes = found.tokens, found.ends.flatten(), found.x
+        tokens, ends, means = found.tokens, found.ends.flatten(), found.x
         many = tokens.lengths[ends]
         first = torch.repeat_interleave(tokens.offsets[ends] - (many.cumsum(0) - many), many)
         rows = first + torch.arange(len(first))
-    inputs = [tokens.lengths[ends].view(2, -1)]
+    inputs = [tokens.lengths[ends] if nodes else tokens.lengths[ends].view(2, -1)]
     for name, width in widths.items():
         if name in ("pair", "nodes"):
-            value, places = (found.pair, slice(None)) if name == "pair" else (nodes, ends)
+            value, places = (found.pair, slice(None)) if name == "pair" else (means, ends)
         else:
             value, places = getattr(tokens, name), rows
         if value is None:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.pair_decoders import PairDecoder
+from hopstate.methods.shared.static_link import rows_of
 from hopstate.training.exported import ExportForm, Port
 from hopstate.training.precision import bare
+from hopstate.training.tasks.node import NodeBatches
 from hopstate.training.tasks.static_link import LinkModel, StaticLinkTask
 
 PAIRS = 4  # of the made graph that a program is traced with
+ASKED = 100  # links that a check asks, and as many other pairs of their ends
+Taken = Callable[[ExportForm, NodeBatches[Any]], tuple[Tensor, ...]]
+Vectors = Callable[[nn.Module, NodeBatches[Any]], Tensor]
 
 
 class LinkProgram(nn.Module):
@@ -38,8 +45,16 @@ class LinkProgram(nn.Module):
         return logit, torch.sigmoid(logit.double())
 
 
-def link_form(task: StaticLinkTask, of_encoder: Callable[[nn.Module], ExportForm]) -> ExportForm:
+def link_form(
+    task: StaticLinkTask, of_encoder: Callable[[nn.Module], ExportForm], taken: Taken, vectors: Vectors
+) -> ExportForm:
     """Return the program of a task of links from that of its encoder, whose first input has a row a node.
+
+    Args:
+        task: the task.
+        of_encoder: encoder → its program.
+        taken: an encoder's program and a source → what the program takes of it.
+        vectors: encoder and source → (N, D) its own vectors.
 
     Raises:
         ConfigError: what `of_encoder` raises, or a decoder that is not of pairs.
@@ -61,10 +76,43 @@ def link_form(task: StaticLinkTask, of_encoder: Callable[[nn.Module], ExportForm
         Port(name="logit", meaning="of a link between the two nodes", axes=("pair",)),
         Port(name="score", meaning="sigmoid of the logit", axes=("pair",)),
     )
+
+    def fill(pairs: Any) -> tuple[Tensor, ...]:
+        ends = ends_of(task, pairs)
+        return (*taken(form, task.vectors("test")[0]), torch.from_numpy(ends), *near_of(task, decoder, ends))
+
+    def said(pairs: Any) -> Tensor:
+        ends = torch.from_numpy(ends_of(task, pairs))
+        z = vectors(model.encoder, task.vectors("test")[0])
+        return decoder(z[ends[:, 0]], z[ends[:, 1]], *near_of(task, decoder, ends.numpy()))
+
     return replace(
         form, module=LinkProgram(form.module, decoder), inputs=(*form.inputs, *inputs), outputs=outputs,
-        example=(*form.example, *example), preprocessing=preprocessing,
+        example=(*form.example, *example), preprocessing=preprocessing, fill=fill, said=said,
     )  # fmt: skip
+
+
+def ends_of(task: StaticLinkTask, pairs: Any) -> np.ndarray:
+    """Return (P, 2) rows of pairs of ids; None asks links of the test split, and other pairs of their ends.
+
+    Raises:
+        ShapeError, DataError: no pairs, or ids that are no nodes.
+    """
+    if pairs is None:
+        links = task.split.pairs["test"][:ASKED]
+        return np.concatenate([links, np.stack([links[:, 0], np.roll(links[:, 1], 1)], 1)])
+    given = np.asarray(pairs)
+    if given.ndim != 2 or given.shape[1] != 2:
+        raise ShapeError(f"pairs are (P, 2) ids of sources and targets; got {given.shape}")
+    return np.stack([rows_of(task.messages, column, "pairs") for column in given.T], 1)
+
+
+def near_of(task: StaticLinkTask, decoder: PairDecoder, ends: np.ndarray) -> tuple[Tensor, ...]:
+    """Return how near pairs are by the links that the test split is judged over, where the decoder reads that."""
+    if decoder.near is None:
+        return ()
+    found = task.near(task.vectors("test")[1]).features(*np.ascontiguousarray(ends.T))
+    return (torch.from_numpy(found).to(next(decoder.parameters())),)
 
 
 __all__ = ["LinkProgram", "link_form"]

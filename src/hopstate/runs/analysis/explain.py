@@ -8,7 +8,8 @@ what each feature added: see `hopstate.methods.pair_trees.trees`.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from hopstate.errors import ConfigError, DataError
 from hopstate.io.figure import apart, draw_figure, few_dates, plain_numbers
 from hopstate.streaming.history_scorer import to_device
 from hopstate.tokens.history import HistoryTokens
+from hopstate.tokens.pair_features import NAMES
 from hopstate.training.precision import bare
 from hopstate.training.tasks.history import HistoryPairs
 from hopstate.training.tasks.link import LinkTask
@@ -28,6 +30,7 @@ from hopstate.training.tasks.protocols import Explains, ExplainsEvents, Task
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 UNTOLD = "explain needs a run whose score is a sum over events or features: dyg-mamba, pair-trees"
@@ -41,11 +44,14 @@ class Explanation:
     Args:
         source, target: the user's ids of the pair.
         t: time of the query.
-        logit: the score; what the rows of events add, plus rest.
-        rest: what no event adds (biases, and the encoding of nothing).
+        logit: the score; what the rows of events and of features add, plus rest.
+        rest: what neither adds (biases, and the encoding of nothing).
         events: one row a token, oldest first: end ("source" or "target": whose history), neighbor (the node itself
             where event_id is -1), t, event_id, contribution (to the logit).
         time_unit, dates: of t, as in `EventStream`.
+        features: where the model reads what the pair's own history tells (`hopstate.tokens.pair_features`), a row a
+            feature, largest contribution first: feature, value (missing where it never happened), contribution by how
+            far it is from its mean over training pairs; else no rows.
     """
 
     source: Any
@@ -56,6 +62,7 @@ class Explanation:
     events: pd.DataFrame
     time_unit: str = ""
     dates: str = ""
+    features: pd.DataFrame = field(default_factory=lambda: _features((), (), ()))
 
     @property
     def table(self) -> pd.DataFrame:
@@ -84,10 +91,16 @@ class Explanation:
             FormatError: another extension.
             StorageError: the file could not be written.
         """
-        draw_figure(path, (9, 4.5), self._paint)
+        draw_figure(path, (9, 8 if len(self.features) else 4.5), self._paint)
 
     def _paint(self, figure: Figure) -> None:
-        axis, drawn = figure.subplots(), drawn_times(self.events["t"].to_numpy(), self.time_unit, self.dates)
+        if len(self.features):
+            axis, below = figure.subplots(2, height_ratios=(1, 1))
+            what = "added to the logit by what the pair's own history tells"
+            _bars(below, self.features.head(8), what, ("#5b6770", "#a8b0b7"))
+        else:
+            axis = figure.subplots()
+        drawn = drawn_times(self.events["t"].to_numpy(), self.time_unit, self.dates)
         real = self.events.assign(t=drawn)[self.events.event_id >= 0]
         named: list[tuple[float, float, str]] = []
         for end in ("source", "target"):
@@ -101,7 +114,7 @@ class Explanation:
         axis.axhline(0, color="grey", lw=0.8)
         axis.axvline(drawn_times(self.t, self.time_unit, self.dates), color="grey", ls=":", lw=1)
         axis.set(xlabel=f"time of the event{self._unit} (dotted: the query)", ylabel="added to the logit")
-        axis.set_title(f"{self.source} - {self.target}: probability {self.probability:.3f}")
+        axis.set_title(f"{self.source} - {self.target}: score {self.probability:.3f}, logit {self.logit:+.2f}")
         if len(real):
             figure.legend(loc="outside lower center", ncols=2, frameon=False)
         axis.margins(x=0.06, y=0.12)
@@ -145,11 +158,17 @@ class FeatureExplanation:
         draw_figure(path, (9, 5), self._paint)
 
     def _paint(self, figure: Figure) -> None:
-        axis, rows = figure.subplots(), self.table.head(15).iloc[::-1]
-        axis.barh(rows.feature, rows.contribution, color=np.where(rows.contribution > 0, *COLORS.values()))
-        axis.axvline(0, color="grey", lw=0.8)
-        axis.set(xlabel="added to the logit")
+        axis = figure.subplots()
+        _bars(axis, self.table.head(15), "added to the logit", tuple(COLORS.values()))
         axis.set_title(f"{self.source} - {self.target}: probability {self.probability:.3f}")
+
+
+def _bars(axis: Axes, largest: pd.DataFrame, label: str, colors: Sequence[str]) -> None:
+    """Draw what features add, the largest on top, in one colour above 0 and another below."""
+    rows = largest.iloc[::-1]
+    axis.barh(rows.feature, rows.contribution, color=np.where(rows.contribution > 0, *colors))
+    axis.axvline(0, color="grey", lw=0.8)
+    axis.set(xlabel=label)
 
 
 def explain_pair(task: Task, source: Any, target: Any, t: Any) -> Explanation | FeatureExplanation:
@@ -182,7 +201,8 @@ def explain_pair(task: Task, source: Any, target: Any, t: Any) -> Explanation | 
     tokens = task.source.inputs.pairs(np.array([u]), np.array([v]), np.array([t]))
     assert isinstance(tokens, HistoryTokens)
     device = next(task.model.parameters()).device
-    contributions, rest = (x.double().cpu().numpy() for x in model.contributions(to_device(tokens, device)))
+    shares = model.shares(to_device(tokens, device))
+    contributions, told, rest = (np.empty((1, 0)) if x is None else x.double().cpu().numpy() for x in shares)
     ids, cut = tokens.event_ids.numpy(), int(tokens.offsets[1])
     when = stream.t[np.where(ids < 0, 0, ids - stream.first_id)].tolist()  # exact, whatever kind of number t is
     when = [t if event < 0 else time for event, time in zip(ids, when)]
@@ -196,8 +216,17 @@ def explain_pair(task: Task, source: Any, target: Any, t: Any) -> Explanation | 
             "contribution": contributions,
         }
     ).sort_values("t", kind="stable", ignore_index=True)
-    logit = float(rest[0] + contributions.sum())
-    return Explanation(source, target, t, logit, float(rest[0]), table, stream.time_unit, stream.dates)
+    values = np.empty(0) if tokens.pair is None or not told.size else tokens.pair[0].double().cpu().numpy()
+    features = _features(NAMES[: len(values)], values, told[0])
+    logit = float(rest[0] + contributions.sum() + told.sum())
+    return Explanation(source, target, t, logit, float(rest[0]), table, stream.time_unit, stream.dates, features)
+
+
+def _features(names: Sequence[str], values: Sequence[float], added: Sequence[float]) -> pd.DataFrame:
+    import pandas as pd
+
+    found = pd.DataFrame({"feature": np.array(names, object), "value": values, "contribution": added})
+    return found.sort_values("contribution", key=lambda column: -column.abs(), kind="stable", ignore_index=True)
 
 
 def node_row(stream: EventStream, name: object, what: str) -> int:

@@ -37,7 +37,8 @@ def explain(
         source, target: the user's ids.
         t: time of the query, a number in the stream's unit or a date; only events strictly before it are seen.
         data: other events than the run was trained on.
-        out: also write the table there (.csv or .parquet).
+        out: also write the table there (.csv or .parquet); of events, what the pair's own history tells goes to a file
+            of its own beside it (`features_path`).
         plot: also draw the timeline there (.png, .pdf or .svg).
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
@@ -48,9 +49,17 @@ def explain(
         found = explain_pair(task, source, target, t)
     if out is not None:
         write_table(found.table, Path(out), raw=raw)
+        if isinstance(found, Explanation) and len(found.features):
+            write_table(found.features, features_path(out), raw=raw)
     if plot is not None:
         found.plot(plot)
     return found
+
+
+def features_path(out: str | Path) -> Path:
+    """Return where the features of an explanation by events are written beside its table: why.csv, why-features.csv."""
+    name, dot, rest = Path(out).name.partition(".")
+    return Path(out).with_name(f"{name}-features{dot}{rest}")
 
 
 def robustness(

@@ -139,6 +139,36 @@ def session(
     Raises:
         ConfigError: the run is none of a temporal method for links.
     """
+    with known_to(run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method) as (
+        folder,
+        task,
+        past,
+    ):
+        yield Session(folder, task, past, own, method)
+
+
+@contextmanager
+def known_to(
+    run: str | Path,
+    *,
+    links: bool = True,
+    events: Any = None,
+    state: str | Path | None = None,
+    fresh: bool = False,
+    own: Any = None,
+    read: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    method: str | None = None,
+) -> Iterator[tuple[RunFolder, Any, Past]]:
+    """Yield the folder of a temporal run, its task without its data, and all that it knows.
+
+    Args:
+        links: refuse runs that score no pairs.
+        run, events, state, fresh, own, read, device, method: as in `hopstate.score`.
+
+    Raises:
+        ConfigError: the run is none of a temporal method, or scores no pairs.
+    """
     import torch
 
     from hopstate.data.past_store import load_past
@@ -147,7 +177,7 @@ def session(
     folder = RunFolder.open(run)
     check_temporal(folder, method)
     with load_run(run, own, device=device, bare=True, method=method) as (trainer, task), torch.no_grad():
-        if not isinstance(task, LinkTask):
+        if links and not isinstance(task, LinkTask):
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs; see predict and node_outputs")
         with trainer.precision():
@@ -157,4 +187,4 @@ def session(
                 new = as_trained(folder, new_events(folder, one, read or {}))
                 name_new_ids(past, new)
                 past = go_on(task, past, new, score=False)[1]
-            yield Session(folder, task, past, own, method)
+            yield folder, task, past

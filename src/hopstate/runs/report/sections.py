@@ -39,7 +39,9 @@ def overview(page: Page, groups: Sequence[Group]) -> None:
             columns = ("method", "metric", "test", "95% interval", "validation", "runs", "epochs")
             floors = [row for metric in dict.fromkeys(g.metric for g in done) for row in _floor_rows(done, metric)]
             rows = [_result(group) for group in done] + floors
+            rivals = choice.rivals(done)
             marks = dict.fromkeys(range(len(done), len(rows)), "floor")
+            marks |= {n: "floor" for n, group in enumerate(done) if group not in rivals}
             for metric in dict.fromkeys(g.metric for g in done):
                 best = choice.chosen([g for g in done if g.metric == metric], metric)
                 marks |= {n: "best" for n, g in enumerate(done) if g is best}

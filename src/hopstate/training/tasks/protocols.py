@@ -199,10 +199,10 @@ class ExplainsPairs(Protocol):
 
 @runtime_checkable
 class ExplainsEvents(Protocol):
-    """A model of pairs whose logits are sums over the events of their histories."""
+    """A model of pairs whose logits are sums over the events of their histories, and over what these tell."""
 
-    def contributions(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor]:
-        """Return what each token (T,) adds to its pair's logit, and what is left (P,), which no token adds."""
+    def shares(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Return what tokens (T,) add to their pairs' logits, what `tokens.pair` (P, F) adds, and what is left (P,)."""
         ...
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.compensation.gas import GasBatch, GasCache
+from hopstate.data.graph import Graph
 from hopstate.errors import DataError
 from hopstate.sampling.prefetch import Prefetcher
 from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, SeedSource
@@ -31,6 +32,7 @@ class Subgraphs(NodeBatches[Batch]):
         state, load_state: give and take what stands for missing neighbours, where that depends on training.
         refresh: called with the model and the epoch's number at the start of every epoch.
         ahead: batches made in a background thread before they are needed; 0 makes each when it is asked for.
+        graph: what is cut, for who wants all of it.
     """
 
     def __init__(
@@ -43,8 +45,10 @@ class Subgraphs(NodeBatches[Batch]):
         load_state: Callable[[dict[str, Tensor]], None] | None = None,
         refresh: Callable[[nn.Module, int], None] | None = None,
         ahead: int = 1,
+        graph: Graph | None = None,
     ) -> None:
         super().__init__(labels)
+        self.graph = graph
         self.source, self.predict_all, self.ahead = source, predict_all, ahead
         self._state, self._load_state = state, load_state
         self._refresh = refresh

@@ -1,0 +1,142 @@
+"""A program is held to its run by what `hopstate export --check` asks both, and one of another run is told apart."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import hopstate
+from hopstate.cli.main import main
+from hopstate.data.graph import Graph
+from hopstate.datasets.generators import stochastic_block_model
+from hopstate.errors import ConfigError, DataError, HopstateError
+from hopstate.methods import MODULES, get_method
+from hopstate.runs import exported_inputs
+from hopstate.runs.export import export_run
+from hopstate.runs.exported_check import difference
+from hopstate.runs.exported_inputs import questions
+from hopstate.testing.asserts import PROGRAM
+from made_events import LOOP, RANDOM, SMALL, repeating
+from made_graphs import rings
+
+ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
+NODES = {"model.dim": 8, "loop.epochs": 1, "loop.progress": False, "loop.device": "cpu"}
+WALKS = {"model.state_dim": 4, "encoding.size": 3, "walks.max_length": 2, "walks.repeats": 1, "walks.walks": 2}
+HOPS = {"model.num_heads": 2, "tokens.num_hops": 2, "tokens.eigenvectors": 0}
+OWN: dict[str, dict[str, Any]] = {
+    "gmn": WALKS, "gmn-graphs": WALKS, "nagphormer": HOPS, "gat": {"model.heads": 2},
+    "dygformer": {"model.max_length": 6, "model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12},
+    "dyg-mamba": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 4},
+    "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 4},
+    "ctdg-ssm-nodes": {"model.dim": 6, "model.time_dim": 4, "batch_size": 16},
+}  # fmt: skip
+EXPORTED = [name for name in MODULES if callable(get_method(name).export)]
+CASES: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in EXPORTED),
+    ("gcn", {"batching.kind": "cluster", "batching.num_clusters": 3, "batching.clusters_per_batch": 1}),
+    ("gcn", {"task": "link"}),
+    ("nagphormer", {"task": "link"}),
+    ("gmn", {"task": "link", "walks.draws": 2}),
+    ("gmn-graphs", {"walks.draws": 2}),
+    ("ctdg-ssm", {"model.static": "random", "model.static_dim": 3, "model.pair_dim": 5, "model.node_gaps": True}),
+]
+
+
+def graph() -> Graph:
+    return stochastic_block_model(num_nodes=60, num_classes=3, num_features=5, seed=1)
+
+
+def data_of(method: str) -> Any:
+    kind = get_method(method).data
+    if kind == "graph":
+        return graph()
+    if kind == "graphs":
+        return rings()
+    events = repeating(200)
+    return events.with_(labels=np.arange(len(events)) % 2) if method.endswith("-nodes") else events
+
+
+def trained(method: str, folder: Path, **settings: Any) -> Path:
+    events = get_method(method).data == "events"
+    small = {**LOOP, **({} if method.endswith("-nodes") else RANDOM), **SMALL.get(method, {})} if events else NODES
+    config = {**small, **OWN.get(method, {}), **settings}
+    return hopstate.fit(method, data_of(method), out=folder, config=config).path
+
+
+def held(method: str, folder: Path, to: Any, **settings: Any) -> None:
+    run = trained(method, folder / "run", **settings)
+    export_run(run, to, folder / "program", data=data_of(method))
+    found = hopstate.check_program(run, folder / "program", own=data_of(method))
+    told = json.loads((folder / "program" / "export.json").read_text())
+    assert list(found.differences) == [port["name"] for port in told["outputs"]]
+    assert found.asked > 1
+    assert max(found.differences.values()) <= PROGRAM
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["torch", pytest.param("onnx", marks=pytest.mark.skipif(not ONNX, reason="needs onnx"))])
+@pytest.mark.parametrize(("method", "settings"), CASES, ids=str)
+def test_programs_of_every_method_give_what_their_runs_give(
+    method: str, settings: dict[str, Any], to: str, tmp_path: Path
+) -> None:
+    held(method, tmp_path, to, **settings)
+
+
+@pytest.mark.parametrize(("method", "settings"), CASES, ids=str)
+def test_the_network_of_a_program_gives_what_the_run_gives(
+    method: str, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, without a file, which takes seconds."""
+    run, forms, form_of = trained(method, tmp_path / "run", **settings), [], exported_inputs.form_of
+    monkeypatch.setattr(exported_inputs, "form_of", lambda *given: forms.append(form_of(*given)) or forms[0])
+    with questions(run, own=data_of(method), sample=True) as asked:
+        wanted = asked.said()
+        found = forms[0].module.eval()(*(torch.from_numpy(x) for x in asked.inputs.values()))
+    first, name = found[0] if isinstance(found, tuple) else found, forms[0].outputs[0].name
+    assert difference(name, first.detach().numpy(), wanted[name]) <= PROGRAM
+    assert asked.count > 1
+    assert np.ptp(wanted[name]) > 0
+
+
+def test_the_command_tells_the_largest_difference_and_another_runs_program_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in (0, 1):
+        config = {**NODES, "loop.seed": seed}
+        hopstate.fit("mlp", "sbm", out=tmp_path / f"run{seed}", config=config)
+    run, out = str(tmp_path / "run0"), str(tmp_path / "program")
+    assert main(["export", run, "--to", "torch", "--out", out, "--check", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["check"]
+    assert told["what"] == "nodes"
+    assert told["differences"]["output"] <= told["within"] == PROGRAM
+    with pytest.raises(HopstateError, match=r"does not give what .*run1 gives: .* nodes"):
+        hopstate.check_program(tmp_path / "run1", out)
+    told = json.loads((tmp_path / "program" / "export.json").read_text())
+    (tmp_path / "program" / "export.json").write_text(json.dumps(told | {"method": "gcn"}))
+    with pytest.raises(ConfigError, match=r"is a program of gcn, and .* a run of mlp"):
+        hopstate.check_program(run, out)
+    shutil.copy(tmp_path / "run0" / "result.json", tmp_path / "program" / "export.json")
+    with pytest.raises(ConfigError, match="is not what `hopstate export` writes"):
+        hopstate.check_program(run, out)
+
+
+def test_questions_of_ones_own(tmp_path: Path) -> None:
+    own = data_of("dyg-mamba-nodes")
+    run = trained("dyg-mamba-nodes", tmp_path / "run")
+    assert hopstate.export_inputs(run, [3, 1, 3], own=own)["lengths"].shape == (3,)
+    with pytest.raises(DataError, match="1 of 2 nodes were never met"):
+        hopstate.export_inputs(run, [3, 99], own=own)
+
+
+def test_a_number_that_is_none_is_a_difference() -> None:
+    assert difference("output", np.array([1.0, np.nan]), np.array([1.0, 2.0])) == np.inf
+    assert difference("output", np.array([101.0]), np.array([100.0])) == pytest.approx(1 / 101)
+    assert difference("score", np.array([[0.5]]), np.array([0.25])) == 0.25
+    assert difference("output", np.zeros((0, 2)), np.zeros((0, 2))) == 0
