@@ -62,6 +62,7 @@ def _show_written(written: Sequence[str]) -> None:
 
 
 def _show(found: Any, top: int) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from hopstate.io.screen import screen
@@ -70,22 +71,24 @@ def _show(found: Any, top: int) -> None:
     rows = rows.reindex(rows.contribution.abs().sort_values(ascending=False, kind="stable").index)
     title = f"{found.source} - {found.target} at {found.when}: score {found.probability:.4f}"
     table = Table(title=f"{title}, logit {found.logit:+.4f}")
-    for name in ("whose history", "met, or what it tells", "time", "event", "adds to the logit"):
-        table.add_column(name, justify="left" if name in ("whose history", "met, or what it tells") else "right")
+    for name in ("event, or feature of the pair", "time", "number", "adds"):
+        table.add_column(name, justify="left" if "event" in name else "right")
     for row in rows.head(top).to_dict("records"):
-        event = "the node itself" if row["event_id"] < 0 else str(row["event_id"])
-        table.add_row(row["end"], str(row["neighbor"]), str(row["t"]), event, f"{row['contribution']:+.4f}")
+        own = row["event_id"] < 0
+        what = f"{row['end']} itself" if own else f"{row['end']} met {row['neighbor']}"
+        number = "" if own else str(row["event_id"])
+        table.add_row(escape(what), "" if own else str(row["t"]), number, f"{row['contribution']:+.4f}")
     if len(rows) > top:
-        table.add_row(f"{len(rows) - top} more events", "", "", "", f"{rows.contribution[top:].sum():+.4f}")
+        table.add_row(f"{len(rows) - top} more events", "", "", f"{rows.contribution[top:].sum():+.4f}")
     if len(told):
         table.add_section()
     for row in told.head(top).to_dict("records"):
-        table.add_row("the pair's", f"{row['feature']}: {_value(row)}", "", "", f"{row['contribution']:+.4f}")
+        table.add_row(f"{row['feature']}: {_value(row)}", "", "", f"{row['contribution']:+.4f}")
     if len(told) > top:
-        table.add_row(f"{len(told) - top} more", "", "", "", f"{told.contribution[top:].sum():+.4f}")
+        table.add_row(f"{len(told) - top} more features", "", "", f"{told.contribution[top:].sum():+.4f}")
     table.add_section()
-    table.add_row("nothing seen", "", "", "", f"{found.rest:+.4f}")
-    table.add_row("logit", "", "", "", f"{found.logit:+.4f}")
+    table.add_row("neither", "", "", f"{found.rest:+.4f}")
+    table.add_row("logit", "", "", f"{found.logit:+.4f}")
     screen().print(table)
 
 
