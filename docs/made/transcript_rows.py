@@ -45,16 +45,18 @@ ROWS = (
     ),
     Row(
         "The demo",
-        "In a fresh clone; what `make` says of its own commands is cut. The environment before it (`make .venv/.installed`) took 51 s of the "
-        "processor. At a load of 11 on two cores the clock said twelve minutes; what it says on two cores of its own "
-        "was not measured here.",
+        "From nothing: a fresh clone, an empty home, no environment; what `make` says of its own commands is cut, and the installation counts in. "
+        "Many other programs ran on the two cores, so that the clock says nothing here: with the cores to itself the same took 92 and 101 s by "
+        "the clock (`benchmarks/results/2026-11-24-evaluation-cost.md`).",
         (
             Step(
                 "make demo",
-                keep="^demo|^[┃│] (method|nagphormer|gmn|sage|dyg-mamba|pair-trees|ctdg-ssm|recency|roc_auc|src|  7|no event|logit) |^probability|^report",
+                first=70,
+                keep="^demo|^[┃│] |^probability|^report",
                 mark="no, minutes",
             ),
         ),
+        cloned=True,
     ),
     Row(
         "Weights travel",
@@ -119,6 +121,8 @@ print(f"graphmixer, {len(pairs)} pairs: ONNX and the run differ by at most {np.a
 """,
                 python=True,
             ),
+            Step("hopstate export runs/mixer --to torch --out mixer-torch --check", keep="check"),
+            Step("hopstate export runs/gcn --to onnx --out gcn-onnx --check", keep="check"),
             Step("hopstate fit recency --data events.csv --out runs/recency -q", keep="accuracy|precision|auc"),
             Step("hopstate export runs/recency --to onnx --out recency-onnx", mark=NO_TEST),
         ),
@@ -255,23 +259,100 @@ print(open(write_prediction_table(keys, "did_not_finish", [0.25, 0.5], "rel-f1__
         ),
     ),
     Row(
-        "The report",
-        "A page of the runs above. In headless Chromium, at the width of a phone, light and dark, it is no wider than the screen "
-        "(`tests/runs/report/test_report_in_browser.py`).",
+        "The report and the plots",
+        "A page of the runs above, an explanation with its picture, and the page on paper. In headless Chromium, at the width of a phone, light "
+        "and dark, it is no wider than the screen (`tests/runs/report/test_report_in_browser.py`).",
         (
             Step(
                 "hopstate compare gcn,mlp --data edges.csv --out runs/both -- --read.features features.csv "
                 "--read.labels labels.csv --loop.epochs 20 --loop.progress false",
                 keep="method|gcn|mlp|━|table|after",
             ),
-            Step("hopstate report runs/both runs/mixer runs/recency --out report.html && wc -c report.html"),
+            Step(
+                "hopstate fit dyg-mamba --data events.csv --loop.epochs 2 --evaluation.strategies '[random]' --history.max_length 8 --out runs/dyg -q",
+                keep="precision|floor|better",
+            ),
+            Step(
+                "hopstate explain runs/dyg --pair 'alice,person 2' --time 2024-03-10 --top 3 --out runs/dyg/explain-alice.csv --plot why.png",
+            ),
+            Step("hopstate report runs/both runs/mixer runs/recency runs/dyg --out report.html && wc -c report.html"),
+            Step(
+                "chromium --headless --no-sandbox --disable-gpu --print-to-pdf=report.pdf report.html 2>/dev/null; head -c 5 report.pdf",
+                mark="no, it needs a browser",
+            ),
         ),
     ),
     Row(
+        "The site",
+        "Built in the clone of the demo, and searched as a file in a browser without a network.",
+        (
+            Step("make docs", keep="open|WARNING -|ERROR", mark="no, it makes an environment and installs into it"),
+            Step(
+                """import json, pathlib, re
+
+index = json.loads(pathlib.Path("site/search/search_index.json").read_text())
+print(len({doc["location"].partition("#")[0] for doc in index["docs"]}), "pages,", len(index["docs"]), "places that the search knows")
+print(sum("calibrated" in doc["text"] for doc in index["docs"]), "places speak of what is calibrated")
+page = pathlib.Path("site/notebooks/event-stream.html").read_text()
+print("pictures in the notebook of a stream:", len(re.findall("<img", page)))
+signatures = re.findall(r'class="doc-signature.*?</div>', pathlib.Path("site/api/top.html").read_text(), re.S)
+print(len(signatures), "signatures of the API, the longest line", max(len(line) for s in signatures for line in re.sub("<[^>]+>", "", s).splitlines()))
+""",
+                python=True,
+                mark="no, it reads what is not built",
+            ),
+            Step(
+                "chromium --headless --no-sandbox --disable-gpu --allow-file-access-from-files --virtual-time-budget=15000 --dump-dom "
+                "\"file://$PWD/site/index.html?q=calibrated\" 2>/dev/null | grep -o '[0-9]* matching documents' | head -1",
+                mark="no, it needs a browser",
+            ),
+        ),
+        cloned=True,
+    ),
+    Row(
         "Speed",
-        "Nothing is typed here: seconds of a busy machine would tell of its other work. Epochs of backbones and their command stand in "
-        "`benchmarks/results/2026-11-23-speed.md`, what evaluation costs beside an epoch in `2026-11-24-evaluation-cost.md`, steps of "
-        "DyG-Mamba in `2026-11-21-dyg-mamba.md`.",
-        (),
+        "Seconds of the processor, one thread: of an epoch the difference between longer and shorter runs, so that loading and compiling count "
+        "out. Other programs shared the cores, which lengthens the processor's seconds too; quiet figures stand in "
+        "`benchmarks/results/2026-11-23-speed.md` (backbones), `2026-11-24-evaluation-cost.md` and `2026-11-24-products.md` (a step of DyG-Mamba).",
+        (
+            Step(
+                """import time
+import numpy as np, hopstate
+
+rng = np.random.default_rng(0)
+y = np.arange(12_000) % 6
+ends = rng.integers(0, 12_000, (260_000, 2))
+x = (rng.normal(size=(12_000, 64)) + 0.3 * np.eye(6)[y] @ rng.normal(size=(6, 64))).astype(np.float32)
+graph = hopstate.Graph.from_edges(ends, 12_000, x=x, y=y)
+for method in ("mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii"):
+    took = {}
+    for epochs in (1, 2, 5):  # the first run compiles
+        begin = time.process_time()
+        hopstate.fit(method, graph, loop={"epochs": epochs, "progress": False, "device": "cpu"})
+        took[epochs] = time.process_time() - begin
+    print(f"{method}: {(took[5] - took[2]) / 3:.2f} s an epoch")
+""",
+                python=True,
+                keep="an epoch$",
+                mark="no, minutes",
+            ),
+            Step(
+                """import time
+import hopstate
+
+events, took = hopstate.load_dataset("messages-generated", num_events=3000), {}
+for epochs in (1, 2, 4):
+    begin = time.process_time()
+    run = hopstate.fit("dyg-mamba", events, loop={"epochs": epochs, "progress": False, "device": "cpu"})
+    took[epochs] = time.process_time() - begin
+begin = time.process_time()
+hopstate.evaluate(run.path, data=events, split="val")
+print(f"an epoch with its validation {(took[4] - took[2]) / 2:.1f} s; evaluation alone, opening the run included, {time.process_time() - begin:.1f} s")
+""",
+                python=True,
+                keep="an epoch with",
+                mark="no, minutes",
+            ),
+        ),
     ),
 )
