@@ -15,7 +15,7 @@ from hopstate.methods.dyg_mamba.model import DyGMamba
 from hopstate.runs.api import evaluate, fit, predict
 from hopstate.runs.load import load_run
 from hopstate.testing.asserts import COARSE, F32, F64_SOLVED, HALF
-from hopstate.tokens.pair_features import NAMES
+from hopstate.tokens.pair_features import EARLIER, NAMES
 
 LOOP = {"loop__progress": False, "loop__tensorboard": "no", "loop__device": "cpu"}
 SMALL = {"model__channel_dim": 6, "model__time_dim": 8, "model__out_dim": 8, "model__block__state_dim": 4}
@@ -81,7 +81,7 @@ def test_explain_adds_up_and_sees_only_the_past(run, tmp_path):
     assert found.probability == pytest.approx(expected, abs=F32)
     added = found.events.contribution.sum() + found.features.contribution.sum()
     assert added + found.rest == pytest.approx(found.logit, abs=F64_SOLVED)
-    assert set(found.features.feature) == set(NAMES)  # what the pair's own history tells stands by name
+    assert set(found.features.feature) == set(NAMES[:EARLIER])  # what the pair's own history tells stands by name
     beside = pd.read_csv(tmp_path / "why-features.csv")
     assert beside.contribution.tolist() == pytest.approx(found.features.contribution.tolist())
     real = found.events[found.events.event_id >= 0]

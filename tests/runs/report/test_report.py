@@ -438,6 +438,14 @@ def test_epochs_are_whole_numbers(last: int) -> None:
     assert all(word.isdigit() for word in across)
 
 
+def test_a_short_run_beside_a_long_one_can_be_seen() -> None:
+    long, short = ([(float(epoch), epoch / 7) for epoch in range(1, last + 1)] for last in (250, 6))
+    words = words_of(line_chart("loss", "about", [Line(0, long), Line(1, short)], "epoch", "loss").svg)
+    assert words[: words.index("epoch")] == ["1", "3", "10", "30", "100"]
+    words = words_of(line_chart("loss", "about", [Line(0, long), Line(1, long[:40])], "epoch", "loss").svg)
+    assert "3" not in words[: words.index("epoch")]
+
+
 def test_one_epoch_is_drawn() -> None:
     assert "<use" in line_chart("loss", "about", [Line(0, [(1, 0.5)])], "epoch", "loss").svg
 

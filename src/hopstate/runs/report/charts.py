@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH, HEIGHT = 400, 240
+FAR = 10  # times as long as the shortest line, beyond which epochs stand on a logarithmic axis
 MOST_POINTS = 400
 _UNIT = 1 / 72  # inches
 _STYLE = {
@@ -102,7 +103,12 @@ class Chart:
 
 
 def line_chart(title: str, about: str, lines: Sequence[Line], x_label: str, y_label: str) -> Chart:
-    """Return lines over whole numbers x; about says in words what they show."""
+    """Return lines over whole numbers x; about says in words what they show.
+
+    Lines of which one is FAR times as long as another stand on a logarithmic axis, where the short ones can be seen.
+    """
+    lengths = [max(x for x, *_ in line.points) for line in lines if len(line.points) > 1]
+    far = bool(lengths) and max(lengths) >= FAR * min(lengths) and min(x for n in lines for x, *_ in n.points) > 0
 
     def paint(axes: Axes) -> None:
         from matplotlib.ticker import MaxNLocator
@@ -115,7 +121,13 @@ def line_chart(title: str, about: str, lines: Sequence[Line], x_label: str, y_la
             axes.plot(x, y, color=colour(line.series), linestyle=dash(line.series), clip_on=False)
             if len(x) == 1:
                 axes.plot(x, y, color=colour(line.series), marker="o", markersize=5, clip_on=False)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        if far:
+            axes.set_xscale("log")
+            places = [k for k in (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000) if k <= max(lengths)]
+            axes.set_xticks(places, [str(k) for k in places])
+            axes.minorticks_off()
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         axes.margins(x=0.01, y=0.05)
         frame(axes, x_label, y_label)
 
