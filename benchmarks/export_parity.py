@@ -49,7 +49,7 @@ def data_of(method: str) -> Any:
     """Return what a method is trained on."""
     kind = get_method(method).data
     if kind == "graph":
-        return hopstate.load_dataset("sbm")
+        return hopstate.load_dataset("sbm", num_nodes=400)
     if kind == "graphs":
         return graphs()
     if kind != "events":

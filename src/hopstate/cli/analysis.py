@@ -41,16 +41,16 @@ def _explain(argv: list[str]) -> Answer:
     from hopstate.runs.analysis.explain import Explanation
 
     found = questions.explain(o.run, ends[0], ends[1], o.time, **where)
-    by_events = isinstance(found, Explanation)
-    more = [str(questions.features_path(o.out))] if o.out and by_events and len(found.features) else []
+    told = found.features if isinstance(found, Explanation) else None
+    more = [str(questions.features_path(o.out))] if o.out and told is not None and len(told) else []
     written = [path for path in (o.out, *more, o.plot) if path]
     record = {"source": found.source, "target": found.target, "time": found.when, "written": written}
     record |= {"probability": found.probability, "logit": found.logit, "rest": found.rest, "rows": rows_of(found.table)}
-    if isinstance(found, Explanation):
-        record["features"] = rows_of(found.features)
+    if told is not None:
+        record["features"] = rows_of(told)
 
     def show() -> None:
-        (_show if by_events else _show_features)(found, o.top)
+        (_show_features if told is None else _show)(found, o.top)
         _show_written(written)
 
     return Answer(record, show)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hopstate.data.events import EventBatch
 from hopstate.data.past import Past
 from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.methods import method_of_run
@@ -176,24 +177,25 @@ def of_nodes(asked: Session, form: ExportForm, given: Any, time: Any) -> Questio
     )
 
 
-def last_events(past: Past) -> Any:
+def last_events(past: Past) -> EventBatch:
     """Return the last of a past's events that are no deletions.
 
     Raises:
         DataError: there is none.
     """
-    events = past.events(max(0, len(past) - SAMPLE))
-    events = events.take(events.additions(np.arange(len(events))))
-    if not len(events):
+    found = past.events(max(0, len(past) - SAMPLE))
+    rows = found.additions(np.arange(len(found)))
+    if not len(rows):
         raise DataError("the run has seen no event, so that nothing can be asked of it")
-    return events
+    return found.take(rows)
 
 
 def _filled(form: ExportForm, follower: Any, ends: tuple[np.ndarray, ...], t: np.ndarray) -> Answers:
     assert form.fill is not None
-    if isinstance(follower, (HistoryScorer, HistoryNodeScorer)):
-        tokens = follower.tokenizer.pairs if isinstance(follower, HistoryScorer) else follower.tokenizer.nodes
-        return _named(form, form.fill(tokens(*ends, t)))
+    if isinstance(follower, HistoryScorer):
+        return _named(form, form.fill(follower.tokenizer.pairs(ends[0], ends[1], t)))
+    if isinstance(follower, HistoryNodeScorer):
+        return _named(form, form.fill(follower.tokenizer.nodes(ends[0], t)))
     return _named(form, form.fill(Asked(follower=follower, ends=np.stack(ends), t=t)))
 
 

@@ -222,7 +222,7 @@ def explain_pair(task: Task, source: Any, target: Any, t: Any) -> Explanation | 
     return Explanation(source, target, t, logit, float(rest[0]), table, stream.time_unit, stream.dates, features)
 
 
-def _features(names: Sequence[str], values: Sequence[float], added: Sequence[float]) -> pd.DataFrame:
+def _features(names: Sequence[str], values: Any, added: Any) -> pd.DataFrame:
     import pandas as pd
 
     found = pd.DataFrame({"feature": np.array(names, object), "value": values, "contribution": added})

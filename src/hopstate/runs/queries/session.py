@@ -176,6 +176,7 @@ def known_to(
 
     folder = RunFolder.open(run)
     check_temporal(folder, method)
+    task: Any
     with load_run(run, own, device=device, bare=True, method=method) as (trainer, task), torch.no_grad():
         if links and not isinstance(task, LinkTask):
             name = settings_of_run(folder, method)[0].name
