@@ -25,6 +25,7 @@ from hopstate.streaming.pair_queries import PairQueries
 from hopstate.training.exported import Asked, ExportForm
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
+from hopstate.training.tasks.protocols import Task
 
 SAMPLE = 100  # pairs that met, and as many of their ends that are drawn from other pairs; or nodes
 Answers = dict[str, np.ndarray]
@@ -98,7 +99,7 @@ def questions(
             yield of_graphs(form_of(known, task), given, known.data, sample=sample)
 
 
-def form_of(method: AnyMethod, task: Any) -> ExportForm:
+def form_of(method: AnyMethod, task: Task) -> ExportForm:
     """Return the form of a task's program.
 
     Raises:
