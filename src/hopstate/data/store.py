@@ -163,7 +163,8 @@ def read_folder(
     try:
         if meta["version"] != version:
             raise FormatError(
-                f"{folder} (a saved {what}) is of format {meta['version']}; this hopstate reads {version}"
+                f"{folder} (a saved {what}) is of format {meta['version']}; this hopstate reads {version}: make it "
+                "again from its source, or use the version of hopstate that wrote it"
             )
         bad = [key for key in meta["arrays"] if type(key) is not str or not key.isidentifier()]
         if bad or not isinstance(meta["arrays"], list):

@@ -92,6 +92,10 @@ def test_a_refused_source_leaves_nothing_and_a_stated_unit_is_believed(tmp_path:
     source, store = written(tmp_path / "in", HOURS, HOURS * 1000), tmp_path / "store"
     with pytest.raises(DataError, match=r"b\.csv"):
         prepare(source, store)
+    assert not store.exists()
+    store.mkdir()  # one that the user made stays
+    with pytest.raises(DataError, match=r"b\.csv"):
+        prepare(source, store)
     assert list(store.iterdir()) == []
     assert prepare(source, store, time_unit="s").events == 100
 
@@ -108,7 +112,7 @@ def test_no_good_row_names_the_first(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("source,target,time\n1,2,3\n,2,3\n".replace("1,2,3", "1,2,never"))
     with pytest.raises(DataError, match=r"no row has ids and a time; the first, .*a\.csv line 2 \(1,2,never\), has no"):
         prepare(tmp_path / "a.csv", tmp_path / "store", time_column="time")
-    assert list((tmp_path / "store").iterdir()) == []
+    assert not (tmp_path / "store").exists()
 
 
 def _other_version(store: Path) -> None:
@@ -124,7 +128,7 @@ def _cut(store: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "told", "read"),
     [
-        (_other_version, "of format 9; this hopstate writes 1", "of format 9; this hopstate reads 1"),
+        (_other_version, "of format 9; this hopstate writes 1", "of format 9; this hopstate reads 1: make it again"),
         (_cut, r"no longer the store .*t\.npy is truncated.*prepare it again", r"t\.npy is truncated"),
         (lambda store: (store / "src.npy").unlink(), r"no longer the store .*src\.npy", r"src\.npy is missing"),
     ],

@@ -51,6 +51,19 @@ def nothing_half(out: Path) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def no_empty_folder(out: Path) -> Iterator[None]:
+    """Take a folder that was made for a store away again, where the source cannot become one."""
+    there = out.exists()
+    try:
+        yield
+    except (DataError, FormatError, ConfigError):
+        if not there:
+            with contextlib.suppress(OSError):  # what holds something stays
+                out.rmdir()
+        raise
+
+
 def made(out: Path, kind: str, address: str) -> Prepared:
     """Return what a finished store of a database's table holds.
 

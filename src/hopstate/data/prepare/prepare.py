@@ -22,7 +22,7 @@ from hopstate.data.prepare.engine import Engine
 from hopstate.data.prepare.engines import check_engine, open_engine
 from hopstate.data.prepare.graph import write_graph
 from hopstate.data.prepare.layout import Columns, Layout, files_of, layouts
-from hopstate.data.prepare.made import BAD_ROWS, MARKERS, Prepared, made, nothing_half, prepared_of
+from hopstate.data.prepare.made import BAD_ROWS, MARKERS, Prepared, made, no_empty_folder, nothing_half, prepared_of
 from hopstate.data.prepare.nodes import NodeTables, read_nodes
 from hopstate.data.prepare.numbering import Numbering, logged
 from hopstate.data.prepare.settle import settle, settle_labels
@@ -99,7 +99,7 @@ def prepare(
         raise StorageError(f"{out} exists and holds no store; choose another folder")
     looked = None if is_address(source) else _look(source, out, read, kind)
     try:
-        with locked(out, "a store"):
+        with no_empty_folder(out), locked(out, "a store"):
             if looked is None and exists(out / MARKERS[kind]):
                 return made(out, kind, shown(str(source)))
             found, columns, facts = looked or _look(source, out, read, kind)
