@@ -2,6 +2,11 @@
 
 from types import SimpleNamespace
 
+import numpy as np
+
+import hopstate
+from hopstate.data.events import EventStream
+from hopstate.io.progress import at, listening
 from hopstate.training import progress
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import Reporter
@@ -49,3 +54,26 @@ def test_a_run_says_its_time_before_its_first_step_and_again_where_that_was_wron
                 reporter.step(SimpleNamespace(epoch=0, step=step, total_steps=step), 100)
         said = capsys.readouterr().err
         assert said.count("expected: 1.7 min an epoch besides validation, at most 17 min") == lines - 1
+
+
+def test_a_long_evaluation_shows_its_batches_and_listens_only_while_it_lasts(tmp_path, capsys, monkeypatch):
+    rng = np.random.default_rng(0)
+    stream = EventStream(src=rng.integers(0, 9, 2000), dst=9 + rng.integers(0, 9, 2000), t=np.arange(2000))
+    now = [0.0]
+
+    def monotonic() -> float:
+        now[0] += 31.0
+        return now[0]
+
+    monkeypatch.setattr(progress.time, "monotonic", monotonic)
+    for wanted in (True, False):
+        config = {"evaluation.strategies": ["random"], "evaluation.batch_size": 50, "loop.progress": wanted}
+        hopstate.fit("recency", stream, out=tmp_path / str(wanted), config=config)
+        said = capsys.readouterr().err
+        assert ("judging test: batch 3 of 6" in said) == wanted
+        assert ("judging train: batch" in said) == wanted
+    heard = []
+    with listening(lambda done, total: heard.append((done, total))):
+        at(1, 2)
+    at(2, 2)
+    assert heard == [(1, 2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 
 from hopstate.io.figure import draw_figure
+from hopstate.io.progress import listening
 from hopstate.training.loggers.choose import check_loggers
 from hopstate.training.loggers.worker import Loggers
 from hopstate.training.position import Progress
@@ -37,6 +39,19 @@ def note(config: LoopConfig, text: str) -> None:
     """Show one line of what a run chose for itself, where its progress is shown."""
     if config.progress:
         Console(stderr=True).print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def judging(config: LoopConfig, split: str) -> AbstractContextManager[None]:
+    """Show within it how far a long evaluation of a split is, a line now and then."""
+    last = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > BATCH_SECONDS:
+            last = time.monotonic()
+            note(config, f"judging {split}: batch {done:,} of {total:,}")
+
+    return listening(tell)
 
 
 class Reporter:

@@ -41,7 +41,7 @@ from hopstate.training.kept_curves import curves_of
 from hopstate.training.optim import lr_at, make_optimizer, set_rates
 from hopstate.training.position import FitResult, Progress
 from hopstate.training.precision import make_fabric, matmul_precision
-from hopstate.training.progress import Reporter
+from hopstate.training.progress import Reporter, judging
 from hopstate.training.ranks import ended, joined_loss, present, step_seed
 from hopstate.training.rehearsal import step_seconds
 from hopstate.training.room import peak_memory_mb
@@ -261,7 +261,7 @@ class Trainer:
         if split in SPLITS and split not in ("val", *self.splits):
             raise ConfigError(f"this run holds the {split} split back; only {', '.join(self.splits)} may be looked at")
         self.task.model.eval()
-        with torch.no_grad(), self.precision():
+        with torch.no_grad(), self.precision(), judging(self.config, split):
             return self.task.evaluate(split)
 
     @contextmanager
