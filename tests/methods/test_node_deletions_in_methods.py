@@ -23,6 +23,7 @@ from hopstate.runs.api import evaluate, fit, predict, score_stream
 from hopstate.runs.asking import node_outputs
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.testing.asserts import F64
+from hopstate.training.tasks.link import LinkEvaluation
 
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 20}
@@ -181,7 +182,8 @@ def test_the_floor_of_trees_is_judged_on_edges_that_are_added(monkeypatch: pytes
     monkeypatch.setattr(floor, "JUDGED", 20)
     every = np.arange(len(data))
     split = chronological_split(data)
-    task = SimpleNamespace(stream=data, split=replace(split, test=every, new_test=every), negatives={})
+    own = {"evaluation": LinkEvaluation(), "negatives": {}}
+    task = SimpleNamespace(stream=data, split=replace(split, test=every, new_test=every), **own)
     judged = floor._on_some(task).split.test  # type: ignore[arg-type]
     assert len(judged) == 20
     assert (data.kind[judged] == ADD).all()

@@ -30,6 +30,7 @@ from hopstate.evaluation.intervals import bootstrap_areas, limits_of
 from hopstate.evaluation.metrics import average_precision, roc_auc
 from hopstate.evaluation.ranked_links import HITS, ranking_metrics
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
+from hopstate.sampling.judged import judged
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives, one_against_many
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
@@ -107,6 +108,7 @@ def evaluate_link(
     bootstrap: int = 0,
     seed: int = 0,
     negatives: Mapping[tuple[str, str], Negatives] | None = None,
+    max_events: int | None = None,
 ) -> LinkReport:
     """Score a split and its new-node events under each strategy, in one pass over the stream.
 
@@ -120,6 +122,7 @@ def evaluate_link(
         bootstrap: resamples for confidence intervals; 0 gives none.
         seed: of bootstrap and "many"; the others take DyGLib's seeds.
         negatives: by (split, strategy), in place of drawing them.
+        max_events: of the split, and of those with new nodes, that are judged (see `sampling.judged`); None for all.
 
     Raises:
         ConfigError: an unknown protocol, split or strategy.
@@ -130,13 +133,14 @@ def evaluate_link(
     if split not in ("val", "test"):
         raise ConfigError(f"links are evaluated on 'val' or 'test', not {split!r}")
     chosen = dict(negatives or {})
-    positives = {name: stream.additions(splits.rows(name)) for name in (split, f"new_{split}")}
+    positives = {name: judged(stream.additions(splits.rows(name)), max_events) for name in (split, f"new_{split}")}
     there = [name for name, rows in positives.items() if len(rows)]
     for key in ((p, s) for p in there for s in strategies):
         if key not in chosen and key[1] == "many":
-            chosen[key] = one_against_many(stream, splits, key[0], num_negatives=num_negatives, seed=seed)
+            drawn = one_against_many(stream, splits, key[0], num_negatives=num_negatives, seed=seed, most=max_events)
+            chosen[key] = drawn
         elif key not in chosen:
-            chosen[key] = draw_negatives(stream, splits, key[0], key[1])  # type: ignore[arg-type]
+            chosen[key] = draw_negatives(stream, splits, key[0], key[1], most=max_events)  # type: ignore[arg-type]
         if not np.array_equal(chosen[key].rows, positives[key[0]]):
             raise DataError(f"the {key[1]} negatives given for {key[0]!r} are not of that split's events")
     history = None
@@ -177,13 +181,14 @@ def score_split(
 
     Args:
         scorer: the model; reset first.
-        rows: (P,) ascending positions of the split; the model sees all of them, and those that add are positives.
-        negatives: sets whose rows are all among the positives.
+        rows: (P,) ascending positions of the split; the model sees all of them.
+        negatives: sets whose rows are all among those that add; they are the positives, which alone are scored.
         history: positions shown before; by default every event before the split.
         whole_ties: never end a batch amid events of one time.
     """
     own = stream.additions(rows)
-    asked = [Asked.events(stream, own)]
+    wanted = np.unique(np.concatenate([np.empty(0, np.int64), *(drawn.rows for drawn in negatives.values())]))
+    asked = [Asked.events(stream, wanted)]
     for key, drawn in negatives.items():
         place = np.minimum(np.searchsorted(own, drawn.rows), max(len(own) - 1, 0))
         if len(drawn.rows) and not (len(own) and np.array_equal(own[place], drawn.rows)):
@@ -193,7 +198,10 @@ def score_split(
     positive, *others = scored(scorer, stream, asked, rows, boundaries, _shown(stream, rows, history, batch_size))
     return {
         key: LinkScores(
-            rows=drawn.rows, positive=positive[np.searchsorted(own, drawn.rows)], negative=scores, offsets=drawn.offsets
+            rows=drawn.rows,
+            positive=positive[np.searchsorted(wanted, drawn.rows)],
+            negative=scores,
+            offsets=drawn.offsets,
         )
         for (key, drawn), scores in zip(negatives.items(), others, strict=True)
     }

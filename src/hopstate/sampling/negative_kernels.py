@@ -10,7 +10,7 @@ from hopstate.ops.cpu.random_kernels import below, seeded
 
 
 @njit(cache=True, nogil=True)
-def seen_pairs(low, high, begin, end, pool_pairs, batch_start, seed, first_batch, num_pairs, chosen, count):
+def seen_pairs(low, high, begin, end, pool_pairs, batch_start, seed, numbers, num_pairs, chosen, count):
     """Draw, for each batch, distinct pairs out of low[b]..high[b]-1 that do not occur in the batch's time window.
 
     Args:
@@ -18,10 +18,10 @@ def seen_pairs(low, high, begin, end, pool_pairs, batch_start, seed, first_batch
         begin, end: (number of batches,) pool positions of the batch's time window.
         pool_pairs: (pool,) pair number of each pool event.
         batch_start: (number of batches + 1,) positions of the batches in the output.
-        first_batch: number of the first of them among all, each of which draws by its own.
+        numbers: of the batches among all, each of which draws by its own.
         chosen: output pair numbers; count[b] of each batch are filled, from its start on.
     """
-    banned = np.full(num_pairs, -1, np.int64)
+    banned = np.full(num_pairs, -1, np.int32)  # the last batch that banned or took it
     for b in range(len(low)):
         size = batch_start[b + 1] - batch_start[b]
         out = chosen[batch_start[b] : batch_start[b + 1]]
@@ -33,7 +33,7 @@ def seen_pairs(low, high, begin, end, pool_pairs, batch_start, seed, first_batch
                 if low[b] <= p < high[b]:
                     free -= 1
         take = min(size, free)
-        state = seeded(seed, first_batch + b)
+        state = seeded(seed, numbers[b])
         if take > free // 2:  # nearly all are taken: list them and shuffle the front
             allowed = np.empty(free, np.int64)
             n = 0
@@ -58,7 +58,7 @@ def seen_pairs(low, high, begin, end, pool_pairs, batch_start, seed, first_batch
 
 
 @njit(cache=True, nogil=True)
-def random_pairs(missing, batch_pairs, batch_start, num_src, num_dst, seed, first_batch, out_src, out_dst):
+def random_pairs(missing, batch_pairs, batch_start, num_src, num_dst, seed, numbers, out_src, out_dst):
     """Fill the first missing[b] places of each batch with pairs of the grid that are not among the batch's own.
 
     Args:
@@ -76,7 +76,7 @@ def random_pairs(missing, batch_pairs, batch_start, num_src, num_dst, seed, firs
                 used.add(batch_pairs[i])
                 own += 1
         distinct = num_src * num_dst - own >= missing[b]
-        state = seeded(seed, first_batch + b)
+        state = seeded(seed, numbers[b])
         for i in range(missing[b]):
             while True:
                 pair, state = below(state, num_src * num_dst)
@@ -89,12 +89,15 @@ def random_pairs(missing, batch_pairs, batch_start, num_src, num_dst, seed, firs
 
 
 @njit(cache=True, nogil=True)
-def many_kernel(src, group, pool, offsets, met, met_start, at, at_start, num_history, num_negatives, seed, out, count):
+def many_kernel(
+    src, group, pool, numbers, offsets, met, met_start, at, at_start, num_history, num_negatives, seed, out, count
+):
     """Draw destinations for each positive: some met in training, the rest never met, none met at the same time.
 
     Args:
         src: (B,) sources; group: (B,) number of each (source, time).
         pool: sorted destinations to draw from.
+        numbers: (B,) of the positives among all, each of which draws by its own.
         offsets: (B,) where each positive's row of out begins.
         met, met_start: sorted distinct training destinations of each source, as places in pool; CSR.
         at, at_start: sorted distinct destinations of each group, as places in pool; CSR.
@@ -104,7 +107,7 @@ def many_kernel(src, group, pool, offsets, met, met_start, at, at_start, num_his
     state_of = np.full(len(pool), -1, np.int64)  # place -> the last positive that banned or took it
     allowed = np.empty(len(pool), np.int64)
     for q in range(len(src)):
-        state = seeded(seed, q)
+        state = seeded(seed, numbers[q])
         row = out[offsets[q] : offsets[q] + num_negatives]
         for i in range(at_start[group[q]], at_start[group[q] + 1]):
             state_of[at[i]] = q

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,11 @@ class Negatives:
         columns = {"rows": self.rows, "offsets": self.offsets, "src": self.src, "dst": self.dst, "facts": note}
 
         def write(part: Path) -> None:
-            with part.open("wb") as file:
-                np.savez_compressed(file, **columns)  # type: ignore[arg-type]
+            # level 1: an eighth of the time of numpy's level 6, and 4% larger
+            with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+                for name, column in columns.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                        np.lib.format.write_array(file, column, allow_pickle=False)
 
         replace_file(Path(path), write)
 

@@ -28,11 +28,13 @@ from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.opening import exists
 from hopstate.io.scratch import let_go
 from hopstate.ops.rows import ranges
+from hopstate.sampling.judged import in_batches, judged, judged_batches
 from hopstate.sampling.negative_sets import Negatives
 
 Strategy = Literal["random", "historical", "inductive"]
 STRATEGIES: tuple[Strategy, ...] = ("random", "historical", "inductive")
 MOST = 1 << 30  # negatives of one split that are held together
+_SORTED = 1 << 24  # events whose pairs are sorted together
 SEEDS = {"val": 0, "new_val": 1, "test": 2, "new_test": 3}  # DyGLib's
 
 
@@ -45,6 +47,7 @@ def draw_negatives(
     seed: int | None = None,
     batch_size: int = 200,
     part: slice | None = None,
+    most: int | None = None,
 ) -> Negatives:
     """Draw one negative pair for each event of a split, batch by batch.
 
@@ -55,6 +58,7 @@ def draw_negatives(
         seed: by default DyGLib's for the split (val 0, new_val 1, test 2, new_test 3; train 0).
         batch_size: events scored together.
         part: of the split's events alone, with the pairs that they have among all.
+        most: of them that are judged (see `judged`), with the pairs that they have among all; None for all.
 
     Raises:
         ConfigError: an unknown split or strategy, or a batch size under 1.
@@ -75,18 +79,20 @@ def draw_negatives(
     begin, end, _ = (part or slice(None)).indices(len(rows))
     if begin >= end:
         raise DataError(f"{stream.name}: {part} holds none of the {len(rows)} events of split {split!r}")
-    first = begin // batch_size  # batches are whole, as each draws for all of its events
-    rows = rows[first * batch_size : min(-(-end // batch_size) * batch_size, len(rows))]
+    numbers = judged_batches(len(rows), most, batch_size)  # batches are whole, as each draws for all of its events
+    numbers = numbers[(numbers >= begin // batch_size) & (numbers <= (end - 1) // batch_size)]
+    own = slice(begin - numbers[0] * batch_size, end - numbers[0] * batch_size) if part else slice(None)
     if strategy == "random":
-        count = first * batch_size + len(rows)
-        drawn = random_destinations(pool_src, pool_dst, count, batch_size, seed)[first * batch_size :]
+        count = min(int(numbers[-1] + 1) * batch_size, len(rows))
+        drawn = in_batches(random_destinations(pool_src, pool_dst, count, batch_size, seed), numbers, batch_size)
+    rows = in_batches(rows, numbers, batch_size)
+    if strategy == "random":
         src, dst = stream.src[stretch(rows)], drawn
     else:
         observed = {"train": None, "val": splits.train, "new_val": splits.train}.get(split, splits.val)
         last = None if strategy == "historical" or observed is None else stream.t[observed[-1]]
         batch = stream.src[rows], stream.dst[rows], stream.t[rows]
-        src, dst = _seen_before((pool_src, pool_dst, pool_t), batch, last, batch_size, seed, first)
-    own = slice(begin - first * batch_size, max(begin, end) - first * batch_size)
+        src, dst = _seen_before((pool_src, pool_dst, pool_t), batch, last, batch_size, seed, numbers)
     return Negatives(
         rows=rows[own],
         offsets=np.arange(len(rows[own]) + 1),
@@ -132,7 +138,7 @@ def _seen_before(
     last_observed: float | None,
     batch_size: int,
     seed: int,
-    first_batch: int,
+    numbers: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw historical pairs, or inductive ones where last_observed is given; see the top of this file."""
     from hopstate.sampling.negative_kernels import random_pairs, seen_pairs
@@ -142,19 +148,19 @@ def _seen_before(
     t0, t1 = batch_t[starts[:-1]], batch_t[starts[1:] - 1]
     told = int(np.searchsorted(t, t1[-1], side="right"))  # what comes later is asked for nothing
     pairs, first, firsts = _number_pairs(src[:told], dst[:told])
-    high = np.searchsorted(t[first], t0, side="right")
-    low = 0 if last_observed is None else int(np.searchsorted(t[first], last_observed, side="right"))
+    high = np.searchsorted(first, np.searchsorted(t, t0, side="right"))  # pairs met by then
+    low = 0 if last_observed is None else int(np.searchsorted(first, np.searchsorted(t, last_observed, side="right")))
     low = np.minimum(np.full(len(high), low), high)
     begin, end = np.searchsorted(t, t0, side="left"), np.searchsorted(t, t1, side="right")
     chosen, found = np.empty(len(batch_t), np.int64), np.empty(len(high), np.int64)
-    seen_pairs(low, high, begin, end, pairs, starts, seed, first_batch, firsts, chosen, found)
+    seen_pairs(low, high, begin, end, pairs, starts, seed, numbers, firsts, chosen, found)
 
     sources, destinations = _distinct(src), _distinct(dst)
     missing = np.diff(starts) - found
     grid = np.searchsorted(sources, batch_src) * len(destinations) + np.searchsorted(destinations, batch_dst)
     out_src, out_dst = np.empty(len(batch_t), np.int64), np.empty(len(batch_t), np.int64)
-    _check_grid(missing, grid, starts, first_batch, len(sources) * len(destinations))
-    random_pairs(missing, grid, starts, len(sources), len(destinations), seed + 1, first_batch, out_src, out_dst)
+    _check_grid(missing, grid, starts, numbers, len(sources) * len(destinations))
+    random_pairs(missing, grid, starts, len(sources), len(destinations), seed + 1, numbers, out_src, out_dst)
     place = ranges(np.zeros(len(starts) - 1, np.int64), np.diff(starts))
     filled = place < np.repeat(missing, np.diff(starts))
     from_pool = first[chosen[place < np.repeat(found, np.diff(starts))]]
@@ -165,35 +171,36 @@ def _seen_before(
 
 
 def _number_pairs(src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Number the distinct pairs by first occurrence: (each event's pair, each pair's first event, how many)."""
-    key = src * (int(dst.max(initial=0)) + 1)
-    key += dst
-    let_go(src, dst)
-    order = np.argsort(key, kind="stable")  # of one pair by time
-    key = key[order]
-    new = np.ones(len(key), bool)
-    np.not_equal(key[1:], key[:-1], out=new[1:])
-    del key  # of a hundred million events every column is most of a gigabyte
-    first = order[new]
-    place = np.argsort(first)
-    rank = np.empty(len(first), np.int32)
-    rank[place] = np.arange(len(first), dtype=np.int32)
-    first = first[place]
-    del place
-    number = np.cumsum(new, dtype=np.int32)
-    number -= 1
-    number = rank[number]
-    del rank, new
-    pairs = np.empty(len(order), np.int64)
-    pairs[order] = number
-    return pairs, first, len(first)
+    """Number the distinct pairs by first occurrence: (each event's pair, each pair's first event, how many).
+
+    Of a hundred million events every column is most of a gigabyte, so sources are sorted a share at a time.
+    """
+    count, width = len(src), int(dst.max(initial=0)) + 1
+    kind = np.int32 if count < 2**31 else np.int64
+    head = np.empty(count, kind)  # the first event of each event's pair
+    shares = -(-count // _SORTED)
+    for share in range(shares):
+        mine = np.flatnonzero(src % shares == share) if shares > 1 else np.arange(count)
+        key = src[mine] * width
+        key += dst[mine]
+        order = np.argsort(key, kind="stable")  # of one pair by time
+        key, mine = key[order], mine[order]
+        new = np.append(True, key[1:] != key[:-1])[: len(key)]
+        head[mine] = np.repeat(mine[new], np.diff(np.flatnonzero(np.append(new, True))))
+        let_go(src, dst)
+    first = np.flatnonzero(head == np.arange(count, dtype=kind))
+    number = np.empty(count, kind)  # of pairs, where they are first
+    number[first] = np.arange(len(first), dtype=kind)
+    for a in range(0, count, _SORTED):
+        head[a : a + _SORTED] = number[head[a : a + _SORTED]]
+    return head, first, len(first)
 
 
-def _check_grid(missing: np.ndarray, grid: np.ndarray, starts: np.ndarray, first_batch: int, size: int) -> None:
+def _check_grid(missing: np.ndarray, grid: np.ndarray, starts: np.ndarray, numbers: np.ndarray, size: int) -> None:
     for b in np.flatnonzero(missing):
         if size <= starts[b + 1] - starts[b] and len(np.unique(grid[starts[b] : starts[b + 1]])) >= size:
             raise DataError(
-                f"batch {first_batch + b} holds every possible pair, so no negative can be drawn; use smaller batches"
+                f"batch {numbers[b]} holds every possible pair, so no negative can be drawn; use smaller batches"
             )
 
 
@@ -205,6 +212,7 @@ def one_against_many(
     num_negatives: int | Literal["all"] = 100,
     seed: int = 0,
     history_share: float = 0.5,
+    most: int | None = None,
 ) -> Negatives:
     """Draw many destinations for each positive (s, d, t): met in training, and never met; none met at t.
 
@@ -216,6 +224,7 @@ def one_against_many(
             but those met at t, as TGB does for tgbl-wiki.
         seed: one seed, one array.
         history_share: share of K to draw from destinations met in training.
+        most: positives that are judged (see `judged`), with the destinations that they have among all; None for all.
 
     Raises:
         ConfigError: num_negatives under 1 or a share outside 0..1.
@@ -224,6 +233,8 @@ def one_against_many(
     from hopstate.sampling.negative_kernels import many_kernel
 
     rows, added = stream.additions(splits.rows(split)), stream.additions(splits.train)
+    numbers = judged(np.arange(len(rows)), most)  # of the positives, each of which draws by its own
+    rows = rows[numbers]
     pool = np.unique(stream.dst[stream.additions()])
     whole = num_negatives == "all"
     num_negatives = len(pool) if num_negatives == "all" else num_negatives
@@ -243,7 +254,9 @@ def one_against_many(
     places = np.arange(len(rows)) * num_negatives
     history = num_negatives if whole else int(num_negatives * history_share)
     met = met_key % len(pool)
-    many_kernel(src, group, pool, places, met, met_start, at, at_start, history, num_negatives, seed, out, count)
+    many_kernel(
+        src, group, pool, numbers, places, met, met_start, at, at_start, history, num_negatives, seed, out, count
+    )
     kept = np.arange(num_negatives) < count[:, None]
     return Negatives(
         rows=rows,
@@ -281,17 +294,19 @@ def load_or_draw(
     *,
     seed: int | None = None,
     batch_size: int = 200,
+    most: int | None = None,
 ) -> Negatives:
-    """Load saved negatives of this split of a stream, or draw and save them; strategy, seed as in `draw_negatives`."""
+    """Load saved negatives of a split, or draw and save them; strategy, seed, most as in `draw_negatives`."""
     path = Path(path)
     if exists(path):
         loaded = Negatives.load(path, stream)
         wanted = (strategy, SEEDS.get(split, 0) if seed is None else seed, batch_size)
+        rows = stream.additions(splits.rows(split))
         if (loaded.strategy, loaded.seed, loaded.batch_size) == wanted and np.array_equal(
-            loaded.rows, stream.additions(splits.rows(split))
+            loaded.rows, in_batches(rows, judged_batches(len(rows), most, batch_size), batch_size)
         ):
             return loaded
         raise DataError(f"{path} holds {loaded.strategy} negatives of other settings; remove it or use another name")
-    drawn = draw_negatives(stream, splits, split, strategy, seed=seed, batch_size=batch_size)
+    drawn = draw_negatives(stream, splits, split, strategy, seed=seed, batch_size=batch_size, most=most)
     drawn.save(path)
     return drawn

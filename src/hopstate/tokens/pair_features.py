@@ -84,7 +84,8 @@ NAMES = (
     *_STREAM,
 )
 EARLIER = len(NAMES) - len(_STREAM)  # features that runs before those of the stream know
-_AT_ONCE = 4096  # pairs whose ends' latest events are put side by side, 25 MB
+_AT_ONCE = 2048  # pairs whose ends' latest events are put side by side, 13 MB
+_PAGES = 2048  # pairs after which what was read of mapped histories is given back
 MOST_COLUMNS = 8  # features of events that are looked at, those that vary most
 _WHERE = ("the pair's last event", "source's last event", "target's last event")
 
@@ -116,6 +117,7 @@ class PairFeatures:
         self.clock, self.columns = clock.over(stream.time_unit), columns
         self._attr: Rows | None = stream.edge_attr
         self._first_id = stream.first_id
+        self._since = 0  # pairs since pages were given back
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -149,7 +151,9 @@ class PairFeatures:
         for a in range(0, max(len(u), 1), _AT_ONCE):
             some = slice(a, a + _AT_ONCE)
             found.append(read_pairs(parts, u[some], v[some], t[some], self.clock.unit, out[some], counts))
-            if len(u) > _AT_ONCE:  # of mapped histories many look-ups touch most pages
+            self._since += len(found[-1].ids)
+            if self._since >= _PAGES:  # of mapped histories a few thousand pairs touch most pages
+                self._since = 0
                 let_go(
                     *(column for part in parts for column in part.arrays.values()), *(counts.pieces if counts else ())
                 )

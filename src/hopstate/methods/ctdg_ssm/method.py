@@ -24,7 +24,7 @@ from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
 from hopstate.methods.shared.event_run import EventRun
-from hopstate.methods.shared.link import RANDOM, RAW, clock_of, kept_negatives, training_store, used_features
+from hopstate.methods.shared.link import ALL, RANDOM, RAW, clock_of, kept_negatives, training_store, used_features
 from hopstate.methods.shared.pair_history import features_known, fit_scale, pair_features
 from hopstate.methods.space import Space
 from hopstate.sampling.mixture import TrainingNegatives
@@ -116,7 +116,7 @@ def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> LinkTask
         mixture=config.negatives,
     )
     source = made.windows(stream, config, questions, config.evaluation.batch_size)
-    negatives = kept_negatives(stream, made.split, config.evaluation, context.run / "negatives")
+    negatives = kept_negatives(stream, made.split, config, context)
     return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=made.clock)
 
 
@@ -216,7 +216,7 @@ METHODS = {
         "arXiv:2606.04672",
         floors=link_floors,
         suit=suit_memory,
-        earlier={**RAW, **RANDOM, "cut_ties": False},
+        earlier={**RAW, **RANDOM, **ALL, "cut_ties": False},
         space=SPACE | {"model.static": ["none", "onehot", "random", "learnable"]},
         export=export_form,
     ),

@@ -26,6 +26,7 @@ class EdgeBank:
         num_nodes: N.
         config: which events are remembered.
         stream: a mapped one that is observed from its start on; see `hopstate.methods.heuristics.observed`.
+        whole: its histories, where there are any already.
     """
 
     block = BLOCK
@@ -77,12 +78,18 @@ class EdgeBank:
         sum_of_means: float = 0.0
         remembered: int = 0
 
-    def __init__(self, num_nodes: int, config: Config | None = None, stream: EventStream | None = None) -> None:
+    def __init__(
+        self,
+        num_nodes: int,
+        config: Config | None = None,
+        stream: EventStream | None = None,
+        whole: NeighborStore | None = None,
+    ) -> None:
         self.config = config or self.Config()
         self._num_nodes = num_nodes
         plain = stream is not None and not stream.has_deletes and not stream.first_id and folder_of(stream) is not None
         self._mapped = stream if plain and self.config.memory == "unlimited" else None
-        self._whole: NeighborStore | None = None
+        self._whole = whole
         self.reset()
 
     def over(self, past: Past) -> EdgeBank:

@@ -2,32 +2,64 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from hopstate.data.clock import Clock
+from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
-from hopstate.methods.heuristics.method import EdgeBankRun, RecencyRun, build
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.methods.heuristics.edgebank import EdgeBank
+from hopstate.methods.heuristics.method import RecencyRun
+from hopstate.methods.heuristics.recency import Recency
 from hopstate.methods.method import Context
+from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.floors import Floors
-from hopstate.methods.shared.link import JudgedRun
+from hopstate.methods.shared.link import JudgedRun, clock_of, kept_negatives
+from hopstate.sampling.negative_sets import Negatives
+from hopstate.streaming.protocols import LooksUp
+from hopstate.training.tasks.events import Untrained
+from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.protocols import Task
 
 
 def heuristic_floors(stream: EventStream, config: JudgedRun, context: Context, task: Task[Any]) -> Floors:
-    """Return test metrics of recency and EdgeBank on the run's split and negatives; arguments as in `node_floors`."""
-    found: Floors = {}
-    runs = {"recency": RecencyRun, "edgebank": EdgeBankRun}
-    for name, run in runs.items():
-        own = run(data=config.data, read=config.read, split=config.split, evaluation=config.evaluation)
-        with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch:
-            kept = context.run / "negatives"
-            if kept.is_dir():
-                (Path(scratch) / "negatives").symlink_to(kept.resolve())
-            judge = build(stream, own, replace(context, run=Path(scratch), trained=None))
-            with torch.no_grad():
-                found[name] = judge.evaluate("test")
-    return found
+    """Return test metrics of recency and EdgeBank on the run's split and negatives; arguments as in `node_floors`.
+
+    Both look up in one index, and what the run has is taken: of a hundred million events each is most of a gigabyte.
+    """
+    if isinstance(task, LinkTask):
+        split, negatives = task.split, task.negatives
+    else:
+        split = config.split.of(stream)
+        negatives = kept_negatives(stream, split, config, context)
+    store = NeighborStore.from_stream(stream)
+    clock = _clock(stream, split, config, context, task).over(stream.time_unit)
+    scorers: dict[str, LooksUp] = {
+        "recency": Recency(store, clock=clock),
+        "edgebank": EdgeBank(stream.num_nodes, stream=stream, whole=store),
+    }
+    return {name: _judged(scorer, stream, split, config, negatives) for name, scorer in scorers.items()}
+
+
+def _clock(stream: EventStream, split: EventSplit, config: JudgedRun, context: Context, task: Task[Any]) -> Clock:
+    """Return the clock of a run of recency by its defaults, which most runs have themselves."""
+    usual = RecencyRun(data="").gap_unit
+    known = task.clock if isinstance(task, LinkTask) and isinstance(config, EventRun) else None
+    if known is not None and isinstance(config, EventRun) and config.gap_unit == usual:
+        return known
+    return clock_of(stream, split, usual, replace(context, trained=None))
+
+
+def _judged(
+    scorer: LooksUp,
+    stream: EventStream,
+    split: EventSplit,
+    config: JudgedRun,
+    negatives: dict[tuple[str, str], Negatives],
+) -> dict[str, float]:
+    judge = LinkTask(Untrained(lambda _: scorer, stream, split), evaluation=config.evaluation, negatives=negatives)
+    with torch.no_grad():
+        return judge.evaluate("test")

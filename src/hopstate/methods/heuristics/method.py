@@ -14,7 +14,7 @@ from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.recency import Recency
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.event_run import EventReadOptions, EventRun, LinkSplitConfig
-from hopstate.methods.shared.link import RAW, clock_of, kept_negatives
+from hopstate.methods.shared.link import ALL, RAW, clock_of, kept_negatives
 from hopstate.methods.shared.suit_events import suit_judged
 from hopstate.streaming.protocols import LooksUp
 from hopstate.training.config import LoopConfig
@@ -75,7 +75,7 @@ def build(stream: EventStream, config: RecencyRun | EdgeBankRun, context: Contex
     return LinkTask(
         Untrained(lambda events: config.scorer(events, clock), stream, split),
         evaluation=config.evaluation,
-        negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
+        negatives=kept_negatives(stream, split, config, context),
         clock=clock,
     )
 
@@ -89,7 +89,7 @@ METHODS = {
         "how lately the pair met; nothing to train",
         "baseline",
         suit=suit_judged,
-        earlier=RAW,
+        earlier={**RAW, **ALL},
         export="it has no weights: a score is the time since the pair met, which is read from the past",
     ),
     "edgebank": Method(
@@ -100,6 +100,7 @@ METHODS = {
         "whether the pair has met; nothing to train",
         "arXiv:2207.10128",
         suit=suit_judged,
+        earlier=ALL,
         space={"model.memory": ["unlimited", "window", "threshold"], "model.window": ["proportion", "repeat"]},
         export="it has no weights: a score is whether the pair has met, which is read from the past",
     ),

@@ -14,6 +14,7 @@ from hopstate.methods.pair_trees.method import PairTreesRun, PairTreesTask, buil
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.floors import Floors
 from hopstate.methods.shared.link import JudgedRun
+from hopstate.sampling.judged import judged
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.training.progress import note
 from hopstate.training.tasks.protocols import Task
@@ -48,16 +49,18 @@ def tree_floor(stream: EventStream, config: JudgedRun, context: Context) -> tupl
     task.fit_whole()
     said = f"grown from {min(len(train), GROWN):,} of {len(train):,} training events"
     asked = len(stream.additions(task.split.test))
-    if asked > JUDGED:
-        said += f", judged on {JUDGED:,} of {asked:,} test events"
-    return _on_some(task).evaluate("test"), said
+    some = _on_some(task)
+    if len(some.split.test) < asked:
+        said += f", judged on {len(some.split.test):,} of {asked:,} test events"
+    return some.evaluate("test"), said
 
 
 def _on_some(task: PairTreesTask) -> PairTreesTask:
-    """Return the task with at most JUDGED test events, evenly spread, and their negatives."""
-    split = task.split
-    test = _spread(task.stream.additions(split.test))
-    rows = {"test": test, "new_test": split.new_test[np.isin(split.new_test, test)]}
+    """Return the task with at most JUDGED of the judged test events, evenly spread, and their negatives."""
+    split, most = task.split, task.evaluation.most
+    test = _spread(judged(task.stream.additions(split.test), most))
+    new = judged(task.stream.additions(split.new_test), most)
+    rows = {"test": test, "new_test": new[np.isin(new, test)]}
     task.split = replace(split, test=test, new_test=rows["new_test"])
     task.negatives = {
         key: _of_rows(drawn, rows[key[0]]) if key[0] in rows else drawn for key, drawn in task.negatives.items()

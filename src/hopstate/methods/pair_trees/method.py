@@ -29,13 +29,14 @@ from hopstate.methods.pair_trees.pair_encodings import EncodedPairs, Frozen, fro
 from hopstate.methods.pair_trees.scorer import PairReader, PairTreesScorer
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.event_run import EventRun
-from hopstate.methods.shared.link import Known, clock_of, kept_negatives, used_features
+from hopstate.methods.shared.link import ALL, Known, clock_of, kept_negatives, used_features
 from hopstate.methods.shared.pair_history import features_known
 from hopstate.methods.shared.suit_events import suit_judged
 from hopstate.methods.space import Range
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.tokens.pair_features import MOST_COLUMNS, NAMES, PairFeatures, varied_columns
 from hopstate.training.config import LoopConfig
+from hopstate.training.progress import BATCH_SECONDS, duration, note
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 from hopstate.training.tasks.protocols import FeatureShares, TaskFacts
@@ -163,12 +164,15 @@ class PairTreesTask(LinkTask):
         training = training_pairs(stream, split, self.features.of("train"), seed=c.loop.seed, most=c.max_events)
         whole = self.features.of("val")
         validation = validation_pairs(stream, split, whole, most=c.max_events)
+        if time.perf_counter() - begin > BATCH_SECONDS:
+            rows = len(training[0]) + sum(map(len, training[1].values()))
+            note(c.loop, f"pairs are looked up in {duration(time.perf_counter() - begin)}; trees grow from {rows:,}")
         found = grow(self.trees, training, validation, historical=c.historical, seed=c.loop.seed)
         if self._folder is not None and self.keep_importances:
             write_text(self._folder / "importances.csv", self._importances(whole.names))
         spent = round(time.perf_counter() - begin, 4)
-        rows = [{"epoch": int(row["trees"])} | {f"val_{k}": v for k, v in row.items() if k != "trees"} for row in found]
-        return [row | {"seconds": spent} for row in rows], self.trees.kept
+        told = [{"epoch": int(row["trees"])} | {f"val_{k}": v for k, v in row.items() if k != "trees"} for row in found]
+        return [row | {"seconds": spent} for row in told], self.trees.kept
 
     def _importances(self, names: tuple[str, ...]) -> str:
         share = self.trees.importances()
@@ -205,7 +209,7 @@ def build(stream: EventStream, config: PairTreesRun, context: Context) -> PairTr
     return PairTreesTask(
         TreeFeatures(model, stream, split, clock, frozen, known),
         config,
-        negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
+        negatives=kept_negatives(stream, split, config, context),
         folder=context.run if context.trained is None else None,
     )
 
@@ -220,6 +224,7 @@ METHODS = {
         "ours; features after arXiv:2207.10128 and arXiv:2303.13047",
         floors=heuristic_floors,
         suit=suit_judged,
+        earlier=ALL,
         space={
             "historical": [0.1, 0.2, 0.3],
             "model.max_leaves": [15, 31, 63],

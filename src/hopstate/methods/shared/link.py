@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, TypeVar, get_args
 
 import numpy as np
@@ -22,6 +21,7 @@ from hopstate.methods.shared.event_run import EventReadOptions, EventRun, LinkSp
 from hopstate.methods.shared.pair_history import PairHistoryTokenizer, fit_scale, pair_features
 from hopstate.methods.shared.suit_events import suit_history
 from hopstate.methods.space import Space
+from hopstate.sampling.judged import judged
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import load_or_draw, one_against_many
@@ -29,6 +29,7 @@ from hopstate.streaming.history_scorer import PairTokenizer
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
 from hopstate.training.exported import ExportForm
+from hopstate.training.progress import note
 from hopstate.training.tasks.history import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 from hopstate.training.tasks.protocols import TaskFacts
@@ -39,6 +40,7 @@ RANDOM: dict[str, Any] = {
     "negatives.mixture.random": 1.0,
     "negatives.loss": "binary",
 }
+ALL: dict[str, Any] = {"evaluation.max_events": "all"}  # runs of before judged every event of a split
 RAW: dict[str, Any] = {"gap_unit": "raw"}  # of other models
 SECONDS: dict[str, Any] = {"gap_unit": "seconds", "deletions": "unmarked"}  # models fed from histories, before 0.2
 
@@ -161,7 +163,7 @@ def history_task(
         seed=config.loop.seed,
         mixture=config.negatives,
     )
-    negatives = kept_negatives(stream, split, config.evaluation, context.run / "negatives")
+    negatives = kept_negatives(stream, split, config, context)
     return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=clock, kept=kept)
 
 
@@ -241,11 +243,16 @@ def history_features(
 
 
 def kept_negatives(
-    stream: EventStream, splits: EventSplit, evaluation: LinkEvaluation, folder: Path
+    stream: EventStream, splits: EventSplit, config: JudgedRun, context: Context
 ) -> dict[tuple[str, str], Negatives]:
-    """Return the negatives that evaluation asks for, by (split, strategy), drawn once and kept in folder."""
+    """Return the negatives that evaluation asks for, by (split, strategy), drawn once and kept with the run.
+
+    How many events of a split are judged is noted for data.json where it is not all, and told when they are chosen.
+    """
+    evaluation, folder = config.evaluation, context.run / "negatives"
     wanted = [*(("val", s) for s in evaluation.choosing), *(("test", s) for s in evaluation.strategies)]
     wanted += [(f"new_{split}", strategy) for split, strategy in wanted]
+    _tell_judged(stream, splits, config, context)
     found = {}
     for split, strategy in wanted:
         if not len(stream.additions(splits.rows(split))):
@@ -254,11 +261,26 @@ def kept_negatives(
         path = folder / f"{split}_{strategy}{count}.npz"
         if strategy == "many":
             if not path.is_file():
-                one_against_many(stream, splits, split, num_negatives=evaluation.num_negatives).save(path)
+                size = evaluation.num_negatives
+                one_against_many(stream, splits, split, num_negatives=size, most=evaluation.most).save(path)
             found[split, strategy] = Negatives.load(path, stream)
         else:
-            found[split, strategy] = load_or_draw(path, stream, splits, split, strategy)  # type: ignore[arg-type]
+            drawn = load_or_draw(path, stream, splits, split, strategy, most=evaluation.most)  # type: ignore[arg-type]
+            found[split, strategy] = drawn
     return found
+
+
+def _tell_judged(stream: EventStream, splits: EventSplit, config: JudgedRun, context: Context) -> None:
+    sizes = {name: len(stream.additions(splits.rows(name))) for name in ("val", "new_val", "test", "new_test")}
+    some = {name: len(judged(np.arange(size), config.evaluation.most)) for name, size in sizes.items()}
+    some = {name: count for name, count in some.items() if count < sizes[name]}
+    if some:
+        context.noted["judged_events"] = {name: [count, sizes[name]] for name, count in some.items()}
+        if not (context.run / "negatives").is_dir():
+            told = ", ".join(f"{count:,} of {sizes[name]:,} of {name}" for name, count in some.items())
+            note(
+                config.loop, f"note: judged are {told}, spread over each (evaluation.max_events=all judges every event)"
+            )
 
 
 HistoryRunT = TypeVar("HistoryRunT", bound=HistoryLinkRun)
@@ -283,7 +305,7 @@ def history_method(
         name, config, build, summary, source, floors, space, explains, export: see `Method`.
         budget: training events, times epochs, that one core does in some minutes.
     """
-    suit, earlier = partial(suit_history, budget=budget), {**SECONDS, **RANDOM}
+    suit, earlier = partial(suit_history, budget=budget), {**SECONDS, **RANDOM, **ALL}
     return Method(
         name, config, build, "events", summary, source, floors=floors, suit=suit, earlier=earlier, space=space,
         explains=explains, export=export,

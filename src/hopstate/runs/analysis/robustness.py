@@ -131,6 +131,7 @@ def _measure(task: LinkTask, kind: Noise, sigma: float, seed: int) -> list[dict[
             protocol=task.evaluation.protocol,
             batch_size=task.evaluation.batch_size,
             negatives={k: v for k, v in task.negatives.items() if k[0].endswith("test") and k[1] == "random"},
+            max_events=task.evaluation.most,
         )
     finally:
         if isinstance(model, NoisyLaplacians):

@@ -42,6 +42,8 @@ class LinkEvaluation:
         batch_size: events scored, then seen, together; where nodes are classified, the run's batch_size is that.
         choose: what validation chooses the epoch by: the "first" strategy, or the "mean" average precision over all but
             many, of all events and of those with new nodes; kinds told from fewer than 500 events count less in it.
+        max_events: of each split that are judged; of more, batches of 200 spread over all of it, drawn from a fixed
+            seed. "all" judges every event.
     """
 
     protocol: LinkProtocol = "pooled"
@@ -50,6 +52,7 @@ class LinkEvaluation:
     bootstrap: int = 0
     batch_size: int = 200
     choose: Literal["first", "mean"] = "first"
+    max_events: int | Literal["all"] = 1_000_000
 
     def __post_init__(self) -> None:
         if self.choose not in ("first", "mean"):
@@ -67,8 +70,15 @@ class LinkEvaluation:
         count = None if self.num_negatives == "all" else self.num_negatives
         if isinstance(count, str):
             raise ConfigError(f"evaluation.num_negatives is a number, or 'all'; got {count!r}")
-        check_range("evaluation.", least=1, num_negatives=count, batch_size=self.batch_size)
+        if isinstance(self.max_events, str) and self.max_events != "all":
+            raise ConfigError(f"evaluation.max_events is a number, or 'all'; got {self.max_events!r}")
+        check_range("evaluation.", least=1, num_negatives=count, batch_size=self.batch_size, max_events=self.most)
         check_range("evaluation.", least=0, bootstrap=self.bootstrap)
+
+    @property
+    def most(self) -> int | None:
+        """Events of a split that are judged, None for all."""
+        return None if self.max_events == "all" else int(self.max_events)
 
     @property
     def choosing(self) -> tuple[str, ...]:
@@ -109,7 +119,8 @@ class LinkTask(EventTask[LinkFollower]):
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
         self._curve: Curve | None = None  # from validation's scores, when they were last judged
         self.curves: dict[str, Any] = {}
-        self._recent = replace(split, train=split.train[-len(split.val) :])
+        count = len(split.val) if evaluation.most is None else min(len(split.val), evaluation.most)
+        self._recent = replace(split, train=split.train[-count:])
 
     def facts(self) -> TaskFacts:
         """Return what a run must remember."""
@@ -130,6 +141,7 @@ class LinkTask(EventTask[LinkFollower]):
             num_negatives=e.num_negatives,
             bootstrap=e.bootstrap if split == "test" else 0,
             negatives={k: v for k, v in self.negatives.items() if k[0].endswith(split) and k[1] in strategies},
+            max_events=e.most,
         )
         self._keep(found, split)
         return found
@@ -146,7 +158,8 @@ class LinkTask(EventTask[LinkFollower]):
     def evaluate(self, split: str) -> dict[str, float]:
         """Return metrics: "average_precision", "historical_average_precision", ..., "new_..." of events with new nodes.
 
-        "train" is measured pooled on its latest events, as many as validation has, with random negatives.
+        "train" is measured pooled on its latest events, as many as validation has (at most `max_events`), with random
+        negatives.
         """
         if split == "train":
             negatives = draw_negatives(self.stream, self._recent, "train", batch_size=self.evaluation.batch_size)

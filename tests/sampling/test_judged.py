@@ -1,0 +1,195 @@
+"""Large splits are judged by some of their events: which, beside which pairs, and what a run says of it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hopstate
+from hopstate.data.event_splits import EventSplit, dyglib_split
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import ConfigError, DataError
+from hopstate.evaluation.link import evaluate_link
+from hopstate.methods import get_method
+from hopstate.methods.heuristics.recency import Recency
+from hopstate.methods.method import Context
+from hopstate.methods.pair_trees import floor
+from hopstate.methods.settings import config_from
+from hopstate.sampling.judged import in_batches, judged, judged_batches
+from hopstate.sampling.negatives import STRATEGIES, draw_negatives, load_or_draw, one_against_many
+
+
+def events(count: int = 8000) -> EventStream:
+    rng = np.random.default_rng(2)
+    src = rng.integers(0, 60, count)
+    return EventStream(src=src, dst=60 + (src * 3 + rng.integers(0, 4, count)) % 40, t=np.arange(count) // 2)
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[EventStream, EventSplit]:
+    stream = events()
+    return stream, dyglib_split(stream)
+
+
+@pytest.mark.parametrize(("count", "most"), [(0, 5), (1, 1), (200, 200), (200, None), (401, 401), (10**5, None)])
+def test_few_are_judged_whole(count: int, most: int | None) -> None:
+    rows = np.arange(count) * 3
+    np.testing.assert_array_equal(judged(rows, most), rows)
+
+
+@pytest.mark.parametrize(
+    ("count", "most"), [(201, 200), (1999, 400), (2000, 1999), (10_001, 3000), (15 * 10**6, 10**6)]
+)
+def test_many_are_judged_by_whole_batches_one_of_each_stretch(count: int, most: int) -> None:
+    numbers = judged_batches(count, most)
+    batches, kept = -(-count // 200), most // 200
+    assert len(numbers) == kept
+    assert (np.diff(numbers) > 0).all()
+    assert 0 <= numbers[0] <= numbers[-1] < batches
+    assert (numbers * kept // batches - np.arange(kept)).__abs__().max() <= 1  # no stretch is left out
+    rows = judged(np.arange(count), most)
+    assert len(rows) <= most
+    np.testing.assert_array_equal(np.unique(rows // 200), numbers)
+    assert all(len(rows[rows // 200 == b]) == min(200, count - 200 * b) for b in numbers[-3:])
+    np.testing.assert_array_equal(numbers, judged_batches(count, most))  # drawn from one seed
+
+
+def test_batches_of_rows_are_the_same_told_as_a_stretch_or_one_by_one() -> None:
+    rows = np.arange(95) * 2
+    for numbers in ([0, 1, 2], [2, 3], [0, 3], [1], [3]):
+        expected = np.concatenate([rows[30 * b : 30 * b + 30] for b in numbers])
+        np.testing.assert_array_equal(in_batches(rows, np.array(numbers), 30), expected)
+
+
+@pytest.mark.parametrize("split", ["val", "test", "new_test"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_pairs_beside_the_judged_are_those_that_they_have_among_all(data, split, strategy) -> None:
+    stream, splits = data
+    whole = draw_negatives(stream, splits, split, strategy, batch_size=40)
+    some = draw_negatives(stream, splits, split, strategy, batch_size=40, most=200)
+    np.testing.assert_array_equal(some.rows, in_batches(whole.rows, judged_batches(len(whole), 200, 40), 40))
+    assert 160 < len(some) <= 200 < len(whole)
+    expected = whole.take(some.rows)
+    np.testing.assert_array_equal(some.src, expected.src)
+    np.testing.assert_array_equal(some.dst, expected.dst)
+
+
+def test_many_destinations_are_those_that_they_have_among_all(data) -> None:
+    stream, splits = data
+    some, whole = (one_against_many(stream, splits, "test", num_negatives=7, most=most) for most in (400, None))
+    assert len(some) == 400 < len(whole)
+    expected = whole.take(some.rows)
+    np.testing.assert_array_equal(some.offsets, expected.offsets)
+    np.testing.assert_array_equal(some.dst, expected.dst)
+
+
+class Counter:
+    """Scores by how many events it has seen, and holds what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked, self.seen = 0, 0
+
+    def reset(self) -> None:
+        self.seen = 0
+
+    def score(self, src, dst, t):
+        self.asked += len(src)
+        return (src * 31 + dst * 17 + self.seen) % 97 / 97
+
+    def observe(self, batch) -> None:
+        self.seen += len(batch)
+
+
+@pytest.mark.parametrize("protocol", ["pooled", "dyglib"])
+def test_scores_of_the_judged_are_those_among_all_and_nothing_else_is_scored(data, protocol) -> None:
+    stream, splits = data
+    strategies = (*STRATEGIES, "many")
+    found, seen = [], []
+    for most in (400, None):
+        model = Counter()
+        own = evaluate_link(
+            model, stream, splits, strategies=strategies, protocol=protocol, num_negatives=5, max_events=most
+        )
+        found.append(own)
+        if most:
+            positives = np.unique(np.concatenate([held.rows for held in own.scores.values()]))
+            assert model.asked == len(positives) + sum(len(held.negative) for held in own.scores.values())
+        seen.append(model.seen)
+    assert seen[0] == seen[1]  # the model is shown what is not judged too
+    some, whole = found
+    for key, held in some.scores.items():
+        full = whole.scores[key]
+        np.testing.assert_array_equal(held.rows, judged(full.rows, 400))
+        place = np.searchsorted(full.rows, held.rows)
+        np.testing.assert_array_equal(held.positive, full.positive[place])
+        assert some.value("events", key[1], key[0]) == len(held.rows)
+        assert len(held.rows) < len(full.rows) or key[0] == "new_test"
+    random = whole.scores["test", "random"]
+    np.testing.assert_array_equal(
+        some.scores["test", "random"].negative,
+        random.negative[np.searchsorted(random.rows, some.scores["test", "random"].rows)],
+    )
+
+
+def test_an_estimate_is_near_the_figure_of_all(data) -> None:
+    stream, splits = data
+    model = Recency(NeighborStore.from_stream(stream))
+    some, whole = (evaluate_link(model, stream, splits, max_events=most) for most in (600, None))
+    for strategy in STRATEGIES:
+        assert some.value("average_precision", strategy) == pytest.approx(
+            whole.value("average_precision", strategy), abs=0.06
+        )
+
+
+def test_negatives_of_all_are_not_taken_for_those_of_some(data, tmp_path: Path) -> None:
+    stream, splits = data
+    load_or_draw(tmp_path / "a.npz", stream, splits, "test")
+    with pytest.raises(DataError, match="other settings"):
+        load_or_draw(tmp_path / "a.npz", stream, splits, "test", most=400)
+    drawn = {("test", "random"): draw_negatives(stream, splits, "test")}
+    with pytest.raises(DataError, match="not of that split's events"):
+        evaluate_link(Counter(), stream, splits, strategies=("random",), negatives=drawn, max_events=400)
+
+
+def test_a_run_says_how_many_it_judges_and_keeps_to_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"evaluation.strategies": ["random", "many"], "evaluation.max_events": 400}
+    run = hopstate.fit("recency", events(), out=tmp_path / "run", config=config)
+    assert "judged are 400 of 1,200 of val, 400 of 1,200 of test" in capsys.readouterr().err
+    told = json.loads((run.path / "data.json").read_text())
+    assert told["judged_events"] == {"val": [400, 1200], "test": [400, 1200]}
+    assert run.evaluate() == run.metrics["test"]
+    assert "judged are" not in capsys.readouterr().err
+    whole = hopstate.fit("recency", events(), out=tmp_path / "whole", config={**config, "evaluation.max_events": "all"})
+    assert "judged are" not in capsys.readouterr().err
+    assert "judged_events" not in json.loads((whole.path / "data.json").read_text())
+    assert whole.metrics["test"] != run.metrics["test"]
+
+
+def test_a_run_from_before_judges_every_event(tmp_path: Path) -> None:
+    run = hopstate.fit("recency", events(), out=tmp_path / "run", config={"evaluation.max_events": "all"})
+    stored = json.loads((run.path / "config.json").read_text())
+    assert stored["evaluation"].pop("max_events") == "all"
+    (run.path / "config.json").write_text(json.dumps(stored))
+    assert hopstate.evaluate(run.path, split="test") == run.metrics["test"]
+    for name in ("edgebank", "graphmixer", "dygformer", "dyg-mamba", "ctdg-ssm", "pair-trees"):
+        assert get_method(name).earlier["evaluation.max_events"] == "all"
+
+
+def test_the_floor_of_trees_is_judged_on_some_of_the_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(floor, "TREES", replace(floor.TREES, max_trees=10))
+    own = events()
+    config = config_from(get_method("graphmixer"), {"data": "x", "evaluation.max_events": 400})
+    config = replace(config, loop=replace(config.loop, progress=False))
+    found = floor.tree_floor(own, config, Context(run=tmp_path, cache=tmp_path))
+    assert found is not None
+    assert found[1].endswith("judged on 400 of 1,200 test events")
+    assert 0 <= found[0]["historical_average_precision"] <= 1
+
+
+@pytest.mark.parametrize("bad", [0, -3, "some"])
+def test_a_number_that_cannot_be_is_refused(bad) -> None:
+    with pytest.raises(ConfigError, match="max_events"):
+        config_from(get_method("recency"), {"data": "x", "evaluation.max_events": bad})
