@@ -159,8 +159,10 @@ def test_a_part_has_the_pairs_that_it_has_among_all(split, strategy):
         draw_negatives(stream, splits, split, strategy, part=slice(count, None))
 
 
+@pytest.mark.parametrize("together", [1 << 24, 128, 1])
 @pytest.mark.parametrize("events", [0, 1, 2, 700])
-def test_pairs_are_numbered_by_their_first_event(events):
+def test_pairs_are_numbered_by_their_first_event_a_share_of_the_sources_at_a_time(events, together, monkeypatch):
+    monkeypatch.setattr("hopstate.sampling.negatives._SORTED", together)
     src, dst = np.random.default_rng(1).integers(0, 12, (2, events))
     seen: dict[tuple[int, int], int] = {}
     numbers = [seen.setdefault(pair, len(seen)) for pair in zip(src.tolist(), dst.tolist())]
