@@ -167,6 +167,7 @@ def _seen_before(
     negative_src, negative_dst = np.empty_like(out_src), np.empty_like(out_dst)
     negative_src[filled], negative_dst[filled] = sources[out_src[filled]], destinations[out_dst[filled]]
     negative_src[~filled], negative_dst[~filled] = src[from_pool], dst[from_pool]
+    let_go(src, dst, t)
     return negative_src, negative_dst
 
 

@@ -84,8 +84,8 @@ NAMES = (
     *_STREAM,
 )
 EARLIER = len(NAMES) - len(_STREAM)  # features that runs before those of the stream know
-_AT_ONCE = 2048  # pairs whose ends' latest events are put side by side, 13 MB
-_PAGES = 2048  # pairs after which what was read of mapped histories is given back
+_AT_ONCE = 4096  # pairs whose ends' latest events are put side by side, 25 MB
+_PAGES = 8192  # pairs after which what was read of mapped histories is given back
 MOST_COLUMNS = 8  # features of events that are looked at, those that vary most
 _WHERE = ("the pair's last event", "source's last event", "target's last event")
 
@@ -152,7 +152,7 @@ class PairFeatures:
             some = slice(a, a + _AT_ONCE)
             found.append(read_pairs(parts, u[some], v[some], t[some], self.clock.unit, out[some], counts))
             self._since += len(found[-1].ids)
-            if self._since >= _PAGES:  # of mapped histories a few thousand pairs touch most pages
+            if self._since >= _PAGES:  # of mapped histories many pairs touch most pages
                 self._since = 0
                 let_go(
                     *(column for part in parts for column in part.arrays.values()), *(counts.pieces if counts else ())
