@@ -1,8 +1,9 @@
 """The cost model: each stage's processor time and memory as a sum of terms with coefficients of at least 0.
 
-A term is a product of sizes (edges, nodes, nodes x features, edges x features), or edges times the share of nodes that
-a processor's cache has no room for. The coefficients are those of the least squares of relative errors over the
-measured points, none negative (Lawson & Hanson 1974, through scipy), so that a plan never falls as a size grows.
+A term is a product of sizes (edges, nodes, nodes x features, edges x features), edges times the share of nodes that a
+processor's cache has no room for, or events up to the number beyond which a stage takes no more of them. The
+coefficients are those of the least squares of relative errors over the measured points, none negative (Lawson & Hanson
+1974, through scipy), so that a plan never falls as a size grows.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from typing import Any
 import numpy as np
 
 CACHE = 8 << 20  # bytes of the processor's that one core may hope for
+GROWN = 428_571  # events of which 70% train: trees are grown from no more than their max_events
+JUDGED = 6_666_667  # events of which 15% validate: no more than evaluation.max_events are judged
+ENTRIES = 32  # bytes of an event in the histories of its ends
 LINE = 64  # bytes of a cache line, of a row of 16 float32
 
 
-def missed(nodes: float) -> float:
-    """Return the share of reads of a random node's row that a cache cannot answer, from 0 to 1 with the nodes."""
-    return 1.0 - min(1.0, CACHE / (LINE * nodes))
+def missed(rows: float, size: int = LINE) -> float:
+    """Return the share of reads of a random row that a cache cannot answer, from 0 to 1 with the rows of that size."""
+    return 1.0 - min(1.0, CACHE / (size * rows))
 
 
 TERMS = {
@@ -29,6 +33,10 @@ TERMS = {
     "values": lambda nodes, edges, features: nodes * features,
     "messages": lambda nodes, edges, features: edges * features,
     "far_edges": lambda nodes, edges, features: edges * missed(nodes),
+    "grown": lambda nodes, edges, features: min(edges, GROWN),
+    "judged": lambda nodes, edges, features: min(edges, JUDGED),
+    "far_judged": lambda nodes, edges, features: min(edges, JUDGED) * missed(edges, ENTRIES),
+    "judged_messages": lambda nodes, edges, features: min(edges, JUDGED) * features,
     "far_messages": lambda nodes, edges, features: edges * features * missed(nodes),
 }
 LEAST = 1e-3  # seconds below which a clock tells little

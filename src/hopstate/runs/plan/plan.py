@@ -94,12 +94,10 @@ def _laws(own: MethodPlan, points: Sequence[Point]) -> Laws:
 def _cost(
     own: MethodPlan, laws: Laws, stage: str, at: tuple[float, float, float], train: float = SHARE
 ) -> dict[str, float]:
-    nodes, edges, features = at
     share = train / SHARE if own.tokens and stage == "epoch" else 1.0
-    seen = min(edges, own.most or edges) if stage == "epoch" else edges
     return {
-        "seconds": share * laws[stage, "seconds"].at(nodes, seen, features),
-        "memory": laws[stage, "memory"].at(nodes, edges, features),
+        "seconds": share * laws[stage, "seconds"].at(*at),
+        "memory": laws[stage, "memory"].at(*at),
     }
 
 

@@ -27,10 +27,13 @@ from hopstate.methods.settings import config_from
 from hopstate.random import named_rng
 from hopstate.runs.plan.stages import JUDGED, PLANS
 from hopstate.runs.prepare import prepared
+from hopstate.sampling.judged import judged
+from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.protocols import Task, parts_of
 
 BATCHES = 3  # of an epoch at most that are timed, from its middle on, where batches are alike
 OF_EVENTS = 10  # the same of a stream, whose batches are shorter
+OF_JUDGED = 2_000  # validation's events that are judged, where few are
 EPOCH = 3  # which is timed: TOP makes its basis anew before epochs 0, 1, 2 and 4
 WARM = (2000, 8000)  # nodes and edges
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -102,10 +105,18 @@ def measured(method: str, nodes: int, edges: int, features: int) -> dict[str, di
         else:
             _epoch(task, stages, 10_000 if plan.batches else OF_EVENTS if plan.events else BATCHES)
         task.model.eval()
+        share = _judge_few(task) if plan.few else JUDGED if plan.tokens else 1.0  # tokens are read of those asked for
         with stages.stage("inference") as told, torch.no_grad():
-            told["share"] = JUDGED if plan.tokens else 1.0  # tokens are read of the nodes that are asked for alone
+            told["share"] = share
             task.evaluate("val")
     return stages.found
+
+
+def _judge_few(task: LinkTask) -> float:
+    """Let few of validation's events be judged, and return which part of it they are."""
+    task.evaluation = replace(task.evaluation, max_events=OF_JUDGED)
+    task.negatives = {key: drawn.take(judged(drawn.rows, OF_JUDGED)) for key, drawn in task.negatives.items()}
+    return min(1.0, OF_JUDGED / len(task.split.val))
 
 
 def _epoch(task: Task[Any], stages: Stages, most: int) -> None:
