@@ -159,3 +159,21 @@ def test_trees_over_a_mapped_stream_are_those_in_memory(tmp_path, monkeypatch):
         own = fit(name, str(tmp_path / "store"), out=tmp_path / f"own-{name}", loop__progress=False)
         assert own.metrics["test"] == floor
     assert all(torch.equal(found[0][2][name], found[1][2][name]) for name in found[0][2])
+
+
+@pytest.mark.parametrize("name", ["pair-trees", "graphmixer"])
+def test_a_run_over_a_mapped_stream_and_its_plain_floors_look_up_in_one_index(name, tmp_path, monkeypatch):
+    save_events(made(events=600, nodes=20), tmp_path / "store")
+    built, build = [], NeighborStore.from_stream
+
+    def counted(stream, rows=None, **options):
+        built.append(rows)
+        return build(stream, rows, **options)
+
+    monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", 1)
+    monkeypatch.setattr("hopstate.methods.pair_trees.floor.tree_floor", lambda *_: None)
+    monkeypatch.setattr(NeighborStore, "from_stream", counted)
+    few = {"model__max_trees": 5} if name == "pair-trees" else {"loop__epochs": 0}
+    run = fit(name, str(tmp_path / "store"), out=tmp_path / "run", loop__progress=False, **few)
+    assert set(run.floors) == {"recency", "edgebank"}
+    assert built == [None]

@@ -31,11 +31,11 @@ def heuristic_floors(stream: EventStream, config: JudgedRun, context: Context, t
     Both look up in one index, and what the run has is taken: of a hundred million events each is most of a gigabyte.
     """
     if isinstance(task, LinkTask):
-        split, negatives = task.split, task.negatives
+        split, negatives, store = task.split, task.negatives, task.source.index()
     else:
-        split = config.split.of(stream)
+        split, store = config.split.of(stream), None
         negatives = kept_negatives(stream, split, config, context)
-    store = NeighborStore.from_stream(stream)
+    store = NeighborStore.from_stream(stream) if store is None else store
     clock = _clock(stream, split, config, context, task).over(stream.time_unit)
     scorers: dict[str, LooksUp] = {
         "recency": Recency(store, clock=clock),

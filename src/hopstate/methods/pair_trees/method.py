@@ -103,6 +103,10 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         own = self.over(self._known.histories(self.stream, rows), self.stream)
         return own if self.frozen is None else self.frozen.beside(own, split)
 
+    def index(self) -> NeighborStore | None:
+        """See `EventSource.index`."""
+        return self._known.index()
+
     def num_batches(self, epoch: int) -> int:
         """Return 0: trees are not grown by batches."""
         return 0

@@ -157,6 +157,7 @@ def history_task(
         split,
         train_inputs=train_inputs,
         inputs=inputs,
+        index=known.index,
         batch_size=config.batch_size,
         microbatch_size=microbatch_size,
         microbatch_tokens=microbatch_tokens,
@@ -191,6 +192,10 @@ class Known:
         if self._whole is None:
             self._whole = NeighborStore.from_stream(events, deletions=self._deletions)
         return self._whole
+
+    def index(self) -> NeighborStore | None:
+        """Return that of the whole stream where it is built and holds no deletions, as `NeighborStore.from_stream`."""
+        return None if self._deletions and self._stream.has_deletes else self._whole
 
     def meetings(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
         """Return the same without deletions.

@@ -72,6 +72,10 @@ class EventSource(Generic[ScorerT_co]):
         """Take back what `state` returned."""
 
     # ---- scoring ---------------------------------------------------------------------------------------
+    def index(self) -> NeighborStore | None:
+        """Return an index of all edges that are added, where one is held: of a large stream a second is dear."""
+        return None
+
     def scorer(self, model: nn.Module, split: str) -> ScorerT_co:
         """Return the model over the training events for "train", else over the whole stream."""
         raise NotImplementedError

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.lookup import EventLookup
+from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.errors import check_range
 from hopstate.layers.alike import can_be_alike
@@ -50,6 +51,7 @@ class HistoryPairs(EventSource[HistoryScorer]):
         stream, split: the data.
         train_inputs: tokenizer over the training events alone.
         inputs: stream → tokenizer over all of it, for evaluation.
+        index: what `EventSource.index` returns.
         batch_size: training events a step.
         seed: fixes the negatives of training.
         mixture: what stands beside the events in training; None is one random pair each.
@@ -70,6 +72,7 @@ class HistoryPairs(EventSource[HistoryScorer]):
         *,
         train_inputs: PairTokenizer,
         inputs: Callable[[EventStream], PairTokenizer],
+        index: Callable[[], NeighborStore | None] = lambda: None,
         batch_size: int = 200,
         seed: int = 0,
         mixture: TrainingNegatives | None = None,
@@ -79,12 +82,17 @@ class HistoryPairs(EventSource[HistoryScorer]):
     ) -> None:
         self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
         super().__init__(model, stream, split, feature_dims=own_features(model, self.inputs.marked))
+        self._index = index
         check_range(least=1, batch_size=batch_size)
         check_range(least=1, microbatch_size=microbatch_size, microbatch_tokens=microbatch_tokens)
         self.microbatch_size, self.microbatch_tokens = microbatch_size, microbatch_tokens
         self.batch_size, self.prefetch = batch_size, prefetch
         self._rows, self.mixture = stream.additions(split.train), mixture or TrainingNegatives()
         self.drawn = EpochNegatives(stream, self._rows, batch_size, seed, self.mixture)
+
+    def index(self) -> NeighborStore | None:
+        """See `EventSource.index`."""
+        return self._index()
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches hold the training events."""
