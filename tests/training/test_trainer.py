@@ -88,6 +88,32 @@ def test_resumed_run_equals_uninterrupted(tmp_path: Path, batches: int) -> None:
             assert torch.equal(a[group][name], b[group][name]), (group, name)
 
 
+def test_the_first_ctrl_c_leaves_off_the_last_evaluation_and_nothing_is_lost(tmp_path: Path, monkeypatch) -> None:
+    whole, _ = train(tmp_path / "whole", config())
+    evaluate, judged = Trainer.evaluate, []
+
+    def stopped(trainer, split):
+        found = evaluate(trainer, split)
+        if split == "test" and not judged:
+            os.kill(os.getpid(), signal.SIGINT)
+            judged.append(split)  # reached by none: the signal is seen at the line before
+        return found
+
+    monkeypatch.setattr(Trainer, "evaluate", stopped)
+    before = signal.getsignal(signal.SIGINT)
+    first, _ = train(tmp_path / "cut", config())
+    assert first.interrupted
+    assert not first.metrics
+    assert not judged
+    assert not (tmp_path / "cut" / "result.json").exists()
+    assert signal.getsignal(signal.SIGINT) is before
+    monkeypatch.setattr(Trainer, "evaluate", evaluate)
+    second, _ = train(tmp_path / "cut", config(), resume=True)
+    assert not second.interrupted
+    assert second.metrics == whole.metrics
+    assert rows_without_times(tmp_path / "cut") == rows_without_times(tmp_path / "whole")
+
+
 def test_resume_after_kill_takes_the_last_checkpoint(tmp_path: Path) -> None:
     whole, _ = train(tmp_path / "whole", config())
 

@@ -10,22 +10,62 @@ from contextlib import contextmanager
 from hopstate.errors import RanksError
 
 
+class _Ended(KeyboardInterrupt):
+    """Ctrl-C where nothing is lost by ending at once."""
+
+
+class Stop(threading.Event):
+    """A wish to stop.
+
+    Args:
+        ended: what was under way was left off at once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended, self._at_once = False, False
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let what is done within be left off by the first Ctrl-C: all that it needs is saved."""
+        self._at_once = threading.current_thread() is threading.main_thread()
+        try:
+            yield
+        finally:
+            self._at_once = False
+
+    def wished(self) -> None:
+        """Take note of a wish.
+
+        Raises:
+            KeyboardInterrupt: it was wished before, or is done at once.
+        """
+        if self.is_set():
+            raise KeyboardInterrupt
+        self.set()
+        if self._at_once:
+            raise _Ended
+
+
 @contextmanager
-def interrupts() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C or SIGTERM into an event that the loop looks at; a second one stops at once."""
-    stop = threading.Event()
+def interrupts() -> Iterator[Stop]:
+    """Turn the first Ctrl-C or SIGTERM into an event that the loop looks at; a second one stops at once.
+
+    Where the first one does (`Stop.at_once`), what is within is left off, and `Stop.ended` says so.
+    """
+    stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
     def on_signal(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
+        stop.wished()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
+    except _Ended:
+        stop.ended = True
     except RanksError:
         # torchrun now ends the ranks that are left: first they say what happened
         before[signal.SIGTERM] = signal.SIG_IGN

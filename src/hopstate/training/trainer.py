@@ -9,11 +9,10 @@ on a GPU up to the device's own determinism), else equal to rounding, which a re
 from __future__ import annotations
 
 import math
-import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -36,7 +35,7 @@ from hopstate.training.checkpoint import (
 from hopstate.training.conditions import conditions, first_conditions, told_changes
 from hopstate.training.config import LoopConfig
 from hopstate.training.divided import check_divided, check_ranks
-from hopstate.training.interrupts import interrupts
+from hopstate.training.interrupts import Stop, interrupts
 from hopstate.training.kept_curves import curves_of
 from hopstate.training.optim import lr_at, make_optimizer, set_rates
 from hopstate.training.position import FitResult, Progress
@@ -84,7 +83,7 @@ class Trainer:
         self.best: dict[str, torch.Tensor] = {}
         self.optimizer: Any = None
         self._losses: list[torch.Tensor] = []  # of steps whose loss has not been read from the device yet
-        self._last_save, self._agreed, self._stop = time.monotonic(), False, threading.Event()
+        self._last_save, self._agreed, self._stop = time.monotonic(), False, Stop()
         self._conditions = conditions(self.fabric.device.type)
 
     def fit(self, *, resume: bool = False) -> FitResult:
@@ -103,6 +102,7 @@ class Trainer:
         self.ranks.wait()  # all have read the checkpoint
         self.run.start_metrics(rows)
         reporter = Reporter(self.config, self.run, task.metric, rows)
+        metrics: dict[str, dict[str, float]] = {}
         with interrupts() as stop, reporter, training_products(task.model):
             self._stop = stop
             if isinstance(task, FitsWhole) and not self.progress.epoch:
@@ -127,7 +127,7 @@ class Trainer:
             metrics = self._final()
             reporter.final(metrics, self.progress)
             reporter.draw(self.run.history(), self.progress)
-        return FitResult(False, self.progress, metrics)
+        return FitResult(stop.ended, self.progress, metrics)
 
     def _begin(self, reporter: Reporter, size: int) -> None:
         """Say before the first step how large the run is, and how long it may take."""
@@ -156,7 +156,7 @@ class Trainer:
         stale = c.patience is not None and p.best is not None and p.epoch - p.best_epoch >= c.patience and p.step == 0
         return self.optimizer is None or p.epoch >= c.epochs or stale  # without parameters there is nothing to train
 
-    def _epoch(self, stop: threading.Event, reporter: Reporter) -> dict[str, Any] | None:
+    def _epoch(self, stop: Stop, reporter: Reporter) -> dict[str, Any] | None:
         p, task, begin = self.progress, self.task, time.perf_counter()
         count = task.num_batches(p.epoch)
         if count == 0:
@@ -186,7 +186,7 @@ class Trainer:
         p.seconds += spent
         return row | {"seconds": round(spent, 4)}
 
-    def _stopped(self, stop: threading.Event) -> bool:
+    def _stopped(self, stop: Stop) -> bool:
         """Return whether to stop here: all ranks do so after the same step."""
         return stop.is_set() if self.ranks.size == 1 else self._agreed
 
@@ -321,7 +321,8 @@ class Trainer:
         self.save()
         if self.best:
             load_weights(self.task.model, self.best, "the best epoch")
-        metrics = {split: self.evaluate(split) for split in self.splits}
+        with self._stop.at_once() if self.ranks.size == 1 else nullcontext():
+            metrics = {split: self.evaluate(split) for split in self.splits}
         if not self.ranks.first:
             return metrics
         weights = {"model": dict(self.task.model.state_dict())}
