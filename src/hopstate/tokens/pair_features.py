@@ -85,7 +85,7 @@ NAMES = (
 )
 EARLIER = len(NAMES) - len(_STREAM)  # features that runs before those of the stream know
 _AT_ONCE = 4096  # pairs whose ends' latest events are put side by side, 25 MB
-_PAGES = 8192  # pairs after which what was read of mapped histories is given back
+_PAGES = 5000  # pairs after which what was read of mapped histories is given back
 MOST_COLUMNS = 8  # features of events that are looked at, those that vary most
 _WHERE = ("the pair's last event", "source's last event", "target's last event")
 

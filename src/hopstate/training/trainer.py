@@ -140,7 +140,8 @@ class Trainer:
     def _fit_whole(self, task: FitsWhole, reporter: Reporter) -> None:
         """Let a task make its model at once; until it is saved, a run that is taken up again starts anew."""
         p, begin = self.progress, time.perf_counter()
-        rows, chosen = task.fit_whole()
+        with self._stop.at_once():
+            rows, chosen = task.fit_whole()
         for row in rows:
             self.run.append_metrics(row)
             if row["epoch"] == chosen:
