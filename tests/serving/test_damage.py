@@ -192,7 +192,7 @@ def test_a_service_lets_time_pass(run: Run, tmp_path: Path) -> None:
         assert client.post("/events", json={"events": EVENTS[:5]}).status_code == 200
         ticking = True
         until(lambda: client.get("/state").json()["trouble"] == "no space left")
-        assert 'hopstate_trouble{of="sink"} 1.0' in client.get("/metrics").text
+        until(lambda: 'hopstate_trouble{of="sink"} 1.0' in client.get("/metrics").text)
         broken = False
         until(lambda: len(list(sink.folder.iterdir())) == 1)
         until(lambda: client.get("/state").json()["trouble"] == "")

@@ -86,7 +86,7 @@ def _show(found: Any, top: int) -> None:
     if len(told) > top:
         table.add_row(f"{len(told) - top} more features", "", "", f"{told.contribution[top:].sum():+.4f}")
     table.add_section()
-    table.add_row("neither", "", "", f"{found.rest:+.4f}")
+    table.add_row("neither", "", "", f"{found.rest - told.contribution.sum():+.4f}")
     table.add_row("logit", "", "", f"{found.logit:+.4f}")
     screen().print(table)
 

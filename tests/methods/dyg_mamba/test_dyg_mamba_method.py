@@ -79,8 +79,7 @@ def test_explain_adds_up_and_sees_only_the_past(run, tmp_path):
     out, plot = tmp_path / "why.csv", tmp_path / "why.png"
     found = hopstate.explain(run.path, u, v, t, out=out, plot=plot)
     assert found.probability == pytest.approx(expected, abs=F32)
-    added = found.events.contribution.sum() + found.features.contribution.sum()
-    assert added + found.rest == pytest.approx(found.logit, abs=F64_SOLVED)
+    assert found.events.contribution.sum() + found.rest == pytest.approx(found.logit, abs=F64_SOLVED)
     assert set(found.features.feature) == set(NAMES[:EARLIER])  # what the pair's own history tells stands by name
     beside = pd.read_csv(tmp_path / "why-features.csv")
     assert beside.contribution.tolist() == pytest.approx(found.features.contribution.tolist())
@@ -190,7 +189,7 @@ def test_command_line(run, tmp_path, capsys):
     arguments = ["--pair", f"{pair[0]},{pair[1]}", "--time", str(float(stream.t[-1]))]
     assert main(["explain", str(run.path), *arguments, "--out", str(tmp_path / "e.csv"), "--top", "3"]) == 0
     shown = capsys.readouterr().out
-    assert "no event" in shown
+    assert "neither" in shown
     assert "logit" in shown
     assert main(["explain", str(run.path), "--pair", "one", "--time", "3"]) == 2
     assert main(["robustness", str(run.path), "--levels", "0,0.4", "--noise", "stream"]) == 0

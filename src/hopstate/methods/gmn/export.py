@@ -21,7 +21,6 @@ from hopstate.methods.gmn.local import SubgraphEncoder, WalkTokens
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.nodes import VisitedNodes, WholeSequence
 from hopstate.methods.shared.static_link_export import link_form
-from hopstate.training.double import Double
 from hopstate.training.exported import ExportForm, Port
 from hopstate.training.precision import bare
 from hopstate.training.tasks.graph import GraphTask
@@ -74,6 +73,8 @@ def answered(model: nn.Module, source: NodeBatches[Any]) -> Tensor:
 
 def read_in(model: nn.Module, inputs: GMNInputs) -> GMNInputs:
     """Return inputs in a model's precision."""
+    from hopstate.training.double import Double  # of the library that trains: options are read without it
+
     return Double().convert_input(inputs) if next(model.parameters()).dtype == torch.float64 else inputs
 
 

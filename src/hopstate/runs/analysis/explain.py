@@ -44,8 +44,8 @@ class Explanation:
     Args:
         source, target: the user's ids of the pair.
         t: time of the query.
-        logit: the score; what the rows of events and of features add, plus rest.
-        rest: what neither adds (biases, and the encoding of nothing).
+        logit: the score; what the rows of events add, plus rest.
+        rest: what no event adds: what rows of features add, biases, and the encoding of nothing.
         events: one row a token, oldest first: end ("source" or "target": whose history), neighbor (the node itself
             where event_id is -1), t, event_id, contribution (to the logit).
         time_unit, dates: of t, as in `EventStream`.
@@ -218,8 +218,9 @@ def explain_pair(task: Task, source: Any, target: Any, t: Any) -> Explanation | 
     ).sort_values("t", kind="stable", ignore_index=True)
     values = np.empty(0) if tokens.pair is None or not told.size else tokens.pair[0].double().cpu().numpy()
     features = _features(NAMES[: len(values)], values, told[0])
-    logit = float(rest[0] + contributions.sum() + told.sum())
-    return Explanation(source, target, t, logit, float(rest[0]), table, stream.time_unit, stream.dates, features)
+    left = float(rest[0] + told.sum())
+    logit = left + float(contributions.sum())
+    return Explanation(source, target, t, logit, left, table, stream.time_unit, stream.dates, features)
 
 
 def _features(names: Sequence[str], values: Any, added: Any) -> pd.DataFrame:
