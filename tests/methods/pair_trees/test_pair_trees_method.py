@@ -1,6 +1,8 @@
 """`pair-trees` as a method: trained, evaluated, followed live, explained; the same whatever is not to matter."""
 
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
@@ -21,6 +23,7 @@ from hopstate.errors import CheckpointError, ConfigError
 from hopstate.evaluation.calibration import calibration
 from hopstate.evaluation.leak import check_leak
 from hopstate.methods.pair_trees.fitting import training_pairs
+from hopstate.methods.pair_trees.method import PairTreesTask
 from hopstate.runs.analysis.questions import explain
 from hopstate.runs.api import Run, evaluate, fit, predict, score_stream
 from hopstate.runs.load import load_run
@@ -275,3 +278,24 @@ def test_the_floor_is_quick_and_says_from_what(tmp_path: Path, monkeypatch: pyte
     assert metrics["average_precision"] != whole["pair-trees"]["average_precision"]
     assert not (tmp_path / "importances.csv").exists()
     assert "pair-trees" not in link_floors(events(600), config, Context(run=tmp_path / "few", cache=tmp_path), None)
+
+
+def test_a_wish_to_stop_is_heard_while_trees_grow_and_the_run_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = {**SMALL, "model.max_trees": 3}
+    whole = fit("pair-trees", events(400), out=tmp_path / "whole", config=few)
+
+    def stopped(_: PairTreesTask) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(100):  # the signal is seen between two lines
+            pass
+        pytest.fail("growing went on")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PairTreesTask, "fit_whole", stopped)
+        cut = fit("pair-trees", events(400), out=tmp_path / "cut", config=few)
+    assert cut.interrupted
+    assert not (tmp_path / "cut" / "result.json").exists()
+    again = fit("pair-trees", events(400), out=tmp_path / "cut", config=few, resume=True)
+    assert again.metrics == whole.metrics
