@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
+import os
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,11 @@ import hopstate
 from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.datasets.generators import stochastic_block_model
-from hopstate.errors import ConfigError, DataError, HopstateError
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateError
 from hopstate.methods import MODULES, get_method
 from hopstate.runs import exported_inputs
 from hopstate.runs.export import export_run
-from hopstate.runs.exported_check import difference
+from hopstate.runs.exported_check import answers, difference
 from hopstate.runs.exported_inputs import questions
 from hopstate.testing.asserts import PROGRAM
 from made_events import LOOP, RANDOM, SMALL, repeating
@@ -140,3 +143,28 @@ def test_a_number_that_is_none_is_a_difference() -> None:
     assert difference("output", np.array([101.0]), np.array([100.0])) == pytest.approx(1 / 101)
     assert difference("score", np.array([[0.5]]), np.array([0.25])) == 0.25
     assert difference("output", np.zeros((0, 2)), np.zeros((0, 2))) == 0
+
+
+class Hostile:
+    """Makes a folder where it is unpickled."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (str(self.place),)
+
+
+def test_a_program_is_not_unpickled(tmp_path: Path) -> None:
+    whole, bad, done = tmp_path / "whole.pt2", tmp_path / "bad.pt2", tmp_path / "done"
+    torch.export.save(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(3, 2),)), whole)
+    with zipfile.ZipFile(whole) as held, zipfile.ZipFile(bad, "w") as made:
+        for name in held.namelist():
+            payload = io.BytesIO(held.read(name))
+            if name.endswith("sample_inputs/model.pt"):
+                torch.save(Hostile(done), payload := io.BytesIO())
+            made.writestr(name.replace("whole/", "bad/", 1), payload.getvalue())
+    assert answers(whole, {"x": np.ones((3, 2), np.float32)})[0].shape == (3, 1)
+    with pytest.raises(FormatError, match="no program that can be opened"):
+        answers(bad, {"x": np.ones((3, 2), np.float32)})
+    assert not done.exists()

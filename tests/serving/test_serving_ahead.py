@@ -190,6 +190,15 @@ def test_an_id_that_comes_again_with_other_contents_is_told(what: str, run: Run,
         assert len(live.log) == 2
 
 
+def test_of_what_is_no_longer_kept_nothing_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log may know an id longer than what stood under it; one that is damaged is not the same."""
+    with LiveRun(run.path, folder=tmp_path) as live:
+        live.take([event()])
+        for kept, note in (({}, None), ({0: "{"}, "differs"), ({0: "[]"}, "differs")):
+            monkeypatch.setattr(live.log, "bodies", lambda _, kept=kept: kept)
+            assert [(r.position, r.again, r.note) for r in live.take([event(dst="v3")])] == [(0, True, note)]
+
+
 def test_one_that_was_late_and_moved_is_the_same(run: Run, tmp_path: Path) -> None:
     with LiveRun(run.path, folder=tmp_path, late="clamp") as live:
         live.take([event(event_id="e0", t=400), event()])

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from hopstate.errors import ConfigError, HopstateError, MissingExtraError
+from hopstate.data.readers.pyg import weights_only
+from hopstate.errors import ConfigError, FormatError, HopstateError, MissingExtraError
 from hopstate.io.opening import read_json
 from hopstate.runs.export import FILES
 from hopstate.runs.exported_inputs import Answers, questions
@@ -56,6 +57,7 @@ def check_program(
 
     Raises:
         ConfigError: a program of another method, or what `export_inputs` refuses.
+        FormatError: a program that cannot be opened, or not without unpickling.
         MissingExtraError: an ONNX program, and onnxruntime is not installed.
         HopstateError: they differ by more than 1e-5.
     """
@@ -90,16 +92,34 @@ def needed(suffix: str) -> None:
 
 
 def answers(path: Path, inputs: Answers) -> list[np.ndarray]:
-    """Return what a program gives, in the order of its outputs."""
-    if path.suffix == ".pt2":
+    """Return what a program gives, in the order of its outputs.
+
+    Raises:
+        FormatError: it cannot be opened, or not without unpickling.
+    """
+    is_torch = path.suffix == ".pt2"
+    try:
+        program = _opened(path) if is_torch else _session(path)
+    except Exception as error:  # torch and onnxruntime raise many kinds
+        told = str(error).strip().partition("\n")[0][:200]
+        raise FormatError(f"{path} is no program that can be opened ({type(error).__name__}: {told})") from error
+    if is_torch:
         with torch.no_grad():
-            found = torch.export.load(path).module()(*map(torch.from_numpy, inputs.values()))
+            found = program(*map(torch.from_numpy, inputs.values()))
         return [x.numpy() for x in (found if isinstance(found, tuple) else (found,))]
+    taken = {port.name for port in program.get_inputs()}  # what the network does not read is none
+    return program.run(None, {name: x for name, x in inputs.items() if name in taken})
+
+
+def _opened(path: Path) -> Any:
+    with weights_only():  # torch would unpickle parts of it
+        return torch.export.load(path).module()
+
+
+def _session(path: Path) -> Any:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    taken = {port.name for port in session.get_inputs()}  # what the network does not read is none
-    return session.run(None, {name: x for name, x in inputs.items() if name in taken})
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
 def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> float:

@@ -19,7 +19,7 @@ from hopstate.methods.method import AnyMethod
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.calibrated import curve_of
 from hopstate.runs.queries.names import nodes_of, read_pairs, times_of, with_rows
-from hopstate.runs.queries.session import Session, known_to
+from hopstate.runs.queries.session import Session, session
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, plain
 from hopstate.streaming.pair_queries import PairQueries
 from hopstate.training.exported import Asked, ExportForm
@@ -90,9 +90,9 @@ def questions(
     if not callable(known.export):
         raise ConfigError(f"{known.name} has no program, so that there are no inputs: {known.export}")
     if known.data == "events":
-        with known_to(run, links=False, own=own, device="cpu", method=method) as (folder, task, past):
-            ask = of_pairs if isinstance(task, LinkTask) else of_nodes
-            yield ask(Session(folder, task, past, own, method), form_of(known, task), given, time)
+        with session(run, links=False, own=own, device="cpu", method=method) as opened:
+            ask = of_pairs if isinstance(opened.task, LinkTask) else of_nodes
+            yield ask(opened, form_of(known, opened.task), given, time)
     else:
         with load_run(run, own, device="cpu", method=method) as (_, task), torch.no_grad():
             task.model.eval()

@@ -16,6 +16,7 @@ from hopstate.serving.draft import Aside
 from hopstate.serving.event_log import Entry, EventLog
 from hopstate.serving.event_values import ID, id_of
 from hopstate.serving.incoming import Incoming
+from hopstate.serving.logged import rows
 
 
 class Read(NamedTuple):
@@ -100,9 +101,14 @@ def _differing(
     for k, one in enumerate(ids):
         if one is None or (one not in known and first[one] == k):
             continue
+        if one in known and known[one] not in logged:  # of what is no longer kept nothing can be told
+            continue
         try:
             mine = incoming.as_logged(events[k], past)
-            before = json.loads(logged[known[one]]) if one in known else incoming.as_logged(events[first[one]], past)
+            if one in known:
+                (before,) = rows([logged[known[one]]], known[one], log.place)
+            else:
+                before = incoming.as_logged(events[first[one]], past)
         except (HopstateError, OverflowError, RecursionError, UnicodeError):  # it cannot be the same
             found.add(k)
             continue

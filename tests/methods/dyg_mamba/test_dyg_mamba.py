@@ -166,7 +166,8 @@ def test_a_contribution_is_what_its_event_adds_to_the_held_network(block):
         hidden, active = model.head.merge(torch.cat(ends)), model.head.merge(torch.cat(held)) > 0
         return model.head.score(hidden * active).squeeze()
 
-    part, rest = model.contributions(tokens)
+    part, features, rest = model.shares(tokens)
+    assert features is None
     whole = logit(base)
     torch.testing.assert_close(whole, model(tokens)[0], rtol=F64_DEEP, atol=F64_SOLVED)
     for j in range(len(base)):
@@ -184,7 +185,7 @@ def test_the_held_network_is_the_network_at_its_input(options, block):
     parts = model._parts(tokens)
     held = model._logits(model._encode(parts), parts, tokens, detach_gates=True)
     torch.testing.assert_close(held, model(tokens), rtol=F64_SOLVED, atol=F64_SUM)
-    part, _ = model.contributions(tokens)
+    part, *_ = model.shares(tokens)
     assert part.shape == (len(tokens.nodes),)
     assert part.abs().max() > 1e-4
 
@@ -203,7 +204,6 @@ def test_what_the_pairs_history_adds_is_what_is_lost_without_it():
     part, features, rest = model.shares(tokens)
     logits, ends = model(tokens).detach(), segment_sum(part.unsqueeze(1), tokens.offsets).view(2, -1).sum(0)
     torch.testing.assert_close(ends + features.sum(1) + rest, logits, rtol=F64_SOLVED, atol=F64_SUM)
-    torch.testing.assert_close(model.contributions(tokens)[1], features.sum(1) + rest, rtol=F64, atol=F64)
     step, every = 1e-7, pair.marked(told)
     for number in range(told.shape[1]):
         nearer = every.clone()

@@ -209,6 +209,8 @@ def test_bad_settings_are_named():
         GMN.Config(variant="gmm")
     with pytest.raises(ConfigError, match=r"unknown model\.pooling 'avg'"):
         GMN.Config(pooling="avg")
+    with pytest.raises(ConfigError, match=r"unknown model\.readout None"):
+        GMN.Config(readout=None)
     with pytest.raises(ConfigError, match=r"unknown model\.graph_pooling 'every'"):
         GMN.Config(graph_pooling="every")
     for change in ({"graph_pooling": "sum"}, {"features_out": True}):

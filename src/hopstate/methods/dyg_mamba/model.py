@@ -79,19 +79,12 @@ class DyGMamba(HistoryModel):
         own = type(self) is DyGMamba
         return compiled(self, self.config, self.encoders, self.output, self.head) if own else None
 
-    def contributions(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor]:
-        """Return what each token (T,) adds to its pair's logit, and what is left (P,), which no token adds.
+    def shares(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Return what tokens (T,) add to their pairs' logits, what the pair's history (P, F) adds, what is left (P,).
 
         Every factor that multiplies a token's value is held as it is for this input, which leaves theorem 4.2's sum
-        over events, through all blocks, the mean and the head: exact, not an approximation.
-        """
-        part, features, rest = self.shares(tokens)
-        return part, rest if features is None else rest + features.sum(1)
-
-    def shares(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Return the same with what features of the pair's history (P, F) add apart from what is left.
-
-        A feature adds by how far it is from its mean over training pairs, and by being missing.
+        over events, through all blocks, the mean and the head: exact, not an approximation. A feature of the pair's
+        history adds by how far it is from its mean over training pairs, and by being missing.
         """
         parts, pair = self._parts(tokens), self.head.pair
         z, read = self._encode(parts).detach().requires_grad_(), []

@@ -74,11 +74,13 @@ class GMNConfig:
     input_dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        kinds = {"variant": Variant, "pooling": Pooling, "readout": Readout, "graph_pooling": Reading}
+        kinds = {"variant": Variant, "pooling": Pooling, "readout": Readout}
+        kinds |= {} if self.graph_pooling is None else {"graph_pooling": Reading}
         for name, kind in kinds.items():
             known = get_args(kind)
-            if (value := getattr(self, name)) not in known and value is not None:
-                raise ConfigError(f"unknown model.{name} {value!r}{nearest(value, known)}; known: {', '.join(known)}")
+            if (value := getattr(self, name)) not in known:
+                near = nearest(str(value), known)
+                raise ConfigError(f"unknown model.{name} {value!r}{near}; known: {', '.join(known)}")
         check_range("model.", least=1, dim=self.dim, state_dim=self.state_dim)
         check_range("model.", above=0, expand=self.expand)
         check_range("model.", least=0, local_layers=self.local_layers, token_layers=self.token_layers)

@@ -133,41 +133,12 @@ def session(
     read: Mapping[str, Any] | None = None,
     device: str | None = None,
     method: str | None = None,
-) -> Iterator[Session]:
-    """Yield a run opened for questions of links; arguments as in `hopstate.score`.
-
-    Raises:
-        ConfigError: the run is none of a temporal method for links.
-    """
-    with known_to(run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method) as (
-        folder,
-        task,
-        past,
-    ):
-        yield Session(folder, task, past, own, method)
-
-
-@contextmanager
-def known_to(
-    run: str | Path,
-    *,
     links: bool = True,
-    events: Any = None,
-    state: str | Path | None = None,
-    fresh: bool = False,
-    own: Any = None,
-    read: Mapping[str, Any] | None = None,
-    device: str | None = None,
-    method: str | None = None,
-) -> Iterator[tuple[RunFolder, Any, Past]]:
-    """Yield the folder of a temporal run, its task without its data, and all that it knows.
-
-    Args:
-        links: refuse runs that score no pairs.
-        run, events, state, fresh, own, read, device, method: as in `hopstate.score`.
+) -> Iterator[Session]:
+    """Yield a run opened for questions of links, or where links is False of nodes; the rest as in `hopstate.score`.
 
     Raises:
-        ConfigError: the run is none of a temporal method, or scores no pairs.
+        ConfigError: the run is none of a temporal method, or scores no pairs where links are asked for.
     """
     import torch
 
@@ -188,4 +159,4 @@ def known_to(
                 new = as_trained(folder, new_events(folder, one, read or {}))
                 name_new_ids(past, new)
                 past = go_on(task, past, new, score=False)[1]
-            yield folder, task, past
+            yield Session(folder, task, past, own, method)
