@@ -3,7 +3,9 @@
 from math import nan
 from typing import Any
 
-from hopstate.cli.kinds import with_floors
+import pytest
+
+from hopstate.cli.kinds import show_kinds, with_floors
 from hopstate.runs.reproduce.tables import below_words
 
 
@@ -22,6 +24,20 @@ def test_floors_are_told_of_one_another_asked_for_or_not() -> None:
     assert found["recency"]["below"] == ""
     turned = with_floors(rows, {"recency": {"random": 0.1, "many": 0.6}})[-1]
     assert (turned["method"], "edgebank" in turned["below"]) == ("recency", True)
+
+
+def test_a_table_says_how_many_events_a_kind_is_told_from(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = {"average_precision": 0.8, "new_average_precision": 0.7}
+    rows = with_floors([row("graphmixer", **kinds), row("dygformer", **kinds)], {"recency": kinds})
+    show_kinds(rows, "clubs")
+    assert "events" not in capsys.readouterr().out  # tables of earlier versions do not say
+    rows[1]["events"] = {"average_precision": 1350, "new_average_precision": 11}
+    show_kinds(rows, "clubs")
+    told = capsys.readouterr().out
+    (line,) = (line for line in told.splitlines() if line.startswith("│ events judged"))
+    assert [cell.strip() for cell in line.split("│")[2:4]] == ["1,350", "11"]
+    assert told.splitlines()[-1].startswith("Links with new nodes are told from 11 events alone")
+    assert "All links are" not in told
 
 
 def test_no_number_is_neither_above_nor_below() -> None:

@@ -55,6 +55,8 @@ def test_metrics_are_what_counting_says() -> None:
         met = [j for j in own if kind(stream, u, int(many.dst[j]), t) == "met"]
         if met and kind(stream, u, v, t) == "met":
             known.append(1 / place(met, positive[i]))
+    assert {name: found[f"{name}_events"] for name in KINDS} == {name: len(by_kind[name]) for name in KINDS}
+    assert found["known_events"] == len(known)
     assert found["mrr"] == pytest.approx(np.mean([1 / r for r in rank]))
     assert found["hits@3"] == pytest.approx(np.mean([r <= 3 for r in rank]))
     assert found["ndcg@10"] == pytest.approx(np.mean([1 / math.log2(1 + r) if r <= 10 else 0 for r in rank]))
@@ -82,4 +84,4 @@ def test_a_scorer_that_knows_is_first_everywhere() -> None:
     many = one_against_many(stream, chronological_split(stream), "test", num_negatives="all")
     one, none = np.ones(len(many.rows)), np.zeros(len(many.dst))
     found = ranking_metrics(stream, many.rows, one, none, many.offsets, many.dst, bootstrap=5)
-    assert set(found.values()) == {1.0}
+    assert {value for name, value in found.items() if not name.endswith("_events")} == {1.0}

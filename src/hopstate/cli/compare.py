@@ -159,6 +159,7 @@ def numbers(text: str) -> list[int]:
 
 def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
     from hopstate.runs.reproduce.statistics import summary
+    from hopstate.runs.reproduce.tables import told_from
 
     metric, told = results[0]["metric"], results[0]["metrics"]["test"]
 
@@ -180,6 +181,7 @@ def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
         "seconds_per_epoch": over([r["seconds_per_epoch"] for r in results])[0],
         "seconds": over([r["seconds"] for r in results])[0],
         "parameters": results[0]["parameters"],
+        "events": {m: told_from(m, told) for m in KINDS if m in told},
         "kinds": {m: over([r["metrics"]["test"].get(m) for r in results]) for m in KINDS if m in told},
     }
 
@@ -195,7 +197,9 @@ def show(rows: list[dict[str, Any]], data: str) -> None:
     rows = [row for row in rows if not row.get("floor")]
     for metric in dict.fromkeys(row["metric"] for row in rows):
         unit = "" if tables.is_error(metric) else " in percent"
-        table = Table(title=f"{data}: {metric}{unit}, mean ± standard deviation over runs")
+        events = next((count for row in rows if (count := row.get("events", {}).get(metric))), None)
+        of = "" if events is None else f", of {events:,} test events"
+        table = Table(title=f"{data}: {metric}{unit}{of}, mean ± standard deviation over runs")
         for name in ("method", "test", "validation", "runs", "s/epoch", "parameters"):
             table.add_column(name, justify="left" if name == "method" else "right")
         mine = [row for row in rows if row["metric"] == metric]

@@ -87,13 +87,18 @@ def print_result(done: Run) -> None:
     for split in done.metrics:
         table.add_column(split, justify="right")
     for name in dict.fromkeys(name for values in done.metrics.values() for name in values):
-        table.add_row(name, *(f"{v[name]:.4f}" if name in v else "" for v in done.metrics.values()))
+        table.add_row(name, *(_figure(v[name]) if name in v else "" for v in done.metrics.values()))
     console = screen()
     console.print(table)
     print_floors(done, console)
     names = ("curves.png", "metrics.csv", "result.json", "model.safetensors")  # nothing trained, no curves
     left = ", ".join(name for name in names if (done.path / name).is_file())
     console.print(f"run folder: {done.path}  ({left})", soft_wrap=True)
+
+
+def _figure(value: float) -> str:
+    """Return a metric's cell; counts are whole numbers."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
 def no_better_than(done: Run) -> list[str]:

@@ -46,7 +46,10 @@ def _means(row: dict[str, Any]) -> dict[str, float]:
 
 
 def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
-    """Print links by kind of negatives, floors below, and in words what each method does not stand above."""
+    """Print links by kind of negatives, floors below, and in words what each method does not stand above.
+
+    The last row says how many events a figure is told from, and what of them are few is said below.
+    """
     from rich.table import Table
 
     from hopstate.io.screen import screen
@@ -69,4 +72,11 @@ def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
             else row["method"]
         )
         table.add_row(name, *figures, row["below"])
+    events = {m: count for row in rows for m, count in row.get("events", {}).items() if count is not None}
+    if events:  # runs of earlier versions do not say
+        table.add_section()
+        table.add_row("events judged", *(f"{events[m]:,}" if m in events else "" for m in metrics), "")
     screen().print(table)
+    counts = {tables.setting_words(m): count for m, count in events.items()}
+    for remark in filter(None, (tables.few_words(count, of) for of, count in counts.items())):
+        print(remark)

@@ -42,6 +42,8 @@ def ranking_metrics(
 ) -> dict[str, float]:
     """Return MRR, Hits@k, NDCG@10 and recall@10 of events, and MRR by kind; `mrr_low`, `mrr_high` are limits.
 
+    Of each kind "<kind>_events" says how many events it is told from.
+
     Args:
         stream: where the events stand; what had happened is looked up in all of it.
         rows: (P,) positions of the events, each with a candidate at least.
@@ -65,6 +67,8 @@ def ranking_metrics(
         if not len(column):
             continue
         found[name] = float(column.mean())
+        if name.removesuffix("_mrr") in (*KINDS, "known"):
+            found[f"{name.removesuffix('_mrr')}_events"] = len(column)
         if bootstrap:
             found |= limits_of({name: bootstrap_mean(column, repeats=bootstrap, seed=seed)})
     return found

@@ -183,6 +183,22 @@ def test_links_stand_beside_floors_and_say_which_they_are_not_above(tmp_path: Pa
     assert table(page, "Links of uci: links with new nodes")[1][1] == "recency on random"
 
 
+def test_links_say_how_many_events_they_are_told_from(tmp_path: Path) -> None:
+    link = {"average_precision": 0.9, "new_average_precision": 0.85}
+    make_run(tmp_path / "old", "dyg-mamba", "enron", link)  # of earlier versions, which do not say
+    make_run(tmp_path / "dyg", "dyg-mamba", "uci", link | {"events": 8976, "new_events": 11})
+    text = "".join(Seen(write_report([tmp_path], tmp_path / "report.html").read_text()).words)
+    assert "test AP 90.00 of 8,976 events." in text
+    assert "Links of uci: all links, 8,976 events judged" in text
+    assert "Links of uci: links with new nodes, 11 events judged" in text
+    assert text.count("chance moves such figures by points") == 1
+    assert "Links with new nodes are told from 11 events alone" in text
+    assert "Links of enron: links with new nodesmethod" in text.replace("\n", "")
+    make_run(tmp_path / "few/dyg", "dyg-mamba", "uci", link | {"events": 40})
+    text = "".join(Seen(write_report([tmp_path / "few"], tmp_path / "few.html").read_text()).words)
+    assert "test AP 90.00 of 40 events. Test figures are told from 40 events alone" in text
+
+
 def test_areas_of_nodes_are_no_figures_of_links(tmp_path: Path) -> None:
     for folder, method, task in (("nodes", "gcn", "node"), ("links", "sage", "link")):
         make_run(tmp_path / folder, method, "data", {"roc_auc": 0.8})

@@ -1,5 +1,7 @@
 """Link prediction as a task: batches, negatives, evaluation, resuming."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -218,6 +220,18 @@ def test_the_epoch_is_chosen_by_the_first_strategy_or_by_all():
             LinkEvaluation(**wrong)
 
 
+def test_figures_say_how_many_events_they_are_told_from():
+    task = _task(evaluation=LinkEvaluation(strategies=("historical", "many"), num_negatives=3))
+    split = task.split = replace(task.split, new_test=task.split.test[3:10])
+    for name in ("val", "test"):
+        found = task.evaluate(name)
+        assert found["events"] == len(split.rows(name))
+        assert found.get("new_events", 0) == len(split.rows(f"new_{name}"))
+        assert all(isinstance(found[key], int) for key in found if key.endswith("events"))
+    kinds = [found.get(f"many_{kind}_events", 0) for kind in ("met", "new_pair", "new_node")]
+    assert sum(kinds) == found["events"]
+
+
 def test_metrics_of_every_part():
     task = _task(evaluation=LinkEvaluation(strategies=("historical", "random", "many"), num_negatives=3, bootstrap=20))
     assert task.metric == "historical_average_precision"
@@ -233,8 +247,8 @@ def test_metrics_of_every_part():
         "average_precision_low",
         "many_mrr_high",
     } <= set(test)
-    assert set(task.evaluate("train")) == {"average_precision", "roc_auc"}
-    assert all(0 <= value <= 1 for value in test.values())
+    assert set(task.evaluate("train")) == {"average_precision", "roc_auc", "events"}
+    assert all(0 <= value <= 1 for name, value in test.items() if not name.endswith("events"))
     assert _task(evaluation=LinkEvaluation(strategies=("many",))).metric == "many_mrr"
     with pytest.raises(ConfigError, match="new_val"):
         task.evaluate("new_val")

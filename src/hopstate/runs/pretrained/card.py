@@ -114,6 +114,8 @@ def _cell(own: Mapping[str, Any], name: str) -> str:
     value, low, high = (own.get(key) for key in (name, *(name + end for end in _ENDS)))
     if value is None:
         return ""
+    if isinstance(value, int):  # a count
+        return f"{value:,}"
     return f"{value:.4f}" + (f" [{low:.4f}, {high:.4f}]" if low is not None and high is not None else "")
 
 

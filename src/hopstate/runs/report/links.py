@@ -8,7 +8,7 @@ from hopstate.runs.report import charts, choice
 from hopstate.runs.report.collect import Group
 from hopstate.runs.report.page import Page
 from hopstate.runs.report.sections import by_data
-from hopstate.runs.report.verdict import MOST_BARS
+from hopstate.runs.report.verdict import MOST_BARS, told_from
 from hopstate.runs.reproduce import tables
 from hopstate.runs.reproduce.statistics import summary
 
@@ -31,7 +31,8 @@ def strategies(page: Page, groups: Sequence[Group]) -> None:
         "not stand above is said beside it. Best is what validation puts first, by the metric that chose its epoch.",
     )
     for data, members in found.items():
-        for setting, prefix in (("all links", ""), ("links with new nodes", "new_")):
+        for prefix in ("", "new_"):
+            setting = tables.setting_words(prefix)
             present = [name for name in (f"{prefix}{kind}" for kind in kinds) if any(g.values(name) for g in members)]
             if not present:
                 continue
@@ -43,7 +44,12 @@ def strategies(page: Page, groups: Sequence[Group]) -> None:
             marks = {n: "floor" for n, row in enumerate(rows) if row[0] in rivals}
             columns = ["method", "no better than", *words]
             page.figures(_charts(data, setting, values | floors, rivals, _first(members)))
-            page.table(f"Links of {data}: {setting}", columns, rows, words=2, marks=marks)
+            events = told_from(members, present[0])
+            of = "" if events is None else f", {events:,} events judged"
+            page.table(f"Links of {data}: {setting}{of}", columns, rows, words=2, marks=marks)
+            remark = tables.few_words(events, setting)
+            if remark:
+                page.paragraph(remark)
 
 
 def of_links(group: Group) -> bool:

@@ -83,7 +83,10 @@ def told(metric: str, groups: Sequence[Group], floors: dict[str, list[float]]) -
     best = (ranked or rivals)[0]
     found = _of(best, metric)
     said = [_beginning(metric, best, several=len(groups) > 1 and bool(ranked))]
-    said[0] += tables.figure(metric, found.mean, found.std) + _limits(metric, interval(best, metric)) + "."
+    said[0] += tables.figure(metric, found.mean, found.std) + _limits(metric, interval(best, metric))
+    events = told_from(groups, metric)
+    said[0] += "." if events is None else f" of {events:,} events."
+    said.append(tables.few_words(events, "test figures"))
     said.append(_above(metric, found.mean, _floor(metric, groups, rivals, floors)))
     said.append(_cost(best))
     if len(ranked) > 1:
@@ -92,6 +95,12 @@ def told(metric: str, groups: Sequence[Group], floors: dict[str, list[float]]) -
     elif found.runs == 1:
         said.append("One run: how far chance moves it was not measured.")
     return " ".join(filter(None, said))
+
+
+def told_from(groups: Sequence[Group], metric: str) -> int | None:
+    """Return how many test events a metric of links is told from; None where no run says."""
+    counts = (tables.told_from(metric, run.metrics.get("test", {})) for group in groups for run in group.runs)
+    return next((count for count in counts if count is not None), None)
 
 
 def _beginning(metric: str, best: Group, *, several: bool) -> str:

@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hopstate.errors import FormatError, MissingFileError
+from hopstate.evaluation.metrics import FULL
 from hopstate.io.files import write_text
 from hopstate.io.opening import exists, read_text
 from hopstate.runs.reproduce.recipes import Published, all_recipes
@@ -117,6 +119,32 @@ def kind_words(metric: str) -> str:
 def is_error(metric: str) -> bool:
     """Return whether a metric measures an error: in its own unit, the smaller the better; others are shares of 1."""
     return metric.split("_")[-1] in ERRORS
+
+
+def setting_words(metric: str) -> str:
+    """Return which links a metric is of."""
+    return "links with new nodes" if metric.startswith("new_") else "all links"
+
+
+def told_from(metric: str, metrics: Mapping[str, Any]) -> int | None:
+    """Return how many events a metric of links is told from, by the metrics of its split; None where they do not say.
+
+    >>> told_from("new_historical_average_precision", {"events": 1350, "new_events": 11})
+    11
+    """
+    count = metrics.get("new_events" if metric.startswith("new_") else "events")
+    return None if count is None else int(count)
+
+
+def few_words(events: int | None, of: str) -> str:
+    """Return a remark where events are so few that chance moves their figures; "" where they are not, or unknown.
+
+    >>> few_words(11, "links with new nodes")
+    'Links with new nodes are told from 11 events alone: chance moves such figures by points.'
+    """
+    if events is None or events >= FULL:
+        return ""
+    return f"{of[:1].upper()}{of[1:]} are told from {events:,} events alone: chance moves such figures by points."
 
 
 def rank(metric: str, mean: float) -> float:

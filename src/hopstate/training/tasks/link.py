@@ -158,6 +158,8 @@ class LinkTask(EventTask[LinkFollower]):
     def evaluate(self, split: str) -> dict[str, float]:
         """Return metrics: "average_precision", "historical_average_precision", ..., "new_..." of events with new nodes.
 
+        "events" and "new_events" are how many events they are told from, whole numbers.
+
         "train" is measured pooled on its latest events, as many as validation has (at most `max_events`), with random
         negatives.
         """
@@ -169,14 +171,16 @@ class LinkTask(EventTask[LinkFollower]):
             size = self.evaluation.batch_size
             scored = score_split(self.scorer(split), self.stream, rows, drawn, history=before, batch_size=size)
             labels, scores = scored["train", "random"].pooled()
-            return {"average_precision": average_precision(labels, scores), "roc_auc": roc_auc(labels, scores)}
+            areas = {"average_precision": average_precision(labels, scores), "roc_auc": roc_auc(labels, scores)}
+            return areas | {"events": len(rows)}
         if split not in ("val", "test"):
             raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
         found: dict[str, float] = {}
         table = self.report("val" if split == "val" else "test").rows
         for row in table:
             names = [name for name in row if name not in ("split", "setting", "strategy", "events")]
-            found |= {_column(row, name): float(row[name]) for name in names}
+            found |= {_column(row, n): row[n] if isinstance(row[n], int) else float(row[n]) for n in names}
+            found[f"{'new_' if row['setting'] == 'inductive' else ''}events"] = row["events"]
         if self.evaluation.choose == "mean":
             own = [row for row in table if "average_precision" in row]
             kinds = [row["average_precision"] for row in own], [row["events"] for row in own]
