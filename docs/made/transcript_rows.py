@@ -315,7 +315,7 @@ print(sum(page.count("doc-signature") for page in api), "signatures of the API")
     ),
     Row(
         "Speed",
-        "What was measured of a quiet machine, each with its command on its page (an AMD EPYC, one thread):\n\n"
+        "What was measured (an AMD EPYC, one thread), each on its page with the command and what else the machine did:\n\n"
         "| wanted | measured | page, in `benchmarks/results` |\n|---|---|---|\n"
         "| backbones' defaults, 12,000 nodes and 520,000 edges: at most 1 s an epoch | 0.21 to 0.84 s; GraphSAGE 0.72 s (10 s in 0.1.0) | `2026-11-23-speed.md` |\n"
         "| evaluation never costs more than an epoch | 0.02 to 0.40 of one, five methods on UCI | `2026-11-24-evaluation-cost.md` |\n"
