@@ -9,6 +9,7 @@ import torch
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, FormatError, StorageError
+from hopstate.io.block_file import BlockFile
 from hopstate.methods.nagphormer import hop_file, hops
 from hopstate.methods.nagphormer.hops import HopTokens, hop_tokens
 from hopstate.ops.propagate import hop_powers_naive
@@ -43,10 +44,24 @@ def test_equals_definition(on_disk: bool, extra_width: int | None, tmp_path: Pat
 
 
 def test_disk_and_memory_agree_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    g, rows = graph(200, 33), np.arange(200)[::-1].copy()
-    monkeypatch.setattr(hop_file, "WINDOW", 5000)  # several windows of rows
-    stored = hop_tokens(g, 4, memory_budget=200 * 5 * 4 * 4 * 10, folder=tmp_path)
+    g, rows = graph(2500, 33), np.arange(2500)[::-1].copy()
+    monkeypatch.setattr(hop_file, "WINDOW", 5000)  # several windows of rows, of waiting hops too
+    stored = hop_tokens(g, 4, memory_budget=2500 * 5 * 4 * 4 * 10, folder=tmp_path)
     assert torch.equal(stored.rows(rows), hop_tokens(g, 4, memory_budget=PLENTY).rows(rows))
+
+
+def test_a_mapped_graph_leaves_more_of_the_budget_to_a_block(tmp_path: Path) -> None:
+    g = graph(2000, 40)
+    g.save(tmp_path / "graph")
+    mapped, held = Graph.load(tmp_path / "graph"), g.x.nbytes + g.indices.nbytes + g.indptr.nbytes
+    assert hops._room(g, [g.x], 1 << 20) == 1 << 18
+    assert hops._room(mapped, [mapped.x], 1 << 20) == 1 << 19
+    assert hops._room(g, [g.x], 1 << 21) == (1 << 20) - held
+    stored = [
+        hop_tokens(one, 2, memory_budget=1 << 20, folder=tmp_path / str(at)) for at, one in enumerate((g, mapped))
+    ]
+    assert all(tokens.path for tokens in stored)
+    assert np.array_equal(stored[0].array, stored[1].array)
 
 
 def test_rows_are_copies() -> None:
@@ -99,7 +114,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(hop_file, "_put", stop)
+    monkeypatch.setattr(BlockFile, "put", stop)
     with pytest.raises(KeyboardInterrupt):
         hop_tokens(graph(), 2, memory_budget=4000, folder=tmp_path)
     assert os.listdir(tmp_path) == []

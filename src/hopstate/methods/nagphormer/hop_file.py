@@ -2,7 +2,7 @@
 
 Features are averaged a block of them at a time, so that a hop of the block and the one before it are in memory. Hops
 that are done go to a file without a name, one stretch a hop, and are put side by side at the end: written there at once
-they would touch all of the tokens' file with every block.
+they would touch all of the tokens' file with every block. That file is read and written past the page cache.
 
 Ranks of torchrun on one machine each own some rows: of a hop they fill those alone, in memory that all of them see, and
 wait for each other before the next. A row is summed in the same order whoever does it, so that the bits are those of
@@ -21,7 +21,7 @@ from typing import IO
 import numpy as np
 
 from hopstate.data.graph import Graph
-from hopstate.errors import StorageError
+from hopstate.io.block_file import BlockFile, aligned, past_cache, whole_pages
 from hopstate.io.files import named_errors, reserve_array, reserve_room
 from hopstate.io.leftovers import at_work, beside
 from hopstate.io.scratch import let_go
@@ -30,6 +30,7 @@ from hopstate.training.ranks import Ranks
 
 WINDOW = 64 << 20  # bytes of tokens that are put together, or of features that are read, at a time
 TILE = 16  # features of a cache line: blocks are of so many, or some times so many, where there is room
+EVEN = 1024  # rows whose float32 are whole pages, however many columns
 BUFFERS = 2  # hops of a block in memory: what is averaged, and what comes of it
 
 
@@ -80,19 +81,23 @@ class HopFile:
             StorageError: the disk has not enough room, or cannot be written to.
             RanksError: another rank has ended.
         """
-        n, _, width = self.shape
+        n, widths = self.shape[0], [one.stop - one.start for one in self.blocks]
         path, start = self.ranks.told(lambda: (path, reserve_array(path, self.shape)))
-        step = max(one.stop - one.start for one in self.blocks)
-        spare = 4 * n * step * BUFFERS
-        with self._scratch(path, spare + 4 * n * self.num_hops * width) as file:
-            buffers = self._buffers(file, (BUFFERS, n, step))
+        spare = whole_pages(4 * n * max(widths) * BUFFERS)
+        with self._scratch(path, spare + self.num_hops * sum(map(self._stretch, widths))) as file:
+            waiting = BlockFile(file, direct=self.ranks.size == 1 and past_cache(file))
+            buffers = self._buffers(file, (BUFFERS, n, max(widths)))
             at = spare
-            for block in self.blocks:
-                self._block(file, at, buffers, block)
-                at += 4 * n * self.num_hops * (block.stop - block.start)
+            for block, width in zip(self.blocks, widths, strict=True):
+                self._block(waiting, at, buffers, block)
+                at += self.num_hops * self._stretch(width)
             del buffers
-            self._join(file, spare, path, start)
+            self._join(waiting, spare, path, start)
         self.ranks.wait()
+
+    def _stretch(self, width: int) -> int:
+        """Return the bytes of a hop of some columns in the file where it waits."""
+        return whole_pages(4 * self.shape[0] * width)
 
     @contextlib.contextmanager
     def _scratch(self, path: Path, size: int) -> Iterator[IO[bytes]]:
@@ -120,15 +125,12 @@ class HopFile:
         return file
 
     def _buffers(self, file: IO[bytes], shape: tuple[int, int, int]) -> np.ndarray:
-        """Return what holds two hops of a block, at cache lines: in memory, or where all ranks see it."""
+        """Return what holds two hops of a block, from a page on: in memory, or where all ranks see it."""
         if self.ranks.size > 1:
             return np.memmap(file, np.float32, "r+", 0, shape).view(np.ndarray)
-        size = int(np.prod(shape))
-        room = np.empty(size + TILE, np.float32)
-        first = -room.ctypes.data // 4 % TILE
-        return room[first : first + size].reshape(shape)
+        return aligned(4 * int(np.prod(shape))).view(np.float32).reshape(shape)
 
-    def _block(self, file: IO[bytes], at: int, buffers: np.ndarray, block: slice) -> None:
+    def _block(self, file: BlockFile, at: int, buffers: np.ndarray, block: slice) -> None:
         """Average one block of features; hops 1..K go to the file at `at`, one after the other."""
         into, own, width = self.graph.incoming, self.rows, block.stop - block.start
         scale = hop_scale(into.indptr, into.weight)
@@ -138,8 +140,8 @@ class HopFile:
         self.ranks.wait()
         for hop in range(self.num_hops):
             hop_rows(into.indptr, into.indices, before, after, scale, into.weight, own)
-            for some in _windows(own, 4 * width):
-                _put(file, np.ascontiguousarray(after[some]), at + 4 * width * (hop * len(after) + some.start))
+            for some in _windows(own, 4 * width, EVEN):
+                file.put(after[some], at + hop * self._stretch(width) + 4 * width * some.start)
             self.ranks.wait()
             before, after = after, before
 
@@ -155,50 +157,27 @@ class HopFile:
             at += part.shape[1]
         return out
 
-    def _join(self, file: IO[bytes], spare: int, path: Path, start: int) -> None:
+    def _join(self, file: BlockFile, spare: int, path: Path, start: int) -> None:
         """Put the hops of this rank's rows side by side in the file of tokens."""
-        n, hops, width = self.shape
-        with path.open("r+b", buffering=0) as tokens:
+        _, hops, width = self.shape
+        with path.open("r+b", buffering=0) as made:
+            tokens = BlockFile(made, direct=False)
             for some in _windows(self.rows, 4 * hops * width):
                 out, at = np.empty((some.stop - some.start, hops, width), np.float32), spare
                 out[:, 0] = self._first(some, slice(0, width))
                 for block in self.blocks:
                     own = block.stop - block.start
                     for hop in range(1, hops):
-                        out[:, hop, block] = _taken(file, (len(out), own), at + 4 * own * some.start)
-                        at += 4 * own * n
-                _put(tokens, out, start + 4 * hops * width * some.start)
+                        out[:, hop, block] = file.taken((len(out), own), at + 4 * own * some.start)
+                        at += self._stretch(own)
+                tokens.put(out, start + 4 * hops * width * some.start)
 
 
-def _windows(rows: slice, size: int) -> Iterator[slice]:
-    """Yield rows of `size` bytes each in stretches of `WINDOW` bytes."""
-    step = max(1, WINDOW // max(1, size))
+def _windows(rows: slice, size: int, even: int = 1) -> Iterator[slice]:
+    """Yield rows of `size` bytes each in stretches of `WINDOW` bytes, of a multiple of `even` rows but for the last."""
+    step = max(1, WINDOW // max(1, size) // even) * even
     for first in range(rows.start, rows.stop, step):
         yield slice(first, min(first + step, rows.stop))
-
-
-def _put(file: IO[bytes], array: np.ndarray, at: int) -> None:
-    file.seek(at)
-    left = array.reshape(-1).view(np.uint8).data
-    while len(left):
-        left = left[file.write(left) :]
-
-
-def _taken(file: IO[bytes], shape: tuple[int, int], at: int) -> np.ndarray:
-    """Return what `_put` wrote.
-
-    Raises:
-        StorageError: it is not there.
-    """
-    out = np.empty(shape, np.float32)
-    file.seek(at)
-    left = out.reshape(-1).view(np.uint8).data
-    while len(left):
-        count = file.readinto(left)  # type: ignore[attr-defined]
-        if not count:
-            raise StorageError("a file of hops has lost its end while it was read; look at the disk, and start again")
-        left = left[count:]
-    return out
 
 
 __all__ = ["HopFile"]

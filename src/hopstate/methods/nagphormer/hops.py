@@ -24,6 +24,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.io.arrays import load_npy
 from hopstate.io.files import Write, remove_file, replace_files
+from hopstate.io.scratch import mapping_of
 from hopstate.methods.nagphormer.hop_file import BUFFERS, HopFile
 from hopstate.ops.propagate import hop_powers
 from hopstate.training.ranks import ALONE, Ranks
@@ -112,8 +113,8 @@ def hop_tokens(
         num_hops: K.
         extra: (N, s) columns joined to x, such as Laplacian eigenvectors.
         memory_budget: bytes that the process may take. Tokens of more than half of it (the rest is for graph, model
-            and libraries) go to a file in folder, made in blocks of a quarter of it; while that is done the folder
-            holds them twice.
+            and libraries) go to a file in folder, made in blocks of a quarter of it, or of what the graph leaves of a
+            half where it is mapped; while that is done the folder holds them twice.
         folder: where that file goes; a file of the same graph and settings found there is used as it is. One of up to
             256 MiB is compared with the checksum beside it; of a larger one length and finite values alone are checked.
         ranks: processes of one machine that call this together, each of which makes its rows of the file.
@@ -176,7 +177,7 @@ def _key(graph: Graph, num_hops: int, extra: np.ndarray | None) -> str:
 def _write(path: Path, graph: Graph, parts: list[np.ndarray], num_hops: int, memory_budget: int, ranks: Ranks) -> None:
     """Write the tokens to path, atomically; all ranks do."""
     n = graph.num_nodes
-    columns = memory_budget // 4 // (4 * BUFFERS * n)
+    columns = _room(graph, parts, memory_budget) // (4 * BUFFERS * n)
     if columns < 1:
         raise ConfigError(
             f"two hops of one column take {4 * BUFFERS * n:,} bytes, more than a quarter of the memory budget "
@@ -199,6 +200,14 @@ def _write(path: Path, graph: Graph, parts: list[np.ndarray], num_hops: int, mem
     if 4 * int(np.prod(tokens.shape, dtype=np.int64)) <= _SUMMED:
         writes[told] = lambda part: part.write_text(_sum(made[0]))
     replace_files(writes)
+
+
+def _room(graph: Graph, parts: list[np.ndarray], memory_budget: int) -> int:
+    """Return the bytes that hops of a block may take: a quarter of the budget, or a half less the graph in memory."""
+    into = graph.incoming
+    arrays = [graph.indptr, graph.indices, into.indptr, into.indices, into.weight, *parts]
+    held = {id(array): array.nbytes for array in arrays if array is not None and mapping_of(array) is None}
+    return max(memory_budget // 4, memory_budget // 2 - sum(held.values()))
 
 
 def _check_sum(path: Path) -> None:

@@ -1,0 +1,123 @@
+"""Steps of a fit on a large store of events: resident memory at steps, and how many look-ups a mapped index answers.
+
+Run: python benchmarks/large_events.py METHOD --data STORE --steps 200 [--out FOLDER] [--model.dim 8 ...]
+     python benchmarks/large_events.py lookups --data STORE
+
+The first stops the fit after so many steps, as Ctrl-C does; further settings go to `hopstate fit`. Sampled twice a
+second: what the process allocated, pages of mapped files that it holds, and both together, which the system calls
+resident. The second asks for the latest 32 events of both ends of events, at their times, of an index in
+memory and of one in a file, each in a process of its own. A store: benchmarks/prepare.py --million 100.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from common import machine, require_green
+from hopstate.cli.main import main as hopstate
+from hopstate.data.event_store import load_events
+from hopstate.data.neighbor_store import NeighborStore, folder_of
+
+_ASKED, _LOT, _K = 240_000, 600, 32  # look-ups, those asked together, events of each
+
+
+def resident() -> tuple[float, float, float]:
+    """Return GiB that are allocated, of mapped files, and at most together up to now."""
+    text = Path("/proc/self/status").read_text()
+    lines = dict(line.split(":", 1) for line in text.splitlines() if line.startswith(("Rss", "VmHWM")))
+    own, pages, most = (int(lines[name].split()[0]) / 2**20 for name in ("RssAnon", "RssFile", "VmHWM"))
+    return own, pages, most
+
+
+class Watch:
+    """Samples memory, tells it at steps, and stops after so many of them."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps, self.done, self.begin = steps, 0, time.monotonic()
+        self.most = np.zeros(3)
+        threading.Thread(target=self._sample, daemon=True).start()
+        register_optimizer_step_post_hook(self._stepped)
+
+    def _sample(self) -> None:
+        while True:
+            own, pages, _ = resident()
+            self.most = np.maximum(self.most, (own, pages, own + pages))
+            time.sleep(0.5)
+
+    def _stepped(self, *_: object) -> None:
+        self.done += 1
+        tenth = max(1, self.steps // 10)
+        if self.done in (1, 10) or self.done % tenth == 0:
+            own, pages, peak = resident()
+            print(
+                f"step {self.done:,}: {time.monotonic() - self.begin:.0f} s of the clock, {time.process_time():.0f} s "
+                f"of the processor; GiB: allocated {own:.2f}, mapped {pages:.2f}; most since the last line: "
+                f"{self.most[0]:.2f}, {self.most[1]:.2f}, together {self.most[2]:.2f}; VmHWM {peak:.2f}",
+                flush=True,
+            )
+            self.most = np.zeros(3)
+        if self.done == self.steps:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def lookups(folder: Path, mapped: bool) -> None:
+    """Print look-ups a second of the processor, by three runs each, of events drawn at random and of the latest."""
+    stream = load_events(folder)
+    begin = time.process_time()
+    columns = (stream.src, stream.dst, stream.t)
+    index = NeighborStore.from_events(*columns, None, stream.num_nodes, folder_of(stream) if mapped else None)
+    built = time.process_time() - begin
+    rows = {"of events at random": np.random.default_rng(0).integers(0, len(stream), _ASKED // 2)}
+    rows["of events in order, from the middle on"] = np.arange(_ASKED // 2) + len(stream) // 2
+    for name, some in rows.items():
+        rates = []
+        for _ in range(3):
+            spent = 0.0
+            for lot in np.array_split(some, len(some) * 2 // _LOT):
+                nodes, times = np.concatenate([stream.src[lot], stream.dst[lot]]), np.tile(stream.t[lot], 2)
+                begin = time.process_time()
+                index.last(nodes, times, _K)
+                spent += time.process_time() - begin
+            rates.append(2 * len(some) / spent / 1e6)
+        told = ", ".join(f"{rate:.2f}" for rate in rates)
+        print(f"{'mapped' if mapped else 'in memory'}, {name}: {told} M a second of the processor", flush=True)
+    print(f"built in {built:.0f} s of the processor; VmHWM {resident()[2]:.2f} GiB", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("method")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--out", default="")
+    parser.add_argument("--index", choices=["memory", "mapped"], help="of look-ups: one of the two alone")
+    options, settings = parser.parse_known_args()
+    if options.index:
+        return lookups(options.data, options.index == "mapped")
+    require_green("tests/data/test_neighbor_arena.py")
+    print(machine(), "load", *(f"{load:.0f}" for load in os.getloadavg()), flush=True)
+    if options.method == "lookups":
+        for index in ("memory", "mapped"):
+            command = [sys.executable, __file__, "lookups", "--data", str(options.data), "--index", index]
+            subprocess.run(command, check=True)
+        return None
+    Watch(options.steps)
+    where = [f"--out={options.out}"] if options.out else []
+    print("status", hopstate(["fit", options.method, f"--data={options.data}", *where, *settings]), flush=True)
+    own, pages, peak = resident()
+    print(f"at its end: GiB allocated {own:.2f}, mapped {pages:.2f}; VmHWM {peak:.2f}; load {os.getloadavg()[0]:.0f}")
+    return None
+
+
+if __name__ == "__main__":
+    main()
