@@ -8,8 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hopstate.cli.main import main
 from hopstate.data import store
+from hopstate.data.event_store import load_events
 from hopstate.data.graph import Graph
+from hopstate.data.readers.read_events import read_events
+from hopstate.data.readers.read_graph import read_graph
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError, MissingFileError, StorageError
 from hopstate.io import files, folders
@@ -154,3 +158,22 @@ def test_a_pickled_array_is_not_loaded(graph: Graph, tmp_path: Path) -> None:
     np.save(folder / "x.npy", np.array([{"a": 1}] * 20, dtype=object), allow_pickle=True)
     with pytest.raises(FormatError, match=r"x\.npy"):
         Graph.load(str(folder))
+
+
+@pytest.mark.parametrize("left", [("src",), ("dst", "t"), ("t", "edge_attr"), ("indptr",), ("indices", "x")])
+def test_a_part_of_a_store_is_told_to_be_one(left: tuple[str, ...], tmp_path: Path, capsys) -> None:
+    for name in left:
+        np.save(tmp_path / f"{name}.npy", np.arange(4))
+    marker = "graph.json" if left[0].startswith("ind") else "events.json"
+    told = rf"holds {left[0]}\.npy as a store does, but no {marker}: it is half-written"
+    for read in (read_events, read_graph, load_events):
+        with pytest.raises(FormatError, match=told):
+            read(tmp_path)
+    assert main(["inspect", str(tmp_path)]) != 0
+    assert "half-written" in capsys.readouterr().err
+
+
+def test_a_folder_of_other_arrays_is_no_part_of_a_store(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(4))
+    with pytest.raises(FormatError, match="of no format that holds events"):
+        read_events(tmp_path)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 VERSION = 1
 META = "events.json"
 WORK = "work"  # the folder within a store that `hopstate.data.prepare` has not finished
+_OWN = {META: ("src", "dst", "t"), "graph.json": ("indptr", "indices")}  # what each kind of store surely holds
 _ARRAYS = ("src", "dst", "t", "kind", "edge_attr", "labels", "x")
 _FACTS: dict[str, tuple[type, ...]] = {
     "num_nodes": (int,), "time_unit": (str,), "name": (str,), "source": (str,), "first_id": (int,),
@@ -85,12 +86,20 @@ def is_event_folder(folder: Path) -> bool:
 
 
 def check_finished(folder: Path) -> None:
-    """Raise FormatError where a folder is a store that `hopstate prepare` has not finished."""
-    if exists(folder / WORK / "plan.json") and not any(exists(folder / name) for name in (META, "graph.json")):
+    """Raise FormatError where a folder is a store that `hopstate prepare` has not finished, or has a part of one."""
+    if any(exists(folder / name) for name in _OWN):
+        return
+    if exists(folder / WORK / "plan.json"):
         raise FormatError(
             f"{folder} is a store that hopstate prepare has not finished; run the same command again, and it goes on "
             "where it stopped"
         )
+    for marker, names in _OWN.items():
+        for array in (f"{name}.npy" for name in names if exists(folder / f"{name}.npy")):
+            raise FormatError(
+                f"{folder} holds {array} as a store does, but no {marker}: it is half-written, half-copied or damaged; "
+                "copy it whole, or make it again in another folder (hopstate prepare SOURCE --out STORE)"
+            )
 
 
 def check_store(folder: str | Path) -> None:
@@ -99,7 +108,7 @@ def check_store(folder: str | Path) -> None:
     Raises:
         FormatError: an array is another than was written, or the folder has no check sums.
     """
-    marker = next((name for name in (META, "graph.json") if exists(Path(folder) / name)), META)
+    marker = next((name for name in _OWN if exists(Path(folder) / name)), META)
     sums = read_json(Path(folder) / marker).get("checksums")
     if not isinstance(sums, dict):
         raise FormatError(f"{folder} has no check sums; hopstate prepare writes them")

@@ -9,6 +9,8 @@ import numpy as np
 from hopstate.errors import ConfigError, DataError
 from hopstate.streaming.scores import check_scores
 
+STEP = 1 << 20  # predictions that are gone through together
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Calibration:
@@ -39,20 +41,25 @@ def calibration(y: np.ndarray, probabilities: np.ndarray, *, bins: int = 15) -> 
     """
     if bins < 1:
         raise ConfigError(f"bins is {bins}; it must be at least 1")
-    p, y = check_scores(probabilities, "probabilities"), np.asarray(y, np.float64)
+    p, y = check_scores(probabilities, "probabilities"), np.asarray(y)
     if not len(p) or len(p) != len(y):
         raise DataError(f"need as many outcomes as probabilities, at least one; got {len(y)} and {len(p)}")
     if p.min() < 0 or p.max() > 1:
         raise DataError(f"probabilities lie in 0..1; these reach from {p.min():.4g} to {p.max():.4g}")
-    place = np.minimum((p * bins).astype(np.int64), bins - 1)
-    count = np.bincount(place, minlength=bins)
+    count, sums, hits, error = np.zeros(bins, np.int64), np.zeros(bins), np.zeros(bins), 0.0
+    for first in range(0, len(p), STEP):
+        part, own = p[first : first + STEP], y[first : first + STEP].astype(np.float64)
+        place = np.minimum((part * bins).astype(np.int64), bins - 1)
+        count += np.bincount(place, minlength=bins)
+        sums += np.bincount(place, part, bins)
+        hits += np.bincount(place, own, bins)
+        error += float(((part - own) ** 2).sum())
     with np.errstate(invalid="ignore"):
-        mean = np.bincount(place, p, bins) / count
-        share = np.bincount(place, y, bins) / count
+        mean, share = sums / count, hits / count
     gap = np.abs(np.nan_to_num(mean - share))
     return Calibration(
         ece=float(gap @ count / len(p)),
-        brier=float(((p - y) ** 2).mean()),
+        brier=error / len(p),
         edges=np.linspace(0, 1, bins + 1),
         mean_probability=mean,
         positive_share=share,

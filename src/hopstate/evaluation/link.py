@@ -24,10 +24,10 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError, HopstateWarning
+from hopstate.evaluation.areas import average_precision_of, roc_auc_of
 from hopstate.evaluation.asked_pairs import Asked, scored
 from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.intervals import bootstrap_areas, limits_of
-from hopstate.evaluation.metrics import average_precision, roc_auc
 from hopstate.evaluation.ranked_links import HITS, ranking_metrics
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.judged import judged
@@ -57,7 +57,7 @@ class LinkScores:
 
     def pooled(self) -> tuple[np.ndarray, np.ndarray]:
         """Return (labels, scores) of all positives and negatives."""
-        labels = np.repeat(np.array([1, 0]), [len(self.positive), len(self.negative)])
+        labels = np.repeat(np.array([1, 0], np.int8), [len(self.positive), len(self.negative)])
         return labels, np.concatenate([self.positive, self.negative])
 
 
@@ -245,10 +245,9 @@ def _metrics(
         bounds = np.concatenate([[0], np.cumsum(np.diff(scored.offsets)[ranked])])
         own = (scored.rows[ranked], scored.positive[ranked], scored.negative, bounds, candidates)
         return ranking_metrics(stream, *own, bootstrap=bootstrap, seed=seed)
-    labels, scores = scored.pooled()
     if protocol == "dyglib":
         return _batch_means(scored)
-    found = {"average_precision": average_precision(labels, scores), "roc_auc": roc_auc(labels, scores)}
+    found = _areas(scored.positive, scored.negative)
     if bootstrap:
         areas = bootstrap_areas(scored.positive, scored.negative, scored.offsets, repeats=bootstrap, seed=seed)
         found |= limits_of(areas)
@@ -261,9 +260,15 @@ def _batch_means(scored: LinkScores) -> dict[str, float]:
     for a in range(0, len(scored.positive), _DYGLIB_BATCH):
         b = min(a + _DYGLIB_BATCH, len(scored.positive))
         own = scored.positive[a:b], scored.negative[scored.offsets[a] : scored.offsets[b]]
-        labels, scores = np.repeat(np.array([1, 0]), [len(own[0]), len(own[1])]), np.concatenate(own)
-        values.append((average_precision(labels, scores), roc_auc(labels, scores)))
-    return dict(zip(("average_precision", "roc_auc"), np.mean(values, axis=0).tolist(), strict=True))
+        values.append(_areas(*own))
+    return {name: float(np.mean([value[name] for value in values])) for name in ("average_precision", "roc_auc")}
+
+
+def _areas(positive: np.ndarray, negative: np.ndarray) -> dict[str, float]:
+    return {
+        "average_precision": average_precision_of(positive, negative),
+        "roc_auc": roc_auc_of(positive, negative),
+    }
 
 
 def _cell(value: Any) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hopstate.errors import ConfigError, nearest
+from hopstate.evaluation.areas import average_precision_of, roc_auc_of
 from hopstate.streaming.scores import check_scores
 
 FULL = 500  # events from which on a kind of pairs counts whole in a mean over kinds
@@ -39,18 +40,12 @@ def roc_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
     >>> roc_auc(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8]))
     0.75
     """
-    from sklearn.metrics import roc_auc_score
-
-    scores = _positive(probabilities)
-    return float(roc_auc_score(y, scores)) if len(np.unique(y)) == 2 else float("nan")
+    return roc_auc_of(*_apart(y, probabilities))
 
 
 def average_precision(y: np.ndarray, probabilities: np.ndarray) -> float:
     """Return the average precision of y (n,) in {0, 1}, probabilities (n, 2) or scores (n,); NaN without positives."""
-    from sklearn.metrics import average_precision_score
-
-    scores = _positive(probabilities)
-    return float(average_precision_score(y, scores)) if np.any(y) else float("nan")
+    return average_precision_of(*_apart(y, probabilities))
 
 
 def one_vs_rest_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
@@ -115,8 +110,10 @@ def cross_entropy(y: np.ndarray, probabilities: np.ndarray) -> float:
     return float(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)).mean())
 
 
-def _positive(probabilities: np.ndarray) -> np.ndarray:
-    return check_scores(probabilities if probabilities.ndim == 1 else probabilities[:, 1])
+def _apart(y: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores of the rows where y is 1, and of the others."""
+    scores, own = check_scores(probabilities if probabilities.ndim == 1 else probabilities[:, 1]), np.asarray(y) == 1
+    return scores[own], scores[~own]
 
 
 CLASSIFICATION: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
