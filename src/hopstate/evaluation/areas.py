@@ -1,7 +1,8 @@
 """Average precision and the area under the ROC curve, from scores of positives and of negatives apart.
 
 Both are means over the positives: of the precision at a positive's score, and of the share of negatives below it, those
-level with it counting half. So beside sorted copies of the scores there is little to hold, however many they are. The area is exact, a quotient of whole numbers; average precision is to rounding.
+level with it counting half. So beside sorted copies of the scores there is little to hold, however many they are. The
+area is exact, a quotient of whole numbers; average precision is to rounding.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def roc_auc_of(positive: np.ndarray, negative: np.ndarray) -> float:
     twice = 0
     for some in _parts(positive):
         for side in ("left", "right"):
-            twice += int(np.searchsorted(negative, some, side=side).sum())  # type: ignore[call-overload]
+            twice += int(np.searchsorted(negative, some, side=side).sum())
     return twice / (2 * len(positive) * len(negative))
 
 
