@@ -16,6 +16,7 @@ from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.runs.plan import measure, plan
 from hopstate.runs.plan.cost import TERMS, Point, law
 from hopstate.runs.plan.measured import SHIPPED, Measured, _read, place, sizes_of, stored
+from hopstate.runs.plan.point import Stages
 from hopstate.runs.plan.stages import PLANS
 from hopstate.testing.asserts import F64, F64_SOLVED
 
@@ -94,8 +95,19 @@ def test_a_method_that_was_not_measured_says_how(tmp_path: Path, monkeypatch) ->
 @pytest.mark.parametrize("method", MEASURED)
 def test_the_third_point_is_predicted_within_30_percent(method: str) -> None:
     for row in plan(method, measured=OURS, nodes=1e6, edges=1e7, features=64).judged:
-        if row["measured_seconds"] > 1:  # shorter ones are told by a busy clock
-            assert 0.7 < row["predicted_seconds"] / row["measured_seconds"] < 1.3, row["stage"]
+        for what in ("seconds", "memory"):
+            assert 0.7 < row[f"predicted_{what}"] / row[f"measured_{what}"] < 1.3, (row["stage"], what)
+
+
+def test_of_a_stage_that_is_done_again_the_least_seconds_and_the_most_memory_count(monkeypatch) -> None:
+    seconds, memory = iter([0.0, 5.0, 10.0, 12.0, 20.0, 29.0]), iter([3.0, 7.0, 5.0])
+    monkeypatch.setattr("hopstate.runs.plan.point.time.process_time", lambda: next(seconds))
+    monkeypatch.setattr("hopstate.runs.plan.point._peak", lambda: next(memory))
+    stages = Stages()
+    for _ in range(3):
+        with stages.stage("read"):
+            pass
+    assert stages.found == {"read": {"seconds": 2.0, "memory": 7.0}}
 
 
 def test_seconds_are_of_one_core_and_disk_is_what_the_files_hold() -> None:
