@@ -23,7 +23,7 @@ from made_events import LOOP, small_run, table
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
 FORMER = {"model.max_length": 8, "model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12}
 CASES: list[tuple[str, dict[str, Any]]] = [
-    ("dyg-mamba", {"model.pair_history": True}),
+    ("dyg-mamba", {"model.pair_history": True, "model.pair_trees": True}),
     ("dygformer", FORMER | {"model.patch_size": 2, "model.padding": "masked"}),
     ("graphmixer", {}),
 ]

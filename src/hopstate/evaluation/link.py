@@ -128,8 +128,22 @@ def evaluate_link(
         ConfigError: an unknown protocol, split or strategy.
         DataError: a NaN score, or negatives of another split.
     """
-    if protocol not in ("pooled", "dyglib"):
-        raise ConfigError(f"unknown protocol {protocol!r}; known: pooled, dyglib")
+    chosen = link_negatives(stream, splits, split, strategies, num_negatives, seed, negatives, max_events)
+    scores = score_links(scorer, stream, splits, split, chosen, protocol=protocol, batch_size=batch_size)
+    return link_report(scores, chosen, stream, protocol=protocol, bootstrap=bootstrap, seed=seed)
+
+
+def link_negatives(
+    stream: EventStream,
+    splits: EventSplit,
+    split: str,
+    strategies: tuple[str, ...],
+    num_negatives: int | Literal["all"],
+    seed: int,
+    negatives: Mapping[tuple[str, str], Negatives] | None,
+    max_events: int | None,
+) -> dict[tuple[str, str], Negatives]:
+    """Return the negatives of a split and of its events with new nodes; arguments and errors as `evaluate_link`."""
     if split not in ("val", "test"):
         raise ConfigError(f"links are evaluated on 'val' or 'test', not {split!r}")
     chosen = dict(negatives or {})
@@ -143,28 +157,56 @@ def evaluate_link(
             chosen[key] = draw_negatives(stream, splits, key[0], key[1], most=max_events)  # type: ignore[arg-type]
         if not np.array_equal(chosen[key].rows, positives[key[0]]):
             raise DataError(f"the {key[1]} negatives given for {key[0]!r} are not of that split's events")
+    return chosen
+
+
+def score_links(
+    scorer: LinkScorer,
+    stream: EventStream,
+    splits: EventSplit,
+    split: str,
+    negatives: Mapping[tuple[str, str], Negatives],
+    *,
+    protocol: LinkProtocol = "pooled",
+    batch_size: int = 200,
+) -> dict[tuple[str, str], LinkScores]:
+    """Return the scores of a split's events and negatives, in one pass; arguments and errors as `evaluate_link`."""
+    if protocol not in ("pooled", "dyglib"):
+        raise ConfigError(f"unknown protocol {protocol!r}; known: pooled, dyglib")
     history = None
     if protocol == "dyglib":
         history = splits.train if split == "val" else np.concatenate([splits.train, splits.val])
-    scores = score_split(
+    return score_split(
         scorer,
         stream,
         splits.rows(split),
-        chosen,
+        negatives,
         history=history,
         batch_size=batch_size,
         whole_ties=protocol == "pooled" or (isinstance(scorer, StreamingModel) and scorer.by_time),
     )
+
+
+def link_report(
+    scores: Mapping[tuple[str, str], LinkScores],
+    negatives: Mapping[tuple[str, str], Negatives],
+    stream: EventStream,
+    *,
+    protocol: LinkProtocol = "pooled",
+    bootstrap: int = 0,
+    seed: int = 0,
+) -> LinkReport:
+    """Return the table of scores, by (split, strategy); arguments as `evaluate_link`."""
     rows, reliability = [], {}
     for (name, strategy), own in scores.items():
         setting = "inductive" if name.startswith("new_") else "transductive"
         row = {"split": name, "setting": setting, "strategy": strategy, "events": len(own.rows)}
-        rows.append(row | _metrics(own, strategy, protocol, bootstrap, seed, stream, chosen[name, strategy].dst))
+        rows.append(row | _metrics(own, strategy, protocol, bootstrap, seed, stream, negatives[name, strategy].dst))
         values = [some for some in (own.positive, own.negative) if len(some)]
         if strategy != "many" and min(v.min() for v in values) >= 0 and max(v.max() for v in values) <= 1:
             reliability[name, strategy] = found = calibration(*own.pooled())
             rows[-1] |= {"ece": found.ece, "brier": found.brier}
-    return LinkReport(rows=rows, scores=scores, reliability=reliability)
+    return LinkReport(rows=rows, scores=dict(scores), reliability=reliability)
 
 
 def score_split(

@@ -36,14 +36,15 @@ class LinkHead(nn.Module):
         v: Float[Tensor, "pair channel"],
         features: Float[Tensor, "pair feature"] | None = None,
     ) -> Float[Tensor, "pair"]:
-        """Return one logit a pair.
+        """Return one logit a pair; outside training joined with what the rules of `pair` say, where it has some.
 
         Args:
             u, v: embeddings of the ends.
             features: what the pair's history tells, of a head that reads it; see `PairHistory`.
         """
         parts = [u, v] if self.pair is None else [u, v, self.pair(features)]
-        return self.score(torch.relu(self.merge(torch.cat(parts, -1)))).squeeze(-1)
+        logits = self.score(torch.relu(self.merge(torch.cat(parts, -1)))).squeeze(-1)
+        return logits if self.pair is None else self.pair.with_rules(logits, features)
 
 
 class NodeHead(nn.Sequential):

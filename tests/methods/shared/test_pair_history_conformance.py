@@ -55,11 +55,12 @@ def take(inputs: Inputs, rows: Tensor) -> Inputs:
     return tuple(column[rows] for column in inputs)
 
 
+@pytest.mark.parametrize("trees", [False, True])
 @pytest.mark.parametrize("method", SMALL)
-def test_conformance(method: str, tmp_path: Path) -> None:
+def test_conformance(method: str, trees: bool, tmp_path: Path) -> None:
     chosen, stream = get_method(method), events()
     given = {"data": "x", "evaluation.strategies": ["random"], "loop.device": "cpu", "model.pair_history": True}
-    config = config_from(chosen, given | SMALL[method])
+    config = config_from(chosen, given | SMALL[method] | {"model.pair_trees": trees})
 
     def make() -> nn.Module:
         asked = Asked(chosen.build(stream, config, Context(run=tmp_path, cache=tmp_path)))

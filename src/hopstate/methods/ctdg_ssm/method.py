@@ -20,6 +20,7 @@ from hopstate.methods.ctdg_ssm.export import export_form
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.ctdg_ssm.suit import suit_memory
 from hopstate.methods.method import Context, Method
+from hopstate.methods.pair_trees.beside import tree_features, with_trees
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
@@ -117,7 +118,8 @@ def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> LinkTask
     )
     source = made.windows(stream, config, questions, config.evaluation.batch_size)
     negatives = kept_negatives(stream, made.split, config, context)
-    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=made.clock)
+    task = LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=made.clock)
+    return with_trees(task, config.loop, context)
 
 
 def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> EventNodeTask:
@@ -163,6 +165,7 @@ class _Build:
         widths = used_features(stream, context)
         known_pairs = features_known(context, read=config.model.pair_history)
         sizes = {"num_nodes": stream.num_nodes, "num_outputs": num_outputs, "pair_features": known_pairs}
+        sizes["tree_features"] = tree_features(context, config.model.pair_trees)
         model = CTDGSSM(config.model, **widths, **sizes, decoder=decoder)
         head = model.pair_history
 

@@ -223,7 +223,8 @@ class _Head:
         parts = [u, v]
         if self.pair is not None:
             parts.append(self.pair(features))
-        return torch.from_numpy(self.score(_relu(self.merge(np.concatenate(parts, 1))))).squeeze(-1)
+        logits = torch.from_numpy(self.score(_relu(self.merge(np.concatenate(parts, 1))))).squeeze(-1)
+        return logits if self.pair is None else self.pair.with_rules(logits, features)
 
 
 def _linear(linear: nn.Linear) -> RowLinear:

@@ -18,6 +18,7 @@ from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaN
 from hopstate.methods.dyg_mamba.token_memory import METHODS as MEMORIES
 from hopstate.methods.dyg_mamba.token_memory import FrozenMemory, MemoryTokenizer
 from hopstate.methods.method import Context, Method
+from hopstate.methods.pair_trees.beside import tree_features, with_trees
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
@@ -78,7 +79,9 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTas
     memory = None if frozen is None else FrozenMemory(frozen)
     widths = history_features(used_features(stream, context), stream, config, context)
     known = features_known(context, read=config.model.pair_history, fresh=EARLIER)
-    model = DyGMamba(config.model, **widths, memory_dim=0 if memory is None else memory.dim, pair_features=known)
+    trees = tree_features(context, config.model.pair_trees)
+    told = 0 if memory is None else memory.dim
+    model = DyGMamba(config.model, **widths, memory_dim=told, pair_features=known, tree_features=trees)
     if memory is not None:
         model.add_module("memory", memory)
 
@@ -87,7 +90,7 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTas
             return inner
         return MemoryTokenizer(inner, memory.over(events, rows), memory, widths["node_dim"])
 
-    return history_task(
+    task = history_task(
         stream,
         config,
         context,
@@ -98,6 +101,7 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTas
         beside=beside,
         kept={} if frozen is None else {"memory": frozen.kept},
     )
+    return with_trees(task, config.loop, context)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,6 +66,37 @@ class Forest:
         return out, self.baseline + float(self.value[self.first[:-1]].sum())
 
 
+class WrittenOut(nn.Module):
+    """Trees in torch's own operations, all of them a step at a time: the scores of a `Forest`, to rounding.
+
+    Args:
+        forest: the trees; later changes are not seen.
+    """
+
+    nodes: Tensor
+    threshold: Tensor
+    value: Tensor
+    first: Tensor
+
+    def __init__(self, forest: Forest) -> None:
+        super().__init__()
+        self.deepest, self.baseline = int(forest.deepest.max(initial=0)), forest.baseline
+        self.register_buffer("nodes", torch.from_numpy(forest.nodes.astype(np.int64)))
+        self.register_buffer("threshold", torch.from_numpy(forest.threshold.astype(np.float64)))
+        self.register_buffer("value", torch.from_numpy(forest.value.astype(np.float64)))
+        self.register_buffer("first", torch.from_numpy(forest.first[:-1].astype(np.int64)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return (Q,) float64 log-odds of features (Q, F)."""
+        at = self.first.expand(features.shape[0], -1)
+        for _ in range(self.deepest):
+            node = self.nodes[at]
+            x = features.gather(1, node[..., 0])
+            known = torch.where(x.double() <= self.threshold[at], node[..., 1], node[..., 2])
+            at = torch.where(x.isnan(), node[..., 3], known)
+        return self.baseline + self.value[at].sum(1)
+
+
 class PairTrees(nn.Module):
     """The trees of a run: tensors of a fixed size, of which validation keeps a part; nothing has a gradient.
 
@@ -141,6 +172,19 @@ class PairTrees(nn.Module):
             raise CheckpointError("the trees' calibration turns scores round: it is damaged; train again")
         self.forest()
         return found
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return (Q,) float64 log-odds of features (Q, F), on the CPU."""
+        x = features.detach().to("cpu", torch.float32).numpy()
+        return torch.from_numpy(self.forest().scores(np.ascontiguousarray(x)))
+
+    def as_program(self) -> WrittenOut:
+        """Return the same in torch's own operations, as a program is traced."""
+        return WrittenOut(self.forest())
+
+    def feature_shares(self, features: np.ndarray) -> np.ndarray:
+        """Return (Q, F) float64: what each of the features (Q, F) adds to the log-odds."""
+        return self.forest().contributions(np.ascontiguousarray(features, np.float32))[0]
 
     @property
     def kept(self) -> int:
@@ -231,10 +275,6 @@ class PairTrees(nn.Module):
         found = np.zeros(self.num_features)
         np.add.at(found, self.child[..., 0].numpy().reshape(-1), self.gain.numpy().reshape(-1))
         return found / max(found.sum(), np.finfo(float).tiny)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return (Q,) log-odds of rows x (Q, F)."""
-        return torch.from_numpy(self.forest().scores(np.ascontiguousarray(x.numpy())))
 
 
 def platt(scores: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:

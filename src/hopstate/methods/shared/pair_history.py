@@ -35,10 +35,10 @@ _NONE = np.empty(0, np.int64)
 
 def pair_features(store: Histories, stream: EventStream, clock: Clock, head: PairHistory) -> PairFeatures:
     """Return what a head reads of pairs: the features that it knows, without those of events, which the model sees."""
-    return PairFeatures(store, stream, clock, _NONE, head.num_features)
+    return PairFeatures(store, stream, clock, _NONE, head.given)
 
 
-def features_known(context: Context, *, read: bool = True, fresh: int = len(NAMES)) -> int:
+def features_known(context: Context, *, read: bool = True, fresh: int = len(NAMES), name: str = "pair_features") -> int:
     """Return how many features of a pair a run knows: those that there were when it began, noted for data.json.
 
     Args:
@@ -46,6 +46,7 @@ def features_known(context: Context, *, read: bool = True, fresh: int = len(NAME
         read: whether the run reads them at all.
         fresh: of a run that begins; heads over past events lose by counts of the stream's events where those tell
             little.
+        name: under which it is noted.
 
     Raises:
         CheckpointError: the run's data.json names a number that there never was.
@@ -55,11 +56,11 @@ def features_known(context: Context, *, read: bool = True, fresh: int = len(NAME
     known = context.trained
     if known is None and (context.run / "data.json").is_file():
         known = RunFolder(context.run).read_json("data.json")
-    count = fresh if known is None else known.get("pair_features", EARLIER)
+    count = fresh if known is None else known.get(name, EARLIER)
     if count not in (EARLIER, len(NAMES)):
-        raise CheckpointError(f"{context.run}: data.json gives pair_features as {shown(count)!r}; train again")
+        raise CheckpointError(f"{context.run}: data.json gives {name} as {shown(count)!r}; train again")
     if context.trained is None:
-        context.noted["pair_features"] = count
+        context.noted[name] = count
     return int(count)
 
 

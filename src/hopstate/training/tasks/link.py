@@ -6,9 +6,9 @@ look-ups seeing training events alone. Evaluation is `evaluation.link`'s.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -18,12 +18,20 @@ from hopstate.data.events import EventStream
 from hopstate.data.ties import as_in_file
 from hopstate.errors import ConfigError, check_range, nearest
 from hopstate.evaluation import summaries
-from hopstate.evaluation.link import LinkProtocol, LinkReport, evaluate_link, score_split
+from hopstate.evaluation.link import (
+    LinkProtocol,
+    LinkReport,
+    LinkScores,
+    link_negatives,
+    link_report,
+    score_links,
+    score_split,
+)
 from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
 from hopstate.evaluation.probabilities import Curve
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
-from hopstate.streaming.protocols import LinkFollower, Scores
+from hopstate.streaming.protocols import LinkFollower, LinkScorer, Scores
 from hopstate.streaming.replay import replay_split
 from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
 from hopstate.training.tasks.protocols import TaskFacts
@@ -86,6 +94,28 @@ class LinkEvaluation:
         return self.strategies[:1] if self.choose == "first" else tuple(s for s in self.strategies if s != "many")
 
 
+AllScores = Mapping[tuple[str, str], LinkScores]
+
+
+class Beside(Protocol):
+    """What stands beside a model that is trained, its share in a score chosen on validation."""
+
+    def choose(
+        self,
+        scored: Callable[[LinkScorer], AllScores],
+        told: Callable[[AllScores], LinkReport],
+        figure: Callable[[LinkReport], float],
+    ) -> LinkReport:
+        """Return the table of validation with the share that is best, which the model has from then on.
+
+        Args:
+            scored: a scorer to what it says of validation's pairs.
+            told: scores to their table.
+            figure: of a table, larger for better.
+        """
+        ...
+
+
 class LinkTask(EventTask[LinkFollower]):
     """Prediction of links: the probability that two nodes meet, from what came before.
 
@@ -121,6 +151,7 @@ class LinkTask(EventTask[LinkFollower]):
         self.curves: dict[str, Any] = {}
         count = len(split.val) if evaluation.most is None else min(len(split.val), evaluation.most)
         self._recent = replace(split, train=split.train[-count:])
+        self.beside: Beside | None = None  # of a model that is trained
 
     def facts(self) -> TaskFacts:
         """Return what a run must remember."""
@@ -130,19 +161,21 @@ class LinkTask(EventTask[LinkFollower]):
         """Return the whole table of a split: every strategy on test, those that choose on validation."""
         e = self.evaluation
         strategies = e.strategies if split == "test" else e.choosing
-        found = evaluate_link(
-            self.scorer(split),
-            self.stream,
-            self.split,
-            split,
-            strategies=strategies,
-            protocol=e.protocol,
-            batch_size=e.batch_size,
-            num_negatives=e.num_negatives,
-            bootstrap=e.bootstrap if split == "test" else 0,
-            negatives={k: v for k, v in self.negatives.items() if k[0].endswith(split) and k[1] in strategies},
-            max_events=e.most,
-        )
+        drawn = {k: v for k, v in self.negatives.items() if k[0].endswith(split) and k[1] in strategies}
+        data, how = (self.stream, self.split, split), e.protocol
+        chosen = link_negatives(*data, strategies, e.num_negatives, 0, drawn, e.most)
+
+        def scored(scorer: LinkScorer) -> AllScores:
+            return score_links(scorer, *data, chosen, protocol=how, batch_size=e.batch_size)
+
+        def told(scores: AllScores) -> LinkReport:
+            bootstrap = e.bootstrap if split == "test" else 0
+            return link_report(scores, chosen, self.stream, protocol=how, bootstrap=bootstrap)
+
+        if self.beside is not None and split == "val":
+            found = self.beside.choose(scored, told, lambda table: self._figures(table)[self.metric])
+        else:
+            found = told(scored(self.scorer(split)))
         self._keep(found, split)
         return found
 
@@ -175,14 +208,17 @@ class LinkTask(EventTask[LinkFollower]):
             return areas | {"events": len(rows)}
         if split not in ("val", "test"):
             raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
+        return self._figures(self.report("val" if split == "val" else "test"))
+
+    def _figures(self, report: LinkReport) -> dict[str, float]:
+        """Return a table's metrics by name, and their mean where that chooses."""
         found: dict[str, float] = {}
-        table = self.report("val" if split == "val" else "test").rows
-        for row in table:
+        for row in report.rows:
             names = [name for name in row if name not in ("split", "setting", "strategy", "events")]
             found |= {_column(row, n): row[n] if isinstance(row[n], int) else float(row[n]) for n in names}
             found[f"{'new_' if row['setting'] == 'inductive' else ''}events"] = row["events"]
         if self.evaluation.choose == "mean":
-            own = [row for row in table if "average_precision" in row]
+            own = [row for row in report.rows if "average_precision" in row]
             kinds = [row["average_precision"] for row in own], [row["events"] for row in own]
             found["mean_average_precision"] = mean_over_kinds(*kinds)
         return found

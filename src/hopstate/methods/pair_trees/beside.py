@@ -1,0 +1,148 @@
+"""Trees beside a learned head: grown once from the run's own training events, their share of the logit validation's.
+
+The trees are those of `pair-trees` without features of events, from at most `GROWN` of the latest training events; they
+see what the head sees. Each time that validation is judged, each of `SHARES` is tried on scores that are there already,
+and the best by the run's own metric is taken; of equal ones the network's larger share.
+
+Source: ours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+
+from hopstate.evaluation.link import LinkReport, LinkScores
+from hopstate.layers.joined_logits import JoinedLogits, mean_of_logits
+from hopstate.layers.pair_history import PairHistory
+from hopstate.methods.method import Context
+from hopstate.methods.pair_trees.fitting import grow, training_pairs, validation_pairs
+from hopstate.methods.pair_trees.scorer import PairTreesScorer
+from hopstate.methods.pair_trees.trees import PairTrees
+from hopstate.methods.shared.pair_history import features_known
+from hopstate.streaming.history_scorer import HistoryScorer, chances, plain
+from hopstate.streaming.memory_scorer import MemoryScorer
+from hopstate.streaming.protocols import LinkScorer
+from hopstate.tokens.pair_features import PairFeatures
+from hopstate.training.config import LoopConfig
+from hopstate.training.progress import BATCH_SECONDS, duration, note
+from hopstate.training.tasks.link import LinkTask
+
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the trees
+LEAST = 1_000  # training events from which trees are grown
+GROWN = 100_000  # latest training events that they grow from
+JUDGED = 30_000  # validation events that choose how many trees are kept
+HISTORICAL = 0.25  # weight of pairs that met before, as of `pair-trees`
+
+AllScores = Mapping[tuple[str, str], LinkScores]
+
+
+class TreesBeside:
+    """What a task of links does for the trees beside its head while it is trained; see `training.tasks.link.Beside`.
+
+    Args:
+        joined: the trees, and their share.
+        task: whose head they stand beside.
+        loop: its seed and its messages.
+    """
+
+    def __init__(self, joined: JoinedLogits, task: LinkTask, loop: LoopConfig) -> None:
+        assert isinstance(joined.rules, PairTrees)
+        self.joined, self.trees, self.task, self.loop = joined, joined.rules, task, loop
+        self._said: AllScores | None = None  # of validation, which the trees say once
+
+    def choose(
+        self,
+        scored: Callable[[LinkScorer], AllScores],
+        told: Callable[[AllScores], LinkReport],
+        figure: Callable[[LinkReport], float],
+    ) -> LinkReport:
+        """Return the table of validation with the share that is best, which the model has from now on.
+
+        Args:
+            scored: a scorer to what it says of validation's pairs.
+            told: scores to their table.
+            figure: of a table, larger for better.
+        """
+        scorer = self.task.scorer("val")
+        assert isinstance(scorer, HistoryScorer | MemoryScorer)
+        self._set(0.0)
+        scorer.answer = plain
+        network = scored(scorer)
+        if self._said is None:
+            self._said = scored(_LogOdds(self.trees, _features(scorer))) if self._grown(_features(scorer)) else {}
+        found = [(0.0, told(_joined(network, network, 0.0)))]
+        if self._said:
+            found += [(share, told(_joined(network, self._said, share))) for share in SHARES if share]
+        share, best = max(found, key=lambda one: figure(one[1]))
+        self._set(share)
+        return best
+
+    def _set(self, share: float) -> None:
+        self.joined.share.fill_(share)
+
+    def _grown(self, whole: PairFeatures) -> bool:
+        """Return whether there are trees; where there were none, and enough events, they are grown."""
+        task, begin = self.task, time.perf_counter()
+        if not self.trees.kept and len(task.stream.additions(task.split.train)) >= LEAST:
+            train = _features(task.scorer("train"))
+            drawn = training_pairs(task.stream, task.split, train, seed=self.loop.seed, most=GROWN)
+            judged = validation_pairs(task.stream, task.split, whole, most=JUDGED)
+            grow(self.trees, drawn, judged, historical=HISTORICAL, seed=self.loop.seed)
+            spent = time.perf_counter() - begin
+            if spent > BATCH_SECONDS:
+                note(self.loop, f"the trees beside the head are grown, in {duration(spent)}")
+        return self.trees.kept > 0
+
+
+class _LogOdds(PairTreesScorer):
+    """The trees' log-odds as scores."""
+
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) log-odds of pairs src (Q,), dst (Q,) at times t (Q,)."""
+        return self.log_odds(src, dst, t)
+
+
+def _features(scorer: object) -> PairFeatures:
+    """Return what a scorer reads of pairs' histories."""
+    told = scorer.inputs.told if isinstance(scorer, MemoryScorer) else scorer.tokenizer.features  # type: ignore[attr-defined]
+    assert isinstance(told, PairFeatures)
+    return told
+
+
+def _joined(network: AllScores, trees: AllScores, share: float) -> dict[tuple[str, str], LinkScores]:
+    """Return probabilities of joined logits, as the model gives them with that share."""
+
+    def chance(own: np.ndarray, other: np.ndarray) -> np.ndarray:
+        z = torch.from_numpy(own)
+        return chances(mean_of_logits(z, torch.from_numpy(other), share) if share else z).numpy()
+
+    return {
+        key: LinkScores(
+            rows=own.rows,
+            positive=chance(own.positive, trees[key].positive),
+            negative=chance(own.negative, trees[key].negative),
+            offsets=own.offsets,
+        )
+        for key, own in network.items()
+    }
+
+
+def tree_features(context: Context, grown: bool) -> int:
+    """Return how many features trees beside a head read, see `features_known`; 0 where there are none."""
+    return features_known(context, name="tree_features") if grown else 0
+
+
+def with_trees(task: LinkTask, loop: LoopConfig, context: Context) -> LinkTask:
+    """Return a task, which lets validation choose the share of the trees beside its head where it is to be trained."""
+    heads = (layer for layer in task.model.modules() if isinstance(layer, PairHistory))
+    joined = next((head.joined for head in heads), None)
+    if joined is not None and context.trained is None:
+        task.beside = TreesBeside(joined, task, loop)
+    return task
+
+
+__all__ = ["SHARES", "TreesBeside", "tree_features", "with_trees"]

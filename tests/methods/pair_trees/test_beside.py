@@ -1,0 +1,185 @@
+"""Trees beside a head: grown from what the run may see, their share validation's, the same however scores are asked."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.data.events import EventStream
+from hopstate.layers.pair_history import PairHistory
+from hopstate.methods.dyg_mamba.model import DyGMamba
+from hopstate.methods.dyg_mamba.naive import dyg_mamba_naive
+from hopstate.methods.pair_trees import beside
+from hopstate.methods.pair_trees import pair_head as pair_head_module
+from hopstate.methods.pair_trees.pair_head import pair_head
+from hopstate.methods.pair_trees.trees import PairTrees
+from hopstate.runs.api import evaluate, fit
+from hopstate.runs.load import load_run
+from hopstate.streaming.live import go_on, past_of
+from hopstate.testing.asserts import F64
+from hopstate.tokens.pair_features import EARLIER, NAMES
+from hopstate.training.precision import bare
+
+LOOP = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.epochs": 1}
+WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6}
+SMALL: dict[str, dict[str, Any]] = {
+    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 6, "batch_size": 40, "evaluation.batch_size": 40},
+    "dyg-mamba": {**WIDTHS, "history.max_length": 6},
+    "dygformer": {**WIDTHS, "model.max_length": 6},
+    "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 6, "model.out_dim": 4},
+}
+
+
+def events(count: int = 500) -> EventStream:
+    """Return events in which pairs meet again soon, with ties."""
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 9, count), 9 + rng.integers(0, 9, count)
+    for i in range(20, count):
+        if rng.random() < 0.6:
+            back = i - 1 - rng.integers(0, 8)
+            src[i], dst[i] = src[back], dst[back]
+    return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, count, count)), num_nodes=18)
+
+
+def part(whole: EventStream, rows: slice) -> EventStream:
+    return replace(whole, **{name: getattr(whole, name)[rows].copy() for name in ("src", "dst", "t")})
+
+
+def config(method: str, **more: Any) -> dict[str, Any]:
+    given = {"model.pair_history": True, "model.pair_trees": True, "evaluation.choose": "mean"}
+    return LOOP | SMALL[method] | given | more
+
+
+@pytest.fixture(autouse=True)
+def _grown_from_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "LEAST", 100)
+    monkeypatch.setattr(pair_head_module, "TREES", PairTrees.Config(max_trees=20, max_leaves=8, min_leaf=10))
+
+
+def joined_of(task: Any) -> Any:
+    (head,) = (part for part in task.model.modules() if isinstance(part, PairHistory))
+    return head.joined
+
+
+@pytest.mark.parametrize("method", SMALL)
+def test_validation_chooses_the_share_and_every_door_gives_the_same(method: str, tmp_path: Path) -> None:
+    run = fit(method, events(), out=tmp_path / "run", config=config(method))
+    with load_run(run.path, events()) as (_, task):
+        joined, evaluation = joined_of(task), task.evaluation
+        assert joined.rules.kept > 0
+        assert float(joined.share) in beside.SHARES[1:]  # one epoch of so small a network says little
+        assert evaluation.choose == "mean"
+        best = task.evaluate("val")["mean_average_precision"]
+        for share in beside.SHARES:
+            joined.share.fill_(share)
+            assert task.evaluate("val")["mean_average_precision"] <= best
+    kept = evaluate(run.path, split="val")
+    assert kept["mean_average_precision"] == best == run.metrics["val"]["mean_average_precision"]
+
+
+@pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba"])
+def test_live_answers_are_those_of_one_call_however_the_stream_is_cut(method: str, tmp_path: Path) -> None:
+    run = fit(method, events(), out=tmp_path / "run", config=config(method))
+    later = replace(events(60), t=events(60).t + 1000)
+    with load_run(run.path, events()) as (_, task):
+        joined_of(task).share.fill_(0.5)
+        past = past_of(task, events())
+        whole = go_on(task, past, later)[0]["score"]
+        found = []
+        for rows in (slice(0, 1), slice(1, 40), slice(40, 60)):
+            scores, past = go_on(task, past, part(later, rows))
+            found.append(scores["score"])
+        assert np.array_equal(np.concatenate(found), whole)
+        joined_of(task).share.fill_(0.0)
+        assert not np.array_equal(go_on(task, past_of(task, events()), later)[0]["score"], whole)
+
+
+def test_without_enough_events_there_are_no_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "LEAST", 10_000)
+    run = fit("graphmixer", events(), out=tmp_path / "run", config=config("graphmixer"))
+    plain = config("graphmixer", **{"model.pair_trees": False})
+    alone = fit("graphmixer", events(), out=tmp_path / "alone", config=plain)
+    assert run.metrics["val"] == alone.metrics["val"]
+    assert run.metrics["test"] == alone.metrics["test"]
+
+
+def test_trees_alone_need_no_history_in_the_head(tmp_path: Path) -> None:
+    given = config("graphmixer", **{"model.pair_history": False})
+    run = fit("graphmixer", events(), out=tmp_path / "run", config=given)
+    with load_run(run.path, events()) as (_, task):
+        (head,) = (part for part in task.model.modules() if isinstance(part, PairHistory))
+        assert head.dim == 0
+        assert head.joined is not None
+        assert float(head.joined.share) > 0
+
+
+def test_heads_over_histories_read_fewer_features_than_their_trees() -> None:
+    class Both:
+        pair_history, pair_trees = True, True
+
+    head = pair_head(EARLIER, Both, len(NAMES))
+    assert head is not None
+    assert (head.num_features, head.given) == (EARLIER, len(NAMES))
+    x = torch.randn(5, len(NAMES))
+    told = head(x)
+    x[:, EARLIER:] = 0
+    assert torch.equal(told, head(x))
+
+
+def grown(width: int = 5) -> PairTrees:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, width)).astype(np.float32)
+    x[rng.random(x.shape) < 0.2] = np.nan
+    y = (np.nan_to_num(x[:, 0]) + np.nan_to_num(x[:, 1]) ** 2 > 0.5).astype(int)
+    trees = PairTrees(PairTrees.Config(max_trees=20, max_leaves=8), width, np.empty(0, np.int64))
+    grower = HistGradientBoostingClassifier(max_iter=20, max_leaf_nodes=8, early_stopping=False).fit(x, y)
+    trees.put(grower._predictors, float(np.asarray(grower._baseline_prediction).reshape(-1)[0]))
+    return trees
+
+
+@pytest.mark.parametrize("rows", [0, 1, 33])
+def test_written_out_trees_say_what_the_compiled_ones_do(rows: int) -> None:
+    trees = grown()
+    x = torch.randn(rows, 5, generator=torch.Generator().manual_seed(2))
+    x[x > 1.2] = torch.nan
+    torch.testing.assert_close(trees.as_program()(x), trees(x), rtol=F64, atol=1e-12)
+    shares = trees.feature_shares(x.numpy())
+    rest = float(trees.baseline) + float(trees.forest().value[trees.forest().first[:-1]].sum())
+    np.testing.assert_allclose(shares.sum(1) + rest, trees(x).numpy(), rtol=F64, atol=1e-12)
+
+
+def test_no_trees_say_nothing() -> None:
+    trees = PairTrees(PairTrees.Config(), 5, np.empty(0, np.int64))
+    assert trees(torch.randn(4, 5)).tolist() == trees.as_program()(torch.randn(4, 5)).tolist() == [0.0] * 4
+
+
+def test_shares_of_events_and_features_add_up_with_trees(tmp_path: Path) -> None:
+    run = fit("dyg-mamba", events(), out=tmp_path / "run", config=config("dyg-mamba"))
+    with load_run(run.path, events()) as (_, task):
+        model = bare(task.model).eval()
+        assert isinstance(model, DyGMamba)
+        joined_of(task).share.fill_(0.5)
+        stream, rows = task.stream, np.arange(480, 487)
+        tokens = task.source.inputs.pairs(stream.src[rows], stream.dst[rows], stream.t[rows])
+        with torch.no_grad():
+            logits = model(tokens)
+            torch.testing.assert_close(dyg_mamba_naive(model, tokens), logits, rtol=1e-5, atol=1e-5)
+        part, told, rest = model.shares(tokens)
+        sums = torch.zeros(14, dtype=torch.float64).index_add(0, tokens.rows(), part.double()).view(2, -1).sum(0)
+        assert told is not None
+        torch.testing.assert_close(sums + told.sum(1) + rest, logits, rtol=1e-5, atol=1e-5)
+        trees = 0.5 * joined_of(task).rules.feature_shares(tokens.pair.numpy())
+        assert (np.abs(trees).sum(1) > 0).all()
+        np.testing.assert_allclose(told[:, EARLIER:].numpy(), trees[:, EARLIER:], rtol=1e-5)
+
+
+def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
+    given = config("graphmixer", **{"loop.epochs": 2})
+    whole = fit("graphmixer", events(), out=tmp_path / "whole", config=given)
+    again = fit("graphmixer", events(), out=tmp_path / "again", config=given)
+    assert whole.metrics == again.metrics
