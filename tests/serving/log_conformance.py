@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pytest
 
 from hopstate.errors import BusyError, CheckpointError, DataError, HopstateError, MissingFileError
-from hopstate.serving.event_log import Commit, Entry, EventLog
+from hopstate.serving.event_log import Commit, Entries, Entry, EventLog
 
 
 @dataclass
@@ -97,8 +97,10 @@ class LogConformance:
             [*entries("x", "y"), Entry("1", "x")],
             [*entries("x"), Entry('"\ud800"')],
             [*entries("x"), Entry("1", "\ud800")],
+            [Entry("1"), Entry('"\x1e"')],
+            [*entries("x"), Entry("\x1e", "y")],
         ],
-        ids=["there already", "twice", "a body that is no text", "an id that is no text"],
+        ids=["there already", "twice", "a body that is no text", "an id that is no text", "no JSON", "no JSON, an id"],
     )
     def test_a_commit_that_is_refused_leaves_nothing(self, bad: list[Entry], logs: Logs) -> None:
         log = logs.open()
@@ -110,6 +112,26 @@ class LogConformance:
         assert state(log) == before
         assert log.positions(["x", "y"]) == {}
         assert log.append(entries("x")) == 2
+        log.close()
+
+    def test_many_events_of_a_commit_are_found_one_by_one(self, logs: Logs) -> None:
+        """With ids, without, with some, given as rows or columns; however many a log keeps together."""
+        log = logs.open()
+        texts = [f'{{"n": {k}}}' for k in range(2_203)]
+        log.append(Entries(texts))
+        log.append(Entries(texts[:3], ["a", None, "c"]))
+        log.append([Entry(text) for text in texts[:2]])
+        log.append(Entries(texts[:2], ["d", "e"]))
+        every = texts + texts[:3] + texts[:2] * 2
+        assert log.positions(["a", "b", "c", "d", "e"]) == {"a": 2_203, "c": 2_205, "d": 2_208, "e": 2_209}
+        for _ in range(2):
+            for at in (0, 1, 999, 1_000, 1_001, 2_202, 2_203, 2_204, 2_206, 2_207, 2_209):
+                assert [body for commit in log.commits(at) for body in commit.bodies] == every[at:]
+            some = [2_209, 999, 1_000, 0, 2_202, 2_204, 2_207, 2_210, 5_000]
+            assert log.bodies(some) == {at: every[at] for at in some if at < len(every)}
+            log.close()
+            log = logs.open()
+        assert [len(commit.bodies) for commit in log.commits()] == [2_203, 3, 2, 2]
         log.close()
 
     def test_no_events_are_no_commit(self, logs: Logs) -> None:

@@ -52,6 +52,9 @@ DAMAGE = {
     "a time without end": """update events set body = '{"src": "u1", "dst": "v1", "t": 1e999}' where position = 5""",
     "a time before": """update events set body = '{"src": "u1", "dst": "v1", "t": 1}' where position = 5""",
     "an event that is missing": "delete from events where position = 5",
+    "the last of those that stand together": "update events set body = substr(body, 1, 70) where position = 6",
+    "some that stand twice": "update events set body = body || char(30) || body where position = 6",
+    "events where others stand": "update events set position = 4 where position = 5",
     "a commit of another size": "update commits set events = 3",
     "a commit without a number": "update commits set events = 'many'",
     "facts that are none": "update facts set value = '{' where key = 'own_events'",
@@ -66,7 +69,8 @@ def test_a_damaged_log_is_told_by_its_name(
     kind: str, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with LiveRun(run.path, folder=tmp_path, snapshot_every=10**6) as live:
-        live.take(EVENTS[:10])
+        for some in (EVENTS[:5], EVENTS[5:6], EVENTS[6:10]):  # each a row of the log's table
+            live.take(some)
         live.kept = live.position  # no snapshot: a start reads the log
     altered(tmp_path, DAMAGE[kind])
     with pytest.raises(Exception) as error:

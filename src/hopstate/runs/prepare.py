@@ -97,8 +97,11 @@ def prepared_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, Any]
     Raises:
         DataError: see `as_trained`.
     """
-    own = facts.get("content_hash") == record.content_hash  # of which all was said when it was trained on
-    ready = as_trained(record, facts.get("features") or {}, edges=edges, tell=not own)
+    kept = facts.get("features") or {}  # without any nothing is told, and what a record holds need not be hashed
+    own = (
+        bool(kept) and facts.get("content_hash") == record.content_hash
+    )  # of which all was said when it was trained on
+    ready = as_trained(record, kept, edges=edges, tell=not own)
     return _classes_as_trained(ready, facts.get("class_names") or ())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import repeat
 from typing import Any, Literal, NamedTuple
 
@@ -105,7 +106,8 @@ class Draft:
         """Return what became of the events, committed from a position on."""
         last = first + len(self.new)
         scores = [None if score != score else score for score in self.scores.tolist()] if self.told else repeat(None)
-        new = map(Receipt, range(first, last), scores)
+        # as Receipt(...) makes them, in half the time
+        new = map(partial(tuple.__new__, Receipt), zip(range(first, last), scores, repeat(False), repeat(None)))
         if len(self.new) == len(self.ids):
             return list(new)
         made = dict(zip(self.new, new)) | {at: Receipt(None, note=one.why) for at, one in self.aside.items()}

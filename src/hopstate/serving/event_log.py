@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, overload
 
 from hopstate.errors import CheckpointError, DataError
 from hopstate.io.files import is_broken
 
+BETWEEN = "\x1e"  # no JSON holds it, so texts may stand together with it between them
 PAGE = 1_000  # commits, or a few more events, that are read at a time
 
 
@@ -29,6 +30,38 @@ class Entry(NamedTuple):
 
     body: str
     id: str | None = None
+
+
+class Entries(Sequence[Entry]):
+    """Entries as columns: to make each of them takes longer than to log them.
+
+    Args:
+        bodies: of all.
+        ids: of all, None where none has any.
+    """
+
+    def __init__(self, bodies: Sequence[str], ids: Sequence[str | None] | None = None) -> None:
+        self.bodies, self.ids = bodies, ids
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> Entries:
+        """Return entries as columns."""
+        if isinstance(entries, Entries):
+            return entries
+        ids = [entry.id for entry in entries]
+        return cls([entry.body for entry in entries], None if ids.count(None) == len(ids) else ids)
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    @overload
+    def __getitem__(self, k: int) -> Entry: ...
+    @overload
+    def __getitem__(self, k: slice) -> Entries: ...
+    def __getitem__(self, k: int | slice) -> Entry | Entries:
+        if isinstance(k, slice):
+            return Entries(self.bodies[k], None if self.ids is None else self.ids[k])
+        return Entry(self.bodies[k], None if self.ids is None else self.ids[k])
 
 
 @dataclass(frozen=True)
@@ -115,21 +148,26 @@ class EventLog(Protocol):
         ...
 
 
-def check_entries(entries: Sequence[Entry]) -> None:
-    """Refuse entries that no log takes.
+def check_entries(entries: Sequence[Entry]) -> Entries:
+    """Return entries as columns, refusing what no log takes.
 
     Raises:
-        DataError: an id stands twice, or a text is none that a file can hold.
+        DataError: an id stands twice, or a text is none that a file can hold, or not JSON's.
     """
-    ids = [entry.id for entry in entries if entry.id is not None]
+    found = Entries.of(entries)
+    ids = [] if found.ids is None else [one for one in found.ids if one is not None]
     if len(set(ids)) < len(ids):
         raise DataError(taken("the log"))
-    if "".join([*(entry.body for entry in entries), *ids]).isascii():
-        return
-    for entry in entries:
-        for text in (entry.body, entry.id or ""):
-            if not text.isascii() and is_broken(text):
-                raise DataError(f"a text holds half a character, which no file can: {text[:40]!r}; nothing was taken")
+    bodies = "".join(found.bodies)
+    if BETWEEN in bodies:
+        wrong = next(body for body in found.bodies if BETWEEN in body)
+        raise DataError(f"a text holds a bare control character, which no JSON does: {wrong[:40]!r}; nothing was taken")
+    if bodies.isascii() and "".join(ids).isascii():
+        return found
+    for text in (*found.bodies, *ids):
+        if not text.isascii() and is_broken(text):
+            raise DataError(f"a text holds half a character, which no file can: {text[:40]!r}; nothing was taken")
+    return found
 
 
 def taken(place: object) -> str:

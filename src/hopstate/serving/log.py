@@ -1,6 +1,7 @@
 """A log in a file: SQLite in WAL mode with synchronous=FULL, so a commit returns when it is on the disk.
 
-Its writer holds a lock beside the file.
+Its writer holds a lock beside the file. A log of the first version, which had a row for each event, is read as it is;
+opened to be written it becomes one of this version, with these rows.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from hopstate.errors import CheckpointError, DataError, HopstateError, MissingEx
 from hopstate.io.files import named_errors, sync_folder
 from hopstate.io.lock import file_lock
 from hopstate.serving.event_log import PAGE, Commit, Entry, check_entries, check_start, paged, taken
+from hopstate.serving.packs import from_rows, packed, texts
 
 NAME = "log.sqlite"
-_FORMAT = "hopstate-log-1"
+_FIRST, _FORMAT = "hopstate-log-1", "hopstate-log-2"
 _TABLES = """
 create table if not exists facts (key text primary key, value text not null) without rowid;
 create table if not exists commits (first integer primary key, events integer not null);
@@ -27,6 +29,7 @@ create unique index if not exists ids on events (id) where id is not null;
 create table if not exists parked (id text, body text not null, why text not null);
 create unique index if not exists parked_ids on parked (id) where id is not null;
 insert into facts select 'format', '"{format}"' where not exists (select * from facts);
+update facts set value = '"{format}"' where key = 'format' and value = '"{first}"';
 """
 
 
@@ -62,11 +65,13 @@ class SqliteLog:
                 with named_errors(self.path, "bring to disk"):
                     sync_folder(self.path.parent)
             found = self.facts().get("format")
-            if found != _FORMAT:
+            if found not in (_FIRST, _FORMAT):
                 raise CheckpointError(f"{self.path} is no log of this version (format {found!r}); move it away")
-            last = self._one("select max(position) from events")
-            if last is not None and last + 1 != len(self):
-                raise CheckpointError(f"{self.path} has commits up to event {len(self)}, and event {last}; use a copy")
+            end = self._end()
+            if end not in (None, len(self)):
+                raise CheckpointError(
+                    f"{self.path} has commits up to event {len(self)}, and events to {end}; use a copy"
+                )
         except BaseException:
             self._held.close()
             raise
@@ -81,7 +86,7 @@ class SqliteLog:
                 self._pragma("journal_mode", "wal")
                 self._pragma("synchronous", "full")
                 with self._file:  # all of it or nothing: a start that was killed leaves no log of no format
-                    self._file.execute(_TABLES.format(format=_FORMAT))
+                    self._file.execute(_TABLES.format(format=_FORMAT, first=_FIRST))
 
     def _pragma(self, name: str, value: str) -> None:
         self._file.execute(f"pragma {name} = {value}")
@@ -89,6 +94,13 @@ class SqliteLog:
     def _one(self, query: str) -> Any:
         with self._one_by_one, _named(self.path):
             return next(iter(self._file.execute(query)))[0]
+
+    def _end(self) -> int | None:
+        """Return the position after the last event that has a row, None without any."""
+        with self._one_by_one, _named(self.path):
+            for position, row in self._file.execute("select position, body from events order by position desc limit 1"):
+                return int(position) + len(texts(row))
+        return None
 
     def __len__(self) -> int:
         return int(self._one("select coalesce((select first + events from commits order by first desc limit 1), 0)"))
@@ -100,13 +112,13 @@ class SqliteLog:
 
     def append(self, entries: Sequence[Entry], facts: Mapping[str, Any] | None = None) -> int:
         """See `EventLog.append`."""
-        check_entries(entries)
+        columns = check_entries(entries)
         try:
             with self._one_by_one, _named(self.path), self._file:
                 first = len(self)
-                if entries:
-                    rows = ((*entry, at) for at, entry in enumerate(entries, first))
-                    self._file.execute("insert into commits values (?, ?)", (first, len(entries)))
+                if columns:
+                    self._file.execute("insert into commits values (?, ?)", (first, len(columns)))
+                    rows = packed(columns, first)
                     self._file.executemany("insert into events (body, id, position) values (?, ?, ?)", rows)
                 self._tell(facts or {})
         except _TakenError as error:
@@ -121,9 +133,16 @@ class SqliteLog:
 
     def bodies(self, positions: Sequence[int]) -> dict[int, str]:
         """See `EventLog.bodies`."""
-        query = "select position, body from events where position = ?"
+        query, found = "select position, body from events where position <= ? order by position desc limit 1", {}
+        begin, held = 0, list[str]()
         with self._one_by_one, _named(self.path):
-            return dict(self._file.executemany(query, [(at,) for at in positions]))
+            for at in sorted(positions):
+                if at >= begin + len(held):
+                    begin, row = next(iter(self._file.execute(query, (at,))), (0, None))
+                    held = [] if row is None else texts(row)
+                if begin <= at < begin + len(held):
+                    found[at] = held[at - begin]
+        return found
 
     def commits(self, first: int | None = None) -> Iterator[Commit]:
         """See `EventLog.commits`."""
@@ -132,14 +151,16 @@ class SqliteLog:
     def _page(self, first: int) -> list[Commit]:
         """Return some of the commits from a position on, of one instant."""
         bounds, found = "select first, events from commits where first + events > ? order by first limit ?", []
-        bodies = "select body from events where position >= ? and position < ? order by position"
+        bodies = "select position, body from events where position >= ? and position < ? order by position"
+        before = "select max(position) from events where position <= ?"
         at = first
         with self._one_by_one, _named(self.path), self._file:
             for begin, count in self._file.execute(bounds, (first, PAGE)).fetchall():
-                texts = tuple(body for (body,) in self._file.execute(bodies, (at, begin + count)))
-                if begin > at or len(texts) != begin + count - at:
+                start = at if at == begin else next(iter(self._file.execute(before, (at,))))[0]
+                mine = from_rows(self._file.execute(bodies, (start, begin + count)), at, begin + count)
+                if begin > at or mine is None:
                     raise CheckpointError(f"{self.path} lacks events of the commit at {begin}; use a copy")
-                found.append(Commit(at, texts))
+                found.append(Commit(at, mine))
                 at = begin + count
                 if at - first >= PAGE:
                     break

@@ -13,7 +13,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.past import Past
 from hopstate.errors import HopstateError
 from hopstate.serving.draft import Aside
-from hopstate.serving.event_log import Entry, EventLog
+from hopstate.serving.event_log import Entries, Entry, EventLog
 from hopstate.serving.event_values import ID, id_of
 from hopstate.serving.incoming import Incoming
 from hopstate.serving.logged import rows
@@ -56,7 +56,7 @@ def read(
                 "ids": ids,
                 "known": {},
                 "new": range(len(events)),
-                "entries": list(map(Entry, columns.texts(), ids)),
+                "entries": Entries(columns.texts(), columns.ids),
             }
             return Read(stream, facts | {"bodies": columns.bodies() if bodies else ()})
     return _one_by_one(events, past, incoming, log, strict)
