@@ -203,3 +203,39 @@ def test_a_service_lets_time_pass(run: Run, tmp_path: Path) -> None:
         until(lambda: client.get("/state").json()["trouble"] == "")
     assert np.array_equal(pd.read_parquet(next(sink.folder.iterdir()))["position"], range(5))
     assert json.loads((tmp_path / "live" / "state" / "live.json").read_text())
+
+
+@pytest.mark.parametrize("what", ["sink", "snapshot"])
+def test_trouble_after_a_commit_ends_when_it_is_over(
+    what: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without another event: what was due is tried again."""
+    pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
+    from fastapi.testclient import TestClient
+    from waiting import until
+
+    from hopstate.serving.service import Limits, service
+
+    sink, broken = ParquetSink(tmp_path / "scores", together=3), True
+    name = "_write" if what == "sink" else "snapshot"
+    owner: Any = ParquetSink if what == "sink" else LiveRun
+    works = getattr(owner, name)
+
+    def fails(*given: Any) -> Any:
+        if broken:
+            raise RuntimeError("it is away")
+        return works(*given)
+
+    monkeypatch.setattr(owner, name, fails)
+
+    def opened() -> LiveRun:
+        return LiveRun(run.path, folder=tmp_path / "live", sink=sink, snapshot_every=5)
+
+    with TestClient(service(opened, name="run", limits=Limits(tick=0.01))) as client:
+        assert client.post("/events", json={"events": EVENTS[:5]}).status_code == 200
+        until(lambda: "it is away" in client.get("/state").json()["trouble"])
+        broken = False
+        until(lambda: client.get("/state").json()["trouble"] == "")
+        assert 'hopstate_trouble{of="sink or snapshot"} 0.0' in client.get("/metrics").text
+        told = client.get("/state").json()
+        assert (told["snapshot"], sink.next) == (5, 5)

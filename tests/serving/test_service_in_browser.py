@@ -44,6 +44,7 @@ STATE: dict[str, Any] = {
     "arrived": 7_300.0,
     "follows": True,
     "lag": 4_321,
+    "source_lag": 8_642,
     "parked": 17,
     "trouble": "postgresql://db.example/shop?table=orders cannot be written or read (connection refused); see whether "
     "the server runs and whether its disk is full",
@@ -54,7 +55,7 @@ STATE: dict[str, Any] = {
     "alarms": [{"position": 1_200_123, "text": "ranks have drifted: the mean reciprocal rank is now 0.31"}],
     "shadow": {"lag": 99, "trouble": "", "quality": {"random": ROW}, "run": "retrained", "model": "ab"},
 }
-CALM = STATE | {"trouble": "", "follows": False, "parked": 0, "alarms": [], "arrived": 3.0}
+CALM = STATE | {"trouble": "", "follows": False, "source_lag": None, "parked": 0, "alarms": [], "arrived": 3.0}
 CALM |= {"latency": {}, "quality": {}, "judged": 0, "window": 0, "last_age": None, "waiting_events": 0}
 CALM = {key: value for key, value in CALM.items() if key != "shadow"}
 # how far the page overflows, the least contrast of its text, what it says
@@ -111,7 +112,18 @@ def test_trouble_and_lag_are_seen_at_once(browser: str, tmp_path: Path, width: i
     assert seen["overflow"] <= 0
     assert seen["least"] >= 4.5
     assert seen["alert"] == f"Trouble: {STATE['trouble']}"
-    for told in ("4,321", "99", "2 h ago", "17", "512.3", "2023-11-14 22:13:20 +01:00", "1,500", "61 s ago", "3 h"):
+    for told in (
+        "4,321",
+        "8,642",
+        "99",
+        "2 h ago",
+        "17",
+        "512.3",
+        "2023-11-14 22:13:20 +01:00",
+        "1,500",
+        "61 s ago",
+        "3 h",
+    ):
         assert told in seen["facts"]
     assert seen["name"] == "served: pair-trees, live"
     assert "the last 1,000 of 12,345 events judged" in seen["quality"]

@@ -318,3 +318,14 @@ def test_a_killed_run_goes_on_and_gives_what_one_that_never_stopped_gives(
         for call in calls:
             live.take(call)
     assert again(run, tmp_path / "live") == expected
+
+
+def test_a_live_run_that_is_killed_leaves_no_scratch(
+    runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs none, and so makes none."""
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    with LiveRun(runs["recency"].path, folder=tmp_path / "live") as live:
+        live.take(later(5))
+        assert list((tmp_path / "scratch").iterdir()) == []

@@ -109,6 +109,38 @@ def test_events_of_a_source_are_taken_once(
         pump.source.close()
 
 
+def test_how_far_behind_its_source_a_run_is(
+    feed: tuple[str, Callable[[list[Any]], None]], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read and could not be committed counts; a look at it asks the source for nothing."""
+    place, send = feed
+    monkeypatch.setattr("hopstate.serving.pump.MOST", 8)
+    with LiveRun(run.path, folder=tmp_path, late="clamp") as live:
+        pump = Pump(live, open_source(place, {}))
+        assert pump.behind() in (0, None)  # nobody has told yet
+        send(EVENTS[:20])
+        seen: dict[int, int | None] = {}
+        while live.position < 20:
+            pump.step()
+            seen[live.position] = pump.behind()
+        assert seen[20] == 0
+        assert {at: 20 - at for at in seen if at} == {at: left for at, left in seen.items() if at}
+        assert len(seen) > 2
+
+        def fails(*entries: Any) -> int:
+            raise StorageError("no space left")
+
+        send(EVENTS[20:23])
+        with monkeypatch.context() as patch:
+            patch.setattr(live.log, "append", fails)
+            with pytest.raises(StorageError):
+                until(pump.step)
+        assert pump.behind() == 3
+        drained(pump, 3)
+        assert (live.position, pump.behind()) == (23, 0)
+        pump.source.close()
+
+
 def test_rows_that_are_committed_out_of_order_are_not_passed_over(postgres: str) -> None:
     psycopg = pytest.importorskip("psycopg")
     with psycopg.connect(postgres, autocommit=True) as db, psycopg.connect(postgres) as slow:
@@ -154,6 +186,8 @@ def test_a_service_takes_from_its_source_and_from_requests(
             state = until(lambda: client.get("/state").json(), lambda now: now["position"] >= first + 29)  # noqa: B023
             answer = client.post("/events", json={"events": [EVENTS[first + 29]]}).json()
             assert (answer["position"], state["trouble"]) == (first + 30, "")
+            until(lambda: client.get("/state").json()["source_lag"] == 0)  # noqa: B023
+            assert "hopstate_source_lag 0.0" in client.get("/metrics").text
     with LiveRun(run.path, folder=tmp_path) as live:
         assert bodies(live) == WHOLE
     rejecting = service(partial(LiveRun, run.path, folder=tmp_path), name="run", source=place)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
+from contextlib import ExitStack
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,15 +77,20 @@ class load_run:  # noqa: N801 - a context manager
         self.evaluation, self.bare, self.own, self.method = dict(evaluation or {}), bare, own, method
 
     def __enter__(self) -> tuple[Trainer, Task]:
-        self._scratch = tempfile.TemporaryDirectory(prefix="hopstate-")
+        self._open = ExitStack()
         try:
             return self._load()
         except BaseException:
-            self._scratch.cleanup()
+            self._open.close()
             raise
 
     def __exit__(self, *error: object) -> None:
-        self._scratch.cleanup()
+        self._open.close()
+
+    @cached_property
+    def _scratch(self) -> Path:
+        """A folder that goes with this; made where it is needed: a process that is killed leaves it behind."""
+        return Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="hopstate-")))
 
     @python_state_kept()
     def _load(self) -> tuple[Trainer, Task]:
@@ -98,9 +104,9 @@ class load_run:  # noqa: N801 - a context manager
         facts = known_data(self.folder) | {"label_cells": cells}
         record = self._without_events(facts, load) if self.bare else self._checked(load(), config.data)
         if self.data is not None and settings.get("task") == "link" and isinstance(record, Graph):
-            tell_links(self.folder, record, facts["num_nodes"], Path(self._scratch.name), tabled=self._tabled)
+            tell_links(self.folder, record, facts["num_nodes"], self._scratch, tabled=self._tabled)
         context = Context(
-            run=self.folder.path if self.data is None else Path(self._scratch.name),
+            run=self.folder.path if self.data is None else self._scratch,
             cache=cache_folder(),
             metrics=data_metrics(config.data),
             trained=facts,

@@ -105,7 +105,7 @@ class Doors:
         self.judge = Judge(self.live, self.shadow, self._desk, self.meters, self.lines)
         self._told = Told(self.meters, self._runs)
         self._writer = asyncio.create_task(self._follow() if self.live.follows else self._write())
-        beside = [(self.source, self._draw), (self.shadow, self._look), (self.live.sink, self._tick)]
+        beside = [(self.source, self._draw), (self.shadow, self._look), (self.live, self._tick)]
         self._beside_it = [asyncio.create_task(work()) for what, work in beside if what is not None]
         self.ready = True
 
@@ -143,6 +143,7 @@ class Doors:
         begin = time.perf_counter()
         with span("commit"):
             receipts = self._pump.step()
+        self.meters.drawn(self._pump.behind())
         self._committed(receipts, begin)
         return receipts
 
@@ -158,8 +159,10 @@ class Doors:
 
     def _ticked(self) -> None:
         try:
-            self.live.tick()
+            self.live.tick(again=(again := self.meters.is_troubled(SINK)))
             self._trouble("sink", "")
+            if again:
+                self._trouble(SINK, "")
         except Exception as error:  # it is tried again
             self._trouble("sink", str(error) or type(error).__name__)
 

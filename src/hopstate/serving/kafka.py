@@ -87,11 +87,11 @@ class Topic:
             new = NewTopic(self.name, num_partitions=1, config=keep)
             AdminClient(self.settings).create_topics([new], request_timeout=SECONDS)[self.name].result()
 
-    def bounds(self, consumer: Any, partition: int) -> tuple[int, int]:
-        """Return the first offset that is kept, and the next one."""
+    def bounds(self, consumer: Any, partition: int, *, cached: bool = False) -> tuple[int, int]:
+        """Return the first offset that is kept, and the next one; cached, as last heard of, below zero where never."""
         with self.named():
             place = self.kafka.TopicPartition(self.name, partition)
-            low, high = consumer.get_watermark_offsets(place, timeout=SECONDS)
+            low, high = consumer.get_watermark_offsets(place, timeout=SECONDS, cached=cached)
             return int(low), int(high)
 
     def polled(self, consumer: Any, most: int = 16) -> Iterator[tuple[int, int, bytes | None]]:

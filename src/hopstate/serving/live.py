@@ -228,14 +228,19 @@ class LiveRun:
             retained(self.log, self.past, self.state, self.own_events, self.retain)
         return self.kept
 
-    def tick(self) -> None:
+    def tick(self, *, again: bool = False) -> None:
         """Do what is due without an event: the sink's. To be called now and then.
+
+        Args:
+            again: what was due after the last events failed, and is tried once more.
 
         Raises:
             StorageError: it cannot be written now.
         """
         if self.sink is not None:
-            self.sink.tick()
+            (self.sink.flush if again else self.sink.tick)()
+        if again:
+            self._keep()
 
     def close(self, *, snapshot: bool = True) -> None:
         """Let go of the run."""

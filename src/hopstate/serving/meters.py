@@ -25,6 +25,7 @@ class Meters:
     lag: events that a replica has not observed.
     queue, events_waiting: requests that wait, and events in them that are not on the disk yet.
     behind: events that the shadow has not observed.
+    source_lag: messages, or keys, of the source that were not taken, None where there is none or it does not tell.
     came: when the last event came, None before the first.
     """
 
@@ -44,6 +45,7 @@ class Meters:
         self._troubles: dict[str, str] = {}
         self.lag = self.queue = self.behind = self._stood = 0
         self.came: float | None = None
+        self.source_lag: int | None = None
         self._recent: deque[tuple[float, int]] = deque()
         self._answers: defaultdict[str, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=_ANSWERS))
 
@@ -71,6 +73,13 @@ class Meters:
         age = Gauge("hopstate_snapshot_age_seconds", "seconds since the last snapshot, NaN without any", registry=own)
         age.set_function(lambda: math.nan if self._kept_at is None else max(time.time() - self._kept_at, 0.0))
         self._lag = Gauge("hopstate_lag", "events of the log that a replica has not observed", registry=own)
+
+        self._source_lag = Gauge(
+            "hopstate_source_lag",
+            "messages, or keys of a table, that the source holds and that were not taken; NaN where it is not known",
+            registry=own,
+        )
+        self._source_lag.set(math.nan)
 
     def _make_of_models(self, own: CollectorRegistry) -> None:
         told = "of the last events judged, by kind of other targets"
@@ -134,12 +143,21 @@ class Meters:
             self._lag.set(events)
         self.follow(live)
 
+    def drawn(self, left: int | None) -> None:
+        """Tell how far behind its source the run is."""
+        self.source_lag = left
+        self._source_lag.set(math.nan if left is None else left)
+
     def troubled(self, what: str, text: str) -> bool:
         """Tell what is wrong with a part, nothing where it is well; return whether that is news."""
         before = self._troubles.get(what, "")
         self._troubles[what] = text
         self._trouble.labels(what).set(bool(text))
         return bool(text) and text != before
+
+    def is_troubled(self, what: str) -> bool:
+        """Return whether something is wrong with a part."""
+        return bool(self._troubles.get(what))
 
     def trouble(self, *, shadow: bool = False) -> str:
         """Return what is wrong, with the shadow or with all else."""

@@ -57,6 +57,11 @@ class Pump:
         self._held = []
         return found
 
+    def behind(self) -> int | None:
+        """Return how far the run is behind the source, what was read and not taken counted; None if unknown."""
+        left = self.source.behind()
+        return None if left is None else left + len(self._held)
+
     def _take(self, arrived: list[Arrived]) -> list[Receipt]:
         facts = {self.source.key: arrived[-1].offset}
         events = [named(one) for one in arrived]

@@ -55,6 +55,10 @@ class Source(Protocol):
         """
         ...
 
+    def behind(self) -> int | None:
+        """Return how many messages, or keys, it holds that were not read yet, by its last answer; None if unknown."""
+        ...
+
     def close(self) -> None:
         """Let go of it."""
         ...
@@ -113,6 +117,14 @@ class KafkaSource:
             found.append(Arrived(_parsed(text), text, place, self._next))
         return found
 
+    def behind(self) -> int | None:
+        """See `Source.behind`; what brokers told beside the last messages, without asking them."""
+        try:
+            ends = {p: self.topic.bounds(self._consumer, int(p), cached=True)[1] for p in self._next}
+        except StorageError:
+            return None
+        return None if min(ends.values()) < 0 else sum(max(end - self._next[p], 0) for p, end in ends.items())
+
     def close(self) -> None:
         """See `Source.close`."""
         self._consumer.close()
@@ -156,6 +168,7 @@ class PostgresSource:
             raise ConfigError(f"a table and its key have plain names; got {self.table!r} and {self._column!r}")
         self.key, self._last = f"source {self._database.place}", offset
         self._fence: _Fence | None = None
+        self._greatest: int | None = None
         self._ready: int | None = None
         with suppress(StorageError), self._database.work():  # a server that is away comes back
             pass
@@ -188,7 +201,7 @@ class PostgresSource:
     def _look(self, db: Any) -> None:
         """See up to which key no more rows can come."""
         last, oldest, coming = db.execute(_HORIZON.format(column=self._column, table=self.table)).fetchone()
-        self._ready = None
+        self._ready, self._greatest = None, last
         fence = self._fence
         if fence is not None and oldest >= fence.coming:
             fence = replace(fence, inserting=fence.inserting & inserting(db, self.table))
@@ -197,6 +210,12 @@ class PostgresSource:
         if fence is not None and oldest >= fence.coming and not fence.inserting:
             self._ready, fence = fence.key, None
         self._fence = fence
+
+    def behind(self) -> int | None:
+        """See `Source.behind`; keys that are missing count, since to count rows takes as long as to read them."""
+        if self._greatest is None or self._last is None:
+            return None
+        return max(self._greatest - self._last, 0)
 
     def close(self) -> None:
         """See `Source.close`."""

@@ -48,6 +48,7 @@ class Told:
             "snapshot_age": None if live.kept_at is None else max(now - live.kept_at, 0.0),
             "follows": live.follows,
             "lag": meters.lag,
+            "source_lag": meters.source_lag,
             "trouble": meters.trouble(),
             "quality": quality.told,
             "judged": quality.judged,
