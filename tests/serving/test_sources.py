@@ -186,7 +186,7 @@ def test_a_service_takes_from_its_source_and_from_requests(
             state = until(lambda: client.get("/state").json(), lambda now: now["position"] >= first + 29)  # noqa: B023
             answer = client.post("/events", json={"events": [EVENTS[first + 29]]}).json()
             assert (answer["position"], state["trouble"]) == (first + 30, "")
-            until(lambda: client.get("/state").json()["source_lag"] == 0)  # noqa: B023
+            until(lambda: client.get("/state").json()["source_lag"] == 0)
             assert "hopstate_source_lag 0.0" in client.get("/metrics").text
     with LiveRun(run.path, folder=tmp_path) as live:
         assert bodies(live) == WHOLE
