@@ -116,9 +116,9 @@ def test_how_far_behind_its_source_a_run_is(
     place, send = feed
     monkeypatch.setattr("hopstate.serving.pump.MOST", 8)
     with LiveRun(run.path, folder=tmp_path, late="clamp") as live:
+        send(EVENTS[:20])  # before it is opened: what it tells is as of its last answer
         pump = Pump(live, open_source(place, {}))
-        assert pump.behind() in (0, None)  # nobody has told yet
-        send(EVENTS[:20])
+        assert pump.behind() is None  # nobody has told yet
         seen: dict[int, int | None] = {}
         while live.position < 20:
             pump.step()
@@ -135,7 +135,7 @@ def test_how_far_behind_its_source_a_run_is(
             patch.setattr(live.log, "append", fails)
             with pytest.raises(StorageError):
                 until(pump.step)
-        assert pump.behind() == 3
+        assert pump.behind() in (1, 2, 3)  # as many as had arrived
         drained(pump, 3)
         assert (live.position, pump.behind()) == (23, 0)
         pump.source.close()

@@ -119,8 +119,7 @@ class LiveRun:
             self.task: LinkTask = task
             # for good: to go there and back, and to look for other weights, takes as long as a question's arithmetic
             task.model.eval().requires_grad_(False)
-            self._pace = Pace()
-            self.precision = trainer.config.matmul_precision
+            self._pace, self.precision = Pace(), trainer.config.matmul_precision
             self._open.enter_context(trainer.precision())
             self.log = self._log_at(log)
             if not self._lent:
@@ -229,10 +228,7 @@ class LiveRun:
         return self.kept
 
     def tick(self, *, again: bool = False) -> None:
-        """Do what is due without an event: the sink's. To be called now and then.
-
-        Args:
-            again: what was due after the last events failed, and is tried once more.
+        """Do what is due without an event: the sink's, or with again all that failed. For now and then.
 
         Raises:
             StorageError: it cannot be written now.
@@ -313,8 +309,7 @@ class LiveRun:
         draft at a time.
         """
         self._catch_up()  # a commit of which we were told that it failed may be on the disk
-        strict = strict and self.other_fields == "refuse"
-        bodies = self.sink is not None
+        strict, bodies = strict and self.other_fields == "refuse", self.sink is not None
         stream, told = read(events, self.past, self._incoming, self.log, strict=strict, bodies=bodies)
         given: dict[str, Any] = {"facts": facts or {}, "told": score}
         if stream is not None:
