@@ -5,13 +5,15 @@ Run: python benchmarks/graph_sets.py --data MUTAG.txt --folds 0-2 --epochs 30 --
 Each try changes one setting of what suits the set; the last one joins all that were above it, where there are several.
 Both methods have the same number of tries and of epochs, and no test figure is read. The search goes on where it was
 stopped. Then `hopstate compare gin-graphs,gmn-graphs --splits 0-9` of the choice prints the paired test.
---few: fewer tries, for many folds, the methods by turns; then the paired test of what validation chose, of these runs.
+--few: fewer tries, for many folds, the methods by turns, judged by the first of --seeds; then what validation chose is
+run with every seed, and the paired test is of each fold's mean over them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +49,25 @@ TRIES: dict[str, tuple[Settings, ...]] = {
         {"model.dim": 16},
     ),
 }
+FAST = {"loop.optim.lr": 0.01}
 READ = {"model.mpnn_layers": 2, "model.graph_pooling": "all", "model.features_out": True}
 FEW: dict[str, tuple[Settings, ...]] = {
     "gmn-graphs": (
         {"model.mpnn_layers": 2},
         {"model.mpnn_layers": 2, "walks.max_length": 0},
         READ,
-        READ | {"loop.optim.lr": 0.01},
+        READ | FAST,
     ),
-    "gin-graphs": ({}, {"model.dim": 64}, {"model.pooling": "all"}, {"loop.optim.lr": 0.01}),
+    "gin-graphs": (
+        {},
+        {"model.dim": 64},
+        {"model.pooling": "all"},
+        FAST,
+        {"loop.epochs": 30},
+        FAST | {"model.pooling": "all"},
+        FAST | {"model.pooling": "all", "model.dropout": 0.3},
+        FAST | {"model.num_layers": 2},
+    ),
 }
 
 
@@ -85,23 +97,31 @@ def search(method: str, data: str, folds: list[int], epochs: int, out: Path) -> 
         tried({name: value for settings in better for name, value in settings.items()})
 
 
-def few(data: str, folds: list[int], epochs: int, tries: int, out: Path) -> None:
+def few(data: str, folds: list[int], epochs: int, tries: int, seeds: list[int], out: Path) -> None:
     """Print validation's accuracy of the first tries of `FEW`, then what it chose of each method beside the other."""
-    best: dict[str, tuple[float, Settings, list[dict[str, float]]]] = {}
-    for pair in list(zip(*FEW.values(), strict=True))[:tries]:
+
+    def over_folds(method: str, settings: Settings, seed: int) -> list[dict[str, float]]:
+        own = settings | ({"loop.seed": seed} if seed else {})
+        found = [reached(method, data, fold, epochs, own, out) for fold in folds]
+        values = np.array([one["val"] for one in found])
+        said = f"validation {values.mean():.2f} ± {values.std(ddof=1):.2f}"
+        print(f"{method} {Path(data).stem} {own or 'as it suits'}: {said}", flush=True)
+        return found
+
+    judged: dict[str, list[tuple[float, Settings]]] = {method: [] for method in FEW}
+    for pair in list(zip_longest(*FEW.values()))[:tries]:
         for method, settings in zip(FEW, pair, strict=True):
-            found = [reached(method, data, fold, epochs, settings, out) for fold in folds]
-            values = np.array([one["val"] for one in found])
-            said = f"validation {values.mean():.2f} ± {values.std(ddof=1):.2f}"
-            print(f"{method} {Path(data).stem} {settings or 'as it suits'}: {said}", flush=True)
-            if method not in best or values.mean() > best[method][0]:
-                best[method] = (values.mean(), settings, found)
-    (_, first, own), (_, second, its) = best.values()
-    print(f"gmn-graphs {first or 'as it suits'} - gin-graphs {second or 'as it suits'}")
+            if settings is not None:
+                found = over_folds(method, settings, seeds[0])
+                judged[method].append((float(np.mean([one["val"] for one in found])), settings))
+    (first, second) = (max(judged[method], key=lambda one: one[0])[1] for method in FEW)
+    runs = [[over_folds(*choice, seed) for seed in seeds] for choice in zip(FEW, (first, second), strict=True)]
+    print(f"gmn-graphs {first or 'as it suits'} - gin-graphs {second or 'as it suits'}, means of seeds {seeds}")
     for part in ("val", "test"):
-        mine, others = ([one[part] for one in found] for found in (own, its))
+        mine, others = (np.mean([[one[part] for one in found] for found in own], 0) for own in runs)
         print(part, "gmn", np.round(mine, 1).tolist(), "gin", np.round(others, 1).tolist())
-        print(f"  means {np.mean(mine):.2f} {np.mean(others):.2f}, paired {paired(mine, others)}", flush=True)
+        told = paired(mine.tolist(), others.tolist())
+        print(f"  means {np.mean(mine):.2f} {np.mean(others):.2f}, paired {told}", flush=True)
 
 
 def main() -> None:
@@ -111,11 +131,13 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True, help="folder of all runs")
     parser.add_argument("--few", action="store_true", help="the short lists, for many folds")
-    parser.add_argument("--tries", type=int, default=4, help="of the short lists, of each method")
+    parser.add_argument("--tries", type=int, default=8, help="of the short lists, of each method")
+    parser.add_argument("--seeds", default="0", help="of --few: of weights, batches and walks; the first one chooses")
     options = parser.parse_args()
     print(machine(), flush=True)
     if options.few:
-        few(options.data, list(numbers(options.folds)), options.epochs, options.tries, options.out)
+        folds, seeds = list(numbers(options.folds)), list(numbers(options.seeds))
+        few(options.data, folds, options.epochs, options.tries, seeds, options.out)
         return
     for method in TRIES:
         search(method, options.data, list(numbers(options.folds)), options.epochs, options.out)

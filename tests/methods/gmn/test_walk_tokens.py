@@ -7,6 +7,7 @@ import torch
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
+from hopstate.methods.gmn.order import OrderConfig, node_keys
 from hopstate.methods.gmn.ordering import node_order, order_key
 from hopstate.methods.gmn.structural import (
     anonymised,
@@ -153,6 +154,16 @@ def test_ties_are_broken_by_id_or_at_random_and_graphs_stay_together():
     assert node_order(key, None, graph).tolist() == [1, 2, 0, 4, 3]
     ties = {tuple(node_order(key, np.random.default_rng(i))) for i in range(20)}
     assert ties == {(4, 1, 2, 0, 3), (4, 2, 1, 0, 3)}
+
+
+def test_a_column_of_the_features_is_asked_for_by_number_or_by_its_digits():
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    graph = Graph.from_edges(np.array([(0, 1)]), 3, x=x)
+    for asked in (1, "1"):  # parsers of a number or a name give its digits
+        assert node_keys(graph, OrderConfig(kind="column", column=asked)).tolist() == [1, 3, 5]
+    for asked in (2, "2", "-1", -1, "height", None):
+        with pytest.raises(DataError, match=r"features, 0\.\.1; got"):
+            node_keys(graph, OrderConfig(kind="column", column=asked))
 
 
 def test_order_columns_are_checked(record):

@@ -46,10 +46,11 @@ def node_keys(graph: Graph, config: OrderConfig, offsets: np.ndarray | None = No
     return order_key(graph.indptr, graph.indices, config.kind, column=column, offsets=offsets)
 
 
-def _from_features(graph: Graph, number: int | str | None) -> np.ndarray:
+def _from_features(graph: Graph, given: int | str | None) -> np.ndarray:
     assert graph.x is not None
+    number = int(given) if isinstance(given, str) and given.isdecimal() else given  # as parsers give numbers
     if type(number) is not int or not 0 <= number < graph.x.shape[1]:
-        raise DataError(f"order.column is a column of the features, 0..{graph.x.shape[1] - 1}; got {number}")
+        raise DataError(f"order.column is a column of the features, 0..{graph.x.shape[1] - 1}; got {given}")
     return graph.x[:, number]
 
 
