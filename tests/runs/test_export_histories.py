@@ -13,11 +13,14 @@ from torch import Tensor
 
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
+from hopstate.methods.pair_trees import beside, pair_head
+from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.runs.api import fit
 from hopstate.runs.export import export_run
 from hopstate.runs.load import load_run
 from hopstate.testing.asserts import PROGRAM
 from hopstate.tokens.pair_features import NAMES
+from hopstate.training.precision import bare
 from made_events import LOOP, small_run, table
 
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
@@ -66,6 +69,29 @@ def same_answers(method: str, folder: Path, to: Any, **settings: object) -> None
         assert [str(x.dtype) for x in inputs] == [f"torch.{port['dtype']}" for port in told["inputs"]]
         named = dict(zip([port["name"] for port in told["inputs"]], inputs, strict=True))
         torch.testing.assert_close(answer(path, named), wanted, rtol=PROGRAM, atol=PROGRAM)
+
+
+@pytest.mark.parametrize("to", ["torch", pytest.param("onnx", marks=pytest.mark.skipif(not ONNX, reason="needs onnx"))])
+def test_trees_beside_the_head_are_in_the_program(to: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "LEAST", 50)
+    monkeypatch.setattr(beside.TreesBeside, "_set", lambda self, share: self.joined.share.fill_(0.5))
+    monkeypatch.setattr(pair_head, "TREES", PairTrees.Config(max_trees=20, max_leaves=8, min_leaf=10))
+    run = small_run("graphmixer", tmp_path, table(0, 160, amount=True), **{"model.pair_trees": True}).path
+    path = export_run(run, to, tmp_path / "program")
+    with load_run(run, device="cpu") as (_, task), torch.no_grad():
+        stream, rows = task.stream, np.arange(150, 155)
+        tokens = task.source.inputs.pairs(stream.src[rows], stream.dst[rows], stream.t[rows])
+        form, model = get_method("graphmixer").export(task), bare(task.model)
+        wanted = model.eval()(tokens)
+        joined = model.head.pair.joined
+        assert joined.rules.kept > 0
+        trees = joined.rules(tokens.pair)
+        joined.share.fill_(0.0)
+        assert (wanted - model(tokens)).abs().max() > 0.01
+        torch.testing.assert_close(wanted, 0.5 * model(tokens).double() + 0.5 * trees)
+    names = [port["name"] for port in json.loads((path.parent / "export.json").read_text())["inputs"]]
+    found = answer(path, dict(zip(names, form.fill(tokens), strict=True)))
+    torch.testing.assert_close(found, wanted.float(), rtol=PROGRAM, atol=PROGRAM)
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,10 @@ class JoinedProgram(JoinedLogits):
         super().__init__(rules)
         self.fixed = share
 
+    def forward(self, logits: Tensor, features: Tensor) -> Tensor:
+        """Return joined logits: a program is never trained."""
+        return self.joined(logits, features)
+
     def joined(self, logits: Tensor, features: Tensor) -> Tensor:
         """Return (P,) logits of a network's (P,) and of features (P, F)."""
         return mean_of_logits(logits, self.rules(features), self.fixed).to(logits.dtype)
