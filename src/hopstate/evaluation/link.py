@@ -143,7 +143,19 @@ def link_negatives(
     negatives: Mapping[tuple[str, str], Negatives] | None,
     max_events: int | None,
 ) -> dict[tuple[str, str], Negatives]:
-    """Return the negatives of a split and of its events with new nodes; arguments and errors as `evaluate_link`."""
+    """Return the negatives of a split and of its events with new nodes, by (split, strategy).
+
+    Args:
+        stream, splits, split: the data, and which part of it.
+        strategies: see `evaluate_link`.
+        num_negatives, seed: of "many".
+        negatives: by (split, strategy), in place of drawing them.
+        max_events: see `evaluate_link`.
+
+    Raises:
+        ConfigError: an unknown split.
+        DataError: negatives of another split.
+    """
     if split not in ("val", "test"):
         raise ConfigError(f"links are evaluated on 'val' or 'test', not {split!r}")
     chosen = dict(negatives or {})
@@ -170,7 +182,18 @@ def score_links(
     protocol: LinkProtocol = "pooled",
     batch_size: int = 200,
 ) -> dict[tuple[str, str], LinkScores]:
-    """Return the scores of a split's events and negatives, in one pass; arguments and errors as `evaluate_link`."""
+    """Return the scores of a split's events and negatives, in one pass over the stream.
+
+    Args:
+        scorer: the model; see `evaluate_link`.
+        stream, splits, split: the data, and which part of it.
+        negatives: as `link_negatives` returns them.
+        protocol, batch_size: see `evaluate_link`.
+
+    Raises:
+        ConfigError: an unknown protocol.
+        DataError: a NaN score.
+    """
     if protocol not in ("pooled", "dyglib"):
         raise ConfigError(f"unknown protocol {protocol!r}; known: pooled, dyglib")
     history = None
@@ -196,7 +219,14 @@ def link_report(
     bootstrap: int = 0,
     seed: int = 0,
 ) -> LinkReport:
-    """Return the table of scores, by (split, strategy); arguments as `evaluate_link`."""
+    """Return the table of scores.
+
+    Args:
+        scores: by (split, strategy).
+        negatives: that they are of.
+        stream: the data.
+        protocol, bootstrap, seed: see `evaluate_link`.
+    """
     rows, reliability = [], {}
     for (name, strategy), own in scores.items():
         setting = "inductive" if name.startswith("new_") else "transductive"
