@@ -19,7 +19,7 @@ from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.runs.api import evaluate, fit
 from hopstate.runs.load import load_run
 from hopstate.streaming.live import go_on, past_of
-from hopstate.testing.asserts import F64
+from hopstate.testing.asserts import F32, F64
 from hopstate.tokens.pair_features import EARLIER, NAMES
 from hopstate.training.precision import bare
 
@@ -147,10 +147,10 @@ def test_written_out_trees_say_what_the_compiled_ones_do(rows: int) -> None:
     trees = grown()
     x = torch.randn(rows, 5, generator=torch.Generator().manual_seed(2))
     x[x > 1.2] = torch.nan
-    torch.testing.assert_close(trees.as_program()(x), trees(x), rtol=F64, atol=1e-12)
+    torch.testing.assert_close(trees.as_program()(x), trees(x), rtol=F64, atol=F64)
     shares = trees.feature_shares(x.numpy())
     rest = float(trees.baseline) + float(trees.forest().value[trees.forest().first[:-1]].sum())
-    np.testing.assert_allclose(shares.sum(1) + rest, trees(x).numpy(), rtol=F64, atol=1e-12)
+    np.testing.assert_allclose(shares.sum(1) + rest, trees(x).numpy(), rtol=F64, atol=F64)
 
 
 def test_no_trees_say_nothing() -> None:
@@ -168,14 +168,14 @@ def test_shares_of_events_and_features_add_up_with_trees(tmp_path: Path) -> None
         tokens = task.source.inputs.pairs(stream.src[rows], stream.dst[rows], stream.t[rows])
         with torch.no_grad():
             logits = model(tokens)
-            torch.testing.assert_close(dyg_mamba_naive(model, tokens), logits, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(dyg_mamba_naive(model, tokens), logits, rtol=F32, atol=F32)
         part, told, rest = model.shares(tokens)
         sums = torch.zeros(14, dtype=torch.float64).index_add(0, tokens.rows(), part.double()).view(2, -1).sum(0)
         assert told is not None
-        torch.testing.assert_close(sums + told.sum(1) + rest, logits, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(sums + told.sum(1) + rest, logits, rtol=F32, atol=F32)
         trees = 0.5 * joined_of(task).rules.feature_shares(tokens.pair.numpy())
         assert (np.abs(trees).sum(1) > 0).all()
-        np.testing.assert_allclose(told[:, EARLIER:].numpy(), trees[:, EARLIER:], rtol=1e-5)
+        np.testing.assert_allclose(told[:, EARLIER:].numpy(), trees[:, EARLIER:], rtol=F32)
 
 
 def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:

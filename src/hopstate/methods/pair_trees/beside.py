@@ -81,6 +81,12 @@ class TreesBeside:
         self._set(share)
         return best
 
+    def tell(self) -> None:
+        """Say whose a score is."""
+        if self.trees.kept:
+            share = float(self.joined.share)
+            note(self.loop, f"note: of a score's logit {share:.0%} are the trees' beside the head (model.pair_trees)")
+
     def _set(self, share: float) -> None:
         self.joined.share.fill_(share)
 

@@ -115,6 +115,10 @@ class Beside(Protocol):
         """
         ...
 
+    def tell(self) -> None:
+        """Say what share it has."""
+        ...
+
 
 class LinkTask(EventTask[LinkFollower]):
     """Prediction of links: the probability that two nodes meet, from what came before.
@@ -176,6 +180,8 @@ class LinkTask(EventTask[LinkFollower]):
             found = self.beside.choose(scored, told, lambda table: self._figures(table)[self.metric])
         else:
             found = told(scored(self.scorer(split)))
+            if self.beside is not None:
+                self.beside.tell()
         self._keep(found, split)
         return found
 
