@@ -98,9 +98,8 @@ def prepared_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, Any]
         DataError: see `as_trained`.
     """
     kept = facts.get("features") or {}  # without any nothing is told, and what a record holds need not be hashed
-    own = (
-        bool(kept) and facts.get("content_hash") == record.content_hash
-    )  # of which all was said when it was trained on
+    # of its own data all was said when it was trained
+    own = bool(kept) and facts.get("content_hash") == record.content_hash
     ready = as_trained(record, kept, edges=edges, tell=not own)
     return _classes_as_trained(ready, facts.get("class_names") or ())
 

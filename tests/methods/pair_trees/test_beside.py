@@ -178,6 +178,28 @@ def test_shares_of_events_and_features_add_up_with_trees(tmp_path: Path) -> None
         np.testing.assert_allclose(told[:, EARLIER:].numpy(), trees[:, EARLIER:], rtol=F32)
 
 
+def test_a_run_that_was_cut_goes_on_with_its_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = config("graphmixer", **{"loop.epochs": 2, "loop.checkpoint_seconds": 1e-9})
+    choose = beside.TreesBeside.choose
+    whole = fit("graphmixer", events(), out=tmp_path / "whole", config=given)
+    calls = []
+
+    def cut(self: Any, *args: Any) -> Any:
+        calls.append(0)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return choose(self, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(beside.TreesBeside, "choose", cut)
+        with pytest.raises(KeyboardInterrupt):
+            fit("graphmixer", events(), out=tmp_path / "cut", config=given)
+    with monkeypatch.context() as patched:  # of the checkpoint, not grown again; the floor grows by itself
+        patched.setattr(beside, "grow", None)
+        again = fit("graphmixer", events(), out=tmp_path / "cut", config=given, resume=True)
+    assert again.metrics == whole.metrics
+
+
 def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
     given = config("graphmixer", **{"loop.epochs": 2})
     whole = fit("graphmixer", events(), out=tmp_path / "whole", config=given)

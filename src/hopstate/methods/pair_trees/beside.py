@@ -10,7 +10,7 @@ Source: ours.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ from hopstate.layers.joined_logits import JoinedLogits, mean_of_logits
 from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.fitting import grow, training_pairs, validation_pairs
+from hopstate.methods.pair_trees.floor import LEAST
+from hopstate.methods.pair_trees.method import PairTreesRun
 from hopstate.methods.pair_trees.scorer import PairTreesScorer
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.pair_history import features_known
@@ -29,15 +31,11 @@ from hopstate.streaming.protocols import LinkScorer
 from hopstate.tokens.pair_features import PairFeatures
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note
-from hopstate.training.tasks.link import LinkTask
+from hopstate.training.tasks.link import AllScores, LinkTask
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the trees
-LEAST = 1_000  # training events from which trees are grown
 GROWN = 100_000  # latest training events that they grow from
 JUDGED = 30_000  # validation events that choose how many trees are kept
-HISTORICAL = 0.25  # weight of pairs that met before, as of `pair-trees`
-
-AllScores = Mapping[tuple[str, str], LinkScores]
 
 
 class TreesBeside:
@@ -60,13 +58,7 @@ class TreesBeside:
         told: Callable[[AllScores], LinkReport],
         figure: Callable[[LinkReport], float],
     ) -> LinkReport:
-        """Return the table of validation with the share that is best, which the model has from now on.
-
-        Args:
-            scored: a scorer to what it says of validation's pairs.
-            told: scores to their table.
-            figure: of a table, larger for better.
-        """
+        """See `training.tasks.link.Beside`."""
         scorer = self.task.scorer("val")
         assert isinstance(scorer, HistoryScorer | MemoryScorer)
         self._set(0.0)
@@ -97,7 +89,7 @@ class TreesBeside:
             train = _features(task.scorer("train"))
             drawn = training_pairs(task.stream, task.split, train, seed=self.loop.seed, most=GROWN)
             judged = validation_pairs(task.stream, task.split, whole, most=JUDGED)
-            grow(self.trees, drawn, judged, historical=HISTORICAL, seed=self.loop.seed)
+            grow(self.trees, drawn, judged, historical=PairTreesRun.historical, seed=self.loop.seed)
             spent = time.perf_counter() - begin
             if spent > BATCH_SECONDS:
                 note(self.loop, f"the trees beside the head are grown, in {duration(spent)}")

@@ -177,7 +177,7 @@ class LinkTask(EventTask[LinkFollower]):
             return link_report(scores, chosen, self.stream, protocol=how, bootstrap=bootstrap)
 
         if self.beside is not None and split == "val":
-            found = self.beside.choose(scored, told, lambda table: self._figures(table)[self.metric])
+            found = self.beside.choose(scored, told, lambda table: self._figures(table).get(self.metric, -np.inf))
         else:
             found = told(scored(self.scorer(split)))
             if self.beside is not None:
