@@ -34,14 +34,8 @@ from hopstate.data.graph import Graph
 from hopstate.datasets.generators import long_range
 from hopstate.datasets.range_generators import far_clues, tree_match
 from hopstate.layers.message import Adjacency
-from hopstate.layers.mpnn import MPNN
-from hopstate.methods.gmn.model import GMN, GMNInputs
-from hopstate.methods.gmn.nodes import induced, token_inputs
-from hopstate.methods.gmn.walk_tokens import WalkSettings, token_order, walk_tokens
-from hopstate.methods.message_passing.model import Backbone
-from hopstate.methods.nagphormer.model import NAGphormer
-from hopstate.ops.propagate import hop_powers
-from hopstate.ops.walks import WalkTable
+from hopstate.methods.gmn.nodes import induced
+from range_networks import network, size_of
 
 COUNT, TOGETHER = 1536, 32
 METHODS = ("gmn", "gatedgcn", "gcnii", "gps", "gps, own graphs", "sgformer", "nagphormer")
@@ -70,6 +64,13 @@ class Block:
         self.indptr, self.indices, _ = induced(graph.indptr, graph.indices, np.arange(TOGETHER * self.size))
         self.classes = int(graph.y.max()) + 1
 
+    marks = None  # of edges
+
+    @property
+    def parts(self) -> Tensor:
+        """The part of each node."""
+        return torch.arange(TOGETHER).repeat_interleave(self.size)
+
     @property
     def adjacency(self) -> Adjacency:
         return Adjacency.of(self.indptr, self.indices)
@@ -93,112 +94,6 @@ def made(kind: str, reach: int, seed: int) -> Block:
     return Block(graph, reach, 1 + ring)
 
 
-class Tokens(nn.Module):
-    """A GMN of tokens alone over the asked nodes of a block."""
-
-    def __init__(self, block: Block, dim: int, **options: Any) -> None:
-        super().__init__()
-        walks = 4 * block.ends
-        self.walks = WalkSettings(max_length=block.reach, repeats=1, walks=walks, p=1e6, lengths="doubling")
-        config = GMN.Config(**{
-            "dim": dim, "mpnn": "none", "local": "gin", "local_layers": 0, "pooling": "max", "token_heads": 1,
-            "readout": "mean", "expand": 1.0, "state_dim": 8, "dropout": 0.0, **options,
-        })  # fmt: skip
-        self.gmn = GMN(config, in_dim=block.x.shape[-1], out_dim=block.classes, tokens=self.walks.tokens)
-        self.table, self.rows, self.adjacency = WalkTable.of(block.indptr, block.indices), block.rows, block.adjacency
-        self.drawn = 0
-
-    def forward(self, number: int, x: Tensor) -> Tensor:
-        self.drawn += self.training
-        count, kind = len(self.rows), self.gmn.config.token_kind
-        tokens = walk_tokens(
-            self.table, self.rows, self.walks, kind=kind, seed=self.drawn if self.training else -number
-        )
-        return self.gmn(GMNInputs(
-            x=x, graph=self.adjacency, targets=torch.from_numpy(self.rows), order=torch.arange(count),
-            sequences=torch.tensor([0, count]), token_order=token_order(count, self.walks, None),
-            **token_inputs(tokens),
-        ))  # fmt: skip
-
-
-class Messages(nn.Module):
-    """Message passing over a block, of as many layers as the range; an embedding before it and a head after it."""
-
-    def __init__(self, block: Block, dim: int, kind: str) -> None:
-        super().__init__()
-        self.kind, width, layers = kind, block.x.shape[-1], block.reach
-        self.rows, self.adjacency = torch.from_numpy(block.rows), block.adjacency
-        self.edges, self.parts = block.edge_index, torch.arange(TOGETHER).repeat_interleave(block.size)
-        self.embed, self.head = nn.Linear(width, dim), nn.Linear(dim, block.classes)
-        if kind == "gatedgcn":
-            self.layers: nn.Module = MPNN("gatedgcn", dim, num_layers=layers)
-        elif kind == "gcnii":
-            config = Backbone.Config(dim=dim, num_layers=layers, dropout=0.0)
-            self.layers = Backbone(config, kind="gcnii", in_dim=dim, num_classes=dim)
-        elif kind == "sgformer":
-            from torch_geometric.nn.models import SGFormer
-
-            options = {"gnn_num_layers": layers, "trans_dropout": 0.0, "gnn_dropout": 0.0}
-            self.layers = SGFormer(width, dim, block.classes, **options)
-            self.embed, self.head = nn.Identity(), nn.Identity()
-        else:
-            from torch_geometric.nn import GPSConv, ResGatedGraphConv
-
-            attention = {"attn_type": "performer", "attn_kwargs": {"head_channels": max(2, dim // 4)}}
-            self.layers = nn.ModuleList(
-                GPSConv(dim, ResGatedGraphConv(dim, dim), heads=4, **attention) for _ in range(layers)
-            )
-
-    def forward(self, number: int, x: Tensor) -> Tensor:
-        h = self.embed(x)
-        if self.kind in ("gatedgcn", "gcnii"):
-            h = self.layers(h, self.adjacency)
-        elif self.kind == "sgformer":
-            h = self.layers(h, self.edges, torch.zeros_like(self.parts))
-        else:
-            for layer in self.layers:
-                h = layer(h, self.edges, self.parts if self.kind == "gps, own graphs" else None)
-        return self.head(h[self.rows])
-
-
-class Hops(nn.Module):
-    """NAGphormer on the hop averages of the asked nodes, made once for every block."""
-
-    def __init__(self, block: Block, dim: int) -> None:
-        super().__init__()
-        config = NAGphormer.Config(dim=dim, num_heads=4, dropout=0.0, attention_dropout=0.0)
-        self.net = NAGphormer(config, in_dim=block.x.shape[-1], num_classes=block.classes, num_hops=block.reach)
-        self.rows, self.made, self.block = torch.from_numpy(block.rows), {}, block
-
-    def forward(self, number: int, x: Tensor) -> Tensor:
-        if number not in self.made:
-            hops = np.zeros((len(x), self.block.reach + 1, x.shape[1]), np.float32)
-            hops[:, 0] = x.numpy()
-            hop_powers(self.block.indptr, self.block.indices, hops)
-            self.made[number] = torch.from_numpy(hops)[self.rows]
-        return self.net(self.made[number])
-
-
-def network(method: str, block: Block, parameters: int) -> nn.Module:
-    """Return the widest network of a method with at most so many parameters (or its narrowest)."""
-    makers: dict[str, Callable[[int], nn.Module]] = {
-        "gmn": lambda dim: Tokens(block, dim), "nagphormer": lambda dim: Hops(block, dim),
-    }  # fmt: skip
-    make = makers.get(method, lambda dim: Messages(block, dim, method))
-    low, high = 1, 32  # widths in fours
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = size_of(make(4 * middle)) <= parameters
-        low, high = (middle, high) if fits else (low, middle - 1)
-    torch.manual_seed(0)
-    return make(4 * low)
-
-
-def size_of(net: nn.Module) -> int:
-    """Return the number of parameters."""
-    return sum(p.numel() for p in net.parameters())
-
-
 def accuracy(net: nn.Module, block: Block) -> dict[str, float]:
     """Return the accuracy in percent on each part of the asked nodes."""
     net.eval()
@@ -215,6 +110,7 @@ def cell(kind: str, reach: int, method: str, rate: float, options: dict[str, Any
     net = network(method, block, options["parameters"])
     optimizer = torch.optim.AdamW(net.parameters(), rate, weight_decay=1e-4)
     rng, before, steps, spent = np.random.default_rng(options["seed"]), resident(), 0, 0.0
+    net(0, block.x[0]).sum().backward()  # compiles what is not compiled yet, before the clock starts
     start = time.process_time()
     while spent < options["seconds"]:
         for i in rng.permutation(len(block.x)):
@@ -239,11 +135,11 @@ def cell(kind: str, reach: int, method: str, rate: float, options: dict[str, Any
     }
 
 
-def alone(*arguments: Any) -> dict[str, Any]:
-    """Return `cell` of a process that shares nothing but what has been imported."""
+def alone(work: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """Return what work returns in a process that shares nothing but what stands already."""
     context = multiprocessing.get_context("fork")
     mine, its = context.Pipe(duplex=False)
-    process = context.Process(target=lambda: its.send(cell(*arguments)))
+    process = context.Process(target=lambda: its.send(work(*arguments)))
     process.start()
     its.close()
     try:
@@ -298,7 +194,7 @@ def main() -> None:
                 continue
             for reach in reaches:
                 for rate in RATES if options.choose else [rates.get(method, 3e-3)]:
-                    got = alone(kind, reach, method, rate, shared)
+                    got = alone(cell, kind, reach, method, rate, shared)
                     print(json.dumps({"kind": kind, "range": reach, "method": method, "rate": rate} | got), flush=True)
                 found.setdefault(method, []).append(got)
         if not options.choose:

@@ -104,7 +104,7 @@ def few(data: str, folds: list[int], epochs: int, tries: int, seeds: list[int], 
         own = settings | ({"loop.seed": seed} if seed else {})
         found = [reached(method, data, fold, epochs, own, out) for fold in folds]
         values = np.array([one["val"] for one in found])
-        said = f"validation {values.mean():.2f} ± {values.std(ddof=1):.2f}"
+        said = f"validation {values.mean():.2f}" + (f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else "")
         print(f"{method} {Path(data).stem} {own or 'as it suits'}: {said}", flush=True)
         return found
 
@@ -121,7 +121,8 @@ def few(data: str, folds: list[int], epochs: int, tries: int, seeds: list[int], 
         mine, others = (np.mean([[one[part] for one in found] for found in own], 0) for own in runs)
         print(part, "gmn", np.round(mine, 1).tolist(), "gin", np.round(others, 1).tolist())
         told = paired(mine.tolist(), others.tolist())
-        print(f"  means {np.mean(mine):.2f} {np.mean(others):.2f}, paired {told}", flush=True)
+        said = "no test of one fold" if told is None else f"paired {told}"
+        print(f"  means {np.mean(mine):.2f} {np.mean(others):.2f}, {said}", flush=True)
 
 
 def main() -> None:

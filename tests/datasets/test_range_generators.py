@@ -57,6 +57,22 @@ def test_a_rows_last_cell_is_labelled_with_its_own_rows_clue_and_meets_none_befo
         assert (np.abs(graph.x[away < reach, 1]) < 1).all()
 
 
+def test_crossings_are_faint_leave_the_rows_as_they_are_and_join_other_rows_alone() -> None:
+    plain, graph = (far_clues(5, 30, crossings=c, faint=0.25, seed=4) for c in (0, 2))
+    np.testing.assert_array_equal(graph.x, plain.x)
+    np.testing.assert_array_equal(graph.y, plain.y)
+    np.testing.assert_array_equal(graph.masks["test"], plain.masks["test"])
+    assert far_clues(5, 30, crossings=2, faint=0.25, seed=4).content_hash == graph.content_hash
+    edges = np.stack([np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr)), graph.indices])
+    clear = graph.edge_attr[:, 0] == 1
+    assert set(graph.edge_attr[~clear, 0].tolist()) == {0.25}
+    np.testing.assert_array_equal(edges[1, clear], plain.indices)  # all edges of the rows, and no others, are clear
+    row, column = np.divmod(edges[:, ~clear], 6)
+    assert (row[0] != row[1]).all()
+    assert (column != 0).any(0).all()
+    assert 3.4 < np.bincount(edges[0, ~clear], minlength=180).mean() <= 4
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -92,6 +108,7 @@ def test_a_marked_first_node_is_told_from_noise(ring: bool) -> None:
         lambda: tree_match(3, 20),
         lambda: far_clues(0),
         lambda: far_clues(rows=5),
+        lambda: far_clues(crossings=-1),
     ],
 )
 def test_settings_that_cannot_be_are_refused(call) -> None:

@@ -59,23 +59,30 @@ def tree_match(depth: int = 4, count: int = 500, *, num_classes: int = 4, seed: 
     )  # fmt: skip
 
 
-def far_clues(reach: int = 20, rows: int = 500, *, seed: int = 0) -> Graph:
+def far_clues(
+    reach: int = 20, rows: int = 500, *, crossings: int = 0, faint: float = 1e-3, seed: int = 0
+) -> Graph:
     """Return a board of corridors in which each row's last cell is to tell the clue in its row's first one.
 
     Walls stand between the rows except in the first column, so that the board is connected and the next rows' clues are
     one and two steps beyond a row's own. Features: 1 in the cells with a clue, 0 elsewhere; then the clue, 1 or -1, or
     uniform noise in (-1, 1) where there is none. The last cells are labelled, 1 for a clue of 1 and 0 for -1.
 
+    With crossings the board comes near a random graph, in which a few hops reach all of it: the only edge feature is 1
+    along rows and the first column, and faint in a crossing.
+
     Args:
         reach: steps from a row's last cell to its first; a row has reach + 1 cells.
         rows: of the board; half of them with a clue of 1.
-        seed: fixes clues, noise and the 70/15/15 split of the last cells.
+        crossings: edges drawn from each cell to cells of other rows; 0 leaves edges without features.
+        faint: edge feature of a crossing.
+        seed: fixes clues, noise, crossings and the 70/15/15 split of the last cells.
 
     Raises:
-        ConfigError: a reach under 1, or fewer than 14 rows to split.
+        ConfigError: a reach under 1, fewer than 14 rows to split, or crossings under 0.
     """
-    if reach < 1 or rows < 14:
-        raise ConfigError(f"reach >= 1 and rows >= 14; got {reach}, {rows}")
+    if reach < 1 or rows < 14 or crossings < 0:
+        raise ConfigError(f"reach >= 1, rows >= 14 and crossings >= 0; got {reach}, {rows}, {crossings}")
     rng = named_rng(seed)
     cell = np.arange(rows * (reach + 1)).reshape(rows, reach + 1)
     bit = rng.permutation(np.arange(rows) % 2)
@@ -85,9 +92,28 @@ def far_clues(reach: int = 20, rows: int = 500, *, seed: int = 0) -> Graph:
     y[cell[:, -1]] = bit
     along = np.stack([cell[:, :-1].ravel(), cell[:, 1:].ravel()], 1)
     down = np.stack([cell[:-1, 0], cell[1:, 0]], 1)
-    return _with_split(np.concatenate([along, down]), x, y, seed, "far-clues", f"far_clues({reach=}, {rows=}, {seed=})")
+    edges, marks, more = np.concatenate([along, down]), None, ""
+    if crossings:
+        across = _crossings(cell, crossings, rng)
+        marks = np.repeat(np.array([1, faint], np.float32), [len(edges), len(across)])[:, None]
+        edges, more = np.concatenate([edges, across]), f"{crossings=}, {faint=}, "
+    return _with_split(edges, x, y, seed, "far-clues", f"far_clues({reach=}, {rows=}, {more}{seed=})", marks)
 
 
-def _with_split(edges: np.ndarray, x: np.ndarray, y: np.ndarray, seed: int, name: str, source: str) -> Graph:
+def _crossings(cell: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return edges from each cell to cells of other rows; between two first cells there is none."""
+    rows, width = cell.shape
+    row, column = (np.repeat(part.ravel(), count) for part in np.indices(cell.shape))
+    other = (row + rng.integers(1, rows, len(row))) % rows
+    there = rng.integers(width, size=len(row))
+    kept = (column > 0) | (there > 0)
+    return np.stack([cell[row, column], cell[other, there]], 1)[kept]
+
+
+def _with_split(
+    edges: np.ndarray, x: np.ndarray, y: np.ndarray, seed: int, name: str, source: str, marks: np.ndarray | None = None
+) -> Graph:
     rows = random_split(y, (0.7, 0.15, 0.15), seed=seed, stratified=True)
-    return Graph.from_edges(edges, len(y), x=x, y=y, masks=masks_from_rows([rows], len(y)), name=name, source=source)
+    return Graph.from_edges(
+        edges, len(y), x=x, y=y, edge_attr=marks, masks=masks_from_rows([rows], len(y)), name=name, source=source
+    )
