@@ -36,6 +36,21 @@ def test_walks_are_the_definition_number_by_number(graph, length):
     np.testing.assert_array_equal(fast, random_walks_naive(indptr, indices, nodes, length, walks=3, seed=9))
 
 
+def test_walks_are_drawn_by_the_names_that_nodes_are_given(graph):
+    table, nodes, names = WalkTable.of(*csr(graph)), np.arange(63), np.arange(63)[::-1] + 7
+    two = nx.disjoint_union(graph, graph)
+    doubled, second = WalkTable.of(*csr(two)), nodes + 63
+    once = random_walks(table, nodes, 5, walks=3, names=names)
+    np.testing.assert_array_equal(random_walks(doubled, second, 5, walks=3, names=names) - 63, once)
+    assert (once != random_walks(table, nodes, 5, walks=3)).any()
+    for own in ({}, {"edges": False, "keep_walks": True}):
+        a = walk_subgraphs(table, nodes, **WALKS, **own, names=names)
+        b = walk_subgraphs(doubled, second, **WALKS, **own, names=names)
+        np.testing.assert_array_equal(b.nodes - 63, a.nodes)
+        np.testing.assert_array_equal(b.target, a.target)
+        assert not np.array_equal(walk_subgraphs(table, nodes, **WALKS, **own).nodes, a.nodes)
+
+
 @pytest.mark.parametrize("length", [0, 1, 2, 5])
 def test_steps_that_ask_for_records_beforehand_are_the_same(graph, length):
     from hopstate.ops.walks import kernels as walk_kernels

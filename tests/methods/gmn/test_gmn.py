@@ -348,6 +348,28 @@ def test_a_batch_of_graphs_equals_each_alone(tmp_path):
     torch.testing.assert_close(both, alone, rtol=F32_SUM, atol=F32)
 
 
+@pytest.mark.parametrize("local", ["gin", "rwf"])
+@pytest.mark.parametrize("encoding", ["rwse", "anonymous"])
+def test_a_graph_has_the_answer_that_it_has_in_another_set(tmp_path, encoding, local):
+    graphs = graph_set()
+    lo, hi = graphs.offsets[5], graphs.offsets[9]  # of the set without the graphs before
+    u, first, last = graphs.union, graphs.union.indptr[lo], graphs.union.indptr[hi]
+    part = Graph(indptr=u.indptr[lo : hi + 1] - first, indices=u.indices[first:last] - lo, x=u.x[lo:hi])
+    masks = folds([np.arange(2)], [np.array([2, 3])], 4)
+    few = GraphSet(union=part, offsets=graphs.offsets[5:10] - lo, y=graphs.y[5:9], masks=masks)
+    run = GMNGraphsRun(
+        data="toy", model=replace(SMALL, local=local), walks=FEW, encoding=EncodingConfig(kind=encoding, size=3)
+    )
+    answers = []
+    for given, ids in ((graphs, np.arange(5, 9)), (few, np.arange(4))):
+        torch.manual_seed(0)
+        made = build_graphs(given, run, Context(run=tmp_path, cache=tmp_path))
+        made.model.eval()
+        with torch.no_grad():
+            answers.append([made.model(made.collate(ids, number, None)) for number in (0, -1)])
+    torch.testing.assert_close(answers[0], answers[1], rtol=F32_SUM, atol=F32)
+
+
 def test_a_batch_of_one_graph_of_one_node_works_and_an_empty_graph_is_named(tmp_path):
     x, masks = np.ones((7, 1), np.float32), folds([np.arange(3)], [np.array([3])], 4)
     union = Graph.from_edges(np.array([(0, 1), (1, 2), (4, 5)]), 7, x=x)

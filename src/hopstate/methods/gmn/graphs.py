@@ -187,9 +187,10 @@ def prepared_set(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
     if config.model.variant == "gmn-":
         kind = EncodingConfig(kind="none")
     laplacian = kind.kind == "laplacian"
-    encoding = (
-        _laplacian(graphs, kind.size, kind.components, context) if laplacian else node_encoding(union, kind, context)
-    )
+    if laplacian:
+        encoding: np.ndarray | None = _laplacian(graphs, kind.size, kind.components, context)
+    else:
+        encoding = node_encoding(union, kind, context, graphs.offsets)
     assert union.x is not None
     x = union.x if encoding is None else np.concatenate([union.x, encoding], 1)
     w, over = config.walks, receiving(graphs, config.flow)

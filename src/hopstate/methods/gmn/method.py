@@ -138,15 +138,17 @@ class GMNRun(NodeRun):
         refuse_idle(self, messages=not self.model.uses_mpnn and "no Psi passes messages over the graph")
 
 
-def node_encoding(graph: Graph, config: EncodingConfig, context: Context) -> np.ndarray | None:
-    """Return (N, s) encodings, or None."""
+def node_encoding(
+    graph: Graph, config: EncodingConfig, context: Context, offsets: np.ndarray | None = None
+) -> np.ndarray | None:
+    """Return (N, s) encodings, or None; offsets (G+1,) bound the graphs of a set."""
     if config.kind == "none":
         return None
     make = {
         "laplacian": partial(laplacian_encoding, share=config.components),
         "rwse": random_walk_encoding,
         "nondiagonal": nondiagonal_encoding,
-        "anonymous": anonymous_walk_encoding,
+        "anonymous": partial(anonymous_walk_encoding, offsets=offsets),
     }
     if config.kind not in make:
         raise ConfigError(

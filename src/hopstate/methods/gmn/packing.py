@@ -109,7 +109,8 @@ class Collator:
         number = epoch if rng is None else epoch // self.resample_every if self.resample_every else 0
         seed = drawing_seed(self.seed, number)
         wanted = m.edge_attr is not None
-        tokens = walk_tokens(m.table, rows, m.settings, kind=self.model.token_kind, seed=seed, edges=wanted)
+        own = np.arange(len(rows)) - np.repeat(bounds[:-1], np.diff(bounds))  # a graph's walks are those it has alone
+        tokens = walk_tokens(m.table, rows, m.settings, kind=self.model.token_kind, seed=seed, edges=wanted, names=own)
         start = np.zeros(graphs.num_graphs, np.int64)
         start[ids] = bounds[:-1] - graphs.offsets[ids]
         visited = tokens["nodes"].numpy()

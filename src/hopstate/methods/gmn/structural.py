@@ -6,6 +6,7 @@ non-diagonal elements, anonymous walks, pairwise differences as edge features); 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,15 +43,19 @@ def nondiagonal_encoding(graph: Graph, steps: int, cache: Path | None = None) ->
 
 
 def anonymous_walk_encoding(
-    graph: Graph, length: int, cache: Path | None = None, *, walks: int = 100, seed: int = 0
-) -> np.ndarray:
+    graph: Graph, length: int, cache: Path | None = None, *, walks: int = 100, seed: int = 0,
+    offsets: np.ndarray | None = None,
+) -> np.ndarray:  # fmt: skip
     """Return (N, length * (length + 3) / 2) float32: how often step t of a walk is at the a-th node it discovered.
 
     Columns run over t = 1..length and a = 0..t (0 is the start itself); each is a share of the walks.
+    Where offsets (G+1,) bound the graphs of a set, each has the walks that it has alone.
     """
-    columns = length * (length + 3) // 2
-    name = f"anonymous_{length}_{walks}_{seed}"
-    return _kept(graph, name, columns, cache, lambda: _anonymous(graph, length, walks, seed))
+    columns, names, name = length * (length + 3) // 2, np.arange(graph.num_nodes), f"anonymous_{length}_{walks}_{seed}"
+    if offsets is not None:
+        names -= np.repeat(offsets[:-1], np.diff(offsets))
+        name += f"_{hashlib.blake2b(np.array(offsets, '<i8').tobytes(), digest_size=8).hexdigest()}"
+    return _kept(graph, name, columns, cache, lambda: _anonymous(graph, length, walks, seed, names))
 
 
 def relative_encoding(encoding: np.ndarray, graph: Graph) -> np.ndarray:
@@ -59,13 +64,13 @@ def relative_encoding(encoding: np.ndarray, graph: Graph) -> np.ndarray:
     return encoding[sources] - encoding[targets]
 
 
-def _anonymous(graph: Graph, length: int, walks: int, seed: int) -> np.ndarray:
+def _anonymous(graph: Graph, length: int, walks: int, seed: int, drawn_by: np.ndarray) -> np.ndarray:
     table = WalkTable.of(graph.indptr, graph.indices)
     out = np.empty((graph.num_nodes, length * (length + 3) // 2), np.float32)
     size = max(1, _CHUNK // walks)
     for lo in range(0, graph.num_nodes, size):
         nodes = np.arange(lo, min(lo + size, graph.num_nodes))
-        rows = random_walks(table, nodes, length, walks=walks, seed=seed)
+        rows = random_walks(table, nodes, length, walks=walks, seed=seed, names=drawn_by[nodes])
         names, column = anonymised(rows).reshape(len(nodes), walks, length + 1), 0
         for t in range(1, length + 1):
             for a in range(t + 1):

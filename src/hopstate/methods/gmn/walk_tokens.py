@@ -81,8 +81,9 @@ taken or -1.
 
 
 def walk_tokens(
-    table: WalkTable, nodes: np.ndarray, settings: WalkSettings, *, kind: TokenKind, seed: int, edges: bool = False
-) -> Tokens:
+    table: WalkTable, nodes: np.ndarray, settings: WalkSettings, *, kind: TokenKind, seed: int, edges: bool = False,
+    names: np.ndarray | None = None,
+) -> Tokens:  # fmt: skip
     """Draw the tokens of some nodes.
 
     Args:
@@ -92,11 +93,12 @@ def walk_tokens(
         kind: "subgraph" for message passing inside tokens, "walk" for walk features.
         seed: fixes the walks of each node, whatever the other nodes are.
         edges: also give the rows of the edges.
+        names: (n,) what nodes' walks are drawn by; None takes their ids.
     """
     c = settings
     drawn = walk_subgraphs(
         table, nodes, max_length=c.max_length, repeats=c.repeats, walks=c.walks, lengths=c.ladder, seed=seed, p=c.p,
-        q=c.q,        edges=kind == "subgraph", edge_ids=edges and kind == "subgraph", keep_walks=kind == "walk",
+        q=c.q, edges=kind == "subgraph", edge_ids=edges and kind == "subgraph", keep_walks=kind == "walk", names=names,
     )  # fmt: skip
     return _subgraph_tensors(drawn, edges) if kind == "subgraph" else _walk_tensors(table, drawn, len(nodes), c, edges)
 

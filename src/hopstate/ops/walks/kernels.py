@@ -228,8 +228,8 @@ def advance(table, threshold, other, weights, back, out_, state, length, start, 
 
 
 @njit(cache=True, nogil=True)
-def walks(first, last, place, table, threshold, other, weights, back, out_, nodes, per, length, seed, out):
-    """Fill out (length + 1, walks) with node ids; units are blocks of BLOCK walks."""
+def walks(first, last, place, table, threshold, other, weights, back, out_, nodes, names, per, length, seed, out):
+    """Fill out (length + 1, walks) with node ids, drawn by names; units are blocks of BLOCK walks."""
     scratch = np.empty((max(length, 1), BLOCK), np.uint32)
     start, state = np.empty(BLOCK, np.uint32), np.empty(BLOCK, np.uint64)
     for block in range(first, last):
@@ -238,7 +238,7 @@ def walks(first, last, place, table, threshold, other, weights, back, out_, node
         for i in range(hi - lo):
             v = nodes[node]
             out[0, lo + i], start[i] = v, place[v]
-            state[i] = seeded(seed, v * per + walk)
+            state[i] = seeded(seed, names[node] * per + walk)
             walk += 1
             if walk == per:
                 node, walk = node + 1, 0

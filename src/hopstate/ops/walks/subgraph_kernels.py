@@ -189,16 +189,16 @@ def _edges_hashed(mark, shift, first, last, nodes, table, used, degree, target, 
 
 
 @njit(cache=True, nogil=True)
-def _walk_lengths(graph, batch, ladder, first, repeats, per, seed, scratch, start, state):
-    """Fill scratch with the walks of all lengths from the nodes of batch: those of ladder[j] from row first[j]."""
+def _walk_lengths(graph, batch, names, ladder, first, repeats, per, seed, scratch, start, state):
+    """Fill scratch with the walks of all lengths from the nodes of batch, those of ladder[j] from row first[j]."""
     place, table, threshold, other, weights, back, out = graph
     no_ids = np.empty((0, 0), np.int32)
     each = repeats * per
     n = batch.size * each
     for j in range(ladder.size):
         i = 0
-        for v in batch:
-            stream = (v * ladder.size + j) * each
+        for k in range(batch.size):
+            v, stream = batch[k], (names[k] * ladder.size + j) * each
             for w in range(each):
                 start[i], state[i] = place[v], seeded(seed, stream + w)
                 i += 1
@@ -243,8 +243,10 @@ def _room(nodes, first, last, table, widest, free):
 
 
 @njit(cache=True, nogil=True)
-def subgraphs(graph, batch, ladder, repeats, per, seed, rows, widest, loops, positions, walks, direct, bits, wide):
-    """Tokens of the nodes in batch, each node's longest walks first and the node itself last.
+def subgraphs(
+    graph, batch, names, ladder, repeats, per, seed, rows, widest, loops, positions, walks, direct, bits, wide
+):  # fmt: skip
+    """Tokens of the nodes in batch, walks drawn by names, each node's longest walks first and the node itself last.
 
     ladder holds the lengths of walks, ascending. rows has room for the rows of all tokens and one more: nodes, degree
     (empty where edges are not asked for), and room for some edges: target. widest is the largest degree, loops whether
@@ -271,7 +273,8 @@ def subgraphs(graph, batch, ladder, repeats, per, seed, rows, widest, loops, pos
     together, token, used, steps = GROUP if direct else 1, 0, 0, 0
     for i in range(batch.size):
         if i % NODES == 0:
-            _walk_lengths(graph, batch[i : i + NODES], ladder, first, repeats, per, seed, scratch, start, state)
+            end = i + NODES
+            _walk_lengths(graph, batch[i:end], names[i:end], ladder, first, repeats, per, seed, scratch, start, state)
         own, begun = place[batch[i]], bounds[0]
         for lead in range(0, each, together):
             group = min(together, each - lead)

@@ -108,8 +108,9 @@ class WalkTable:
 
 
 def random_walks(
-    table: WalkTable, nodes: np.ndarray, length: int, *, walks: int = 1, seed: int = 0, p: float = 1.0, q: float = 1.0
-) -> np.ndarray:
+    table: WalkTable, nodes: np.ndarray, length: int, *, walks: int = 1, seed: int = 0, p: float = 1.0, q: float = 1.0,
+    names: np.ndarray | None = None,
+) -> np.ndarray:  # fmt: skip
     """Walk from every node, several times.
 
     Args:
@@ -119,6 +120,7 @@ def random_walks(
         walks: walks from each node.
         seed: fixes the walks.
         p, q: node2vec's return and in-out parameters; 1, 1 is a plain walk.
+        names: (n,) numbers by which, and by the seed, nodes' walks are drawn; None takes their ids.
 
     Returns:
         (n * walks, length + 1) int32 node ids, a node's walks together, in column-major memory (step after step).
@@ -133,7 +135,7 @@ def random_walks(
     out = np.empty((length + 1, len(nodes) * walks), np.int32)
     units = -(-out.shape[1] // walk_kernels.BLOCK)
     graph = (table.place, table.table, table.threshold, table.other, table.weights, 1.0 / p, 1.0 / q)
-    run_units(walk_kernels.walks, units, *graph, np.ascontiguousarray(nodes, np.int64), walks, length, seed, out)
+    run_units(walk_kernels.walks, units, *graph, *_named(nodes, names), walks, length, seed, out)
     return out.T
 
 
@@ -201,6 +203,7 @@ def walk_subgraphs(
     edges: bool = True,
     edge_ids: bool = False,
     keep_walks: bool = False,
+    names: np.ndarray | None = None,
 ) -> Subgraphs:
     """Make the tokens T_h^r(v): the subgraph induced by M walks of h steps from v, longest first, r = 1..s; then v.
 
@@ -215,6 +218,7 @@ def walk_subgraphs(
         p, q: node2vec's parameters.
         edges: also return the induced edges, edge_ids: and their rows.
         keep_walks: also return the walks.
+        names: as of `random_walks`.
 
     Returns:
         n * (s l + 1) tokens of l lengths.
@@ -228,7 +232,7 @@ def walk_subgraphs(
     _check(table, nodes, max_length, walks, p, q)
     if repeats < 1:
         raise ConfigError(f"repeats (s) must be at least 1; got {repeats}")
-    nodes = np.ascontiguousarray(nodes, np.int64)
+    nodes, names = _named(nodes, names)
     ladder = np.arange(1, max_length + 1) if lengths is None else np.array(lengths, np.int64)
     if not np.array_equal(np.unique([0, *ladder, max_length]), [0, *ladder]):
         raise ConfigError(f"lengths of walks rise from 1 or more to max_length={max_length}; got {list(ladder)}")
@@ -251,7 +255,8 @@ def walk_subgraphs(
         )
         return subgraph_kernels.subgraphs(
             graph,
-            part,
+            nodes[part],
+            names[part],
             ladder,
             repeats,
             walks,
@@ -266,7 +271,12 @@ def walk_subgraphs(
             _WIDE and wide_kernels.WIDE,
         )
 
-    return _join(table, _on_threads(make, nodes))
+    return _join(table, _on_threads(make, np.arange(len(nodes))))
+
+
+def _named(nodes: np.ndarray, names: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    own = np.ascontiguousarray(nodes, np.int64)
+    return own, own if names is None else np.ascontiguousarray(names, np.int64)
 
 
 def _on_threads(make: Callable[[np.ndarray], Any], nodes: np.ndarray) -> list[Any]:
