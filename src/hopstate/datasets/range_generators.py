@@ -59,9 +59,7 @@ def tree_match(depth: int = 4, count: int = 500, *, num_classes: int = 4, seed: 
     )  # fmt: skip
 
 
-def far_clues(
-    reach: int = 20, rows: int = 500, *, crossings: int = 0, faint: float = 1e-3, seed: int = 0
-) -> Graph:
+def far_clues(reach: int = 20, rows: int = 500, *, crossings: int = 0, faint: float = 1e-3, seed: int = 0) -> Graph:
     """Return a board of corridors in which each row's last cell is to tell the clue in its row's first one.
 
     Walls stand between the rows except in the first column, so that the board is connected and the next rows' clues are

@@ -12,6 +12,8 @@ import torch
 from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
+from hopstate.data.splits import masks_from_rows
+from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.mpnn import WalkEncoder
 from hopstate.methods import get_method
@@ -23,7 +25,7 @@ from hopstate.methods.gmn.nodes import induced
 from hopstate.methods.gmn.ordering import order_key
 from hopstate.methods.gmn.sizing import choose, choose_graphs, step_bytes
 from hopstate.methods.gmn.walk_tokens import WalkSettings
-from hopstate.methods.method import Context
+from hopstate.methods.method import Context, SplitConfig
 from hopstate.testing.asserts import F32, F32_SUM, F64_SOLVED
 from hopstate.tokens.encodings import laplacian_encoding
 from hopstate.training.config import LoopConfig
@@ -355,7 +357,7 @@ def test_a_graph_has_the_answer_that_it_has_in_another_set(tmp_path, encoding, l
     lo, hi = graphs.offsets[5], graphs.offsets[9]  # of the set without the graphs before
     u, first, last = graphs.union, graphs.union.indptr[lo], graphs.union.indptr[hi]
     part = Graph(indptr=u.indptr[lo : hi + 1] - first, indices=u.indices[first:last] - lo, x=u.x[lo:hi])
-    masks = folds([np.arange(2)], [np.array([2, 3])], 4)
+    masks = masks_from_rows([dict(zip(SPLITS, ([0, 1], [2], [3])))], 4)
     few = GraphSet(union=part, offsets=graphs.offsets[5:10] - lo, y=graphs.y[5:9], masks=masks)
     run = GMNGraphsRun(
         data="toy", model=replace(SMALL, local=local), walks=FEW, encoding=EncodingConfig(kind=encoding, size=3)
@@ -371,7 +373,7 @@ def test_a_graph_has_the_answer_that_it_has_in_another_set(tmp_path, encoding, l
 
 
 def test_a_batch_of_one_graph_of_one_node_works_and_an_empty_graph_is_named(tmp_path):
-    x, masks = np.ones((7, 1), np.float32), folds([np.arange(3)], [np.array([3])], 4)
+    x, masks = np.ones((7, 1), np.float32), masks_from_rows([dict(zip(SPLITS, ([0, 1], [2], [3])))], 4)
     union = Graph.from_edges(np.array([(0, 1), (1, 2), (4, 5)]), 7, x=x)
     few = GraphSet(union=union, offsets=np.array([0, 3, 4, 6, 7]), y=np.arange(4) % 2, masks=masks)
     context = Context(run=tmp_path, cache=tmp_path)
@@ -381,6 +383,13 @@ def test_a_batch_of_one_graph_of_one_node_works_and_an_empty_graph_is_named(tmp_
         assert np.isfinite(train(made, 1)).all()
     with pytest.raises(DataError, match="no node"):
         GraphSet(union=union, offsets=np.array([0, 3, 3, 6, 7]), y=np.arange(4) % 2, masks=masks)
+
+
+def test_a_set_too_small_to_be_split_is_refused_before_it_is_trained(tmp_path):
+    few, split = replace(mixed_set(), masks={}), SplitConfig(fractions=(0.9, 0.05, 0.05))
+    for build_of, run in ((build_graphs, GMNGraphsRun(data="toy")), (build_gin, GINRun(data="toy"))):
+        with pytest.raises(DataError, match=r"the test split of .* is empty .*fractions"):
+            build_of(few, replace(run, split=split), Context(run=tmp_path, cache=tmp_path))
 
 
 def test_gin_learns_in_the_same_loop(tmp_path):

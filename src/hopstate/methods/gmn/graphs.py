@@ -44,7 +44,7 @@ from hopstate.methods.gmn.structural import relative_encoding
 from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features
 from hopstate.methods.shared.floors import graph_floors
-from hopstate.methods.shared.node import save_npz
+from hopstate.methods.shared.node import check_filled, save_npz
 from hopstate.methods.shared.suit_nodes import metric_of
 from hopstate.methods.shared.targets_as_trained import targets_as_trained
 from hopstate.methods.space import Range, Space
@@ -240,6 +240,7 @@ def _targets(graphs: GraphSet, config: GMNGraphsRun | GINRun, level: Level, cont
         return _targets_as_trained(graphs, config, level, context.trained)
     y = level_targets(graphs, level)
     split = graph_split(graphs, y, level, config)
+    check_filled(split, graphs.name, "graphs")
     rows = _rows(graphs, level, split["train"])
     target = target_of(y, rows, graphs.class_names, config.metric, context.metrics, weights=config.class_weights)
     y = target.rows(y)

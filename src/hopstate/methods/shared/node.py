@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -130,16 +131,21 @@ def split_rows(graph: Graph, split: SplitConfig) -> dict[str, np.ndarray]:
     return random_split(graph.y, split.fractions, seed=split.seed + 1000 * split.number, stratified=split.stratified)
 
 
+def check_filled(rows: Mapping[str, np.ndarray], name: str, what: str) -> None:
+    """Raise DataError on an empty split of the nodes or graphs (what) of a data set."""
+    for part in SPLITS:
+        if not len(rows.get(part, ())):
+            sizes = ", ".join(f"{key} {len(value)}" for key, value in rows.items())
+            raise DataError(
+                f"the {part} split of {name} is empty ({sizes}); mark {what} for it, or give more labelled {what} "
+                f"or other fractions to a random one (--split.kind random, --split.fractions)"
+            )
+
+
 def check_split(graph: Graph, rows: dict[str, np.ndarray]) -> None:
     """Raise DataError on an empty split or unlabelled training nodes; warn of classes absent from training."""
     assert graph.y is not None
-    for name in SPLITS:
-        if not len(rows.get(name, ())):
-            sizes = ", ".join(f"{key} {len(value)}" for key, value in rows.items())
-            raise DataError(
-                f"the {name} split of {graph.name} is empty ({sizes}); mark nodes for it, or give more labelled nodes "
-                f"or other fractions to a random one (--split.kind random, --split.fractions)"
-            )
+    check_filled(rows, graph.name, "nodes")
     if graph.y.dtype.kind == "f":
         if np.isnan(graph.y[rows["train"]]).all():
             raise DataError(f"no target is known among the training nodes of {graph.name}")
