@@ -6,12 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import scipy.linalg  # noqa: F401  its BLAS is limited too
+import scipy.linalg  # its BLAS is limited too
+import scipy.sparse.linalg
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from hopstate.ops.cpu.parallel import run_units
 from hopstate.ops.eigenvectors import laplacian_eigenvectors
+from hopstate.ops.filters.laplacian import sparse_laplacian
+from hopstate.ops.filters.transition import SparseTransition
 from hopstate.ops.threads import one_thread, usual_threads
 
 
@@ -111,3 +114,28 @@ def test_laplacian_eigenvectors_are_the_same_bits_for_any_number_of_threads(coun
             torch.set_num_threads(threads)
             found.append(laplacian_eigenvectors(indptr, indices, 12)[1].tobytes())
     assert found[0] == found[1] == found[2]
+
+
+def test_a_memory_s_sparse_factor_has_one_thread_however_many_torch_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bits go with their number, and two wait for each other spinning; in training and evaluation too."""
+    found, splu = set[int](), scipy.sparse.linalg.splu
+
+    class Factor:
+        def __init__(self, *args: object, **options: object) -> None:
+            found.update(blas_threads())
+            self.made = splu(*args, **options)
+
+        def solve(self, X: np.ndarray) -> np.ndarray:
+            found.update(blas_threads())
+            return self.made.solve(X)
+
+    monkeypatch.setattr(scipy.sparse.linalg, "splu", Factor)
+    pairs, c = np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]]), torch.tensor([1.0, 0.5], requires_grad=True)
+    with threadpool_limits(2, user_api="blas"):
+        parts = [sparse_laplacian(pairs[:, :k], np.ones(k), 5, np.dtype(np.float32)) for k in (5, 3)]
+        transition = SparseTransition(c, *parts)
+        H = transition.solve(torch.ones(1, 5, 2, requires_grad=True))
+        transition.act(H[None], np.array([1.0])).square().sum().backward()
+        assert torch.get_num_threads() == 3
+        assert blas_threads() == {2}
+    assert found == {1}

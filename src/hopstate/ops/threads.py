@@ -41,13 +41,13 @@ def one_thread(*, numpy: bool = False) -> Iterator[None]:
             threadpoolctl is installed (it comes with hopstate), and one caller at a time has them.
     """
     if _own.usual is not None:
-        with _numpy_limit() if numpy and not _own.numpy else nullcontext():
+        with numpy_on_one_thread() if numpy else nullcontext():
             yield
         return
-    _own.usual, _own.numpy = torch.get_num_threads(), False
+    _own.usual = torch.get_num_threads()
     try:
         _set_own_threads(1, _own.usual)
-        with _numpy_limit() if numpy else nullcontext():
+        with numpy_on_one_thread() if numpy else nullcontext():
             yield
     finally:
         torch.set_num_threads(_own.usual)
@@ -67,8 +67,12 @@ def _set_own_threads(count: int, others: int) -> None:
 
 
 @contextmanager
-def _numpy_limit() -> Iterator[None]:
-    controller = _controller()
+def numpy_on_one_thread() -> Iterator[None]:
+    """Within it numpy's and scipy's BLAS run on one thread, torch's on as many as before; also a decorator.
+
+    For products too small to be shared out: threads that wait for each other spin. See `one_thread` of whom it limits.
+    """
+    controller = None if _own.numpy else _controller()
     if controller is None:
         yield
         return

@@ -28,6 +28,7 @@ from torch.autograd.function import once_differentiable
 
 from hopstate.errors import HopstateError
 from hopstate.ops.filters.laplacian import matrix_polynomial
+from hopstate.ops.threads import numpy_on_one_thread
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -141,6 +142,7 @@ class SparseTransition:
         after, before: Laplacians with and without what the batch changed, scipy CSR, (n, n).
     """
 
+    @numpy_on_one_thread()
     def __init__(self, coefficients: Tensor, after: scipy.sparse.csr_array, before: scipy.sparse.csr_array) -> None:
         self.coefficients, self.blocks = coefficients, 1
         self.system = _System(coefficients.detach().cpu().double().numpy(), after, before)
@@ -150,14 +152,19 @@ class SparseTransition:
         """Return P^-1 X of X (1, n, d)."""
         return _Solve.apply(self.coefficients, X[0], self.system)[None]
 
+    @numpy_on_one_thread()
     def act(self, C: Tensor, s: np.ndarray) -> Tensor:
         """Return sum_q exp(-s_q G) C_q (1, n, d) of C (Q, 1, n, d) and s (Q,) in [0, 1]."""
         return _Series.apply(self.coefficients, _series_terms(C, s, self.radius)[:, 0], self.system)[None]
 
 
 class _System:
-    """The sparse matrices of one batch: P's factor, P - P_before, and their derivatives by each coefficient."""
+    """The sparse matrices of one batch: P's factor, P - P_before, and their derivatives by each coefficient.
 
+    The factor's products are small: one thread of scipy's BLAS has them, however many torch has.
+    """
+
+    @numpy_on_one_thread()
     def __init__(self, c: np.ndarray, after: Any, before: Any) -> None:
         import scipy.sparse as sp
         from scipy.sparse.linalg import splu
@@ -178,6 +185,7 @@ class _System:
             self.P.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
         )
 
+    @numpy_on_one_thread()
     def radius(self) -> float:
         """Return an estimate from above of G's spectral radius: power iteration in P's inner product."""
         if not self.change.nnz:
@@ -192,10 +200,12 @@ class _System:
             v = self.lu.solve(self.change @ (v / size))
         return math.sqrt(max(float(v @ (self.P @ v)), 0.0)) * NORM_MARGIN
 
+    @numpy_on_one_thread()
     def solve(self, X: np.ndarray) -> np.ndarray:
         """Return P^-1 X."""
         return self.lu.solve(np.asfortranarray(X)) if X.size else X
 
+    @numpy_on_one_thread()
     def coefficient_gradients(self, V: np.ndarray, Y: np.ndarray, X: np.ndarray | None) -> list[float]:
         """Return -<V, L^j Y> + <V, (L^j - L_before^j) X> for every coefficient j; X None leaves out the second."""
         sums = []
@@ -240,6 +250,7 @@ class _Series(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @numpy_on_one_thread()  # once for all of its solves
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, None]:
         coefficients, Z = ctx.saved_tensors
         system, R, z = ctx.system, ctx.R, Z.detach().numpy()
