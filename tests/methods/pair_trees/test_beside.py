@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from hopstate.data.events import EventStream
 from hopstate.layers.pair_history import PairHistory
@@ -21,6 +22,7 @@ from hopstate.runs.load import load_run
 from hopstate.streaming.live import go_on, past_of
 from hopstate.testing.asserts import F32, F64
 from hopstate.tokens.pair_features import EARLIER, NAMES
+from hopstate.training.config import LoopConfig
 from hopstate.training.precision import bare
 
 LOOP = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.epochs": 1}
@@ -205,3 +207,50 @@ def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
     whole = fit("graphmixer", events(), out=tmp_path / "whole", config=given)
     again = fit("graphmixer", events(), out=tmp_path / "again", config=given)
     assert whole.metrics == again.metrics
+
+
+def test_the_unit_of_time_changes_no_answer(tmp_path: Path) -> None:
+    own = replace(events(), time_unit="s")
+    fine = replace(own, t=own.t * 1000, time_unit="ms")
+    run = fit("graphmixer", own, out=tmp_path / "s", config=config("graphmixer"))
+    other = fit("graphmixer", fine, out=tmp_path / "ms", config=config("graphmixer"))
+    assert other.metrics["val"] == run.metrics["val"]
+    assert other.metrics["test"] == run.metrics["test"]
+    with load_run(run.path, own) as (_, task):
+        joined_of(task).share.fill_(0.75)
+        pairs = own.src[-60:], own.dst[-60:]
+        told = np.asarray(task.scorer("test").score(*pairs, own.t[-60:]))
+        assert np.array_equal(np.asarray(task.source.scorer_over(task.model, fine).score(*pairs, fine.t[-60:])), told)
+
+
+def test_the_number_of_threads_changes_neither_trees_nor_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sklearn.ensemble import HistGradientBoostingClassifier as Grower
+
+    found, growing, before, alone = [], set[int](), torch.get_num_threads(), Grower.fit
+    pairs = [column.copy() for column in (events().src, events().dst, events().t)]
+    run = fit("ctdg-ssm", events(), out=tmp_path / "run", config=config("ctdg-ssm"))
+
+    def seen(self: Any, *args: Any) -> Any:  # sums of few rows have the same bits in any order
+        growing.update(one["num_threads"] for one in threadpool_info() if one["user_api"] == "openmp")
+        return alone(self, *args)
+
+    monkeypatch.setattr(Grower, "fit", seen)
+    with load_run(run.path, events()) as (_, task):
+        joined, scored = joined_of(task), task.scorer("val")
+        joined.share.fill_(0.5)
+        kept = {name: value.clone() for name, value in joined.rules.state_dict().items()}
+        for count in (1, 2, 3):
+            joined.rules.keep(0)
+            torch.set_num_threads(count)
+            try:
+                with threadpool_limits(count):
+                    assert beside.TreesBeside(joined, task, LoopConfig(progress=False))._grown(beside._features(scored))
+                    found.append(np.asarray(scored.score(*pairs)))
+            finally:
+                torch.set_num_threads(before)
+            assert all(torch.equal(value, kept[name]) for name, value in joined.rules.state_dict().items())
+    assert growing == {1}
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
