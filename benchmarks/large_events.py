@@ -1,7 +1,7 @@
 """Steps of a fit on a large store of events: resident memory at steps, and how many look-ups a mapped index answers.
 
 Run: python benchmarks/large_events.py METHOD --data STORE --steps 200 [--out FOLDER] [--model.dim 8 ...]
-     python benchmarks/large_events.py lookups --data STORE
+     python benchmarks/large_events.py lookups --data STORE [--cold]
 
 The first stops the fit after so many steps, as Ctrl-C does; further settings go to `hopstate fit`. Sampled twice a
 second: what the process allocated, pages of mapped files that it holds, and both together, which the system calls
@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 
 import numpy as np
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -27,6 +28,7 @@ from common import machine, require_green
 from hopstate.cli.main import main as hopstate
 from hopstate.data.event_store import load_events
 from hopstate.data.neighbor_store import NeighborStore, folder_of
+from hopstate.io.scratch import let_go
 
 _ASKED, _LOT, _K = 240_000, 600, 32  # look-ups, those asked together, events of each
 
@@ -70,28 +72,42 @@ class Watch:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def lookups(folder: Path, mapped: bool) -> None:
-    """Print look-ups a second of the processor, by three runs each, of events drawn at random and of the latest."""
+def lookups(folder: Path, mapped: bool, cold: bool) -> None:
+    """Print look-ups a second by three runs each, of events drawn at random and of events in time order.
+
+    The first run finds no page of the index mapped; where cold none of any file in memory.
+    """
     stream = load_events(folder)
     begin = time.process_time()
     columns = (stream.src, stream.dst, stream.t)
     index = NeighborStore.from_events(*columns, None, stream.num_nodes, folder_of(stream) if mapped else None)
-    built = time.process_time() - begin
-    rows = {"of events at random": np.random.default_rng(0).integers(0, len(stream), _ASKED // 2)}
-    rows["of events in order, from the middle on"] = np.arange(_ASKED // 2) + len(stream) // 2
-    for name, some in rows.items():
-        rates = []
-        for _ in range(3):
-            spent = 0.0
-            for lot in np.array_split(some, len(some) * 2 // _LOT):
-                nodes, times = np.concatenate([stream.src[lot], stream.dst[lot]]), np.tile(stream.t[lot], 2)
-                begin = time.process_time()
+    print(f"{'mapped' if mapped else 'in memory'}: built in {time.process_time() - begin:.0f} s of the processor")
+    rows = {"at random": np.random.default_rng(0).integers(0, len(stream), _ASKED // 2)}
+    rows["in order"] = np.arange(_ASKED // 2) + len(stream) // 2
+    for kind, some in rows.items():
+        asked = [column[some] for column in columns]  # the stream's own pages are not what is measured
+        let_go(*columns)
+        index.let_go()
+        if cold:
+            os.sync()
+            Path("/proc/sys/vm/drop_caches").write_text("1")
+        for run in range(3):
+            spent = passed = 0.0
+            before = getrusage(RUSAGE_SELF)
+            for first in range(0, len(some), _LOT // 2):
+                src, dst, t = (column[first : first + _LOT // 2] for column in asked)
+                nodes, times = np.concatenate([src, dst]), np.tile(t, 2)
+                begin, start = time.process_time(), time.perf_counter()
                 index.last(nodes, times, _K)
-                spent += time.process_time() - begin
-            rates.append(2 * len(some) / spent / 1e6)
-        told = ", ".join(f"{rate:.2f}" for rate in rates)
-        print(f"{'mapped' if mapped else 'in memory'}, {name}: {told} M a second of the processor", flush=True)
-    print(f"built in {built:.0f} s of the processor; VmHWM {resident()[2]:.2f} GiB", flush=True)
+                spent, passed = spent + time.process_time() - begin, passed + time.perf_counter() - start
+            after, count = getrusage(RUSAGE_SELF), 2 * len(some) / 1e6
+            print(
+                f"{kind}, run {run + 1}: {count / spent:.3f} M a second of the processor, {count / passed:.3f} of the "
+                f"clock; faults {after.ru_minflt - before.ru_minflt:,} and {after.ru_majflt - before.ru_majflt:,} from "
+                f"disk; mapped {resident()[1]:.2f} GiB",
+                flush=True,
+            )
+    print(f"VmHWM {resident()[2]:.2f} GiB", flush=True)
 
 
 def main() -> None:
@@ -101,14 +117,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--out", default="")
     parser.add_argument("--index", choices=["memory", "mapped"], help="of look-ups: one of the two alone")
+    parser.add_argument("--cold", action="store_true", help="of look-ups: drop the system's page cache first (root)")
     options, settings = parser.parse_known_args()
     if options.index:
-        return lookups(options.data, options.index == "mapped")
+        return lookups(options.data, options.index == "mapped", options.cold)
     require_green("tests/data/test_neighbor_arena.py")
     print(machine(), "load", *(f"{load:.0f}" for load in os.getloadavg()), flush=True)
     if options.method == "lookups":
         for index in ("memory", "mapped"):
             command = [sys.executable, __file__, "lookups", "--data", str(options.data), "--index", index]
+            command += ["--cold"] if options.cold else []
             subprocess.run(command, check=True)
         return None
     Watch(options.steps)

@@ -12,13 +12,12 @@ import numpy as np
 
 from hopstate.data.event_times import EventTimes
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
-from hopstate.io.scratch import let_go, mapped_array
+from hopstate.io.scratch import Held, let_go, mapped_array
 from hopstate.ops.rows import ranges
 
 LIMIT = 2**31 - 1  # nodes, events and ids
 ARRAYS = ("start", "length", "codes", "events", "times")
 _CHUNK = 1 << 20  # events read together from a mapped stream
-_LOOKED_UP = 1 << 14  # look-ups in a mapped arena after which its pages are given back
 _HELD = 1 << 24  # entries that are put together in memory before they are written to a mapped arena
 _NO_IDS = np.empty(0, np.int64)
 
@@ -44,7 +43,8 @@ class HistoryArena:
         if self.time_dtype not in (np.int64, np.float64):
             raise ConfigError(f"times are int64 or float64, not {self.time_dtype}")
         self._start, self._length, self._capacity = (np.zeros(num_nodes, np.int64) for _ in range(3))
-        self._folder, self._since = folder, 0
+        self._folder, self._held = folder, Held()
+        self._built_of: tuple[np.ndarray, ...] = ()  # columns of a mapped stream
         self._allocate(0)
         self._top = 0  # first free place of the arena
         self._left = 0  # places left behind by histories that moved
@@ -137,6 +137,7 @@ class HistoryArena:
             let_go(src, dst, t)
         if self._folder is not None:
             self._fill_mapped(src, dst, t, event_ids)
+            self._built_of = src, dst, t
         self._event_times = EventTimes([np.asarray(t, self.time_dtype)])  # itself, so that mapped times stay mapped
 
     def _fill_mapped(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None) -> None:
@@ -236,16 +237,18 @@ class HistoryArena:
         move_segments(nodes, old, self._start, self._length, *columns, self._codes, self._events, self._times)
 
     def _looked_up(self, count: int) -> None:
-        """Give back what look-ups in a mapped arena have touched, once they are many: each may touch many pages."""
+        """Give back what look-ups in a mapped arena have touched, once the process holds much: see `Held`."""
         if self._folder is not None:
-            self._since += count
-            if self._since >= _LOOKED_UP:
-                self._since = 0
-                self.let_go()
+            self._held.looked_up(count, *self._mapped())
 
     def let_go(self) -> None:
         """Give back the memory of what look-ups in a mapped arena have touched."""
-        let_go(self._codes, self._events, self._times, *(self._event_times.pieces if self._event_times else ()))
+        let_go(*self._mapped())
+
+    def _mapped(self) -> list[np.ndarray]:
+        """Return what may be given back, what is read in order before what is not."""
+        times = self._event_times.pieces if self._event_times else ()
+        return [*self._built_of, *times, self._codes, self._events, self._times]
 
     def _rows(self, nodes: np.ndarray) -> np.ndarray:
         nodes = _whole(nodes)

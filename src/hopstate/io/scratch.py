@@ -16,6 +16,11 @@ import torch
 from torch import Tensor
 
 from hopstate.errors import StorageError
+from hopstate.io.sizes import machine_memory
+
+_SHARE = 6  # of the machine's memory, one part may be pages of files
+_LEAST = 1 << 30  # bytes that are read before they are given back once more
+_LOOKED_UP = 1024  # look-ups after which it is asked how much is held
 
 
 class Scratch:
@@ -81,6 +86,39 @@ def let_go(*arrays: np.ndarray | None) -> None:
             base.madvise(mmap.MADV_DONTNEED)
 
 
+def held_of_files() -> int:
+    """Return the bytes of mapped files that this process holds in memory now; 0 where it cannot be told."""
+    try:
+        with open("/proc/self/statm", "rb") as told:
+            return int(told.read().split()[2]) * mmap.PAGESIZE
+    except OSError:
+        return 0
+
+
+class Held:
+    """Gives back what was read of mapped arrays once the process holds more of files than a sixth of the machine's
+    memory.
+
+    A place that is read again after that costs a fault, some ten times what a look-up does: so pages stay as long as
+    there is room. Where others hold all of it, there is still room for `_LEAST`.
+    """
+
+    def __init__(self) -> None:
+        self._since, self._most = 0, machine_memory() // _SHARE
+
+    def looked_up(self, count: int, *arrays: np.ndarray) -> None:
+        """Note count look-ups in arrays, and where too much is held give them back in their order until it is not."""
+        self._since += count
+        if self._since < _LOOKED_UP:
+            return
+        self._since = 0
+        for array in arrays:
+            if held_of_files() <= self._most:
+                return
+            let_go(array)
+        self._most = max(machine_memory() // _SHARE, held_of_files() + _LEAST)
+
+
 def mapping_of(array: np.ndarray | None) -> mmap.mmap | None:
     """Return the mapping of a file that an array is read from; None where its numbers may stand in memory alone."""
     base: Any = array
@@ -106,4 +144,4 @@ def _mapped(folder: Path, size: int, otherwise: str) -> np.ndarray:
         ) from error
 
 
-__all__ = ["Scratch", "folder_beside", "let_go", "mapped_array", "mapping_of"]
+__all__ = ["Held", "Scratch", "folder_beside", "held_of_files", "let_go", "mapped_array", "mapping_of"]

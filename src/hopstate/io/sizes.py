@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from hopstate.errors import ConfigError
@@ -36,3 +37,11 @@ def parse_bytes(text: str | int) -> int:
     if number >= 2**63:
         raise ConfigError(f"{text!r} is more bytes than any machine holds")
     return int(number)
+
+
+def machine_memory() -> int:
+    """Return the bytes of this machine's memory, a very large number where it cannot be told."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 1 << 62

@@ -18,7 +18,7 @@ import numpy as np
 from hopstate.data.clock import Clock
 from hopstate.data.lookup import Histories, Rows
 from hopstate.data.past import EventFeatures
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import Held
 from hopstate.tokens.pair_parts import Last, read_pairs
 
 if TYPE_CHECKING:
@@ -85,7 +85,6 @@ NAMES = (
 )
 EARLIER = len(NAMES) - len(_STREAM)  # features that runs before those of the stream know
 _AT_ONCE = 4096  # pairs whose ends' latest events are put side by side, 25 MB
-_PAGES = 5000  # pairs after which what was read of mapped histories is given back
 MOST_COLUMNS = 8  # features of events that are looked at, those that vary most
 _WHERE = ("the pair's last event", "source's last event", "target's last event")
 
@@ -117,7 +116,7 @@ class PairFeatures:
         self.clock, self.columns = clock.over(stream.time_unit), columns
         self._attr: Rows | None = stream.edge_attr
         self._first_id = stream.first_id
-        self._since = 0  # pairs since pages were given back
+        self._held = Held()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -151,12 +150,8 @@ class PairFeatures:
         for a in range(0, max(len(u), 1), _AT_ONCE):
             some = slice(a, a + _AT_ONCE)
             found.append(read_pairs(parts, u[some], v[some], t[some], self.clock.unit, out[some], counts))
-            self._since += len(found[-1].ids)
-            if self._since >= _PAGES:  # of mapped histories many pairs touch most pages
-                self._since = 0
-                let_go(
-                    *(column for part in parts for column in part.arrays.values()), *(counts.pieces if counts else ())
-                )
+            columns = [column for part in parts for column in part.arrays.values()]
+            self._held.looked_up(len(found[-1].ids), *columns, *(counts.pieces if counts else ()))
         last = found[0] if len(found) == 1 else Last(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
         if len(self.columns):
             self._last_values(last.ids, out[:, self.known :])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -14,6 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from hopstate.errors import CheckpointError, ConfigError
+from hopstate.io.sizes import machine_memory
 
 _SIZED = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
 SPARE = 1 << 30  # bytes that building may take beside weights and data
@@ -80,14 +80,6 @@ def not_beyond(weights: Mapping[str, Tensor], where: object, data: object) -> It
 
     with _Counted(refuse):
         yield
-
-
-def machine_memory() -> int:
-    """Return the bytes of this machine's memory, a very large number where it cannot be told."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return 1 << 62
 
 
 def peak_memory_mb() -> float | None:
