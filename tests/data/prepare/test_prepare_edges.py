@@ -216,10 +216,27 @@ def test_an_id_without_a_row_of_features_is_named(tmp_path):
 def test_events_and_edges_do_not_take_each_others_store(tmp_path):
     (tmp_path / "e.csv").write_text("source,target,time\na,b,1\nb,c,2\n")
     prepare(tmp_path / "e.csv", tmp_path / "s")
-    with pytest.raises(StorageError, match="holds no store"):
+    with pytest.raises(StorageError, match="holds a store of events, not of edges"):
         prepare(tmp_path / "e.csv", tmp_path / "s", kind="edges")
     with pytest.raises(ConfigError, match="events, edges"):
         prepare(tmp_path / "e.csv", tmp_path / "t", kind="nodes")
+
+
+@pytest.mark.parametrize("kind", ["events", "edges"])
+def test_a_half_written_store_is_named_with_what_to_do(tmp_path, kind):
+    (tmp_path / "e.csv").write_text("source,target,time\na,b,1\nb,c,2\n")
+    whole = prepare(tmp_path / "e.csv", tmp_path / "s", kind=kind)
+    before = (whole.path / "node_ids.npy").read_bytes()
+    (whole.path / ("events.json" if kind == "events" else "graph.json")).unlink()
+    with pytest.raises(StorageError, match=r"half-written store: .*\.npy is there.*remove it and prepare again"):
+        prepare(tmp_path / "e.csv", tmp_path / "s", kind=kind)
+    assert (whole.path / "node_ids.npy").read_bytes() == before
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.txt").write_text("mine")
+    with pytest.raises(StorageError, match="exists and holds no store"):
+        prepare(tmp_path / "e.csv", tmp_path / "other", kind=kind)
+    with pytest.raises(StorageError, match="is a file"):
+        prepare(tmp_path / "e.csv", tmp_path / "e.csv", kind=kind)
 
 
 def test_the_command(tmp_path, capsys):

@@ -14,7 +14,7 @@ from hopstate.data.store import META as GRAPH_META
 from hopstate.data.store import VERSION as GRAPH_VERSION
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, StorageError
 from hopstate.io.arrays import load_npy
-from hopstate.io.opening import read_json
+from hopstate.io.opening import exists, read_json
 
 BAD_ROWS = "bad_rows.csv"
 MARKERS = {"events": META, "edges": GRAPH_META}  # what comes last, by what a row is
@@ -36,6 +36,31 @@ class Prepared:
     nodes: int
     bad: int
     bad_rows: Path | None
+
+
+def refuse_other(out: Path, kind: str) -> None:
+    """Raise StorageError, with what is to be done, where a folder holds neither a store of a kind nor the work on one.
+
+    Args:
+        out: the folder.
+        kind: of `MARKERS`.
+    """
+    if not out.exists() or exists(out / MARKERS[kind]) or (out / WORK).is_dir():
+        return
+    if not out.is_dir():
+        raise StorageError(f"{out} is a file; choose a folder for the store")
+    for other, marker in MARKERS.items():
+        if exists(out / marker):
+            raise StorageError(f"{out} holds a store of {other}, not of {kind}; choose another folder")
+    names = sorted(path.name for path in out.iterdir())
+    parts = [name for name in names if name.endswith(".npy")]
+    if parts:
+        raise StorageError(
+            f"{out} is a half-written store: {parts[0]} is there, and neither {MARKERS[kind]}, which is written last, "
+            f"nor the folder {WORK}, from which preparing goes on; remove it and prepare again, or choose another one"
+        )
+    if names:
+        raise StorageError(f"{out} exists and holds no store; choose another folder")
 
 
 @contextlib.contextmanager

@@ -22,7 +22,16 @@ from hopstate.data.prepare.engine import Engine
 from hopstate.data.prepare.engines import check_engine, open_engine
 from hopstate.data.prepare.graph import write_graph
 from hopstate.data.prepare.layout import Columns, Layout, files_of, layouts
-from hopstate.data.prepare.made import BAD_ROWS, MARKERS, Prepared, made, no_empty_folder, nothing_half, prepared_of
+from hopstate.data.prepare.made import (
+    BAD_ROWS,
+    MARKERS,
+    Prepared,
+    made,
+    no_empty_folder,
+    nothing_half,
+    prepared_of,
+    refuse_other,
+)
 from hopstate.data.prepare.nodes import NodeTables, read_nodes
 from hopstate.data.prepare.numbering import Numbering, logged
 from hopstate.data.prepare.settle import settle, settle_labels
@@ -90,13 +99,7 @@ def prepare(
     if kind not in MARKERS:
         raise ConfigError(f"a row is one of {', '.join(MARKERS)}; got {kind!r}")
     nodes = read_nodes(read) if kind == "edges" else None
-    if (
-        out.exists()
-        and not exists(out / MARKERS[kind])
-        and not (out / WORK).is_dir()
-        and (not out.is_dir() or any(out.iterdir()))
-    ):
-        raise StorageError(f"{out} exists and holds no store; choose another folder")
+    refuse_other(out, kind)
     looked = None if is_address(source) else _look(source, out, read, kind)
     try:
         with no_empty_folder(out), locked(out, "a store"):
