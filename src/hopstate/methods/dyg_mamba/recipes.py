@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hopstate.methods.baselines.recipes import DATA, DYGLIB, PAPER, TGB_NOTES, Rows, figures
+from hopstate.methods.baselines.recipes import DATA, DYGLIB, PAPER, TGB_NOTES, Rows, every_event, figures
 from hopstate.methods.recipe import Recipe, percent, short
 
 _LENGTH = (64, 64, 256, 512, 512, 64, 32, 2048, 272, 256, 128, 32)
@@ -114,7 +114,7 @@ _ENDING: dict[str, Any] = {"loop.epochs": 12, "loop.optim.schedule": "linear", "
 
 
 def _settings(data: str, **more: Any) -> dict[str, Any]:
-    return {**DYGLIB, "history.max_length": _LENGTH[DATA.index(data)], **more}
+    return {**DYGLIB, **every_event(data), "history.max_length": _LENGTH[DATA.index(data)], **more}
 
 
 _LINKS = tuple(
@@ -210,7 +210,12 @@ RECIPES = (
         method="dyg-mamba",
         data="tgbl-coin",
         metric="many_mrr",
-        settings={"evaluation.strategies": ["many"], "evaluation.num_negatives": 20},
+        settings={
+            "evaluation.strategies": ["many"],
+            "evaluation.num_negatives": 20,
+            "evaluation.max_events": "all",
+            "max_events": "all",
+        },
         published=(percent("many_mrr", 75.17, 0.38, 10, f"{PAPER}, Table 4"),),
         note=f"the length is not stated; {TGB_NOTES['tgbl-coin']}",
     ),

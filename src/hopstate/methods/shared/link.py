@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar, get_args
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from hopstate.methods.method import Context, Floors, Method, RunConfig
 from hopstate.methods.shared.event_run import EventReadOptions, EventRun, LinkSplitConfig
 from hopstate.methods.shared.pair_history import PairHistoryTokenizer, fit_scale, pair_features
 from hopstate.methods.shared.suit_events import suit_history
+from hopstate.methods.shared.taken import tell_epoch, tell_judged
 from hopstate.methods.space import Space
-from hopstate.sampling.judged import judged
+from hopstate.sampling.judged import number_or_all
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import load_or_draw, one_against_many
@@ -29,7 +30,6 @@ from hopstate.streaming.history_scorer import PairTokenizer
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
 from hopstate.training.exported import ExportForm
-from hopstate.training.progress import note
 from hopstate.training.tasks.history import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 from hopstate.training.tasks.protocols import TaskFacts
@@ -72,6 +72,8 @@ class HistoryLinkRun(EventRun):
         evaluation: protocol and negatives.
         negatives: pairs that stand beside the events in training.
         batch_size: events a step.
+        max_events: training events that an epoch takes at most; of more, whole batches spread over all of them, drawn
+            anew for each epoch. "all" takes every event. Histories hold all of them either way.
         deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
             tokens like any other.
     """
@@ -79,11 +81,18 @@ class HistoryLinkRun(EventRun):
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
     batch_size: int = 200
+    max_events: int | Literal["all"] = 1_000_000
     deletions: Deletions = "marked"
 
     def __post_init__(self) -> None:
         check_deletions(self.deletions)
         check_range(least=1, batch_size=self.batch_size)
+        number_or_all("max_events", self.max_events)
+
+    @property
+    def most(self) -> int | None:
+        """Training events of an epoch at most, None for all."""
+        return number_or_all("max_events", self.max_events)
 
 
 def feature_dims(stream: EventStream, context: Context) -> dict[str, int]:
@@ -159,11 +168,13 @@ def history_task(
         inputs=inputs,
         index=known.index,
         batch_size=config.batch_size,
+        max_events=config.most,
         microbatch_size=microbatch_size,
         microbatch_tokens=microbatch_tokens,
         seed=config.loop.seed,
         mixture=config.negatives,
     )
+    tell_epoch(len(stream.additions(split.train)), config, context)
     negatives = kept_negatives(stream, split, config, context)
     return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=clock, kept=kept)
 
@@ -257,7 +268,7 @@ def kept_negatives(
     evaluation, folder = config.evaluation, context.run / "negatives"
     wanted = [*(("val", s) for s in evaluation.choosing), *(("test", s) for s in evaluation.strategies)]
     wanted += [(f"new_{split}", strategy) for split, strategy in wanted]
-    _tell_judged(stream, splits, config, context)
+    tell_judged(stream, splits, config, context)
     found = {}
     for split, strategy in wanted:
         if not len(stream.additions(splits.rows(split))):
@@ -273,19 +284,6 @@ def kept_negatives(
             drawn = load_or_draw(path, stream, splits, split, strategy, most=evaluation.most)  # type: ignore[arg-type]
             found[split, strategy] = drawn
     return found
-
-
-def _tell_judged(stream: EventStream, splits: EventSplit, config: JudgedRun, context: Context) -> None:
-    sizes = {name: len(stream.additions(splits.rows(name))) for name in ("val", "new_val", "test", "new_test")}
-    some = {name: len(judged(np.arange(size), config.evaluation.most)) for name, size in sizes.items()}
-    some = {name: count for name, count in some.items() if count < sizes[name]}
-    if some:
-        context.noted["judged_events"] = {name: [count, sizes[name]] for name, count in some.items()}
-        if not (context.run / "negatives").is_dir():
-            told = ", ".join(f"{count:,} of {sizes[name]:,} of {name}" for name, count in some.items())
-            note(
-                config.loop, f"note: judged are {told}, spread over each (evaluation.max_events=all judges every event)"
-            )
 
 
 HistoryRunT = TypeVar("HistoryRunT", bound=HistoryLinkRun)
@@ -310,7 +308,7 @@ def history_method(
         name, config, build, summary, source, floors, space, explains, export: see `Method`.
         budget: training events, times epochs, that one core does in some minutes.
     """
-    suit, earlier = partial(suit_history, budget=budget), {**SECONDS, **RANDOM, **ALL}
+    suit, earlier = partial(suit_history, budget=budget), {**SECONDS, **RANDOM, **ALL, "max_events": "all"}
     return Method(
         name, config, build, "events", summary, source, floors=floors, suit=suit, earlier=earlier, space=space,
         explains=explains, export=export,

@@ -101,12 +101,22 @@ def repeated(stream: EventStream, rows: np.ndarray) -> float:
     return float(np.count_nonzero(pairs[1:] == pairs[:-1])) / max(len(pairs), 1)
 
 
-def suit_history(stream: EventStream, config: PairsRun, metrics: tuple[str, ...], *, budget: int) -> Mapping[str, Any]:
+class EpochRun(PairsRun, Protocol):
+    """A configuration of a model whose epochs need not take all events."""
+
+    @property
+    def most(self) -> int | None:
+        """Training events of an epoch at most, None for all."""
+        ...
+
+
+def suit_history(stream: EventStream, config: EpochRun, metrics: tuple[str, ...], *, budget: int) -> Mapping[str, Any]:
     """Return settings of a model fed from histories that suit a stream; budget as of `suit_epochs`."""
     events = len(stream.additions(config.split.of(stream).train))
     batch = int(np.clip(events // 50, 20, 200))
     own = suit_pairs(stream, config, metrics)
-    return {"batch_size": batch, "loop.optim.lr": 3e-4, **own, **suit_epochs(events, budget)}
+    an_epoch = events if config.most is None else min(events, config.most)
+    return {"batch_size": batch, "loop.optim.lr": 3e-4, **own, **suit_epochs(an_epoch, budget)}
 
 
 __all__ = ["PairsRun", "StreamRun", "repeated", "suit_epochs", "suit_history", "suit_judged", "suit_pairs"]

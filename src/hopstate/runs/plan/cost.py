@@ -17,6 +17,7 @@ import numpy as np
 CACHE = 8 << 20  # bytes of the processor's that one core may hope for
 GROWN = 428_571  # events of which 70% train: trees are grown from no more than their max_events
 JUDGED = 6_666_667  # events of which 15% validate: no more than evaluation.max_events are judged
+TRAINED = 1_428_571  # events of which 70% train: an epoch from histories takes no more than max_events
 ENTRIES = 32  # bytes of an event in the histories of its ends
 LINE = 64  # bytes of a cache line, of a row of 16 float32
 
@@ -33,6 +34,8 @@ TERMS = {
     "values": lambda nodes, edges, features: nodes * features,
     "messages": lambda nodes, edges, features: edges * features,
     "far_edges": lambda nodes, edges, features: edges * missed(nodes),
+    "trained": lambda nodes, edges, features: min(edges, TRAINED),
+    "trained_messages": lambda nodes, edges, features: min(edges, TRAINED) * features,
     "grown": lambda nodes, edges, features: min(edges, GROWN),
     "judged": lambda nodes, edges, features: min(edges, JUDGED),
     "far_judged": lambda nodes, edges, features: min(edges, JUDGED) * missed(edges, ENTRIES),

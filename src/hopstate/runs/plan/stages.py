@@ -57,7 +57,7 @@ _GRAPH = ("edges", "far_edges", "values")
 _EVENTS = ("edges", "messages")
 _READ = {"read": (*_EVENTS, "nodes"), "prepare": (*_EVENTS, "nodes")}
 _JUDGED = ("judged", "judged_messages")
-_LOOKED_UP = {**_READ, "epoch": _EVENTS, "inference": _JUDGED}
+_LOOKED_UP = {**_READ, "epoch": ("trained", "trained_messages"), "inference": _JUDGED}
 
 PLANS: dict[str, MethodPlan] = {
     "nagphormer": MethodPlan(

@@ -16,6 +16,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.errors import check_range
 from hopstate.layers.alike import can_be_alike
+from hopstate.sampling.judged import epoch_batches, in_batches
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.prefetch import Prefetcher
 from hopstate.streaming.history_scorer import (
@@ -53,7 +54,9 @@ class HistoryPairs(EventSource[HistoryScorer]):
         inputs: stream → tokenizer over all of it, for evaluation.
         index: what `EventSource.index` returns.
         batch_size: training events a step.
-        seed: fixes the negatives of training.
+        max_events: most training events of an epoch; of more, whole batches spread over all, drawn anew for each
+            epoch. None takes all.
+        seed: fixes the negatives of training, and which events an epoch takes.
         mixture: what stands beside the events in training; None is one random pair each.
         prefetch: prepare the next batch in a background thread.
         microbatch_size: pairs computed together, to bound memory; a step's gradient is the whole batch's all the same.
@@ -74,6 +77,7 @@ class HistoryPairs(EventSource[HistoryScorer]):
         inputs: Callable[[EventStream], PairTokenizer],
         index: Callable[[], NeighborStore | None] = lambda: None,
         batch_size: int = 200,
+        max_events: int | None = None,
         seed: int = 0,
         mixture: TrainingNegatives | None = None,
         prefetch: bool = True,
@@ -83,10 +87,10 @@ class HistoryPairs(EventSource[HistoryScorer]):
         self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
         super().__init__(model, stream, split, feature_dims=own_features(model, self.inputs.marked))
         self._index = index
-        check_range(least=1, batch_size=batch_size)
+        check_range(least=1, batch_size=batch_size, max_events=max_events)
         check_range(least=1, microbatch_size=microbatch_size, microbatch_tokens=microbatch_tokens)
         self.microbatch_size, self.microbatch_tokens = microbatch_size, microbatch_tokens
-        self.batch_size, self.prefetch = batch_size, prefetch
+        self.batch_size, self.max_events, self.seed, self.prefetch = batch_size, max_events, seed, prefetch
         self._rows, self.mixture = stream.additions(split.train), mixture or TrainingNegatives()
         self.drawn = EpochNegatives(stream, self._rows, batch_size, seed, self.mixture)
 
@@ -95,8 +99,11 @@ class HistoryPairs(EventSource[HistoryScorer]):
         return self._index()
 
     def num_batches(self, epoch: int) -> int:
-        """Return how many batches hold the training events."""
-        return -(-len(self._rows) // self.batch_size)
+        """Return how many batches hold the events of an epoch."""
+        return len(self._numbers(epoch))
+
+    def _numbers(self, epoch: int) -> np.ndarray:
+        return epoch_batches(len(self._rows), self.max_events, self.batch_size, self.seed, epoch)
 
     def divide(self, ranks: Ranks) -> str:
         """Take this rank's share of every batch of events, each with the pairs beside it."""
@@ -109,8 +116,8 @@ class HistoryPairs(EventSource[HistoryScorer]):
         yield from Prefetcher(made) if self.prefetch else made
 
     def _batches(self, epoch: int, start: int) -> Iterator[Microbatches[Labelled]]:
-        rows, stream = self._rows, self.stream
-        drawn = self.drawn.of(epoch)
+        numbers, stream = self._numbers(epoch), self.stream
+        rows, *drawn = (in_batches(of, numbers, self.batch_size) for of in (self._rows, *self.drawn.of(epoch)))
         for first in range(start * self.batch_size, len(rows), self.batch_size):
             count = min(self.batch_size, len(rows) - first)
             share = self.ranks.own(count)

@@ -29,6 +29,7 @@ from hopstate.evaluation.link import (
 )
 from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
 from hopstate.evaluation.probabilities import Curve
+from hopstate.sampling.judged import number_or_all
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
 from hopstate.streaming.protocols import LinkFollower, LinkScorer, Scores
@@ -75,18 +76,15 @@ class LinkEvaluation:
         for name in self.strategies:
             if name not in known:
                 raise ConfigError(f"unknown negatives {name!r}{nearest(name, known)}; known: {', '.join(known)}")
-        count = None if self.num_negatives == "all" else self.num_negatives
-        if isinstance(count, str):
-            raise ConfigError(f"evaluation.num_negatives is a number, or 'all'; got {count!r}")
-        if isinstance(self.max_events, str) and self.max_events != "all":
-            raise ConfigError(f"evaluation.max_events is a number, or 'all'; got {self.max_events!r}")
-        check_range("evaluation.", least=1, num_negatives=count, batch_size=self.batch_size, max_events=self.most)
+        number_or_all("evaluation.num_negatives", self.num_negatives)
+        number_or_all("evaluation.max_events", self.max_events)
+        check_range("evaluation.", least=1, batch_size=self.batch_size)
         check_range("evaluation.", least=0, bootstrap=self.bootstrap)
 
     @property
     def most(self) -> int | None:
         """Events of a split that are judged, None for all."""
-        return None if self.max_events == "all" else int(self.max_events)
+        return number_or_all("evaluation.max_events", self.max_events)
 
     @property
     def choosing(self) -> tuple[str, ...]:

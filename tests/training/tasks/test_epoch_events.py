@@ -1,0 +1,230 @@
+"""An epoch of some of many training events: which, beside which pairs, resumed exactly, and what a run says of it."""
+
+import json
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import hopstate
+from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError, HopstateError
+from hopstate.methods import get_method
+from hopstate.methods.method import Context
+from hopstate.methods.settings import config_from
+from hopstate.methods.shared.suit_events import suit_history
+from hopstate.random import named_rng
+from hopstate.sampling.judged import epoch_batches
+from hopstate.training.checkpoint import load_checkpoint
+from hopstate.training.ranks import Ranks
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.training_pairs import beside
+from hopstate.training.trainer import Trainer, seed_everything
+
+METHODS = ("graphmixer", "dygformer", "dyg-mamba")
+WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6}
+SMALL: dict[str, dict[str, Any]] = {
+    "dyg-mamba": {**WIDTHS, "history.max_length": 6},
+    "dygformer": {**WIDTHS, "model.max_length": 6},
+    "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 6, "model.out_dim": 4},
+}
+GIVEN = {
+    "batch_size": 20, "evaluation.batch_size": 40, "evaluation.strategies": ["random"], "loop.epochs": 2,
+    "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.patience": None,
+}  # fmt: skip
+
+
+def events(count: int = 500) -> EventStream:
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 10, count), 10 + rng.integers(0, 10, count)
+    return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, 200, count)), num_nodes=20)
+
+
+def task_of(method: str, folder: Path, **settings: Any) -> Any:
+    chosen = get_method(method)
+    config = config_from(chosen, {"data": "x"} | GIVEN | SMALL[method] | settings)
+    seed_everything(0)
+    return chosen.build(events(), config, Context(run=folder, cache=folder)), config
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Return whether two batches hold the same parts, to the bit."""
+    return len(a) == len(b) and all(
+        torch.equal(x[1], y[1]) and x[2] == y[2] and all(map(torch.equal, _tensors(x[0]), _tensors(y[0])))
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+def _tensors(inputs: Any) -> list[torch.Tensor]:
+    return [value for value in inputs if isinstance(value, torch.Tensor)]
+
+
+def naive(count: int, most: int | None, batch_size: int, rng: np.random.Generator) -> list[int]:
+    """Return an epoch's batches, one after another: as many equal stretches as most has batches, one of each."""
+    batches = (count + batch_size - 1) // batch_size
+    if most is None or count <= most:
+        return list(range(batches))
+    kept = max(1, most // batch_size)
+    edges = [int(batches * k / kept) for k in range(kept + 1)]
+    return [int(number) for number in rng.integers(edges[:-1], edges[1:])]
+
+
+def test_an_epoch_is_the_naive_one() -> None:
+    chosen = random.Random(0)
+    sizes = [(0, 5, 3), (1, 1, 1), (20, 20, 7), (21, 20, 7), (5, 1, 9), (10, None, 3), (10**8, 10**6, 200)]
+    sizes += [(chosen.randrange(1, 3000), chosen.randrange(1, 3000), chosen.randrange(1, 300)) for _ in range(60)]
+    for count, most, batch_size in sizes:
+        for epoch in (0, 3):
+            found = epoch_batches(count, most, batch_size, 7, epoch)
+            assert found.tolist() == naive(count, most, batch_size, named_rng(7, "epoch-events", epoch))
+            assert (np.diff(found) > 0).all()
+
+
+def test_every_epoch_draws_others_all_over_the_training_span() -> None:
+    drawn = [epoch_batches(100_000, 10_000, 100, 0, epoch) for epoch in range(40)]
+    assert {len(own) for own in drawn} == {100}
+    assert len({tuple(own) for own in drawn}) == 40
+    assert len(np.unique(np.concatenate(drawn))) > 950  # of 1,000 batches
+    for own in drawn:
+        np.testing.assert_array_equal(own // 10, np.arange(100))
+    assert (epoch_batches(100_000, 10_000, 100, 1, 0) != drawn[0]).any()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_batches_of_an_epoch_are_those_that_stand_in_one_of_all(method: str, tmp_path: Path) -> None:
+    some, _ = task_of(method, tmp_path / "some", max_events=100)
+    whole, _ = task_of(method, tmp_path / "whole", max_events="all")
+    for epoch in (0, 1):
+        own, every = list(some.batches(epoch)), list(whole.batches(epoch))
+        numbers = epoch_batches(len(some.split.train), 100, 20, 0, epoch)
+        assert len(own) == len(numbers) == some.num_batches(epoch) == 5 < len(every)
+        assert all(equal(a, every[number]) for a, number in zip(own, numbers, strict=True))
+        assert not equal(own[1], own[2])
+        rest = list(some.batches(epoch, 3))  # taken up again in the midst
+        assert len(rest) == 2
+        assert all(map(equal, own[3:], rest))
+    assert some.source.train_inputs.store.num_events == len(some.split.train)  # histories hold what is not drawn too
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_few_events_are_those_of_ever_to_the_bit(method: str, tmp_path: Path) -> None:
+    usual, config = task_of(method, tmp_path / "usual")
+    count = len(usual.split.train)
+    assert config.most == 10**6
+    for most in (count, "all"):
+        other, _ = task_of(method, tmp_path / f"{most}", max_events=most)
+        assert usual.num_batches(1) == other.num_batches(1) == -(-count // 20)
+        assert all(map(equal, usual.batches(1), other.batches(1)))
+    rows = usual.split.train
+    labels = torch.cat([part[1] for batch in usual.batches(0) for part in batch])
+    assert int(labels.sum()) == len(rows)
+    for number, own in enumerate(usual.batches(1)):  # as before there was a limit: every event, in order
+        at = slice(20 * number, 20 * number + 20)
+        src, dst, t = (column[rows[at]] for column in (usual.stream.src, usual.stream.dst, usual.stream.t))
+        others = [drawn[at] for drawn in usual.source.drawn.of(1)]
+        pairs = beside(src, dst, t, *others, 1)
+        expected = [(usual.source.train_inputs.pairs(*pairs[:3]), pairs[3], 2 * len(src))]
+        assert equal(own, expected)
+
+
+def test_a_last_batch_that_is_not_full_is_taken_as_it_is(tmp_path: Path) -> None:
+    task, _ = task_of("graphmixer", tmp_path, max_events=100, batch_size=19)
+    count = len(task.split.train)
+    short = [e for e in range(60) if epoch_batches(count, 100, 19, 0, e)[-1] == count // 19]
+    assert count % 19
+    assert short
+    *_, last = task.batches(short[0])
+    assert sum(len(part[1]) for part in last) == 2 * (count % 19)
+    assert last[0][2] == 2 * (count % 19)  # what the mean is over
+
+
+def test_a_run_that_was_cut_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    method, ends = "graphmixer", []
+    for cut in (False, True):
+        folder = RunFolder.create(tmp_path / f"{cut}", {"method": method, "data": "x", "loop": {}})
+        if cut:
+            stopped, config = task_of(method, tmp_path, max_events=100)
+            trainer = Trainer(stopped, config.loop, folder, method=method)
+            trainer._step = partial(_stop_after, trainer, trainer._step)  # type: ignore[method-assign]
+            with pytest.raises(KeyboardInterrupt):
+                trainer.fit()
+        whole, config = task_of(method, tmp_path, max_events=100)
+        result = Trainer(whole, config.loop, folder, method=method).fit(resume=cut)
+        assert result.progress.total_steps == 10
+        ends.append((result.metrics, load_checkpoint(folder.weights).tensors["model"]))
+    assert ends[0][0] == ends[1][0]
+    assert all(torch.equal(ends[0][1][name], ends[1][1][name]) for name in ends[0][1])
+
+
+def _stop_after(trainer: Trainer, step: Any, batch: Any, count: int) -> None:
+    step(batch, count)
+    if trainer.progress.epoch == 1 and trainer.progress.step == 2:
+        trainer.save()
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_take_shares_of_the_same_batches(size: int, tmp_path: Path) -> None:
+    whole, _ = task_of("graphmixer", tmp_path, max_events=100)
+    whole.model.eval()
+    expected = [float(sum(whole.loss(part) for part in batch).detach()) for batch in whole.batches(1)]
+    found = np.zeros(len(expected))
+    for rank in range(size):
+        task, _ = task_of("graphmixer", tmp_path, max_events=100)
+        task.model.eval()
+        assert task.divide(Ranks(rank, size)) == ""
+        losses = [float(sum(task.loss(part) for part in batch).detach()) for batch in task.batches(1)]
+        found += losses
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_run_says_how_many_an_epoch_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = GIVEN | SMALL["graphmixer"] | {"loop.epochs": 1, "max_events": 110, "loop.progress": True}
+    config |= {"model.pair_trees": False, "model.pair_history": False}
+    run = hopstate.fit("graphmixer", events(), out=tmp_path / "run", config=config)
+    told = "an epoch takes 100 of 352 training events, drawn anew for each (max_events=all takes every event)"
+    own = capsys.readouterr().err
+    assert told in own, own
+    assert json.loads((run.path / "data.json").read_text())["epoch_events"] == [100, 352]
+    assert json.loads((run.path / "config.json").read_text())["max_events"] == 110
+    assert run.evaluate() == run.metrics["test"]
+    assert "an epoch takes" not in capsys.readouterr().err
+    task_of("graphmixer", tmp_path / "whole", **{"loop.progress": True})
+    assert "an epoch takes" not in capsys.readouterr().err
+
+
+def test_a_run_from_before_trains_on_every_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = GIVEN | SMALL["graphmixer"] | {"loop.epochs": 1, "model.pair_trees": False}
+    run = hopstate.fit("graphmixer", events(), out=tmp_path / "run", config=config | {"max_events": "all"})
+    stored = json.loads((run.path / "config.json").read_text())
+    assert stored.pop("max_events") == "all"
+    (run.path / "config.json").write_text(json.dumps(stored))
+    assert all(get_method(method).earlier["max_events"] == "all" for method in METHODS)
+    again = hopstate.fit("graphmixer", events(), out=run.path, resume=True, config=config)
+    assert again.metrics == run.metrics
+    assert json.loads((run.path / "config.json").read_text())["max_events"] == "all"
+
+
+def test_epochs_that_suit_a_stream_are_those_of_what_they_take() -> None:
+    method = get_method("graphmixer")
+    found = {}
+    for most in (50, 350, "all"):
+        config = config_from(method, {"data": "x", "max_events": most})
+        found[most] = suit_history(events(), config, (), budget=4000)["loop.epochs"]
+    assert found == {50: 40, 350: 11, "all": 11}
+
+
+@pytest.mark.parametrize("bad", [0, -3, "some", 1.5])
+def test_a_number_that_cannot_be_is_refused(bad: Any) -> None:
+    with pytest.raises(ConfigError, match="max_events"):
+        config_from(get_method("dygformer"), {"data": "x", "max_events": bad})
+
+
+@pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba-nodes"])
+def test_what_cannot_leave_events_out_has_no_such_setting(method: str) -> None:
+    with pytest.raises(HopstateError, match="max_events"):
+        config_from(get_method(method), {"data": "x", "max_events": 100})
