@@ -35,7 +35,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "dyg-mamba", "events",
         EVENTS | MAMBA | {"history": {"max_length": 6}},
     ),
-    "graphmixer": ("graphmixer", "events", EVENTS | {"model": {"num_links": 4, "dropout": 0.0}}),
+    "graphmixer": ("graphmixer", "events", EVENTS | {"model": {"num_links": 4, "dropout": 0.0}, "max_events": 124}),
     "sequences": (
         "ctdg-ssm-sequences", "path-sequences",
         {"read": {"length": 4, "count": 70}, "batch_size": 12, "model": {"dim": 6, "order": 1}},
