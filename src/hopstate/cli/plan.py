@@ -64,7 +64,7 @@ def _sizes(o: argparse.Namespace) -> tuple[float, float, float]:
 
 
 def _shown(plan: Plan) -> list[str]:
-    from hopstate.runs.plan.measured import total_memory
+    from hopstate.io.sizes import machine_memory
     from hopstate.training.progress import duration
 
     sizes = ", ".join(f"{value:,.0f} {name}" if name != "train" else f"{value:.3g} of them train"
@@ -85,8 +85,8 @@ def _shown(plan: Plan) -> list[str]:
         ])  # fmt: skip
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     told += ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-    peak, there = max(row["memory"] for row in plan.stages), total_memory()
-    if 0 < there < peak:
+    peak, there = max(row["memory"] for row in plan.stages), machine_memory()
+    if there < peak:
         told.append(f"memory: {_bytes(peak)} with all in memory, more than this machine has ({_bytes(there)})")
     return told + [_judged(row) for row in plan.judged]
 

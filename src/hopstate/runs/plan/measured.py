@@ -17,6 +17,7 @@ from hopstate.io.cache import cache_folder
 from hopstate.io.files import make_folder, write_text
 from hopstate.io.lock import file_lock
 from hopstate.io.opening import read_json
+from hopstate.io.sizes import machine_memory
 from hopstate.runs.plan.cost import Point
 from hopstate.runs.plan.stages import PLANS
 
@@ -142,12 +143,6 @@ def machine() -> str:
     if info.is_file():
         models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line[:10] == "model name"]
         name = models[0] if models else name
-    return f"{name}, {os.cpu_count()} cores, {total_memory() / 2**30:.0f} GiB"
-
-
-def total_memory() -> int:
-    """Return the bytes of memory of this machine; 0 where the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return 0
+    memory = machine_memory()
+    told = f", {memory / 2**30:.0f} GiB" if memory < 1 << 62 else ""
+    return f"{name}, {os.cpu_count()} cores{told}"
