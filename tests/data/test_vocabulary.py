@@ -1,5 +1,7 @@
 """Rows of ids: the same for a few, which are looked up one by one, as for many."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -49,3 +51,19 @@ def test_rising_ids_need_no_table_until_they_are_asked_for() -> None:
     assert "_index" not in vars(rising)
     assert "_index" in vars(falling)
     assert rising.rows(np.arange(9) - 2).tolist() == [-1, -1, 0, 1, 2, 3, 4, -1, -1]
+
+
+@pytest.mark.parametrize("kind", ["ints", "texts"])
+def test_a_vocabulary_that_grew_has_the_rows_of_the_one_before_it_and_of_no_other(kind: str) -> None:
+    names = [7, 3, 11, 5] if kind == "ints" else ["u", "a", "long one", "b"]
+    first, other = Vocabulary(np.array(names[:2])), Vocabulary(np.array(names[:2]))
+    grown = first.grown([names[1], names[2], names[2]])
+    assert grown.ids.tolist() == Vocabulary(np.array(names[:3])).ids.tolist()
+    assert grown.rows(names).tolist() == [0, 1, 2, -1]
+    assert (grown.is_of(first), grown.is_of(grown), first.is_of(first)) == (True, True, True)
+    assert not any((first.is_of(grown), grown.is_of(other), other.is_of(first), grown.is_of(None)))
+    assert not any((first.grown([names[3]]).is_of(grown), grown.grown([names[3]]).is_of(first)))
+    assert first.grown(names[:2]) is first
+    copy = pickle.loads(pickle.dumps(grown))
+    assert copy.rows(names).tolist() == [0, 1, 2, -1]
+    assert not copy.is_of(pickle.loads(pickle.dumps(first)))

@@ -14,9 +14,13 @@ from made_events import small_run, table
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 import hopstate.io.files as files
+import hopstate.serving.known_rows as known_rows
+from hopstate.data.events import EventStream
+from hopstate.data.past import Past
 from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.runs.api import Run
 from hopstate.serving.event_columns import Columns
+from hopstate.serving.event_log import BETWEEN
 from hopstate.serving.event_values import id_of
 from hopstate.serving.incoming import Incoming
 from hopstate.serving.live import LiveRun
@@ -122,12 +126,44 @@ def test_events_read_together_are_those_read_one_by_one(count: int, ids: bool, l
     assert found is not None
     columns, quick = found
     assert columns.bodies() == bodies
-    assert columns.texts() == [json.dumps(body) for body in bodies]
+    assert columns.text().split(BETWEEN) == [json.dumps(body) for body in bodies]
     assert columns.ids == ([str(k) for k in range(count)] if ids else None)
-    slow = run._incoming.stream(bodies, run.past)
+    same_in(run.past, quick, run._incoming.stream(bodies, run.past))
+
+
+def same_in(past: Past, quick: EventStream, slow: EventStream) -> Past:
+    """A past takes both as the same; return what it is after them."""
+    (quick, after), (slow, other) = past.joined(quick, again=True), past.joined(slow, again=True)
     assert (quick.content_hash, quick.time_unit, quick.num_nodes) == (slow.content_hash, slow.time_unit, slow.num_nodes)
     for column in ("src", "dst", "t", "kind", "edge_attr"):
         np.testing.assert_array_equal(getattr(quick, column), getattr(slow, column), strict=True)
+    names, others = ([] if known.node_ids is None else known.node_ids.ids.tolist() for known in (after, other))
+    assert names == others
+    assert after.last == other.last
+    return after
+
+
+@pytest.mark.parametrize("most", [10**6, 0, 9], ids=["all ids remembered", "none", "nine"])
+def test_rows_are_the_pasts_own_whatever_was_read_and_not_taken(
+    most: int, live: tuple[str, LiveRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that fails after it was read leaves no id behind, nor does one over another past."""
+    monkeypatch.setattr(known_rows, "MOST", most)
+    name, run = live
+    incoming, rng = Incoming(run.run, run.method, "reject"), np.random.default_rng(most)
+    past, kept = run.past, [run.past]
+    for k in range(24):
+        given = plain(name, past, 1 + k % 7, rng)
+        if isinstance(given[0]["src"], int) and past.node_ids is None:  # an id is a row, so not too far from others
+            given = [row | {"dst": row["dst"] % 60} for row in given]
+        found = incoming.together(given, past)
+        assert found is not None
+        after = same_in(past, found[1], incoming.stream(told(incoming, given, past), past))
+        if k % 3:
+            past = after
+            kept.append(past)
+        if k % 8 == 7:  # as a run that goes on from another past would
+            past = kept[rng.integers(len(kept))]
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "together"])
@@ -147,8 +183,8 @@ def test_a_time_does_not_depend_on_those_beside_it(together: bool, made: tuple[s
 def test_columns_are_written_as_json_writes_events() -> None:
     table = np.array([[1e16, -0.0], [0.1, 5e-324]])
     for src, t in ((("\u00e9\n%d", '"'), [0.5, 1e22]), ((2**62, 0), [-1, 2**62])):
-        found = Columns(src, src[::-1], np.array(t), ['50% "x" %s', "\u4e2d"], table, None)
-        assert found.texts() == [json.dumps(body) for body in found.bodies()]
+        found = Columns(src, src[::-1], np.array(t), ['50% "x" %s', "\u4e2d"], table, None, (np.arange(4), None))
+        assert found.text().split(BETWEEN) == [json.dumps(body) for body in found.bodies()]
 
 
 FIELDS = ("src", "dst", "t", "amount", "event_id", "kind", "source", "more")
@@ -171,7 +207,8 @@ def test_no_value_is_read_together_that_is_not_read_so_alone(live: tuple[str, Li
                 ids = [id_of(row) for row in given]
                 assert found[0].ids == (ids if "event_id" in given[0] else None)
                 bare = [{k: v for k, v in row.items() if k != "event_id"} for row in given]
-                assert found[0].texts() == [json.dumps(body) for body in told(run._incoming, bare, run.past)]
+                texts = [json.dumps(body) for body in told(run._incoming, bare, run.past)]
+                assert found[0].text().split(BETWEEN) == texts
 
 
 def outcome(live: LiveRun, given: list[Any]) -> Any:

@@ -237,6 +237,8 @@ def _rows(old: Past, new: EventStream) -> tuple[tuple[np.ndarray, np.ndarray], V
     ids = new.node_ids
     if not old.num_nodes and not len(old):  # nothing came before: the new events' own rows
         return (new.src, new.dst), ids, new.num_nodes
+    if ids is not None and ids.is_of(old.node_ids):
+        return (new.src, new.dst), ids, len(ids)
     names = (new.src, new.dst) if ids is None else (ids.names(new.src), ids.names(new.dst))
     text = names[0].dtype.kind == "U"
     if old.node_ids is None:

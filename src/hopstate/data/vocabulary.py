@@ -95,8 +95,30 @@ class Vocabulary:
     def grown(self, new: Iterable[Any]) -> Vocabulary:
         """Return a vocabulary with unseen ids of new appended in order of first appearance."""
         keys = list(dict.fromkeys(new))
-        fresh = [key for key, row in zip(keys, self.rows(keys), strict=True) if row < 0] if keys else []
-        return Vocabulary(np.concatenate([self.ids, np.asarray(fresh)])) if fresh else self
+        return self.followed_by(
+            [key for key, row in zip(keys, self.rows(keys), strict=True) if row < 0] if keys else []
+        )
+
+    def followed_by(self, fresh: Sequence[Any]) -> Vocabulary:
+        """Return a vocabulary with ids appended, of which each is new and stands once."""
+        if not len(fresh):
+            return self
+        ids = np.concatenate([self.ids, np.asarray(fresh)])
+        if ids.dtype.kind != self.ids.dtype.kind:
+            return Vocabulary(ids)
+        made = object.__new__(Vocabulary)  # what is unique is not looked through once more
+        object.__setattr__(made, "ids", ids)
+        object.__setattr__(made, "_from", self._mark)
+        return made
+
+    def is_of(self, other: Vocabulary | None) -> bool:
+        """Return whether this is another vocabulary or that with ids appended once: rows there are rows here."""
+        return other is not None and (self is other or self.__dict__.get("_from") is other._mark)
+
+    @cached_property
+    def _mark(self) -> object:
+        """Tells it from all others; a copy has another."""
+        return object()
 
 
 def _rising(ids: np.ndarray) -> bool:

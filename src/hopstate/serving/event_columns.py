@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json.encoder
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hopstate.data.past import Past
+from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import HopstateError
 from hopstate.io.files import is_broken
 from hopstate.runs.asking import LAST, times_in
+from hopstate.serving.event_log import BETWEEN
+from hopstate.serving.known_rows import KnownRows
 
 ID = "event_id"
 LONGEST = 1_000  # characters of an id; each node's takes as much memory as the longest
@@ -48,6 +52,7 @@ class Columns(NamedTuple):
         names: of features.
         values: (F, n) finite numbers.
         ids: of the events, None where they have none.
+        rows: (2n,) of sources, then destinations, and the vocabulary that has them; see `KnownRows`.
     """
 
     src: Sequence[Any]
@@ -56,15 +61,19 @@ class Columns(NamedTuple):
     names: Sequence[str]
     values: np.ndarray
     ids: list[str] | None
+    rows: tuple[np.ndarray, Vocabulary | None]
 
-    def texts(self) -> list[str]:
-        """Return events as JSON, as `json.dumps` writes what `bodies` returns."""
-        whole, text = self.t.dtype.kind == "i", isinstance(self.src[0], str)
-        kinds = ["%s" if text else "%d"] * 2 + ["%d" if whole else "%r"] + ["%r"] * len(self.names)
+    def text(self) -> str:
+        """Return events as JSON, each as `json.dumps` writes what `bodies` returns, with `BETWEEN` between them."""
+        is_text = isinstance(self.src[0], str)
+        ends = [list(map(_quoted, end)) if is_text else end for end in (self.src, self.dst)]
+        columns = (*ends, self.t.tolist(), *self.values.tolist())
         names = [_quoted(name).replace("%", "%%") for name in ("src", "dst", "t", *self.names)]
+        # a number is written as Python shows it
+        kinds = ["%s" if is_text else "%r"] * 2 + ["%r"] * (len(names) - 2)
         form = "{" + ", ".join(f"{name}: {kind}" for name, kind in zip(names, kinds, strict=True)) + "}"
-        ends = [map(_quoted, end) if text else end for end in (self.src, self.dst)]
-        return list(map(form.__mod__, zip(*ends, self.t.tolist(), *self.values.tolist(), strict=True)))
+        flat = tuple(chain.from_iterable(zip(*columns, strict=True)))
+        return BETWEEN.join([form] * len(self.src)) % flat
 
     def bodies(self) -> list[dict[str, Any]]:
         """Return events as `Incoming.in_order` does."""
@@ -74,7 +83,10 @@ class Columns(NamedTuple):
 
 
 def columns(
-    events: Sequence[Mapping[str, Any]], past: Past, fields: Callable[[Mapping[str, Any]], Fields]
+    events: Sequence[Mapping[str, Any]],
+    past: Past,
+    fields: Callable[[Mapping[str, Any]], Fields],
+    known: KnownRows,
 ) -> Columns | None:
     """Return events as columns, None where one has something unusual: its fields, a type, an end, a time, an id.
 
@@ -82,36 +94,40 @@ def columns(
         events: as they came.
         past: what they come after.
         fields: tells what the fields of an event without its own id are.
+        known: finds the rows of ends.
     """
     try:
-        return _columns(events, past, fields)
+        return _columns(events, past, fields, known)
     except (HopstateError, KeyError, OverflowError, TypeError, ValueError):  # one by one they tell what is wrong
         return None
 
 
 def _columns(
-    events: Sequence[Mapping[str, Any]], past: Past, fields: Callable[[Mapping[str, Any]], Fields]
+    events: Sequence[Mapping[str, Any]],
+    past: Past,
+    fields: Callable[[Mapping[str, Any]], Fields],
+    known: KnownRows,
 ) -> Columns | None:
     if not events or set(map(type, events)) != {dict} or len(set(map(len, events))) > 1:
         return None
     names = tuple(events[0])
-    known = fields({name: None for name in names if name != ID})
-    if known.kinds or not {"src", "dst", "t"}.isdisjoint(known.features):
+    read = fields({name: None for name in names if name != ID})
+    if read.kinds or not {"src", "dst", "t"}.isdisjoint(read.features):
         return None
-    found = dict(zip(names, zip(*map(itemgetter(*names), events), strict=True), strict=True))
-    src, dst = found[known.src], found[known.dst]
-    is_text = past.node_ids is not None and past.node_ids.ids.dtype.kind == "U"
-    t = _times(found[known.t], past)
-    if t is None or not (_are_texts(src + dst, 1) if is_text else _are_numbers(src + dst)):
+    found = {name: list(map(itemgetter(name), events)) for name in names}
+    src, dst, t = found[read.src], found[read.dst], _times(found[read.t], past)
+    is_text, ends = past.node_ids is not None and past.node_ids.ids.dtype.kind == "U", src + dst
+    if t is None or set(map(type, ends)) != ({str} if is_text else {int}):
         return None
-    values = [found[name] for name in known.features]
+    rows = known.rows(past, ends, _are_names if is_text else _are_numbers)
+    values = [found[name] for name in read.features]
     if any(not _NUMBERS.issuperset(map(type, column)) for column in values):
         return None
     table = np.array(values, np.float64).reshape(len(values), len(events))
     ids = _own_ids(found[ID]) if ID in found else None
-    if not np.isfinite(table).all() or (ID in found and ids is None):
+    if rows is None or not np.isfinite(table).all() or (ID in found and ids is None):
         return None
-    return Columns(src, dst, t, known.features, table, ids)
+    return Columns(src, dst, t, read.features, table, ids, rows)
 
 
 def _times(given: Sequence[Any], past: Past) -> np.ndarray | None:
@@ -133,6 +149,10 @@ def _are_texts(given: Sequence[Any], least: int) -> bool:
     sizes, whole = set(map(len, given)), "".join(given)
     plain = whole.isascii() or not is_broken(whole)
     return plain and "\0" not in whole and least <= min(sizes) and max(sizes) <= LONGEST
+
+
+def _are_names(given: Sequence[Any]) -> bool:
+    return _are_texts(given, 1)
 
 
 def _are_numbers(given: Sequence[Any]) -> bool:

@@ -36,12 +36,25 @@ class Entries(Sequence[Entry]):
     """Entries as columns: to make each of them takes longer than to log them.
 
     Args:
-        bodies: of all.
+        bodies: of all; or one text with `BETWEEN` between them.
         ids: of all, None where none has any.
     """
 
-    def __init__(self, bodies: Sequence[str], ids: Sequence[str | None] | None = None) -> None:
-        self.bodies, self.ids = bodies, ids
+    def __init__(self, bodies: Sequence[str] | str, ids: Sequence[str | None] | None = None) -> None:
+        self._bodies, self.ids = bodies, ids
+        self._count = bodies.count(BETWEEN) + 1 if isinstance(bodies, str) else len(bodies)
+
+    @property
+    def bodies(self) -> Sequence[str]:
+        """Each by itself."""
+        if isinstance(self._bodies, str):
+            self._bodies = self._bodies.split(BETWEEN)
+        return self._bodies
+
+    @property
+    def together(self) -> str | None:
+        """All in one text, None where they stand each by itself."""
+        return self._bodies if isinstance(self._bodies, str) else None
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> Entries:
@@ -52,7 +65,7 @@ class Entries(Sequence[Entry]):
         return cls([entry.body for entry in entries], None if ids.count(None) == len(ids) else ids)
 
     def __len__(self) -> int:
-        return len(self.bodies)
+        return self._count
 
     @overload
     def __getitem__(self, k: int) -> Entry: ...
@@ -158,8 +171,8 @@ def check_entries(entries: Sequence[Entry]) -> Entries:
     ids = [] if found.ids is None else [one for one in found.ids if one is not None]
     if len(set(ids)) < len(ids):
         raise DataError(taken("the log"))
-    bodies = "".join(found.bodies)
-    if BETWEEN in bodies:
+    bodies = found.together or "".join(found.bodies)
+    if found.together is None and BETWEEN in bodies:
         wrong = next(body for body in found.bodies if BETWEEN in body)
         raise DataError(f"a text holds a bare control character, which no JSON does: {wrong[:40]!r}; nothing was taken")
     if bodies.isascii() and "".join(ids).isascii():

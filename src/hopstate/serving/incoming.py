@@ -26,11 +26,12 @@ from hopstate.errors import ConfigError, DataError, FutureTimeError, HopstateWar
 from hopstate.io.files import is_broken
 from hopstate.runs.data import config_of_run, known_data, reading, settings_of_run
 from hopstate.runs.going_on import own_reading
-from hopstate.runs.prepare import prepared_as
+from hopstate.runs.prepare import as_trained, prepared_as
 from hopstate.serving.ahead import Ahead
 from hopstate.serving.draft import Note
 from hopstate.serving.event_columns import ID, LONGEST, Columns, Fields, columns
 from hopstate.serving.event_values import id_as_read, listed, number_as_read, times_as_read
+from hopstate.serving.known_rows import KnownRows, own_rows
 from hopstate.training.run_folder import RunFolder
 
 Late = Literal["reject", "clamp", "park"]
@@ -72,6 +73,7 @@ class Incoming:
         self.ahead: Ahead | None = None
         self._columns, self._reading = _reading_of(run, method)
         self._fields: dict[tuple[str, ...], Fields] = {}
+        self._known = KnownRows()
         said = declared(self._reading.get("columns"))
         self._texts = {name for name, one in said.items() if one.kind in ("category", "date")}
         features = {*said, *(self._reading.get("edge_columns") or ())}
@@ -84,6 +86,7 @@ class Incoming:
         self._gaps = self._reading.get("missing", "error") != "error"
         self._facts = known_data(run)
         self._dates = str(self._facts.get("dates") or "")
+        self._kept = self._facts.get("features") or {}
         self._width = int(self._facts.get("edge_columns") or 0)  # features of an event in the run's own file
 
     @property
@@ -112,14 +115,14 @@ class Incoming:
             past: what they come after.
             strict: as in `in_order`.
         """
-        found = None if self._texts else columns(events, past, lambda body: self._fields_of(body, 0, strict))
+        if self._texts:
+            return None
+        found = columns(events, past, lambda body: self._fields_of(body, 0, strict), self._known)
         if found is None or not set(self._kinds[:1]).isdisjoint(found.names):
             return None
         if self.ahead is not None and not self.ahead.allows(found.t, past.last_time if len(past) else None):
             return None
-        stream = self._of_columns(
-            [found.src, found.dst], found.t, found.names, np.ascontiguousarray(found.values.T), past
-        )
+        stream = self._of_rows(*found.rows, found.t, found.names, np.ascontiguousarray(found.values.T), past)
         return None if stream is None else (found, stream)
 
     def _of_numbers(self, bodies: Sequence[Mapping[str, Any]], past: Past) -> EventStream | None:
@@ -130,37 +133,35 @@ class Incoming:
         if kind.any():  # leave features empty
             values = np.where(np.isnan(values) & (kind != ADD)[:, None], 0, values)
         ends, t = [[body[end] for body in bodies] for end in ("src", "dst")], np.array([body["t"] for body in bodies])
-        return self._of_columns(ends, t, names, values, past, kind)
+        return self._of_rows(*own_rows(np.array(ends).reshape(-1)), t, names, values, past, kind)
 
-    def _of_columns(
+    def _of_rows(
         self,
-        ends: Sequence[Sequence[Any]],
+        rows: np.ndarray,
+        ids: Vocabulary | None,
         t: np.ndarray,
         names: Sequence[str],
         values: np.ndarray,
         past: Past,
         kind: np.ndarray | None = None,
     ) -> EventStream | None:
-        """Return events with features (n, F) as `_as_read` does; None where that has something to say."""
+        """Return events of rows (2n,) with features (n, F) as `_as_read` does; None where that has something to say."""
         if t.dtype.kind not in "if" or beyond_clock(t).any() or (np.abs(values) > _LARGEST).any():
             return None
-        ids, rows = np.unique(np.array(ends), return_inverse=True)
-        known = None if ids.dtype.kind == "i" and np.array_equal(ids, np.arange(len(ids))) else Vocabulary(ids)
         features = FeatureTable.of(tuple(names), values) if names else None
-        src, dst = rows.reshape(2, -1)
         events = EventStream(
-            src=src,
-            dst=dst,
+            src=rows[: len(t)],
+            dst=rows[len(t) :],
             t=t,
             kind=kind if kind is not None and kind.any() else None,
             edge_attr=None if features is None else features.plain(),
             edge_table=features,
-            node_ids=known,
+            node_ids=ids,
             time_unit=past.time_unit or self._reading.get("time_unit") or "",
             name="table",
             source="memory",
         )
-        return prepared_as(events, self._facts)
+        return as_trained(events, self._kept)
 
     def _as_read(self, bodies: Sequence[Mapping[str, Any]], past: Past) -> EventStream:
         """Return events as a file of them would be read."""

@@ -13,6 +13,8 @@ def packed(entries: Entries, first: int) -> Iterable[tuple[str, str | None, int]
     """Return rows of (texts, id, position of the first), from a position on; an id has its row alone."""
     if entries.ids is not None:
         return zip(entries.bodies, entries.ids, range(first, first + len(entries)))
+    if entries.together is not None and len(entries) <= MOST:
+        return [(entries.together, None, first)]
     cuts = range(0, len(entries), MOST)
     return [(BETWEEN.join(entries.bodies[cut : cut + MOST]), None, first + cut) for cut in cuts]
 

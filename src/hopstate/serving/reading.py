@@ -56,7 +56,7 @@ def read(
                 "ids": ids,
                 "known": {},
                 "new": range(len(events)),
-                "entries": Entries(columns.texts(), columns.ids),
+                "entries": Entries(columns.text(), columns.ids),
             }
             return Read(stream, facts | {"bodies": columns.bodies() if bodies else ()})
     return _one_by_one(events, past, incoming, log, strict)
