@@ -5,18 +5,22 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hopstate.cli.answer import DONE, FAILED, Answer, lines
+from hopstate.cli.answer import DONE, FAILED, INTERRUPTED, Answer, lines
 from hopstate.errors import ConfigError, MissingExtraError
 from hopstate.io.opening import read_text
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from hopstate.serving.live import LiveRun
 
 _HERE = "127.0.0.1"
@@ -137,13 +141,28 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, http=bounded(), **_SERVER))
 
     def serve() -> int:
-        with place:
+        with place, _signals(server):
             server.run(sockets=[place])
-        return DONE if server.started else FAILED
+        return DONE if app.state.doors.closed else INTERRUPTED if server.force_exit else FAILED
 
     place.listen(2048)  # who asks from now on waits until the service takes the call, and is not refused
     told = partial(print, f"serving {name} at {url} (who next: /, doors: /docs)", flush=True)
     return Answer({"serving": name, "url": url}, told, then=serve)
+
+
+@contextmanager
+def _signals(server: uvicorn.Server) -> Iterator[None]:
+    """Let signals stop a server, and no more than that: it raises them once more when it has stopped."""
+
+    def stop(number: int, frame: object) -> None:
+        server.should_exit = True
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _names(host: str, more: list[str]) -> list[str] | None:

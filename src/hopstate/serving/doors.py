@@ -49,6 +49,8 @@ class Doors:
         beside: opens the shadow of a run.
         lines: where it says what happens.
         staged: told of it where a slow model's first stage is made at the start; None makes none.
+
+    closed: it stopped as it should: all that was taken is answered, and a snapshot kept.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Doors:
         self._moving = asyncio.Lock()  # who may move the run
         self._events: asyncio.Queue[tuple[Request, asyncio.Future[list[Receipt]]]] = asyncio.Queue()
         self._waiting = 0
-        self._is_open = self.ready = False
+        self._is_open = self.ready = self.closed = False
 
     def open(self) -> None:
         """Open the run, so that what is wrong with it is raised before a service starts."""
@@ -124,6 +126,7 @@ class Doors:
         self.lines("closed", run=self.live.run.path.name, position=self.live.position)
         self._desk.close()
         self._disk.shutdown()
+        self.closed = True
 
     async def _draw(self) -> None:
         while True:
