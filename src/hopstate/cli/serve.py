@@ -21,6 +21,7 @@ from hopstate.io.opening import read_text
 if TYPE_CHECKING:
     import uvicorn
 
+    from hopstate.serving.doors import Doors
     from hopstate.serving.live import LiveRun
 
 _HERE = "127.0.0.1"
@@ -140,14 +141,17 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     url = f"http://{o.host}:{port}"
     server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, http=bounded(), **_SERVER))
 
-    def serve() -> int:
-        with place, _signals(server):
-            server.run(sockets=[place])
-        return DONE if app.state.doors.closed else INTERRUPTED if server.force_exit else FAILED
-
     place.listen(2048)  # who asks from now on waits until the service takes the call, and is not refused
     told = partial(print, f"serving {name} at {url} (who next: /, doors: /docs)", flush=True)
-    return Answer({"serving": name, "url": url}, told, then=serve)
+    return Answer({"serving": name, "url": url}, told, then=partial(_until_stopped, server, place, app.state.doors))
+
+
+def _until_stopped(server: uvicorn.Server, place: socket.socket, doors: Doors) -> int:
+    """Serve at a socket until a signal stops it; return the exit status."""
+    with place, _signals(server):
+        server.run(sockets=[place])
+    gc.unfreeze()  # what it holds is let go as at any other end, and nothing tells of leaks
+    return DONE if doors.closed else INTERRUPTED if server.force_exit else FAILED
 
 
 @contextmanager
