@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -13,6 +14,7 @@ from hopstate.io.opening import exists, read_json
 
 Status = Literal["finished", "interrupted", "failed"]
 Row = Mapping[str, Any]
+_COUNTED = re.compile(r"^(epoch|step)$|_events$")
 
 
 class Logger(Protocol):
@@ -64,9 +66,11 @@ class Kept:
 
 
 def figures(row: Row) -> dict[str, float]:
-    """Return the figures of a row of metrics: numbers that are not its epoch or step.
+    """Return the figures of a row of metrics: numbers that are neither its epoch or step nor counts of events.
 
-    >>> figures({"epoch": 1, "step": 8, "train_loss": 0.5, "val_auc": None})
+    How many events a figure is told from is the same at every epoch, and no curve.
+
+    >>> figures({"epoch": 1, "step": 8, "train_loss": 0.5, "val_auc": None, "val_events": 900, "val_new_events": 11})
     {'train_loss': 0.5}
     """
-    return {k: float(v) for k, v in row.items() if k not in ("epoch", "step") and isinstance(v, (int, float))}
+    return {k: float(v) for k, v in row.items() if not _COUNTED.search(k) and isinstance(v, (int, float))}
