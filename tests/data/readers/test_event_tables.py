@@ -142,6 +142,15 @@ def test_labels_in_text_are_classes_with_names(tmp_path):
     assert event_classes(three).names == ("a", "b", "c")
 
 
+def test_numbers_with_a_comma_are_told_of(tmp_path):
+    amounts = np.array(["0,5", "-12", "", "3,25"])[np.arange(300) % 4]
+    (told,) = [note for note in read_events(labelled(tmp_path, amount=amounts)).notes if "comma" in note]
+    assert told.startswith("amount: numbers written with a comma")
+    for texts in (["0,5", "a, b", "1"], ["1", "2", "3 kg"], ["", "", ""]):
+        other = read_events(labelled(tmp_path, amount=np.array(texts)[np.arange(300) % 3]))
+        assert not any("comma" in note for note in other.notes), texts
+
+
 def test_several_columns_of_labels_are_not_guessed_and_unused_text_is_said(tmp_path):
     other = np.array(["p", "q"])[np.arange(300) % 2]
     stream = read_events(labelled(tmp_path, y=other, remark=[f"text {i}" for i in range(300)]))

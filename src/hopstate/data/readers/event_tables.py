@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,11 +24,15 @@ from hopstate.data.readers.times import timed
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SOURCES = ("src", "source", "u", "from", "user", "user_id", "sender", "source_id")
 TARGETS = ("dst", "destination", "target", "i", "v", "to", "item", "item_id", "receiver", "target_id")
 TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime")
 KINDS = ("kind", "op", "operation")
 LABELS = ("label", "y", "state_label")
+COMMAS = 1000  # texts of a column that are looked at
 NONE = ""  # in place of a column's name: none
 FEATURE = re.compile(r"(feat|feature|edge_attr|msg|f)_?\d+", re.IGNORECASE)
 _KIND_WORDS = {"add": ADD, "+": ADD, "insert": ADD, "delete": DELETE, "remove": DELETE, "-": DELETE}
@@ -193,7 +197,18 @@ def _text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
     """Return a note on the columns of text that are not used."""
     left = [str(name) for name in table.frame.columns if name not in used and not is_numeric(table.frame[name])]
     how = f"--read.columns '[{left[0]}=category]' takes one as event features" if left else ""
-    return (f"columns of text that are not used: {', '.join(left)} ({how})",) if left else ()
+    commas = [name for name in left if _with_commas(table.frame[name])]
+    told = (f"columns of text that are not used: {', '.join(left)} ({how})",) if left else ()
+    if commas:
+        told += (f"{', '.join(commas)}: numbers written with a comma, which are read as text; write 1.5 for 1,5",)
+    return told
+
+
+def _with_commas(column: pd.Series) -> bool:
+    """Return whether the first texts of a column are numbers, some of them with a comma."""
+    texts = column.head(COMMAS).dropna().astype(str).str.strip()
+    texts = texts[texts != ""]
+    return bool(texts.str.contains(",").any() and texts.str.fullmatch(r"[+-]?\d+(,\d+)?").all())
 
 
 def _event_features(
