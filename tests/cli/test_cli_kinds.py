@@ -40,6 +40,31 @@ def test_a_table_says_how_many_events_a_kind_is_told_from(capsys: pytest.Capture
     assert "All links are" not in told
 
 
+def test_kinds_that_few_events_tell_stand_apart_and_are_none_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = {"average_precision": 0.8, "historical_average_precision": 0.8, "new_average_precision": 0.7}
+    of = {"average_precision": 1350, "historical_average_precision": 1350, "new_average_precision": 11}
+    floor = {"recency": kinds}
+    assert below_words(kinds, floor) == "recency on all"  # tables of earlier versions do not say how many
+    assert below_words(kinds, floor, of) == "recency on all (of 11 events: random, new nodes)"
+    better = kinds | {"average_precision": 0.9, "historical_average_precision": 0.9}
+    assert below_words(better, floor, of) == "recency (of 11 events: random, new nodes)"
+    assert below_words(better | {"new_average_precision": 0.9}, floor, of) == ""
+    assert below_words(kinds, floor, dict.fromkeys(kinds, 11)) == "recency on all"  # said below the table
+    assert below_words(kinds, floor, dict.fromkeys(kinds, 501) | {"new_average_precision": 500}) == "recency on all"
+    rows = with_floors([row("graphmixer", **kinds) | {"events": of}], floor)
+    assert [one["below"] for one in rows] == ["recency on all (of 11 events: random, new nodes)", ""]
+
+
+def test_a_run_that_is_trees_alone_is_named_so(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = {"average_precision": 0.8, "new_average_precision": 0.7}
+    shares = {"graphmixer": [1.0, 1.0], "dygformer": [0.5]}
+    rows = [row(method, **kinds) | {"trees_share": own} for method, own in shares.items()]
+    show_kinds(with_floors(rows, {}), "clubs")
+    told = capsys.readouterr().out
+    assert "│ graphmixer (trees alone) │" in told
+    assert "│ dygformer                │" in told
+
+
 def test_no_number_is_neither_above_nor_below() -> None:
     for value, floor in ((nan, 0.5), (0.5, nan), (nan, nan)):
         assert below_words({"average_precision": value}, {"recency": {"average_precision": floor}}) == ""

@@ -49,6 +49,14 @@ def test_other_data_are_refused_by_name(run: Path, capsys) -> None:
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.parametrize("words", [[], ["--data=events.csv"]])
+def test_a_run_of_another_method_is_named(run: Path, words: list[str], capsys) -> None:
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    assert main(["fit", "edgebank", "--resume", "--out=run", *words]) == 2
+    assert "run is a run of recency; hopstate fit recency --resume --out run goes on with it" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+
+
 def test_a_first_start_still_asks_for_data(run: Path, capsys) -> None:
     assert main(["fit", "recency", "--resume", "--out=new"]) == 2
     assert "data" in capsys.readouterr().err

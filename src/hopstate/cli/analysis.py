@@ -136,10 +136,12 @@ def _robustness(argv: list[str]) -> Answer:
     from hopstate.runs.analysis import questions
 
     table = questions.robustness(o.run, noise=kinds, levels=levels, **settings)
-    written = [path for path in (o.out, o.plot) if path]
+    written, note = [path for path in (o.out, o.plot) if path], str(table.attrs["note"])
 
     def show() -> None:
         print(table.to_string(index=False, float_format=lambda value: f"{value:.4f}"))
+        if note:
+            print(f"note: {note}")
         _show_written(written)
 
-    return Answer({"rows": rows_of(table), "written": written}, show)
+    return Answer({"rows": rows_of(table), "written": written, "note": note}, show)

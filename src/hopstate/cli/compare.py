@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.cli.answer import INTERRUPTED, Answer
-from hopstate.cli.kinds import KINDS, show_kinds, with_floors
+from hopstate.cli.kinds import KINDS, show_kinds, shown_name, with_floors
 from hopstate.errors import ConfigError
 from hopstate.io.files import write_text
 from hopstate.io.lock import locked
@@ -181,6 +181,7 @@ def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
         "seconds_per_epoch": over([r["seconds_per_epoch"] for r in results])[0],
         "seconds": over([r["seconds"] for r in results])[0],
         "parameters": results[0]["parameters"],
+        "trees_share": [r.get("trees_share", 0.0) for r in results],
         "events": {m: told_from(m, told) for m in KINDS if m in told},
         "kinds": {m: over([r["metrics"]["test"].get(m) for r in results]) for m in KINDS if m in told},
     }
@@ -205,13 +206,16 @@ def show(rows: list[dict[str, Any]], data: str) -> None:
         mine = [row for row in rows if row["metric"] == metric]
         for r in sorted(mine, key=lambda r: tables.rank(metric, r["test_mean"])):
             table.add_row(
-                r["method"],
+                shown_name(r),
                 *(tables.figure(metric, r[f"{split}_mean"], r[f"{split}_std"]) for split in ("test", "val")),
                 str(r["runs"]),
                 f"{r['seconds_per_epoch']:.2f}",
                 f"{r['parameters']:,}",
             )
         screen().print(table)
+        whose = tables.trees_words({r["method"]: r.get("trees_share", []) for r in mine})
+        if whose:
+            print(whose)
         _show_pairs(metric, mine)
 
 
@@ -232,4 +236,5 @@ def _show_pairs(metric: str, rows: list[dict[str, Any]]) -> None:
                 continue
             p = "no spread" if found.p is None else f"paired t test p = {found.p:.2g}"
             text = tables.figure(metric, found.difference, found.error)
-            print(f"{first['method']} - {other['method']}, {name}: {text} (standard error), {found.runs} pairs, {p}")
+            names = f"{shown_name(first)} - {shown_name(other)}"
+            print(f"{names}, {name}: {text} (standard error), {found.runs} pairs, {p}")

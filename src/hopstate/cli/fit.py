@@ -36,7 +36,7 @@ def run(argv: list[str]) -> Answer:
     if method is None:
         return usage_of(USAGE)
     parser = fit_parser(method)
-    argv = [*argv[:2], *with_its_data(argv[2:])]
+    argv = [*argv[:2], *with_its_data(method.name, argv[2:])]
     parsed = parser.parse_args(argv[2:])
     out, resume, plain = (parsed.pop(name) for name in ("out", "resume", "no_suit"))
     from hopstate.methods.settings import parse_words
@@ -51,6 +51,7 @@ def run(argv: list[str]) -> Answer:
         return Answer({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
     record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
     record |= {"metrics": done.metrics, "floors": done.floors, "no_better_than": no_better_than(done)}
+    record["trees_share"] = _trees_share(done)
     if done.interrupted:
         again = f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}"
         return Answer(record, partial(_say, again), INTERRUPTED)
@@ -80,9 +81,10 @@ def print_result(done: Run) -> None:
     from rich.table import Table
 
     from hopstate.io.screen import screen
+    from hopstate.runs.queries.card import named_with_trees
 
     when = f"epoch {done.best_epoch} (chosen on validation)" if done.best_epoch else "nothing to train"
-    table = Table(title=f"{done.method}, {when}")
+    table = Table(title=f"{named_with_trees(done.method, [_trees_share(done)])}, {when}")
     table.add_column("metric")
     for split in done.metrics:
         table.add_column(split, justify="right")
@@ -101,6 +103,13 @@ def _figure(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
+def _trees_share(done: Run) -> float:
+    """Return the share of a score's logit that is of trees beside the head; 0 where there are none."""
+    from hopstate.training.run_folder import RunFolder
+
+    return 0.0 if done.interrupted or not done.metrics else float(RunFolder(done.path).result().get("trees_share", 0.0))
+
+
 def no_better_than(done: Run) -> list[str]:
     """Return the floors that a finished run does not stand above on test data."""
     from hopstate.methods.shared.floors import below
@@ -114,7 +123,7 @@ def no_better_than(done: Run) -> list[str]:
 
 def print_floors(done: Run, console: Console) -> None:
     """Print the test metric beside those of the floors, with a sentence where it is no better."""
-    from hopstate.runs.reproduce.tables import floor_words
+    from hopstate.runs.reproduce.tables import few_words, floor_words, told_from
     from hopstate.training.run_folder import RunFolder
 
     metric = RunFolder(done.path).result()["metric"]
@@ -124,6 +133,9 @@ def print_floors(done: Run, console: Console) -> None:
         return
     beside = ", ".join(f"{floor_words(name)} {value:.4f}" for name, value in floors.items())
     console.print(f"test {metric}: {own:.4f}; floors: {beside}", soft_wrap=True)
+    few = few_words(told_from(metric, done.metrics["test"]), "test figures")
+    if few:
+        console.print(few, soft_wrap=True)
     under = [floor_words(name) for name in no_better_than(done)]
     if under:
         console.print(

@@ -17,7 +17,7 @@ def with_floors(rows: list[dict[str, Any]], floors: dict[str, dict[str, float | 
     """
     from hopstate.runs.reproduce.tables import FLOORS, below_words
 
-    names = {row["method"] for row in rows}
+    names, events = {row["method"] for row in rows}, _events(rows)
     kinds = dict.fromkeys(metric for row in rows for metric in row["kinds"])
     others = {
         name: {m: value for m in kinds if (value := values.get(m)) is not None}
@@ -27,7 +27,7 @@ def with_floors(rows: list[dict[str, Any]], floors: dict[str, dict[str, float | 
     rivals = others | {r["method"]: _means(r) for r in rows if r["method"] in FLOORS}
 
     def below(name: str, own: dict[str, float]) -> str:
-        return below_words(own, {rival: values for rival, values in rivals.items() if rival != name})
+        return below_words(own, {rival: values for rival, values in rivals.items() if rival != name}, events)
 
     return [row | {"below": below(row["method"], _means(row))} for row in rows] + [
         {
@@ -41,8 +41,20 @@ def with_floors(rows: list[dict[str, Any]], floors: dict[str, dict[str, float | 
     ]
 
 
+def _events(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """Return how many events tell a metric, where a row says; those of earlier versions do not."""
+    return {m: count for row in rows for m, count in row.get("events", {}).items() if count is not None}
+
+
 def _means(row: dict[str, Any]) -> dict[str, float]:
     return {metric: mean for metric, (mean, _) in row["kinds"].items()}
+
+
+def shown_name(row: dict[str, Any]) -> str:
+    """Return a row's method, and that it is trees alone where it is; rows of earlier versions do not say."""
+    from hopstate.runs.queries.card import named_with_trees
+
+    return named_with_trees(row["method"], row.get("trees_share", []))
 
 
 def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
@@ -66,14 +78,11 @@ def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
     for row in rows:
         kinds = row["kinds"]
         figures = [tables.figure(m, *kinds[m]) if m in kinds else "" for m in metrics]
-        name = (
-            f"{tables.floor_words(row['method'])} (floor)"
-            if row.get("floor") or row["method"] in tables.FLOORS
-            else row["method"]
-        )
+        floor = row.get("floor") or row["method"] in tables.FLOORS
+        name = f"{tables.floor_words(row['method'])} (floor)" if floor else shown_name(row)
         table.add_row(name, *figures, row["below"])
-    events = {m: count for row in rows for m, count in row.get("events", {}).items() if count is not None}
-    if events:  # runs of earlier versions do not say
+    events = _events(rows)
+    if events:
         table.add_section()
         table.add_row("events judged", *(f"{events[m]:,}" if m in events else "" for m in metrics), "")
     screen().print(table)

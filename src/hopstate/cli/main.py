@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     if argv[:1] == ["fit"] and "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0":
         manner = Manner(quiet=True, debug=manner.debug)  # rank 0 speaks for all
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(usage())
+        print(json_text({"help": usage()}) if manner.json else usage())
         return 0
     if argv[0] in ("-V", "--version"):
         from hopstate import __version__
@@ -91,7 +91,8 @@ def _answered(argv: list[str], manner: Manner) -> int:
         if not left.code:
             print(json_text({"help": heard.text}) if manner.json else heard.text)
             return DONE
-        return _failed(manner, "ConfigError", heard.last_line().partition("error: ")[2], int(left.code))
+        message = heard.last_line().partition("error: ")[2]
+        return _failed(manner, "ConfigError", message, int(left.code), said=not manner.quiet)
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -101,8 +102,8 @@ def _answered(argv: list[str], manner: Manner) -> int:
         return _failed(manner, type(error).__name__, _described(error), status)
 
 
-def _failed(manner: Manner, kind: str, message: str, status: int) -> int:
-    """Say why there is no result, and return the status; of torchrun's ranks one says it."""
+def _failed(manner: Manner, kind: str, message: str, status: int, *, said: bool = False) -> int:
+    """Say why there is no result, where it is not said yet, and return the status; of torchrun's ranks one says it."""
     message = message.replace("?; ", "? ")  # of a hint: "did you mean 'gmn'? known: ..."
     if "TORCHELASTIC_RUN_ID" in os.environ:
         from hopstate.training.ranks import first_to_say
@@ -111,7 +112,8 @@ def _failed(manner: Manner, kind: str, message: str, status: int) -> int:
             return status
     if manner.json:
         print(json_text({"error": {"kind": kind, "message": message, "exit_code": status}}), flush=True)
-    _say(message if status == INTERRUPTED else f"error: {message}")
+    if not said:
+        _say(message if status == INTERRUPTED else f"error: {message}")
     return status
 
 

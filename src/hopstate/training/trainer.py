@@ -45,7 +45,7 @@ from hopstate.training.ranks import ended, joined_loss, present, step_seed
 from hopstate.training.rehearsal import step_seconds
 from hopstate.training.room import peak_memory_mb
 from hopstate.training.run_folder import RunFolder, json_text
-from hopstate.training.tasks.protocols import FitsWhole, Task, parts_of
+from hopstate.training.tasks.protocols import FitsWhole, Task, parts_of, trees_of
 
 SPLITS = ("train", "val", "test")
 
@@ -326,11 +326,10 @@ class Trainer:
             metrics = {split: self.evaluate(split) for split in self.splits}
         if not self.ranks.first:
             return metrics
-        weights = {"model": dict(self.task.model.state_dict())}
         record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}
-        weights_file, result = Checkpoint(tensors=weights, record=record), json_text(self._result(metrics))
+        weights = Checkpoint(tensors={"model": dict(self.task.model.state_dict())}, record=record)
         curves = curves_of(self.task, self.run) if "test" in self.splits else {}
-        write_result(self.run.weights, weights_file, self.run.path / "result.json", result, curves)
+        write_result(self.run.weights, weights, self.run.path / "result.json", json_text(self._result(metrics)), curves)
         return metrics
 
     def _result(self, metrics: dict[str, dict[str, float]]) -> dict[str, Any]:
@@ -346,6 +345,7 @@ class Trainer:
             "seconds_per_epoch": round(p.seconds / max(1, p.epoch), 4),
             "parameters": sum(t.numel() for t in self.task.model.parameters()),
             "peak_memory_mb": peak_memory_mb(),
+            **trees_of(self.task),
         }
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from hopstate.cli.fit import print_result
 from hopstate.data.events import EventStream
 from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.dyg_mamba.model import DyGMamba
@@ -17,13 +18,17 @@ from hopstate.methods.pair_trees import beside
 from hopstate.methods.pair_trees import pair_head as pair_head_module
 from hopstate.methods.pair_trees.pair_head import pair_head
 from hopstate.methods.pair_trees.trees import PairTrees
+from hopstate.runs.analysis.questions import robustness
 from hopstate.runs.api import evaluate, fit
 from hopstate.runs.load import load_run
+from hopstate.runs.queries.card import run_card
+from hopstate.runs.report import write_report
 from hopstate.streaming.live import go_on, past_of
 from hopstate.testing.asserts import F32, F64
 from hopstate.tokens.pair_features import EARLIER, NAMES
 from hopstate.training.config import LoopConfig
 from hopstate.training.precision import bare
+from hopstate.training.run_folder import RunFolder
 
 LOOP = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.epochs": 1}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6}
@@ -99,6 +104,31 @@ def test_live_answers_are_those_of_one_call_however_the_stream_is_cut(method: st
         assert not np.array_equal(go_on(task, past_of(task, events()), later)[0]["score"], whole)
 
 
+def test_whose_a_score_is_stands_in_the_result_and_wherever_it_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(beside, "SHARES", (1.0,))  # validation chooses between the network alone and trees alone
+    run = fit("graphmixer", events(), out=tmp_path / "run", config=config("graphmixer"))
+    with load_run(run.path, events()) as (_, task):
+        assert float(joined_of(task).share) == 1.0  # so small a network says little
+    assert RunFolder(run.path).result()["trees_share"] == 1.0
+    assert run_card(run.path).count("of a score's logit 100% are the trees'") == 1
+    card = (run.save_pretrained(tmp_path / "saved") / "README.md").read_text()
+    assert "# graphmixer (trees alone) on" in card
+    assert "Of a score's logit 100% are the boosted trees'" in card
+    print_result(run)
+    assert "graphmixer (trees alone), epoch" in capsys.readouterr().out
+    page = write_report([run.path], tmp_path / "page.html").read_text()
+    assert "graphmixer (trees alone)" in page
+    assert "graphmixer (trees alone) 100%" in page
+    table = robustness(run.path, levels=[0.0, 0.5], noise=["sequences"], data=events())
+    assert table.attrs["note"].startswith("noise in sequences does not reach what the head reads of the pair's own")
+    assert "100% of a score's logit" in table.attrs["note"]
+    by_level = [list(rows.average_precision) for _, rows in table.groupby("sigma")]
+    assert by_level[0] == by_level[1]
+    assert robustness(run.path, levels=[0.0], noise=["stream"], data=events()).attrs["note"] == ""
+
+
 def test_without_enough_events_there_are_no_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beside, "LEAST", 10_000)
     run = fit("graphmixer", events(), out=tmp_path / "run", config=config("graphmixer"))
@@ -106,6 +136,8 @@ def test_without_enough_events_there_are_no_trees(tmp_path: Path, monkeypatch: p
     alone = fit("graphmixer", events(), out=tmp_path / "alone", config=plain)
     assert run.metrics["val"] == alone.metrics["val"]
     assert run.metrics["test"] == alone.metrics["test"]
+    assert "trees_share" not in RunFolder(run.path).result()
+    assert "trees" not in run_card(run.path)
 
 
 def test_trees_alone_need_no_history_in_the_head(tmp_path: Path) -> None:

@@ -76,8 +76,13 @@ class TreesBeside:
     def tell(self) -> None:
         """Say whose a score is."""
         if self.trees.kept:
-            share = float(self.joined.share)
+            share = self.share
             note(self.loop, f"note: of a score's logit {share:.0%} are the trees' beside the head (model.pair_trees)")
+
+    @property
+    def share(self) -> float:
+        """See `hopstate.training.tasks.link.Beside`."""
+        return float(self.joined.share) if self.trees.kept else 0.0
 
     def _set(self, share: float) -> None:
         self.joined.share.fill_(share)

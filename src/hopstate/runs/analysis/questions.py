@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hopstate.io.figure import check_figure_path
 from hopstate.io.table import check_table_path, write_table
 from hopstate.runs.analysis.explain import Explanation, FeatureExplanation, explain_pair
-from hopstate.runs.analysis.robustness import LEVELS, Noise, plot_robustness
+from hopstate.runs.analysis.robustness import LEVELS, Noise, plot_robustness, untouched
 from hopstate.runs.analysis.robustness import robustness as measure
 from hopstate.runs.load import load_run
 
@@ -76,6 +76,8 @@ def robustness(
 ) -> pd.DataFrame:
     """Return test metrics of a trained run under noise; see `hopstate.runs.analysis.robustness`.
 
+    What noise in sequences does not reach is said in the table's `attrs["note"]`.
+
     Args:
         run: a run folder of a model of links that is fed from histories or has a node memory.
         noise: kinds; None takes the model's own.
@@ -93,6 +95,7 @@ def robustness(
     with load_run(run, data, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
         task.model.eval()
         table = measure(task, noise=noise, levels=LEVELS if levels is None else levels, seed=seed)
+        table.attrs["note"] = untouched(task, noise)
     if out is not None:
         write_table(table, Path(out))
     if plot is not None:

@@ -15,6 +15,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.evaluation.link import evaluate_link
 from hopstate.io.figure import draw_figure
+from hopstate.layers.pair_history import PairHistory
 from hopstate.streaming.protocols import LinkFollower, NoisyLaplacians
 from hopstate.tokens.noise import NoisyLookups, noisy_edges
 from hopstate.training.precision import bare
@@ -61,6 +62,23 @@ def robustness(
         for sigma in levels:
             rows += _measure(task, kind, sigma, seed)
     return pd.DataFrame(rows)
+
+
+def untouched(task: Task, noise: Sequence[Noise] | None) -> str:
+    """Return what noise in sequences leaves as it is, in words; "" where that is nothing or is not asked.
+
+    A head's own history of the pair, and the trees beside it, read the stream and no sequences.
+    """
+    sequences = "sequences" in (_kinds(task) if noise is None else noise)
+    heads = [part for part in task.model.modules() if isinstance(part, PairHistory)] if sequences else []
+    if not heads:
+        return ""
+    joined = heads[0].joined
+    share = 0.0 if joined is None else float(joined.share)
+    parts = ["what the head reads of the pair's own history"] if heads[0].dim else []
+    parts += [f"the trees beside it, {share:.0%} of a score's logit"] if share else []
+    words = " and ".join(parts)
+    return f"noise in sequences does not reach {words}; noise in stream does" if parts else ""
 
 
 def plot_robustness(table: pd.DataFrame, path: str | Path) -> None:

@@ -85,28 +85,60 @@ def floor_words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def below_words(values: Mapping[str, float], floors: Mapping[str, Mapping[str, float]]) -> str:
+def below_words(
+    values: Mapping[str, float],
+    floors: Mapping[str, Mapping[str, float]],
+    events: Mapping[str, int | None] | None = None,
+) -> str:
     """Return in words which floors links do not stand above, by kind of negatives; "" where there is none.
 
     A figure that is no number tells nothing. "all" are all kinds where there are several; that nodes are new is said
-    where some metrics are of all nodes.
+    where some metrics are of all nodes. Kinds that fewer than `FULL` events tell stand apart, with how many, where
+    others are told from more, and are none of "all".
 
     Args:
         values: metric → mean of a method, all shares of 1, the larger the better.
         floors: name → the same of what needs no such model.
+        events: metric → how many events tell it, where that is known.
 
     >>> below_words({"mrr": 0.9, "new_historical_mrr": 0.7}, {"recency": {"mrr": 0.8, "new_historical_mrr": 0.8}})
     'recency on historical, new nodes'
+    >>> floors = {"recency": {"mrr": 0.9, "new_mrr": 0.8}}
+    >>> below_words({"mrr": 0.9, "new_mrr": 0.7}, floors, {"mrr": 900, "new_mrr": 11})
+    'recency on random (of 11 events: random, new nodes)'
     """
     new, said = all(m.startswith("new_") for m in values), []
+    counts = {m: count for m in values if (count := (events or {}).get(m)) is not None}
+    few = {m: count for m, count in counts.items() if count < min(FULL, max(counts.values()))}
     for name, own in floors.items():
         words = {m: kind_words(m.removeprefix("new_") if new else m) for m in values if m in own}
-        under = dict.fromkeys(words[m] for m in words if values[m] <= own[m])
-        above = {words[m] for m in words if values[m] > own[m]}
-        if under:
-            every = len(under) > 1 and not above
-            said.append(f"{floor_words(name)} on {'all' if every else '; '.join(under)}")
+        under = dict.fromkeys(words[m] for m in words if values[m] <= own[m] and m not in few)
+        above = {words[m] for m in words if values[m] > own[m] and m not in few}
+        every = len(under) > 1 and not above
+        parts = [f"on {'all' if every else '; '.join(under)}"] if under else []
+        apart = dict.fromkeys(words[m] for m in words if values[m] <= own[m] and m in few)
+        if apart:
+            parts.append(f"(of {max(few.values()):,} events: {'; '.join(apart)})")
+        if parts:
+            said.append(" ".join([floor_words(name), *parts]))
     return ", ".join(said)
+
+
+def trees_words(shares: Mapping[str, Sequence[float | None]]) -> str:
+    """Return whose the scores are where trees stand beside a network's head (`model.pair_trees`); "" where none do.
+
+    Args:
+        shares: name → the trees' share of the logit, one a run; None or 0 where they have none.
+
+    >>> trees_words({"dyg-mamba": [0.5, 0.75], "ctdg-ssm": [1.0], "gcn": [None]})
+    "Of a score's logit, the trees' beside the head: dyg-mamba 50% to 75%, ctdg-ssm 100%."
+    """
+    told = []
+    for name, own in shares.items():
+        found = sorted(share or 0.0 for share in own)
+        if any(found):
+            told.append(f"{name} " + " to ".join(f"{share:.0%}" for share in dict.fromkeys([found[0], found[-1]])))
+    return f"Of a score's logit, the trees' beside the head: {', '.join(told)}." if told else ""
 
 
 def kind_words(metric: str) -> str:

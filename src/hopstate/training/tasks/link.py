@@ -117,6 +117,11 @@ class Beside(Protocol):
         """Say what share it has."""
         ...
 
+    @property
+    def share(self) -> float:
+        """Its share of a score's logit, from 0 to 1."""
+        ...
+
 
 class LinkTask(EventTask[LinkFollower]):
     """Prediction of links: the probability that two nodes meet, from what came before.
@@ -158,6 +163,11 @@ class LinkTask(EventTask[LinkFollower]):
     def facts(self) -> TaskFacts:
         """Return what a run must remember."""
         return {**super().facts(), **self._kept}
+
+    @property
+    def trees_share(self) -> float:
+        """Share of a score's logit that is of the trees beside a model that is trained; 0 where there are none."""
+        return 0.0 if self.beside is None else self.beside.share
 
     def report(self, split: Literal["val", "test"]) -> LinkReport:
         """Return the whole table of a split: every strategy on test, those that choose on validation."""

@@ -149,6 +149,22 @@ class Remembers(Protocol):
 
 
 @runtime_checkable
+class HasTrees(Protocol):
+    """A task whose scores may be partly, or all, those of trees beside the model; see `LinkTask.trees_share`."""
+
+    @property
+    def trees_share(self) -> float:
+        """Share of a score's logit, from 0 to 1."""
+        ...
+
+
+def trees_of(task: Task[Any]) -> dict[str, float]:
+    """Return {"trees_share": theirs} of a task whose scores are partly trees'; nothing of any other."""
+    share = task.trees_share if isinstance(task, HasTrees) else 0.0
+    return {"trees_share": share} if share else {}
+
+
+@runtime_checkable
 class DrawsCurves(Protocol):
     """A task that keeps what a report draws of test: Hits@k over k, reliability of probabilities.
 
@@ -213,6 +229,7 @@ __all__ = [
     "ExplainsPairs",
     "FeatureShares",
     "FitsWhole",
+    "HasTrees",
     "HistoryModel",
     "MemoryModel",
     "Microbatches",
@@ -224,4 +241,5 @@ __all__ = [
     "Task",
     "TaskFacts",
     "parts_of",
+    "trees_of",
 ]
