@@ -121,6 +121,7 @@ def test_what_a_memory_says_in_a_given_state(to: Any, tmp_path: Path) -> None:
     settings = {"model.pair_history": True, "model.static": "random", "model.static_dim": 3, "model.pair_dim": 5}
     run = small_run("ctdg-ssm", tmp_path, **settings, **{"model.node_gaps": True, "model.read_norm": True}).path
     path = export_run(run, to, tmp_path / "program")
+    assert "moves the memory of ctdg-ssm" in json.loads((path.parent / "export.json").read_text())["left_out"]
     with load_run(run, device="cpu") as (_, task), torch.no_grad():
         model = task.model
         state = model.initial_state(9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from typing import Any
 
 from hopstate.cli.answer import Answer, lines
@@ -29,8 +30,16 @@ def run(argv: list[str]) -> Answer:
         needed(".onnx")
     path = export_run(o.run, o.to, o.out, data=o.data, method=o.method)
     told = path.with_name("export.json")
-    record: dict[str, Any] = {"program": path, "inputs_and_output": told, "format": o.to, "check": None}
+    left_out = json.loads(told.read_text("utf-8"))["left_out"]
+    record: dict[str, Any] = {
+        "program": path,
+        "inputs_and_output": told,
+        "format": o.to,
+        "left_out": left_out,
+        "check": None,
+    }
     said = [f"program: {path}", f"inputs and output: {told}"]
+    said += [f"not in the program: {left_out}"] if left_out else []
     if o.check:
         checked = check_program(o.run, path, own=o.data, method=o.method)
         record["check"] = checked

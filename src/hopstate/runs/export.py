@@ -112,7 +112,7 @@ def packed(program: torch.export.ExportedProgram, form: ExportForm, to: Format) 
 
 
 def described(form: ExportForm) -> dict[str, Any]:
-    """Return what export.json says of inputs, output and preprocessing."""
+    """Return what export.json says of inputs, output, preprocessing, and what is left out."""
     with torch.no_grad():
         found = form.module(*form.example)
     outputs = (found,) if isinstance(found, Tensor) else found
@@ -120,6 +120,7 @@ def described(form: ExportForm) -> dict[str, Any]:
         "inputs": [port_facts(port, tensor) for port, tensor in zip(form.inputs, form.example, strict=True)],
         "outputs": [port_facts(port, tensor) for port, tensor in zip(form.outputs, outputs, strict=True)],
         "preprocessing": form.preprocessing,
+        "left_out": form.left_out,
     }
 
 

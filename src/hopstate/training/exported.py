@@ -59,6 +59,7 @@ class ExportForm:
             was given, None for all. None where a method of one's own does not say.
         said: queries of graphs → the run's own first output for them, by the code that trained it.
         sample: queries of graphs that a check asks; None for all.
+        left_out: what of the run no program holds, and why, in words; "" for nothing.
     """
 
     module: nn.Module
@@ -69,3 +70,4 @@ class ExportForm:
     fill: Callable[[Any], tuple[Tensor, ...]] | None = None
     said: Callable[[Any], Tensor] | None = None
     sample: Any = None
+    left_out: str = ""

@@ -1,5 +1,6 @@
 """Trees beside a head: grown from what the run may see, their share validation's, the same however scores are asked."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,7 @@ def test_whose_a_score_is_stands_in_the_result_and_wherever_it_is_shown(
         assert float(joined_of(task).share) == 1.0  # so small a network says little
     assert RunFolder(run.path).result()["trees_share"] == 1.0
     assert run_card(run.path).count("of a score's logit 100% are the trees'") == 1
+    assert re.search(r"^ *events +\d+ +\d+ +\d+ ", run_card(run.path), re.M)  # counts are whole numbers
     card = (run.save_pretrained(tmp_path / "saved") / "README.md").read_text()
     assert "# graphmixer (trees alone) on" in card
     assert "Of a score's logit 100% are the boosted trees'" in card

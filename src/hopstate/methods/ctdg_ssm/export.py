@@ -20,9 +20,10 @@ from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
 
-ABOUT = (
-    "the state of the memory before the query, as `hopstate stream` leaves it; what a batch of events does to it is no "
-    "part of the program, for it solves linear systems, which ONNX has no operation for"
+ABOUT = "the state of the memory before the query, as `hopstate stream` leaves it"
+LEFT_OUT = (
+    "how a batch of events moves the memory of ctdg-ssm: it solves linear systems of the batch's own size, which ONNX "
+    "has no operation for; `hopstate stream` and `hopstate serve` move it"
 )
 PAIRS = 3  # of the made input that a program is traced with
 
@@ -95,6 +96,7 @@ def export_form(task: LinkTask | EventNodeTask) -> ExportForm:
         outputs=(Port(name=name, meaning=said, axes=(rows,) if links else (rows, "")),),
         example=tuple(torch.rand(shape).to(like) for _, _, shape in ports),
         preprocessing=ABOUT,
+        left_out=LEFT_OUT,
         fill=partial(state_inputs, model, tuple(name for name, _, _ in ports)),
     )
 

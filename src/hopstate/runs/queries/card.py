@@ -120,7 +120,9 @@ def _figures(folder: RunFolder) -> list[str]:
 
 
 def _cell(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, (int, float)) else ""
+    if isinstance(value, int):  # a count
+        return f"{value:,}"
+    return f"{value:.4f}" if isinstance(value, float) else ""
 
 
 def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, done: bool = True) -> list[str]:
