@@ -198,7 +198,7 @@ def _text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
     left = [str(name) for name in table.frame.columns if name not in used and not is_numeric(table.frame[name])]
     how = f"--read.columns '[{left[0]}=category]' takes one as event features" if left else ""
     commas = [name for name in left if _with_commas(table.frame[name])]
-    told = (f"columns of text that are not used: {', '.join(left)} ({how})",) if left else ()
+    told: tuple[str, ...] = (f"columns of text that are not used: {', '.join(left)} ({how})",) if left else ()
     if commas:
         told += (f"{', '.join(commas)}: numbers written with a comma, which are read as text; write 1.5 for 1,5",)
     return told
