@@ -23,6 +23,7 @@ from hopstate.methods.gmn.method import EncodingConfig, GMNRun, OrderConfig, Wal
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.nodes import induced
 from hopstate.methods.gmn.ordering import order_key
+from hopstate.methods.gmn.packing import names_in_set
 from hopstate.methods.gmn.sizing import choose, choose_graphs, step_bytes
 from hopstate.methods.gmn.walk_tokens import WalkSettings
 from hopstate.methods.method import Context, SplitConfig
@@ -370,6 +371,25 @@ def test_a_graph_has_the_answer_that_it_has_in_another_set(tmp_path, encoding, l
         with torch.no_grad():
             answers.append([made.model(made.collate(ids, number, None)) for number in (0, -1)])
     torch.testing.assert_close(answers[0], answers[1], rtol=F32_SUM, atol=F32)
+
+
+def test_nodes_of_unlike_graphs_are_drawn_by_names_of_their_own():
+    graphs, again = graph_set(), graph_set()
+    names = names_in_set(graphs)
+    for g, bounds in enumerate(zip(graphs.offsets, graphs.offsets[1:], strict=False)):
+        np.testing.assert_array_equal(names[slice(*bounds)] - names[bounds[0]], np.arange(np.diff(bounds)[0]), str(g))
+    first = names[graphs.offsets[:-1]]
+    shapes = [(n, *np.sort(e)) for n, e in zip(np.diff(graphs.offsets), _own_edges(graphs), strict=True)]
+    assert len(np.unique(first)) == len(set(shapes)) > 1
+    np.testing.assert_array_equal(names, names_in_set(again))
+    lonely = GraphSet(union=Graph.from_edges(np.zeros((0, 2), int), 3), offsets=np.arange(4))
+    assert len(np.unique(names_in_set(lonely))) == 1
+
+
+def _own_edges(graphs):
+    index, first = graphs.union.edge_index(), graphs.offsets[:-1]
+    of = graphs.graph_of[index[0]]
+    return [((index[0] - a) * 1000 + index[1] - a)[of == g] for g, a in enumerate(first)]
 
 
 def test_a_batch_of_one_graph_of_one_node_works_and_an_empty_graph_is_named(tmp_path):

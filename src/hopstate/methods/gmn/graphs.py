@@ -38,7 +38,7 @@ from hopstate.methods.gmn.method import (
 from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.nodes import PreparedGraph
 from hopstate.methods.gmn.order import node_keys
-from hopstate.methods.gmn.packing import Collator, Flow, pack, receiving
+from hopstate.methods.gmn.packing import Collator, Flow, names_in_set, pack, receiving
 from hopstate.methods.gmn.sizing import WalkPlan, choose_graphs
 from hopstate.methods.gmn.structural import relative_encoding
 from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
@@ -190,7 +190,7 @@ def prepared_set(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
     if laplacian:
         encoding: np.ndarray | None = _laplacian(graphs, kind.size, kind.components, context)
     else:
-        encoding = node_encoding(union, kind, context, graphs.offsets)
+        encoding = node_encoding(union, kind, context, names_in_set(graphs))
     assert union.x is not None
     x = union.x if encoding is None else np.concatenate([union.x, encoding], 1)
     w, over = config.walks, receiving(graphs, config.flow)

@@ -139,16 +139,16 @@ class GMNRun(NodeRun):
 
 
 def node_encoding(
-    graph: Graph, config: EncodingConfig, context: Context, offsets: np.ndarray | None = None
+    graph: Graph, config: EncodingConfig, context: Context, names: np.ndarray | None = None
 ) -> np.ndarray | None:
-    """Return (N, s) encodings, or None; offsets (G+1,) bound the graphs of a set."""
+    """Return (N, s) encodings, or None; walks are drawn by names (N,), which are the rows where none are given."""
     if config.kind == "none":
         return None
     make = {
         "laplacian": partial(laplacian_encoding, share=config.components),
         "rwse": random_walk_encoding,
         "nondiagonal": nondiagonal_encoding,
-        "anonymous": partial(anonymous_walk_encoding, offsets=offsets),
+        "anonymous": partial(anonymous_walk_encoding, names=names),
     }
     if config.kind not in make:
         raise ConfigError(

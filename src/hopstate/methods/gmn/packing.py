@@ -15,6 +15,7 @@ from hopstate.methods.gmn.nodes import PreparedGraph, token_inputs
 from hopstate.methods.gmn.ordering import node_order
 from hopstate.methods.gmn.walk_tokens import drawing_seed, token_order, walk_tokens
 from hopstate.methods.shared.edges import turned
+from hopstate.ops.cpu.random_kernels import mix
 from hopstate.ops.rows import bounds_of, ranges
 
 Flow = Literal["source_to_target", "target_to_source"]
@@ -52,6 +53,20 @@ def receiving(graphs: GraphSet, flow: Flow) -> Graph:
     return graphs.union if flow == "target_to_source" else turned(graphs.union)
 
 
+def names_in_set(graphs: GraphSet) -> np.ndarray:
+    """Return (N,) numbers by which walks are drawn: of what a node's graph is, and of the node's place in it.
+
+    So a graph has the walks that it has alone, or in any other set, and other graphs have others.
+    """
+    union, first = graphs.union, graphs.offsets[graphs.graph_of]
+    place = np.arange(union.num_nodes) - first
+    sources = np.repeat(np.arange(union.num_nodes), np.diff(union.indptr))
+    edges = mix(((place[sources] << 32) + union.indices - first[sources]).view(np.uint64))
+    until = np.append(np.uint64(0), np.cumsum(edges))[union.indptr[graphs.offsets]]  # sums modulo 2^64
+    of_graph = mix(np.diff(until) + np.diff(graphs.offsets).astype(np.uint64)) >> np.uint64(34)
+    return (of_graph.astype(np.int64) << 20)[graphs.graph_of] + place
+
+
 class Collator:
     """Packs graphs of a set into the inputs of a GMN.
 
@@ -75,6 +90,7 @@ class Collator:
     ) -> None:
         self.graphs, self.prepared, self.model, self.level = graphs, prepared, model, level
         self.seed, self.resample_every = seed, resample_every
+        self._names = names_in_set(graphs)
 
     def __call__(self, ids: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
         """Return the inputs of graphs ids; without a generator the epoch is a round of evaluation: 0, -1, -2, ..."""
@@ -109,7 +125,7 @@ class Collator:
         number = epoch if rng is None else epoch // self.resample_every if self.resample_every else 0
         seed = drawing_seed(self.seed, number)
         wanted = m.edge_attr is not None
-        own = np.arange(len(rows)) - np.repeat(bounds[:-1], np.diff(bounds))  # a graph's walks are those it has alone
+        own = self._names[rows]
         tokens = walk_tokens(m.table, rows, m.settings, kind=self.model.token_kind, seed=seed, edges=wanted, names=own)
         start = np.zeros(graphs.num_graphs, np.int64)
         start[ids] = bounds[:-1] - graphs.offsets[ids]
@@ -122,4 +138,4 @@ class Collator:
         return {**token_inputs(tokens), "token_order": token_order(len(rows), m.settings, rng)}
 
 
-__all__ = ["Collator", "Flow", "Packed", "pack", "receiving"]
+__all__ = ["Collator", "Flow", "Packed", "names_in_set", "pack", "receiving"]

@@ -44,18 +44,18 @@ def nondiagonal_encoding(graph: Graph, steps: int, cache: Path | None = None) ->
 
 def anonymous_walk_encoding(
     graph: Graph, length: int, cache: Path | None = None, *, walks: int = 100, seed: int = 0,
-    offsets: np.ndarray | None = None,
+    names: np.ndarray | None = None,
 ) -> np.ndarray:  # fmt: skip
     """Return (N, length * (length + 3) / 2) float32: how often step t of a walk is at the a-th node it discovered.
 
     Columns run over t = 1..length and a = 0..t (0 is the start itself); each is a share of the walks.
-    Where offsets (G+1,) bound the graphs of a set, each has the walks that it has alone.
+    Nodes' walks are drawn by names (N,), as of `random_walks`.
     """
-    columns, names, name = length * (length + 3) // 2, np.arange(graph.num_nodes), f"anonymous_{length}_{walks}_{seed}"
-    if offsets is not None:
-        names -= np.repeat(offsets[:-1], np.diff(offsets))
-        name += f"_{hashlib.blake2b(np.array(offsets, '<i8').tobytes(), digest_size=8).hexdigest()}"
-    return _kept(graph, name, columns, cache, lambda: _anonymous(graph, length, walks, seed, names))
+    columns, name = length * (length + 3) // 2, f"anonymous_{length}_{walks}_{seed}"
+    if names is not None:
+        name += f"_{hashlib.blake2b(names.astype('<i8').tobytes(), digest_size=8).hexdigest()}"
+    drawn_by = np.arange(graph.num_nodes) if names is None else names
+    return _kept(graph, name, columns, cache, lambda: _anonymous(graph, length, walks, seed, drawn_by))
 
 
 def relative_encoding(encoding: np.ndarray, graph: Graph) -> np.ndarray:
