@@ -29,6 +29,7 @@ from hopstate.serving.replaying import replayed
 from hopstate.serving.service import Limits, service
 from hopstate.serving.shadow import Pair, Shadow, swap
 from hopstate.serving.sinks import ParquetSink
+from hopstate.serving.whose import OtherModelError
 
 EVENTS = table(200, 60).to_dict("records")
 
@@ -62,6 +63,8 @@ def test_before_the_swap_one_serves_after_it_the_other(runs: tuple[Run, Run], tm
     live, shadow = shadow, live
     live.close()  # the log is the other's
     shadow.close()
+    with pytest.raises(OtherModelError, match="since a swap"):
+        LiveRun(first.path, folder=tmp_path / "live")
     pair = Pair(first.path, second.path, folder=tmp_path / "live", sink=ParquetSink(tmp_path / "scores"))
     live = pair.opened()
     assert (live.run.path, live.kept) == (second.path, 40)
@@ -76,7 +79,7 @@ def test_before_the_swap_one_serves_after_it_the_other(runs: tuple[Run, Run], tm
     live.close()
     files = sorted((tmp_path / "scores").iterdir())
     assert pd.concat([pd.read_parquet(path) for path in files])["score"].tolist() == told
-    with pytest.raises(ConfigError, match="other weights"):
+    with pytest.raises(ConfigError, match="since a swap"):
         LiveRun(first.path, folder=tmp_path / "live")
     with LiveRun(second.path, folder=tmp_path / "live") as alone, LiveRun(second.path, folder=tmp_path / "new") as new:
         new.take(EVENTS)

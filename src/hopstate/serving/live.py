@@ -41,7 +41,7 @@ from hopstate.serving.reading import read
 from hopstate.serving.retention import check_duration, check_retain, retained
 from hopstate.serving.sinks import Sink
 from hopstate.serving.snapshots import keep, kept_at, newest
-from hopstate.serving.whose import OtherModelError, check_signed, own_events, signed, state_folder
+from hopstate.serving.whose import check_served, check_signed, own_events, signed, state_folder
 from hopstate.streaming.live import fingerprint, going_on
 from hopstate.streaming.slices import Pace, Steps, each_in, finished
 from hopstate.training.run_folder import RunFolder
@@ -145,8 +145,7 @@ class LiveRun:
         return self.folder
 
     def _check_model(self, told: Mapping[str, Any]) -> None:
-        if told.get("model", self.model) != self.model:
-            raise OtherModelError(f"the log in {self.folder} is of a model of other weights; give another folder")
+        check_served(told, self.model, self.folder)
 
     def _begin(self, facts: Mapping[str, Any]) -> None:
         self.log.tell(facts)

@@ -19,6 +19,22 @@ class OtherModelError(ConfigError):
     """A log is served by another model."""
 
 
+def check_served(facts: Mapping[str, Any], model: str, place: object) -> None:
+    """Refuse a model that does not serve a log.
+
+    Raises:
+        OtherModelError: another one does, since a swap or from the log's begin.
+    """
+    if facts.get("model", model) == model:
+        return
+    if own_events(facts, model) is not None:
+        raise OtherModelError(
+            f"since a swap the log in {place} is served by the other run of the two; serve that one, or name it as the "
+            "shadow of this one (--shadow), by which the log tells who serves"
+        )
+    raise OtherModelError(f"the log in {place} is of a model of other weights; give another folder")
+
+
 def own_events(facts: Mapping[str, Any], model: str) -> int | None:
     """Return how many events of its own data a model had when it came to a log, None where it never did.
 

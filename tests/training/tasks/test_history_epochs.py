@@ -19,6 +19,7 @@ from hopstate.methods.settings import config_from
 from hopstate.methods.shared.suit_events import suit_history
 from hopstate.random import named_rng
 from hopstate.sampling.judged import epoch_batches
+from hopstate.testing.asserts import F32
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.ranks import Ranks
 from hopstate.training.run_folder import RunFolder
@@ -179,7 +180,7 @@ def test_ranks_take_shares_of_the_same_batches(size: int, tmp_path: Path) -> Non
         assert task.divide(Ranks(rank, size)) == ""
         losses = [float(sum(task.loss(part) for part in batch).detach()) for batch in task.batches(1)]
         found += losses
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=F32)
 
 
 def test_a_run_says_how_many_an_epoch_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
