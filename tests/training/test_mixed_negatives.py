@@ -1,7 +1,6 @@
 """Training beside a mixture of pairs: every link method, resumed exactly; softmax in closed form; old runs open."""
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from cut_runs import SMALL, goes_on_to_the_same_bits
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
@@ -17,19 +17,10 @@ from hopstate.methods.parser import parser_of
 from hopstate.methods.settings import config_from, parse_words
 from hopstate.runs.api import fit
 from hopstate.runs.reproduce.recipes import all_recipes
-from hopstate.training.checkpoint import load_checkpoint
-from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.training_pairs import beside, link_loss, training_negatives
-from hopstate.training.trainer import Trainer, seed_everything
+from hopstate.training.trainer import seed_everything
 
 LOOP = {"loop.epochs": 2, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.patience": None}
-WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6}
-SMALL: dict[str, dict[str, Any]] = {
-    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 6},
-    "dyg-mamba": {**WIDTHS, "history.max_length": 6},
-    "dygformer": {**WIDTHS, "model.max_length": 6},
-    "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 6, "model.out_dim": 4},
-}
 MIXED = {"negatives.mixture.historical": 0.3, "negatives.mixture.popular": 0.2}
 SOFTMAX = {**MIXED, "negatives.loss": "softmax", "negatives.candidates": 4}
 
@@ -91,27 +82,7 @@ def test_every_link_method_trains_and_resumes_to_the_same_bits(
         total += rows
         assert sum(labels) == rows / width
     assert total == width * len(task.split.train)
-    ends = []
-    for cut in (False, True):
-        folder = RunFolder.create(tmp_path / f"{cut}", {"method": method, "data": "x", "loop": {}})
-        if cut:
-            stopped, config = task_of(method, tmp_path, **settings)
-            trainer = Trainer(stopped, config.loop, folder, method=method)
-            trainer._step = partial(_stop_after, trainer, trainer._step)  # type: ignore[method-assign]
-            with pytest.raises(KeyboardInterrupt):
-                trainer.fit()
-        whole, config = task_of(method, tmp_path, **settings)
-        result = Trainer(whole, config.loop, folder, method=method).fit(resume=cut)
-        ends.append((result.metrics, load_checkpoint(folder.weights).tensors["model"]))
-    assert ends[0][0] == ends[1][0]
-    assert all(torch.equal(ends[0][1][name], ends[1][1][name]) for name in ends[0][1])
-
-
-def _stop_after(trainer: Trainer, step: Any, batch: Any, count: int) -> None:
-    step(batch, count)
-    if trainer.progress.epoch == 1 and trainer.progress.step == 2:
-        trainer.save()
-        raise KeyboardInterrupt
+    goes_on_to_the_same_bits(lambda: task_of(method, tmp_path, **settings), method, tmp_path)
 
 
 @pytest.mark.parametrize("method", ["dyg-mamba", "graphmixer"])

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,25 +146,15 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
 
 def _until_stopped(server: uvicorn.Server, place: socket.socket, doors: Doors) -> int:
     """Serve at a socket until a signal stops it; return the exit status."""
-    with place, _signals(server):
+    from hopstate.training.interrupts import signals_to
+
+    def stop(number: int) -> None:  # uvicorn raises the signal that stopped it once more: it has been heard
+        server.should_exit = True
+
+    with place, signals_to(stop):
         server.run(sockets=[place])
     gc.unfreeze()  # what it holds is let go as at any other end, and nothing tells of leaks
     return DONE if doors.closed else INTERRUPTED if server.force_exit else FAILED
-
-
-@contextmanager
-def _signals(server: uvicorn.Server) -> Iterator[None]:
-    """Let signals stop a server, and no more than that: it raises them once more when it has stopped."""
-
-    def stop(number: int, frame: object) -> None:
-        server.should_exit = True
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _names(host: str, more: list[str]) -> list[str] | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from hopstate.errors import RanksError
 
@@ -54,22 +55,29 @@ def interrupts() -> Iterator[Stop]:
     Where the first one does (`Stop.at_once`), what is within is left off, and `Stop.ended` says so.
     """
     stop = Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
+    with signals_to(lambda number: stop.wished()) as before:
+        try:
+            yield stop
+        except _Ended:
+            stop.ended = True
+        except RanksError:
+            # torchrun now ends the ranks that are left: first they say what happened
+            before[signal.SIGTERM] = signal.SIG_IGN
+            raise
 
-    def on_signal(number: int, frame: object) -> None:
-        stop.wished()
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+@contextmanager
+def signals_to(call: Callable[[int], None]) -> Iterator[dict[int, Any]]:
+    """Let Ctrl-C and SIGTERM call something with their number, and no more; yield what they did before, and do again.
+
+    Beside the main thread, where none arrive, nothing is changed.
+    """
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, lambda arrived, frame: call(arrived))
     try:
-        yield stop
-    except _Ended:
-        stop.ended = True
-    except RanksError:
-        # torchrun now ends the ranks that are left: first they say what happened
-        before[signal.SIGTERM] = signal.SIG_IGN
-        raise
+        yield before
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for own, handler in before.items():
+            signal.signal(own, handler)

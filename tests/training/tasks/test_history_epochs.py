@@ -2,7 +2,6 @@
 
 import json
 import random
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 
 import hopstate
+from cut_runs import SMALL, goes_on_to_the_same_bits
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, HopstateError
 from hopstate.methods import get_method
@@ -20,19 +20,11 @@ from hopstate.methods.shared.suit_events import suit_history
 from hopstate.random import named_rng
 from hopstate.sampling.judged import epoch_batches
 from hopstate.testing.asserts import F32
-from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.ranks import Ranks
-from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.training_pairs import beside
-from hopstate.training.trainer import Trainer, seed_everything
+from hopstate.training.trainer import seed_everything
 
 METHODS = ("graphmixer", "dygformer", "dyg-mamba")
-WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6}
-SMALL: dict[str, dict[str, Any]] = {
-    "dyg-mamba": {**WIDTHS, "history.max_length": 6},
-    "dygformer": {**WIDTHS, "model.max_length": 6},
-    "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 6, "model.out_dim": 4},
-}
 GIVEN = {
     "batch_size": 20, "evaluation.batch_size": 40, "evaluation.strategies": ["random"], "loop.epochs": 2,
     "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.patience": None,
@@ -144,28 +136,8 @@ def test_a_last_batch_that_is_not_full_is_taken_as_it_is(tmp_path: Path) -> None
 
 
 def test_a_run_that_was_cut_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    method, ends = "graphmixer", []
-    for cut in (False, True):
-        folder = RunFolder.create(tmp_path / f"{cut}", {"method": method, "data": "x", "loop": {}})
-        if cut:
-            stopped, config = task_of(method, tmp_path, max_events=100)
-            trainer = Trainer(stopped, config.loop, folder, method=method)
-            trainer._step = partial(_stop_after, trainer, trainer._step)  # type: ignore[method-assign]
-            with pytest.raises(KeyboardInterrupt):
-                trainer.fit()
-        whole, config = task_of(method, tmp_path, max_events=100)
-        result = Trainer(whole, config.loop, folder, method=method).fit(resume=cut)
-        assert result.progress.total_steps == 10
-        ends.append((result.metrics, load_checkpoint(folder.weights).tensors["model"]))
-    assert ends[0][0] == ends[1][0]
-    assert all(torch.equal(ends[0][1][name], ends[1][1][name]) for name in ends[0][1])
-
-
-def _stop_after(trainer: Trainer, step: Any, batch: Any, count: int) -> None:
-    step(batch, count)
-    if trainer.progress.epoch == 1 and trainer.progress.step == 2:
-        trainer.save()
-        raise KeyboardInterrupt
+    result = goes_on_to_the_same_bits(lambda: task_of("graphmixer", tmp_path, max_events=100), "graphmixer", tmp_path)
+    assert result.progress.total_steps == 10
 
 
 @pytest.mark.parametrize("size", [2, 3])

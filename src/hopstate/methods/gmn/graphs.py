@@ -190,7 +190,7 @@ def prepared_set(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
     if laplacian:
         encoding: np.ndarray | None = _laplacian(graphs, kind.size, kind.components, context)
     else:
-        encoding = node_encoding(union, kind, context, names_in_set(graphs))
+        encoding = node_encoding(union, kind, context, names_in_set(graphs) if kind.kind == "anonymous" else None)
     assert union.x is not None
     x = union.x if encoding is None else np.concatenate([union.x, encoding], 1)
     w, over = config.walks, receiving(graphs, config.flow)

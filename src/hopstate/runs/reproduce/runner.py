@@ -8,10 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +23,7 @@ from hopstate.runs import api
 from hopstate.runs.reproduce import results
 from hopstate.runs.reproduce.availability import how_to_get
 from hopstate.runs.reproduce.recipes import Recipe, find_recipes
+from hopstate.training.interrupts import signals_to
 from hopstate.training.run_folder import RunFolder, flatten
 
 FREE = (
@@ -177,31 +176,13 @@ def _in_process(trial: Trial, run: int, where: Path) -> bool:
     command = [sys.executable, "-m", "hopstate.cli.main", "fit", trial.recipe.method]
     command += [*arguments_of(trial.settings(run)), f"--out={where}", "--resume", "--no_suit"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
-    with _forwarding(child):
+    with signals_to(child.send_signal):  # it saves and leaves
         code = child.wait()
     if code in (130, -signal.SIGINT, -signal.SIGTERM):
         return False
     if code:
         raise HopstateError(f"run {run} of {trial.recipe.name} failed with status {code}; its message stands above")
     return True
-
-
-@contextmanager
-def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass Ctrl-C and SIGTERM on to the child, which saves and leaves."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def forward(number: int, frame: object) -> None:
-        child.send_signal(number)
-
-    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _children_cpu() -> float | None:
