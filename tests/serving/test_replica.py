@@ -106,4 +106,5 @@ def test_a_replica_at_the_doors(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
                 assert told("trouble", "the log is away")["position"] == 30
                 assert client.post("/rank", json={"source": "u1", "top": 2}).status_code == 200
             writer.take(events[30:])
-            assert told("position", 50)["trouble"] == ""
+            told("position", 50)
+            told("trouble", "")  # told as over after the reading that ended it, so a moment behind the position
