@@ -5,7 +5,8 @@
 Each method with its defaults but for weights as they are drawn, fitted to the stream's first 20,000 events, takes the
 rest in commits of 500, then 200 events one by one; and the commits once more in a new log, unscored. Beside it, there
 and then: the bare log with the same commits, and the model alone, which scores and observes them (or only observes)
-without JSON, checks or a log; "of the lesser" is the rate as a share of the slower of the two, by the processor.
+without JSON, checks or a log; "of the lesser" is the rate as a share of the slower of the two, by the processor. All of
+it in turn, some rounds; medians are told, and of shares the least and the largest.
 A run waits for the disk before each commit, and comes back to caches that others have used; a model alone never does.
 So it is measured once more with the bare log written between its commits, whose time is left out ("model, waiting").
 Seconds are those of the clock, since a commit waits for the disk, and in brackets those of the processor, which other
@@ -102,7 +103,7 @@ def alone(live: LiveRun, rows: list[dict[str, Any]], size: int, *, score: bool, 
     return Rate.of(parts)
 
 
-def measure(name: str, events: pd.DataFrame, size: int, own_events: int) -> dict[str, str]:
+def measure(name: str, events: pd.DataFrame, size: int, own_events: int, repeats: int) -> dict[str, str]:
     """Return what a method takes."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
@@ -110,47 +111,60 @@ def measure(name: str, events: pd.DataFrame, size: int, own_events: int) -> dict
         settings = {**QUIET, "evaluation": {"strategies": ["random"]}}
         run = hopstate.fit(name, home / "own.csv", out=home / "run", config=settings)
         many, few = events[own_events:-LONE].to_dict("records"), events[-LONE:].to_dict("records")
-        with LiveRun(run.path) as live:
+        with LiveRun(run.path, folder=home / "first") as live:
             live.take(many[:size])  # compiles
-            model, waiting = (alone(live, many[size:], size, score=True, waits=waits) for waits in (False, True))
-            with Rate(len(many) - size) as rate:
+        rounds = [in_turn(run.path, home / str(k), events[own_events:-LONE], many, size) for k in range(repeats)]
+        return {"method": name, **shown(rounds), **few_by_few(run.path, home / "0" / "scored", few)}
+
+
+def in_turn(run: Path, home: Path, events: pd.DataFrame, many: list[dict[str, Any]], size: int) -> dict[str, Rate]:
+    """Return the rates of one round: the log, the model and the live run, scored and only stored."""
+    found = {"log": bare(events, size)}
+    for kind, score in (("scored", True), ("stored", False)):
+        with LiveRun(run, folder=home / kind) as live:
+            live.take(many[:size], score=score)
+            for name, waits in (("model", False), ("waiting", True)):
+                found[f"{kind} {name}"] = alone(live, many[size:], size, score=score, waits=waits)
+            with Rate(len(many) - size) as found[kind]:
                 for i in range(size, len(many), size):
-                    live.take(many[i : i + size])
-            spent: dict[str, list[float]] = {"event": [], "pair": []}
-            scored(live.asked(), [(few[0]["src"], few[0]["dst"])])
-            for row in few:
-                start = time.perf_counter()
-                scored(live.asked(), [(row["src"], row["dst"])])
-                spent["pair"].append(time.perf_counter() - start)
-                start = time.perf_counter()
-                live.take([row])
-                spent["event"].append(time.perf_counter() - start)
-            begin = time.perf_counter()
-        with LiveRun(run.path):
-            restart = time.perf_counter() - begin
-        with LiveRun(run.path, folder=home / "unscored") as live:
-            live.take(many[:size], score=False)
-            observing, between = (alone(live, many[size:], size, score=False, waits=waits) for waits in (False, True))
-            with Rate(len(many) - size) as stored:
-                for i in range(size, len(many), size):
-                    live.take(many[i : i + size], score=False)
-    ms = {k: "/".join(f"{q:.1f}" for q in np.quantile(v, [0.5, 0.99]) * 1e3) for k, v in spent.items()}
-    log = bare(events[own_events:-LONE], size)
-    return {
-        "method": name,
-        "events/s": str(rate),
-        "unscored": str(stored),
-        "bare log": str(log),
-        "model alone": f"{model}, unscored {observing}",
-        "model, waiting": f"{waiting}, unscored {between}",
-        "of the lesser": ", unscored ".join(
-            f"{found.cpu / min(log.cpu, own.cpu):.2f} (waiting {found.cpu / min(log.cpu, slow.cpu):.2f})"
-            for found, own, slow in ((rate, model, waiting), (stored, observing, between))
-        ),
-        "event ms p50/p99": ms["event"],
-        "pair ms p50/p99": ms["pair"],
-        "stop and start s": f"{restart:.2f}",
+                    live.take(many[i : i + size], score=score)
+    return found
+
+
+def shown(rounds: Sequence[dict[str, Rate]]) -> dict[str, str]:
+    """Return medians over the rounds, and the least and the largest share of the lesser."""
+    told = {
+        name: " ({:,.0f})".join(("{:,.0f}", "")).format(
+            *(np.median([getattr(found[name], by) for found in rounds]) for by in ("clock", "cpu"))
+        )
+        for name in rounds[0]
     }
+    for kind in ("scored", "stored"):
+        for name in ("model", "waiting"):
+            own = f"{kind} {name}"
+            shares = [found[kind].cpu / min(found["log"].cpu, found[own].cpu) for found in rounds]
+            told[f"{kind}, of the lesser{', waiting' * (name == 'waiting')}"] = (
+                f"{np.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})"
+            )
+    return told
+
+
+def few_by_few(run: Path, folder: Path, few: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Return milliseconds of one event and of one pair, and seconds of a start."""
+    spent: dict[str, list[float]] = {"event": [], "pair": []}
+    begin = time.perf_counter()
+    with LiveRun(run, folder=folder) as live:
+        restart = time.perf_counter() - begin
+        scored(live.asked(), [(few[0]["src"], few[0]["dst"])])
+        for row in few:
+            start = time.perf_counter()
+            scored(live.asked(), [(row["src"], row["dst"])])
+            spent["pair"].append(time.perf_counter() - start)
+            start = time.perf_counter()
+            live.take([row])
+            spent["event"].append(time.perf_counter() - start)
+    ms = {f"{k} ms p50/p99": "/".join(f"{q:.1f}" for q in np.quantile(v, [0.5, 0.99]) * 1e3) for k, v in spent.items()}
+    return ms | {"start s": f"{restart:.2f}"}
 
 
 def main() -> None:
@@ -160,6 +174,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--commit", type=int, default=500)
     parser.add_argument("--own", type=int, default=OWN, help="events of the run itself; the others come live")
+    parser.add_argument("--repeats", type=int, default=5, help="rounds of log, model and live run, one after the other")
     options = parser.parse_args()
     require_green("tests/serving")
     print(machine())
@@ -167,7 +182,7 @@ def main() -> None:
     table = pd.read_csv(options.data)
     events = pd.DataFrame({"src": table["u"], "dst": table["i"], "t": table["ts"].astype(np.int64)})
     for name in options.methods:
-        print(measure(name, events, options.commit, options.own), flush=True)
+        print(measure(name, events, options.commit, options.own, options.repeats), flush=True)
 
 
 if __name__ == "__main__":
