@@ -143,9 +143,8 @@ def shown(rounds: Sequence[dict[str, Rate]]) -> dict[str, str]:
         for name in ("model", "waiting"):
             own = f"{kind} {name}"
             shares = [found[kind].cpu / min(found["log"].cpu, found[own].cpu) for found in rounds]
-            told[f"{kind}, of the lesser{', waiting' * (name == 'waiting')}"] = (
-                f"{np.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})"
-            )
+            key = f"{kind}, of the lesser{', waiting' * (name == 'waiting')}"
+            told[key] = f"{np.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})"
     return told
 
 
