@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.errors import CheckpointError, check_range
+from hopstate.methods.pair_trees.masks import MaskedTrees
 
+FEW = 4  # rows for which walks are quicker
 _LARGEST = np.finfo(np.float64).max
 
 
@@ -45,11 +48,23 @@ class Forest:
 
     def add(self, x: np.ndarray, out: np.ndarray, begin: int = 0, end: int | None = None) -> None:
         """Add what trees begin .. end-1 say of rows x (Q, F) to out (Q,)."""
+        end = len(self.deepest) if end is None else end
+        if len(x) > FEW and x.dtype == np.float32 and self.masked is not None:
+            self.masked.add(x, out, begin, end)
+        else:
+            self.walk(x, out, begin, end)
+
+    def walk(self, x: np.ndarray, out: np.ndarray, begin: int, end: int) -> None:
+        """Do what `add` does by walks from the roots to the leaves, of which there may be any number."""
         from hopstate.methods.pair_trees.tree_kernels import add_trees
 
-        some = slice(begin, len(self.deepest) if end is None else end)
-        first = self.first[some.start : some.stop + 1]
+        some, first = slice(begin, end), self.first[begin : end + 1]
         add_trees(x, first, self.deepest[some], self.nodes, self.threshold, self.value, out)
+
+    @cached_property
+    def masked(self) -> MaskedTrees | None:
+        """The trees as masks of leaves, None where they have too many."""
+        return MaskedTrees.of(self.first, self.nodes, self.threshold, self.value)
 
     def scores(self, x: np.ndarray) -> np.ndarray:
         """Return (Q,) float64 log-odds of rows x (Q, F)."""
