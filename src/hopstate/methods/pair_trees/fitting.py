@@ -20,13 +20,13 @@ from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.evaluation.metrics import average_precision, mean_over_kinds
 from hopstate.io.scratch import let_go
+from hopstate.methods.pair_trees.bins import BINNED, Bins
 from hopstate.methods.pair_trees.trees import PairTrees, platt
 from hopstate.random import named_rng
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
 
 STAGE = 10  # trees between two looks at validation
 SMALL = 20  # leaves that few pairs may at least be shared out to
-BINNED = 200_000  # rows, drawn from more, by which scikit-learn bins
 SURE = 20  # values expected among them, of which all are missed once in 5e8
 CHECKED = 256  # training pairs on which our scores are held to scikit-learn's
 
@@ -115,11 +115,13 @@ def grow(
     """
     x, y, weight = _table(training, historical)
     x[:, _known_too_rarely(x, weight)] = 0
-    grower = _grower(model.config, seed, len(x))
+    grower, some = _grower(model.config, seed, len(x)), slice(None, None, max(1, len(x) // CHECKED))
+    checked = x[some].copy()
+    bins = Bins.put(x, weight, seed)
     with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would follow the number of threads
         grower.fit(x, y, weight)
-    model.put(grower._predictors, float(np.asarray(grower._baseline_prediction).reshape(-1)[0]))
-    _hold_to(model, grower, x[:: max(1, len(x) // CHECKED)])
+    model.put(grower._predictors, float(np.asarray(grower._baseline_prediction).reshape(-1)[0]), bins)
+    _hold_to(model, grower, checked, x[some])
     rows = _stages(model, validation, x.shape[1])
     best = max(rows, key=lambda row: row["mean_average_precision"])
     model.keep(int(best["trees"]))
@@ -167,9 +169,9 @@ def _grower(c: PairTrees.Config, seed: int, rows: int) -> Any:
     )
 
 
-def _hold_to(model: PairTrees, grower: Any, x: np.ndarray) -> None:
-    """Check that what was read from scikit-learn scores as it does."""
-    if not np.array_equal(model.forest().scores(x), grower.decision_function(x.astype(np.float64))):
+def _hold_to(model: PairTrees, grower: Any, x: np.ndarray, numbers: np.ndarray) -> None:
+    """Check that what was read from scikit-learn scores rows as it does, which knows the numbers of their bins."""
+    if not np.array_equal(model.forest().scores(x), grower.decision_function(numbers.astype(np.float64))):
         raise HopstateError(
             "this version of scikit-learn keeps its trees in another way than hopstate reads; install the one of "
             "constraints.txt"

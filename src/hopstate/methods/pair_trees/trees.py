@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.errors import CheckpointError, check_range
+from hopstate.methods.pair_trees.bins import Bins
 from hopstate.methods.pair_trees.masks import MaskedTrees
 
 FEW = 4  # rows for which walks are quicker
@@ -206,12 +207,13 @@ class PairTrees(nn.Module):
         """How many trees there are."""
         return int((self.size > 0).sum())
 
-    def put(self, predictors: list[Any], baseline: float) -> None:
+    def put(self, predictors: list[Any], baseline: float, bins: Bins | None = None) -> None:
         """Take the trees of a fitted HistGradientBoostingClassifier.
 
         Args:
             predictors: its trees, in order, at most max_trees.
             baseline: its log-odds before the first tree.
+            bins: whose numbers it was fitted to; None where it saw the features themselves.
         """
         for buffer in (self.child, self.threshold, self.value, self.cover, self.gain, self.size):
             buffer.zero_()
@@ -225,7 +227,10 @@ class PairTrees(nn.Module):
             feature = np.where(leaf, 0, nodes["feature_idx"]).astype(np.int32)
             self.child[tree, :n] = torch.from_numpy(np.stack([feature, left, right, missing], 1))
             # a split between known and missing has an infinite threshold
-            threshold = np.where(leaf, 0.0, np.minimum(nodes["num_threshold"], _LARGEST))
+            threshold = np.where(leaf, 0.0, nodes["num_threshold"])
+            for i in np.flatnonzero(~leaf) if bins is not None else ():
+                threshold[i] = bins.threshold(int(feature[i]), float(threshold[i]))
+            threshold = np.minimum(threshold, _LARGEST)
             count = nodes["count"].astype(np.float64)
             value = nodes["value"].astype(np.float64).copy()
             for i in np.flatnonzero(~leaf)[::-1]:  # children come after their parent
