@@ -228,8 +228,9 @@ class PairTrees(nn.Module):
             self.child[tree, :n] = torch.from_numpy(np.stack([feature, left, right, missing], 1))
             # a split between known and missing has an infinite threshold
             threshold = np.where(leaf, 0.0, nodes["num_threshold"])
-            for i in np.flatnonzero(~leaf) if bins is not None else ():
-                threshold[i] = bins.threshold(int(feature[i]), float(threshold[i]))
+            if bins is not None:
+                for i in np.flatnonzero(~leaf):
+                    threshold[i] = bins.threshold(int(feature[i]), float(threshold[i]))
             threshold = np.minimum(threshold, _LARGEST)
             count = nodes["count"].astype(np.float64)
             value = nodes["value"].astype(np.float64).copy()
