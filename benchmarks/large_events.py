@@ -30,6 +30,7 @@ from hopstate.data.event_store import load_events
 from hopstate.data.neighbor_store import NeighborStore, folder_of
 from hopstate.io.scratch import let_go
 
+_TOLD = 0.25  # GiB more than ever before that are told at once
 _ASKED, _LOT, _K = 240_000, 600, 32  # look-ups, those asked together, events of each
 
 
@@ -51,9 +52,13 @@ class Watch:
         register_optimizer_step_post_hook(self._stepped)
 
     def _sample(self) -> None:
+        told = 0.0
         while True:
             own, pages, _ = resident()
             self.most = np.maximum(self.most, (own, pages, own + pages))
+            if own + pages > told + _TOLD:
+                told = own + pages
+                print(f"after {time.monotonic() - self.begin:.0f} s: {own:.2f} + {pages:.2f} GiB", flush=True)
             time.sleep(0.5)
 
     def _stepped(self, *_: object) -> None:

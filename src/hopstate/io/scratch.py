@@ -18,7 +18,7 @@ from torch import Tensor
 from hopstate.errors import StorageError
 from hopstate.io.sizes import machine_memory
 
-_SHARE = 6  # of the machine's memory, one part may be pages of files
+_SHARE = 7  # of the machine's memory, one part may be pages of files
 _LEAST = 1 << 30  # bytes that are read before they are given back once more
 _LOOKED_UP = 1024  # look-ups after which it is asked how much is held
 
