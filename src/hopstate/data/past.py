@@ -168,7 +168,8 @@ class Past:
             )
         added, ended = resolved(self.layers, added)
         fresh = None if ids is None else ids.ids[self.num_nodes :]
-        bare = added.with_(labels=None, edge_attr=None if skip_features else added.edge_attr)
+        unread = added.labels is not None or (skip_features and added.edge_attr is not None)
+        bare = added.with_(labels=None, edge_attr=None if skip_features else added.edge_attr) if unread else added
         layer = Layer.of(bare, ids=fresh, ended=ended)
         layers = (*self.layers, layer) if len(added) else self.layers
         grown: dict[str, Any] = {"num_nodes": num_nodes, "node_ids": ids, "time_unit": added.time_unit}
