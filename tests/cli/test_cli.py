@@ -221,7 +221,7 @@ def test_every_option_of_every_method_is_in_help(capsys) -> None:
     [
         (["fti"], 2, "did you mean 'fit'"),
         (["fit", "nagformer", "--data=x"], 2, "did you mean 'nagphormer'"),
-        (["fit", "nagphormer", "--data=x", "--tokens.hops=3"], 2, r"did you mean 'tokens.num_hops'"),
+        (["fit", "nagphormer", "--data=x", "--tokens.hops=3"], 2, r"did you mean '--tokens.num_hops'"),
         (["fit", "nagphormer", "--data=nowhere.csv"], 1, "nowhere.csv"),
         (["fit", "nagphormer"], 2, "required: data"),
         (["fit", "nagphormer", "--data=x", "--resume"], 2, "--out RUN"),

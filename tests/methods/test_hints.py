@@ -1,5 +1,8 @@
-"""What a complaint about an option that is none suggests."""
+"""What a complaint of the parser says, and what one about an option that is none suggests."""
 
+import pytest
+
+from hopstate.cli.main import main
 from hopstate.methods.hints import hint
 
 
@@ -8,3 +11,27 @@ def test_a_task_is_another_method():
     assert "a method has one task" in said
     assert "read.task" not in said
     assert "loop.epochs" in hint("Unrecognized arguments: --loop.epoch 3", ["read.task", "loop.epochs"])
+
+
+def test_a_mistyped_option_is_answered_with_one_as_it_is_typed(capsys):
+    for typed, meant in (("--no_siut", "--no_suit"), ("--no-suit", "--no_suit"), ("--modle.dim=3", "--model.dim")):
+        assert main(["fit", "graphmixer", "--data=x", typed]) == 2
+        assert f"did you mean '{meant}'?" in capsys.readouterr().err, typed
+    inside = hint("Group 'model' does not accept option 'dmi'", ["model.dim"])
+    assert "'model.dim'" in inside  # a file of settings has no dashes
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--max_events none", "max_events must be a whole number or 'all'; got 'none'"),
+        ("--evaluation.max_events none", "evaluation.max_events must be a whole number or 'all'; got 'none'"),
+        ("--loop.patience few", "loop.patience must be a whole number or null; got 'few'"),
+        ("--loop.epochs many", "loop.epochs must be a whole number; got 'many'"),
+        ("--evaluation.choose last", "evaluation.choose must be 'first' or 'mean'; got 'last'"),
+        ("--split.kind x", "split.kind must be 'chronological', 'dyglib', 'time' or 'window'; got 'x'"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_in_words(words, told, capsys):
+    assert main(["fit", "graphmixer", "--data=x", *words.split()]) == 2
+    assert capsys.readouterr().err == f"error: {told}\n"

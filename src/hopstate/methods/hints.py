@@ -1,4 +1,4 @@
-"""What a complaint about an option that is none suggests."""
+"""What a complaint of the parser says in words, and what one about an option that is none suggests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ import re
 from collections.abc import Sequence
 
 from hopstate.errors import nearest
+
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "NoneType": "null",
+}  # by the class that the parser names
+_TYPE = r"<class '\w+'>|typing\.Literal\[[^\]]*\]"
 
 
 def hint(message: str, known: Sequence[str]) -> str:
@@ -15,7 +24,7 @@ def hint(message: str, known: Sequence[str]) -> str:
         message: the complaint; nothing follows one that names no unknown option.
         known: dotted names of options.
     """
-    unknown = re.search(r"nrecognized arguments: --([\w.]+)", message)
+    unknown = re.search(r"nrecognized arguments: --([\w.-]+)", message)
     inside = re.search(r"Group '([\w.]+)' does not accept option '([\w.]+)'", message)
     if not unknown and not inside:
         return ""
@@ -27,5 +36,39 @@ def hint(message: str, known: Sequence[str]) -> str:
         )
     if name == "task":
         return "; a method has one task, and the others stand under names of their own: hopstate fit --help lists them"
-    last = {key.rsplit(".", 1)[-1]: key for key in known}
-    return nearest(name, known) or nearest(name.rsplit(".", 1)[-1], last) or "; --help lists all options"
+    name = name.replace("-", "_")  # names hold none; other programs' options do
+    if name in known:
+        found = f"; did you mean {name!r}?"
+    else:
+        last = {key.rsplit(".", 1)[-1]: key for key in known}
+        found = nearest(name, known) or nearest(name.rsplit(".", 1)[-1], last) or "; --help lists all options"
+    return found.replace("did you mean '", "did you mean '--") if unknown else found
+
+
+def in_words(message: str) -> str:
+    """Return a parser's complaint about a value in words; any other as it stands.
+
+    >>> in_words("loop.epochs: Expected a <class 'int'>. Got value: many")
+    "loop.epochs must be a whole number; got 'many'"
+
+    Args:
+        message: in one line, the setting's name in front.
+    """
+    one = re.fullmatch(rf"(?P<name>[\w.]+): Expected a (?P<types>{_TYPE})\. Got value: (?P<value>.*)", message)
+    several = re.fullmatch(
+        rf"(?P<name>[\w.]+): Does not validate against any of the Union subtypes Subtypes: "
+        rf"\[(?P<types>(?:(?:{_TYPE})(?:, )?)+)\] Errors: .* Given value: (?P<value>.*)",
+        message,
+    )
+    found = one or several
+    if not found:
+        return message
+    words = []
+    for type_ in re.findall(_TYPE, found["types"]):
+        if type_.startswith("typing"):
+            words += type_.partition("[")[2].removesuffix("]").split(", ")
+        else:
+            word = type_.split("'")[1]
+            words.append(_WORDS.get(word, word))
+    listed = " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    return f"{found['name']} must be {listed}; got {found['value']!r}"

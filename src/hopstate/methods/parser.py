@@ -13,7 +13,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader
 
 from hopstate.errors import ConfigError, FormatError
 from hopstate.io.opening import exists, read_text, reading, shown
-from hopstate.methods.hints import hint
+from hopstate.methods.hints import hint, in_words
 from hopstate.methods.method import AnyMethod
 from hopstate.training.renamed import VALUES, former_names, former_values, todays_words, warn_of, with_todays_names
 from hopstate.training.run_folder import flatten
@@ -125,7 +125,7 @@ class Parser(ArgumentParser):
         return f" (with the settings of {files})" if files else ""
 
     def _plain(self, message: str) -> str:
-        return re.sub(r"\s+", " ", re.sub(r"^Parser key \"?'?([\w.]+)'?\"?:", r"\1:", message)).strip()
+        return in_words(re.sub(r"\s+", " ", re.sub(r"^Parser key \"?'?([\w.]+)'?\"?:", r"\1:", message)).strip())
 
     def parse_args(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Namespace:
         """Parse arguments; a group that has a kind may be named by it alone: --batching top, --split=random."""

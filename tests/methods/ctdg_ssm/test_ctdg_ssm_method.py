@@ -232,7 +232,7 @@ def test_new_files_are_read_as_the_runs_own(tmp_path: Path, capsys: pytest.Captu
     capsys.readouterr()
     more = ["stream", run, "--data", written("more.csv", 20, 260), *out]
     for wrong, message in (
-        (["--read.time_colum", "x"], "did you mean 'read.time_column'"),
+        (["--read.time_colum", "x"], "did you mean '--read.time_column'"),
         (["--read.num_nodes", "many"], "read.num_nodes"),
         (["--read.x", "x.npy"], "leave read.x out"),
     ):
