@@ -46,7 +46,7 @@ ROWS = (
     Row(
         "The demo",
         "From nothing: a fresh clone, an empty home, no environment; what `make` says of its own commands is cut, and the installation counts in. "
-        "Other programs ran on the two cores meanwhile (load 7 to 16) and it took 14 minutes by the clock; with the cores to itself the same took 92 and 101 s by the clock "
+        "Other programs ran on the two cores meanwhile (load 4 to 6) and it took 9.5 minutes by the clock, which the seconds of an epoch are told by, too; with the cores to itself the same took 92 and 101 s by the clock "
         "(`benchmarks/results/2026-11-24-evaluation-cost.md`).",
         (
             Step(

@@ -137,14 +137,14 @@ class ActiveBatch:
             nodes=active,
             source=rows[0, :B],
             target=rows[1, :B],
-            time=torch.from_numpy(np.asarray(t, np.float64)),
+            time=torch.from_numpy(np.array(t, np.float64)),
             after=rows[:, : B + E]
             if standing is None
             else rows[:, np.append(np.flatnonzero(standing), np.arange(B, B + E))],
             before=rows[:, B:],
-            gap=None if gap is None else torch.from_numpy(np.asarray(gap, np.float32)),
+            gap=None if gap is None else torch.from_numpy(np.array(gap, np.float32)),
             node_attr=None if x is None else x[active],
-            edge_attr=None if edge_attr is None else torch.from_numpy(np.asarray(edge_attr, np.float32)),
+            edge_attr=None if edge_attr is None else torch.from_numpy(np.array(edge_attr, np.float32)),
             gone=torch.from_numpy(places[pairs.size : pairs.size + len(left)]) if len(left) else None,
         )
 

@@ -272,7 +272,8 @@ class MemoryScorer:
         with evaluating(self.model), alike() if self.alike else nullcontext():
             for start in range(0, len(gaps), self.max_pairs):
                 chunk = slice(start, start + self.max_pairs)
-                ends = (torch.from_numpy(np.ascontiguousarray(v[chunk])).to(self._device) for v in nodes)
+                # copies: a stream's own columns are not to be written to, and torch warns of such
+                ends = (torch.from_numpy(np.array(v[chunk])).to(self._device) for v in nodes)
                 gap = gaps[chunk].to(self._device)
                 parts.append(self.answer(logits(self.memory, *ends, gap, back=True)).cpu())
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)

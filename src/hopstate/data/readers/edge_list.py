@@ -15,12 +15,12 @@ from hopstate.data.graph import Graph, Keep
 from hopstate.data.readers.classes import LabelOptions
 from hopstate.data.readers.encode import encoded
 from hopstate.data.readers.labels import LabelTable, read_labels
-from hopstate.data.readers.notes import edge_notes
+from hopstate.data.readers.notes import alone_note, edge_notes, time_note
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.readers.tables import IDS, check_unique, given, read_npy, read_table, stem_of
 from hopstate.data.validate import check_ids, clean_features
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, HopstateWarning, nearest
+from hopstate.errors import DataError, HopstateWarning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -169,7 +169,7 @@ class _Nodes:
             self.label_rows = known.rows(label_ids)
             _check_known(label_ids, self.label_rows, f"{labels}", None, str(features))
             if x_ids is None:
-                self.notes = _alone(label_ids, pairs)
+                self.notes = alone_note(label_ids, pairs)
         self.count = len(known)
         plain = known.ids.dtype.kind == "i" and np.array_equal(known.ids, np.arange(self.count))
         self.vocabulary = None if plain else known
@@ -198,7 +198,10 @@ def _edge_features(
                 HopstateWarning,
                 stacklevel=4,
             )
-    return encoded(table, list(chosen), "edge features", nan, missing, said) if chosen else (None, ())
+    if not chosen:
+        return None, ()
+    features, notes = encoded(table, list(chosen), "edge features", nan, missing, said)
+    return features, (*notes, *time_note(table.frame, [name for name in chosen if name not in said]))
 
 
 def node_features(
@@ -281,20 +284,6 @@ def _holds_dates(column: pd.Series) -> bool:
 
     some = column.dropna()[:100]
     return bool(len(some)) and bool(pd.to_datetime(some, errors="coerce", format="ISO8601", utc=True).notna().all())
-
-
-def _alone(label_ids: np.ndarray, pairs: Sequence[np.ndarray]) -> tuple[str, ...]:
-    """Return a note on ids of labels that no edge names: nodes without neighbours, or written in another way."""
-    met = Vocabulary.of(*pairs)
-    alone = label_ids[met.rows(label_ids) < 0] if len(met) else label_ids
-    if not len(alone):
-        return ()
-    name, known = str(alone[0]), [str(key) for key in met.ids[:10000].tolist()]
-    alike = next((f"; did you mean {key!r}?" for key in known if key.lower() == name.lower()), nearest(name, known))
-    return (
-        f"{len(alone):,} of {len(label_ids):,} ids of labels stand in no edge and became nodes without neighbours, the "
-        f"first is {name!r}{alike}",
-    )
 
 
 def _check_known(ids: np.ndarray, rows: np.ndarray, what: str, table: Table | None, features: str) -> None:

@@ -1,10 +1,19 @@
-"""What reading a list of edges leaves out or adds, in sentences: duplicates, directions, self-loops."""
+"""What reading a list of edges leaves out or adds, in sentences: duplicates, directions, self-loops, times."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SORTED = 10  # rows that chance leaves in order once in 3.6 million times
 
 
 def notes_of_list(edges: Any, num_nodes: int, options: dict[str, Any]) -> tuple[str, ...]:
@@ -65,3 +74,44 @@ def edge_notes(
         what = "dropped" if self_loops == "drop" else "kept (--read.self_loops drop leaves them out)"
         said.append(f"{int(loop.sum()):,} edges join a node to itself: {what}")
     return tuple(said)
+
+
+def time_note(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return a sentence where one column of features of edges alone is most likely their times: it never decreases.
+
+    Row numbers and columns with fewer than three values are none; of several such columns none is named.
+
+    Args:
+        frame: the table of edges.
+        columns: those read as features.
+    """
+    if len(frame) < _SORTED:
+        return ()
+    found = [name for name in columns if _never_decreases(frame[name].to_numpy())]
+    if len(found) != 1:
+        return ()
+    return (
+        f"column {found[0]!r} never decreases, as times do, and was read as a feature of edges; if rows are events in "
+        f"time, say --read.time_column {found[0]}",
+    )
+
+
+def _never_decreases(values: np.ndarray) -> bool:
+    if values.dtype.kind not in "iuf" or not (values[1:] >= values[:-1]).all():  # false where one is no number
+        return False
+    steps = values[1:] > values[:-1]
+    return int(steps.sum()) > 1 and not np.array_equal(values - values[0], np.arange(len(values)))
+
+
+def alone_note(label_ids: np.ndarray, pairs: Sequence[np.ndarray]) -> tuple[str, ...]:
+    """Return a note on ids of labels that no edge names: nodes without neighbours, or written in another way."""
+    met = Vocabulary.of(*pairs)
+    alone = label_ids[met.rows(label_ids) < 0] if len(met) else label_ids
+    if not len(alone):
+        return ()
+    name, known = str(alone[0]), [str(key) for key in met.ids[:10000].tolist()]
+    alike = next((f"; did you mean {key!r}?" for key in known if key.lower() == name.lower()), nearest(name, known))
+    return (
+        f"{len(alone):,} of {len(label_ids):,} ids of labels stand in no edge and became nodes without neighbours, the "
+        f"first is {name!r}{alike}",
+    )

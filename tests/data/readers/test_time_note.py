@@ -1,0 +1,51 @@
+"""A table of edges with one column that is most likely times points to the option that says so."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hopstate.cli.main import main
+from hopstate.data.readers.notes import time_note
+
+pytestmark = pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")  # said, not raised
+RNG = np.random.default_rng(0)
+SECONDS = 1_700_000_000 + np.sort(RNG.integers(0, 10**6, 40))
+
+
+def told(folder: Path, capsys: pytest.CaptureFixture[str], **columns: object) -> str:
+    """Return what inspect says of a table of edges, on both streams."""
+    ends = {"who": RNG.integers(0, 9, 40), "whom": RNG.integers(0, 9, 40)}
+    pd.DataFrame(ends | columns).to_csv(folder / "met.csv", index=False)
+    assert main(["inspect", str(folder / "met.csv")]) == 0
+    said = capsys.readouterr()
+    assert "(graph, " in said.out
+    return said.out + said.err
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [SECONDS, SECONDS.astype(float) / 7, pd.to_datetime(SECONDS, unit="s").strftime("%Y-%m-%dT%H:%M:%S")],
+    ids=["numbers", "fractions", "dates"],
+)
+def test_one_column_of_times_is_named(moments: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = told(tmp_path, capsys, weight=RNG.random(40), moment=moments)
+    assert "if rows are events in time, say --read.time_column moment" in said
+
+
+@pytest.mark.parametrize(
+    "values",
+    [RNG.permutation(SECONDS), np.arange(40) + 5, np.repeat([1.0, 2.0], 20), np.zeros(40)],
+    ids=["in no order", "row numbers", "two values", "one value"],
+)
+def test_other_columns_are_none(values: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "time_column" not in told(tmp_path, capsys, moment=values)
+
+
+def test_of_several_none_is_named_and_few_rows_tell_nothing() -> None:
+    frame = pd.DataFrame({"a": SECONDS, "b": SECONDS + 3, "gap": np.append(SECONDS[:-1].astype(float), np.nan)})
+    assert time_note(frame, ["a", "b"]) == ()
+    assert time_note(frame, ["gap"]) == ()
+    assert time_note(frame, ["a", "gap"]) != ()
+    assert time_note(frame[:9], ["a"]) == ()
