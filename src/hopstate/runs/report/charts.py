@@ -152,7 +152,7 @@ def bar_chart(title: str, about: str, bars: Sequence[Bar]) -> Chart:
             weight = "bold" if bar.kind == "best" else "normal"
             room = 48 - len(mark) - (len(bar.cost) + 3 if bar.cost else 0)
             name = plain(shortened(bar.name, room) + mark)
-            axes.text(low, i - 0.27, name, ha="left", va="bottom", weight=weight, clip_on=False)
+            axes.text(low + 0.006 * span, i - 0.27, name, ha="left", va="bottom", weight=weight, clip_on=False)
             edge = low + span * WIDTH / (WIDTH - 128)
             axes.text(edge, i - 0.27, plain(bar.cost), ha="right", va="bottom", color=LIGHT["quiet"], clip_on=False)
             end = max(bar.value, *bar.ends, 0.0)
