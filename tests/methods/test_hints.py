@@ -35,3 +35,8 @@ def test_a_mistyped_option_is_answered_with_one_as_it_is_typed(capsys):
 def test_a_value_of_another_kind_is_refused_in_words(words, told, capsys):
     assert main(["fit", "graphmixer", "--data=x", *words.split()]) == 2
     assert capsys.readouterr().err == f"error: {told}\n"
+
+
+def test_what_is_required_is_named_as_it_is_typed(capsys):
+    assert main(["fit", "graphmixer"]) == 2
+    assert capsys.readouterr().err == "error: --data must be given\n"

@@ -54,6 +54,9 @@ def in_words(message: str) -> str:
     Args:
         message: in one line, the setting's name in front.
     """
+    required = re.fullmatch(r"the following arguments are required: (.*)", message)
+    if required:
+        return f"{', '.join(f'--{name}' for name in required[1].split(', '))} must be given"
     one = re.fullmatch(rf"(?P<name>[\w.]+): Expected a (?P<types>{_TYPE})\. Got value: (?P<value>.*)", message)
     several = re.fullmatch(
         rf"(?P<name>[\w.]+): Does not validate against any of the Union subtypes Subtypes: "
