@@ -67,6 +67,7 @@ def test_facts_of_a_stream_by_hand():
         ({"edge_attr": np.zeros((6, 3), np.float32)}, "edge features are zero everywhere"),
         ({"x": np.ones((4, 2), np.float32)}, "2 of 2 node features never change"),
         ({"edge_attr": np.stack([np.arange(6.0), 1e6 * np.arange(6.0)], 1).astype(np.float32)}, "differ in scale"),
+        ({"edge_attr": 2e6 + np.arange(6, dtype=np.float32)[:, None]}, "most column 0, which lies far from 0"),
         ({"num_nodes": 9}, "5 nodes have no event"),
         ({"labels": np.zeros(6, int)}, "every label is 0"),
         ({"dst": np.array([1, 2, 1, 1, 3, 2]), "src": np.zeros(6, int)}, "node 0 takes part in 100%"),

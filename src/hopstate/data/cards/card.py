@@ -286,7 +286,8 @@ def feature_doubts(name: str, array: np.ndarray | None, table: FeatureTable | No
         what = "fit leaves them so unless told --read.scale standard" if table is None else (
             "fit standardises them by training rows unless told --read.scale none"
         )  # fmt: skip
-        yield f"{name} features differ in scale by {ratio:.0e}, most {names[0]} and {names[1]}: {what}"
+        most = f"{names[0]} and {names[1]}" if large != small else f"{names[0]}, which lies far from 0"
+        yield f"{name} features differ in scale by {ratio:.0e}, most {most}: {what}"
 
 
 def spread(counts: np.ndarray) -> str:
