@@ -96,7 +96,7 @@ def held_of_files() -> int:
 
 
 class Held:
-    """Gives back what was read of mapped arrays once the process holds more of files than a sixth of the machine's
+    """Gives back what was read of mapped arrays once the process holds more of files than a seventh of the machine's
     memory.
 
     A place that is read again after that costs a fault, some ten times what a look-up does: so pages stay as long as
