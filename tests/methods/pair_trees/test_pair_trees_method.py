@@ -22,7 +22,8 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.evaluation.calibration import calibration
 from hopstate.evaluation.leak import check_leak
-from hopstate.methods.pair_trees.fitting import training_pairs
+from hopstate.methods.pair_trees import fitting
+from hopstate.methods.pair_trees.fitting import training_pairs, validation_pairs
 from hopstate.methods.pair_trees.method import PairTreesTask
 from hopstate.runs.analysis.questions import explain
 from hopstate.runs.api import Run, evaluate, fit, predict, score_stream
@@ -193,6 +194,28 @@ def test_a_part_of_the_training_events(run: Run, tmp_path: Path) -> None:
         )
         assert {len(training), *(len(rows) for rows in others.values())} == {200}
     assert few.metrics != run.metrics
+
+
+def test_pairs_are_drawn_before_any_is_looked_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large mapped stream either takes gigabytes; what was read for the look-ups is given back after them."""
+    said: list[str] = []
+
+    def noted(owner: object, name: str) -> None:
+        whole = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given, **named: (said.append(name), whole(*given, **named))[1])  # type: ignore[func-returns-value]
+
+    with load_run(run.path, events()) as (_, task):
+        features = task.features.over(NeighborStore.from_stream(task.stream), task.stream)
+        noted(fitting, "draw_negatives")
+        noted(features, "pairs")
+        noted(features.store, "let_go")
+        training_pairs(task.stream, task.split, features, seed=0, most=50)
+        assert said == ["draw_negatives"] * 2 + ["pairs"] * 3 + ["let_go"]
+        said.clear()
+        found = validation_pairs(task.stream, task.split, features, most=50)
+        drawn, read = said.count("draw_negatives"), len(found.others) + len(found.events)
+        assert said == ["draw_negatives"] * drawn + ["pairs"] * read + ["let_go"]
+        assert len(found.others) >= 3
 
 
 def test_settings_that_cannot_work() -> None:

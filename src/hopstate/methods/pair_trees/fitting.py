@@ -17,13 +17,14 @@ from threadpoolctl import threadpool_limits
 
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.evaluation.metrics import average_precision, mean_over_kinds
 from hopstate.io.scratch import let_go
 from hopstate.methods.pair_trees.bins import BINNED, Bins
 from hopstate.methods.pair_trees.trees import PairTrees, platt
 from hopstate.random import named_rng
-from hopstate.sampling.negatives import STRATEGIES, draw_negatives
+from hopstate.sampling.negatives import STRATEGIES, Negatives, draw_negatives
 
 STAGE = 10  # trees between two looks at validation
 SMALL = 20  # leaves that few pairs may at least be shared out to
@@ -73,25 +74,35 @@ def training_pairs(
             drawn[strategy] = draw_negatives(stream, split, "train", strategy, seed=drawn_from, part=last)
     others = {s: features.pairs(found.src, found.dst, stream.t[rows[last]]) for s, found in drawn.items()}
     own = features.pairs(stream.src[rows[last]], stream.dst[rows[last]], stream.t[rows[last]])
-    let_go(stream.src, stream.dst, stream.t)
+    _let_go(stream, features)
     return own, others
 
 
 def validation_pairs(stream: EventStream, splits: EventSplit, features: PairReader, *, most: int) -> Pairs:
     """Return features of validation's first `most` events, of all and of those with new nodes, and of other pairs."""
-    events: dict[str, np.ndarray] = {}
-    others: dict[tuple[str, str], np.ndarray] = {}
-    for split in ("val", "new_val"):
-        rows = stream.additions(splits.rows(split))
-        few = slice(0, most)
-        if len(rows):
-            events[split] = features.pairs(stream.src[rows[few]], stream.dst[rows[few]], stream.t[rows[few]])
-        for strategy in STRATEGIES if len(rows) else ():
+    rows = {split: stream.additions(splits.rows(split)) for split in ("val", "new_val")}
+    few = slice(0, most)
+    drawn: dict[tuple[str, str], Negatives] = {}  # all before anything is looked up, as in training
+    for split in [split for split in rows if len(rows[split])]:
+        for strategy in STRATEGIES:
             with suppress(DataError):
-                found = draw_negatives(stream, splits, split, strategy, part=few)
-                others[split, strategy] = features.pairs(found.src, found.dst, stream.t[rows[few]])
-    let_go(stream.src, stream.dst, stream.t)
+                drawn[split, strategy] = draw_negatives(stream, splits, split, strategy, part=few)
+
+    def read(split: str, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+        return features.pairs(src, dst, stream.t[rows[split][few]])
+
+    events = {k: read(k, stream.src[own[few]], stream.dst[own[few]]) for k, own in rows.items() if len(own)}
+    others = {key: read(key[0], found.src, found.dst) for key, found in drawn.items()}
+    _let_go(stream, features)
     return Pairs(events=events, others=others)
+
+
+def _let_go(stream: EventStream, features: PairReader) -> None:
+    """Give back what was read of a mapped stream and of its index: to draw pairs, or to grow trees, needs the room."""
+    let_go(stream.src, stream.dst, stream.t)
+    store = getattr(features, "store", None)
+    if isinstance(store, NeighborStore):
+        store.let_go()
 
 
 def grow(
