@@ -132,6 +132,13 @@ def test_what_is_no_tree_is_walked(node: list[int]) -> None:
     assert np.isfinite(trees.scores(rows(0, 70, trees))).all()
 
 
+def test_a_threshold_that_is_no_number_is_walked() -> None:
+    """No value is up to it and none above it: walks go right, which no mask says."""
+    trees = forest(5, [4])
+    trees.threshold[0] = np.nan
+    assert MaskedTrees.of(trees.first, trees.nodes, trees.threshold, trees.value) is None
+
+
 def test_thresholds_are_rounded_towards_the_left() -> None:
     """x <= t and x <= rounded t agree of every float32 x, at the ends of the type too."""
     rng = np.random.default_rng(0)

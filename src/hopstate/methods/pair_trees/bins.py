@@ -1,8 +1,8 @@
 """Bins of features, found before scikit-learn sees them: it then bins what has few values, which is quick.
 
-Its own bins of weighted rows are found a quantile at a time, each with a sort of all rows (1.8 and later), which took
-longer than growing the trees; before that it took no weights. These are the same bins, of whatever version, from one
-sort a feature.
+Its own bins of weighted rows are found a quantile at a time, each with a sort of all rows (1.9 and later), which took
+longer than growing the trees; before that it took no weights. These are the bins of 1.9 from one sort a feature, so
+that versions from 1.5 on grow the same trees.
 
 Source: weighted quantiles are the averaged inverse of the distribution, Hyndman and Fan 1996,
 doi:10.1080/00031305.1996.10473566, as in scikit-learn 1.9.

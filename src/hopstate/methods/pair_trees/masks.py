@@ -32,14 +32,14 @@ class MaskedTrees:
 
     @classmethod
     def of(cls, first: np.ndarray, nodes: np.ndarray, threshold: np.ndarray, value: np.ndarray) -> Self | None:
-        """Return trees, see `trees.Forest`, as masks; None where one has more leaves, or is no tree."""
+        """Return trees, see `trees.Forest`, as masks; None where one has more leaves, or is no tree of numbers."""
         from hopstate.methods.pair_trees.mask_kernels import mask_trees
 
         count = len(first) - 1
         inner = int((nodes[:, 1] != np.arange(len(nodes))).sum())
         ends, middle = np.zeros(count + 1, np.int64), np.zeros(count, np.int64)
         split, mask, leaf = np.zeros(inner, np.int64), np.zeros(inner, np.uint64), np.zeros((count, MOST))
-        if not mask_trees(first, nodes, value, ends, middle, split, mask, leaf):
+        if np.isnan(threshold).any() or not mask_trees(first, nodes, value, ends, middle, split, mask, leaf):
             return None
         return cls(ends, middle, np.ascontiguousarray(nodes[split, 0]), rounded_down(threshold[split]), mask, leaf)
 
