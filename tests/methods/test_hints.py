@@ -28,6 +28,9 @@ def test_a_mistyped_option_is_answered_with_one_as_it_is_typed(capsys):
         ("--evaluation.max_events none", "evaluation.max_events must be a whole number or 'all'; got 'none'"),
         ("--loop.patience few", "loop.patience must be a whole number or null; got 'few'"),
         ("--loop.epochs many", "loop.epochs must be a whole number; got 'many'"),
+        ("--loop.epochs=", "loop.epochs must be a whole number; got ''"),
+        ("--evaluation.strategies random", "evaluation.strategies must be a list such as [a, b]; got 'random'"),
+        ("--read.edge_columns amount", "read.edge_columns must be a list such as [a, b] or null; got 'amount'"),
         ("--evaluation.choose last", "evaluation.choose must be 'first' or 'mean'; got 'last'"),
         ("--split.kind x", "split.kind must be 'chronological', 'dyglib', 'time' or 'window'; got 'x'"),
     ],
@@ -35,6 +38,11 @@ def test_a_mistyped_option_is_answered_with_one_as_it_is_typed(capsys):
 def test_a_value_of_another_kind_is_refused_in_words(words, told, capsys):
     assert main(["fit", "graphmixer", "--data=x", *words.split()]) == 2
     assert capsys.readouterr().err == f"error: {told}\n"
+
+
+def test_a_long_value_is_not_shown_whole(capsys):
+    assert main(["fit", "graphmixer", "--data=x", f"--loop.epochs={'x' * 3000}"]) == 2
+    assert len(capsys.readouterr().err) < 300
 
 
 def test_what_is_required_is_named_as_it_is_typed(capsys):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from hopstate.errors import nearest
+from hopstate.io.opening import shown
 
 _WORDS = {
     "int": "a whole number",
@@ -13,8 +14,10 @@ _WORDS = {
     "bool": "true or false",
     "str": "a text",
     "NoneType": "null",
+    "tuple": "a list such as [a, b]",
+    "list": "a list such as [a, b]",
 }  # by the class that the parser names
-_TYPE = r"<class '\w+'>|typing\.Literal\[[^\]]*\]"
+_TYPE = r"<class '\w+'>|typing\.Literal\[[^\]]*\]|(?:tuple|list)\[[^\[\]]*\]"
 
 
 def hint(message: str, known: Sequence[str]) -> str:
@@ -57,10 +60,10 @@ def in_words(message: str) -> str:
     required = re.fullmatch(r"the following arguments are required: (.*)", message)
     if required:
         return f"{', '.join(f'--{name}' for name in required[1].split(', '))} must be given"
-    one = re.fullmatch(rf"(?P<name>[\w.]+): Expected a (?P<types>{_TYPE})\. Got value: (?P<value>.*)", message)
+    one = re.fullmatch(rf"(?P<name>[\w.]+): Expected a (?P<types>{_TYPE})\. Got value:(?P<value>.*)", message)
     several = re.fullmatch(
         rf"(?P<name>[\w.]+): Does not validate against any of the Union subtypes Subtypes: "
-        rf"\[(?P<types>(?:(?:{_TYPE})(?:, )?)+)\] Errors: .* Given value: (?P<value>.*)",
+        rf"\[(?P<types>(?:(?:{_TYPE})(?:, )?)+)\] Errors: .* Given value:(?P<value>.*)",
         message,
     )
     found = one or several
@@ -71,7 +74,7 @@ def in_words(message: str) -> str:
         if type_.startswith("typing"):
             words += type_.partition("[")[2].removesuffix("]").split(", ")
         else:
-            word = type_.split("'")[1]
+            word = re.sub(r"<class '|'>|\[.*", "", type_)
             words.append(_WORDS.get(word, word))
     listed = " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-    return f"{found['name']} must be {listed}; got {found['value']!r}"
+    return f"{found['name']} must be {listed}; got {shown(found['value'].strip())!r}"
