@@ -43,6 +43,17 @@ def test_other_columns_are_none(values: object, tmp_path: Path, capsys: pytest.C
     assert "time_column" not in told(tmp_path, capsys, moment=values)
 
 
+@pytest.mark.parametrize("name", ["id", "edge_id", "graphID", "Index"])
+def test_numbers_that_name_rows_are_none(name: str) -> None:
+    assert time_note(pd.DataFrame({name: SECONDS}), [name]) == ()
+    assert time_note(pd.DataFrame({"paid": SECONDS}), ["paid"]) != ()
+
+
+def test_the_option_is_said_as_a_shell_takes_it() -> None:
+    (said,) = time_note(pd.DataFrame({"met; at": SECONDS}), ["met; at"])
+    assert said.endswith("--read.time_column 'met; at'")
+
+
 def test_of_several_none_is_named_and_few_rows_tell_nothing() -> None:
     frame = pd.DataFrame({"a": SECONDS, "b": SECONDS + 3, "gap": np.append(SECONDS[:-1].astype(float), np.nan)})
     assert time_note(frame, ["a", "b"]) == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,15 +15,12 @@ from hopstate.data.graph import Graph, Keep
 from hopstate.data.readers.classes import LabelOptions
 from hopstate.data.readers.encode import encoded
 from hopstate.data.readers.labels import LabelTable, read_labels
-from hopstate.data.readers.notes import alone_note, edge_notes, time_note
+from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, time_note
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.readers.tables import IDS, check_unique, given, read_npy, read_table, stem_of
 from hopstate.data.validate import check_ids, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, HopstateWarning
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SOURCES = ("source", "src", "from", "u", "node1", "head", "sender", "user")
 TARGETS = ("target", "dst", "to", "v", "node2", "tail", "destination", "receiver", "item", "i")
@@ -191,8 +188,7 @@ def _edge_features(
         chosen = [name for name in rest if name in meant or is_numeric(table.frame[name])]
         left = [name for name in rest if name not in chosen]
         if left:
-            dated = next((name for name in left if _holds_dates(table.frame[name])), None)
-            when = "" if dated is None else f"; if rows are events in time, say --read.time_column {dated}"
+            when = date_hint(table.frame, left)
             warnings.warn(
                 f"{table.path}: columns {', '.join(left)} are no numbers and were left out (--read.edge_columns){when}",
                 HopstateWarning,
@@ -276,14 +272,6 @@ def _one_kind(*columns: np.ndarray | None) -> list[Any]:
     if not any(column is not None and column.dtype.kind == "U" for column in columns):
         return list(columns)
     return [None if column is None else column.astype(str) for column in columns]
-
-
-def _holds_dates(column: pd.Series) -> bool:
-    """Return whether the first hundred cells of a column that are not empty are dates."""
-    import pandas as pd
-
-    some = column.dropna()[:100]
-    return bool(len(some)) and bool(pd.to_datetime(some, errors="coerce", format="ISO8601", utc=True).notna().all())
 
 
 def _check_known(ids: np.ndarray, rows: np.ndarray, what: str, table: Table | None, features: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SORTED = 10  # rows that chance leaves in order once in 3.6 million times
+_NAMES_ROWS = re.compile(r"(?i:id|index)|.*(?:_(?i:id)|[a-z]I[dD])")  # names of columns of ids: edge_id, graphID
 
 
 def notes_of_list(edges: Any, num_nodes: int, options: dict[str, Any]) -> tuple[str, ...]:
@@ -79,7 +82,7 @@ def edge_notes(
 def time_note(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
     """Return a sentence where one column of features of edges alone is most likely their times: it never decreases.
 
-    Row numbers and columns with fewer than three values are none; of several such columns none is named.
+    Row numbers, ids and columns with fewer than three values are none; of several such columns none is named.
 
     Args:
         frame: the table of edges.
@@ -87,12 +90,13 @@ def time_note(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
     """
     if len(frame) < _SORTED:
         return ()
-    found = [name for name in columns if _never_decreases(frame[name].to_numpy())]
+    asked = (name for name in columns if not _NAMES_ROWS.fullmatch(name))
+    found = [name for name in asked if _never_decreases(frame[name].to_numpy())]
     if len(found) != 1:
         return ()
     return (
         f"column {found[0]!r} never decreases, as times do, and was read as a feature of edges; if rows are events in "
-        f"time, say --read.time_column {found[0]}",
+        f"time, say {_time_column(found[0])}",
     )
 
 
@@ -101,6 +105,24 @@ def _never_decreases(values: np.ndarray) -> bool:
         return False
     steps = values[1:] > values[:-1]
     return int(steps.sum()) > 1 and not np.array_equal(values - values[0], np.arange(len(values)))
+
+
+def date_hint(frame: pd.DataFrame, columns: Sequence[str]) -> str:
+    """Return what follows a complaint about columns of text: the option that reads the first of dates as times."""
+    dated = next((name for name in columns if _holds_dates(frame[name])), None)
+    return "" if dated is None else f"; if rows are events in time, say {_time_column(dated)}"
+
+
+def _time_column(name: str) -> str:
+    return f"--read.time_column {shlex.quote(name)}"
+
+
+def _holds_dates(column: pd.Series) -> bool:
+    """Return whether the first hundred cells of a column that are not empty are dates."""
+    import pandas as pd
+
+    some = column.dropna()[:100]
+    return bool(len(some)) and bool(pd.to_datetime(some, errors="coerce", format="ISO8601", utc=True).notna().all())
 
 
 def alone_note(label_ids: np.ndarray, pairs: Sequence[np.ndarray]) -> tuple[str, ...]:
