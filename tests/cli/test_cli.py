@@ -326,6 +326,12 @@ def test_inspect_tells_streams_from_graphs(tables: dict[str, Path], messages: Pa
     assert "graph" in capsys.readouterr().out
 
 
+def test_inspect_takes_two_columns_without_names_for_a_graph(tmp_path: Path, capsys) -> None:
+    (tmp_path / "snap.txt").write_text("".join(f"{i} {(7 * i) % 20}\n" for i in range(20)))
+    assert main(["inspect", str(tmp_path / "snap.txt")]) == 0
+    assert "(graph, " in capsys.readouterr().out
+
+
 def test_inspect_does_not_take_faulty_events_for_a_graph(tmp_path: Path, capsys) -> None:
     path = tmp_path / "faulty.csv"
     for row, message in (("0,1,6,delete\n0,1,7,delete", "event 2 deletes"), ("0,1,soon,add", "'soon' in column 't'")):

@@ -157,8 +157,9 @@ def _roles(
 def _named(table: Table, columns: Sequence[str | None]) -> list[str | None]:
     """Return the columns of source, target, time, kind and label; those of a table without names go by their place."""
     unnamed = all(str(name).startswith("column ") for name in table.frame.columns)
+    places = min(3, table.frame.shape[1]) if unnamed else 0
     return [
-        _column(table, given, known, i if unnamed and i < 3 else None, option)
+        _column(table, given, known, i if i < places else None, option)
         for i, (given, known, option) in enumerate(
             zip(columns, (SOURCES, TARGETS, TIMES, KINDS, LABELS), OPTIONS, strict=True)
         )
