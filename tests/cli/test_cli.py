@@ -224,6 +224,8 @@ def test_every_option_of_every_method_is_in_help(capsys) -> None:
         (["fit", "nagphormer", "--data=x", "--tokens.hops=3"], 2, r"did you mean '--tokens.num_hops'"),
         (["fit", "nagphormer", "--data=nowhere.csv"], 1, "nowhere.csv"),
         (["fit", "nagphormer"], 2, "--data must be given"),
+        (["fit", "--data=x"], 2, "which method"),
+        (["tune", "--data=x"], 2, "which method"),
         (["fit", "nagphormer", "--data=x", "--resume"], 2, "--out RUN"),
         (["evaluate", "nowhere"], 1, "no run folder at nowhere"),
         (["predict", "nowhere", "--out", "p.csv"], 1, "no run folder at nowhere"),

@@ -63,16 +63,16 @@ def _say(text: str) -> None:
 
 
 def named_method(argv: list[str], usage: str) -> Method | None:
-    """Return the method that a command line names first, or None where an option stands there.
+    """Return the method that a command line names first, or None where help is asked for.
 
     Raises:
-        ConfigError: nothing stands there, or no method of that name.
+        ConfigError: no method is named, or none of that name.
     """
-    if len(argv) < 2 or argv[1].startswith("-"):
-        if len(argv) < 2:
-            print(usage)
-            raise ConfigError("which method? name one of those above")
+    if len(argv) > 1 and argv[1] in ("-h", "--help"):
         return None
+    if len(argv) < 2 or argv[1].startswith("-"):
+        print(usage)
+        raise ConfigError("which method? name one of those above, before any option")
     return get_method(argv[1])
 
 
