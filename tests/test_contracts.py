@@ -42,6 +42,7 @@ UNTYPED = {  # parameters of these names that are something else
 
 MADE = {  # where generators are made
     "random.py",
+    "methods/pair_trees/bins.py",  # the rows that scikit-learn would draw
     "sampling/negatives.py",  # DyGLib's own sequence of draws, from numpy's legacy generator
     "testing/conformance.py",  # a model's weights as a user's script would seed them
 }

@@ -12,7 +12,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.stretch import begins, stretch
 from hopstate.evaluation.link import evaluate_link
-from hopstate.io.scratch import Held, folder_beside, held_of_files, let_go, mapped_array
+from hopstate.io.scratch import _SHARE, Held, folder_beside, held_of_files, let_go, mapped_array
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.observed import Observed
 from hopstate.runs.api import fit
@@ -59,7 +59,7 @@ def test_pages_are_given_back_once_much_is_held_and_no_more_than_need_be(tmp_pat
 
     monkeypatch.setattr("hopstate.io.scratch.let_go", given)
     monkeypatch.setattr("hopstate.io.scratch.held_of_files", lambda: held[0])
-    monkeypatch.setattr("hopstate.io.scratch.machine_memory", lambda: 6 * 2 * size)  # room for two
+    monkeypatch.setattr("hopstate.io.scratch.machine_memory", lambda: _SHARE * 2 * size)  # room for two
     monkeypatch.setattr("hopstate.io.scratch._LEAST", size // 2)
     pages = Held()
     for held[0], expected in ((2 * size, ""), (2 * size + 1, "a"), (4 * size, "ab"), (2 * size, "")):
