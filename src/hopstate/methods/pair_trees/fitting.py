@@ -25,6 +25,7 @@ from hopstate.methods.pair_trees.bins import BINNED, Bins
 from hopstate.methods.pair_trees.trees import PairTrees, platt
 from hopstate.random import named_rng
 from hopstate.sampling.negatives import STRATEGIES, Negatives, draw_negatives
+from hopstate.tokens.pair_features import PairFeatures
 
 STAGE = 10  # trees between two looks at validation
 SMALL = 20  # leaves that few pairs may at least be shared out to
@@ -100,9 +101,8 @@ def validation_pairs(stream: EventStream, splits: EventSplit, features: PairRead
 def _let_go(stream: EventStream, features: PairReader) -> None:
     """Give back what was read of a mapped stream and of its index: to draw pairs, or to grow trees, needs the room."""
     let_go(stream.src, stream.dst, stream.t)
-    store = getattr(features, "store", None)
-    if isinstance(store, NeighborStore):
-        store.let_go()
+    if isinstance(features, PairFeatures) and isinstance(features.store, NeighborStore):
+        features.store.let_go()
 
 
 def grow(
