@@ -18,7 +18,7 @@ from torch import Tensor
 from hopstate.errors import StorageError
 from hopstate.io.sizes import machine_memory
 
-_SHARE = 7  # of the machine's memory, one part may be pages of files
+_SHARE = 6  # of the machine's memory, one part may be pages of files
 _LEAST = 1 << 30  # bytes that are read before they are given back once more
 _LOOKED_UP = 1024  # look-ups after which it is asked how much is held
 
@@ -96,7 +96,7 @@ def held_of_files() -> int:
 
 
 class Held:
-    """Gives back what was read of mapped arrays once the process holds more of files than a seventh of the machine's
+    """Gives back what was read of mapped arrays once the process holds more of files than a sixth of the machine's
     memory.
 
     A place that is read again after that costs a fault, some ten times what a look-up does: so pages stay as long as
