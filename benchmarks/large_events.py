@@ -5,8 +5,9 @@ Run: python benchmarks/large_events.py METHOD --data STORE --steps 200 [--out FO
 
 The first stops the fit after so many steps, as Ctrl-C does; further settings go to `hopstate fit`. Sampled twice a
 second: what the process allocated, pages of mapped files that it holds, and both together, which the system calls
-resident. The second asks for the latest 32 events of both ends of events, at their times, of an index in
-memory and of one in a file, each in a process of its own. A store: benchmarks/prepare.py --million 100.
+resident; told at steps, and wherever both are a quarter GiB more than ever before. The second asks for the latest 32
+events of both ends of events, at their times, of an index in memory and of one in a file, each in a process of its
+own. A store: benchmarks/prepare.py --million 100.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class MaskedTrees:
         from hopstate.methods.pair_trees.mask_kernels import PLACE, add_masked
 
         some = slice(begin, end)
-        ends = self.ends[begin : max(begin, end) + 1]
+        ends = self.ends[begin : end + 1]
         add_masked(x, ends, self.middle[some], self.feature, self.threshold, self.mask, self.leaf[some], PLACE, out)
 
 
