@@ -13,7 +13,16 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.errors import DataError, ShapeError
 from hopstate.testing.asserts import F32_LAST
-from hopstate.tokens.pair_features import EARLIER, NAMES, PairFeatures, feature_names, varied_columns
+from hopstate.tokens.pair_features import (
+    EARLIER,
+    GROWING,
+    HEADS,
+    KNOWN,
+    NAMES,
+    PairFeatures,
+    feature_names,
+    varied_columns,
+)
 from hopstate.tokens.pair_features_naive import pair_features_naive
 
 NONE = np.empty(0, np.int64)
@@ -68,11 +77,39 @@ def test_of_some_events_alone() -> None:
     np.testing.assert_allclose(features(stream, rows).pairs(*asked), expected, rtol=F32_LAST)
 
 
+@pytest.mark.parametrize("two_kinds", [False, True])
+def test_paths_among_many_nodes(two_kinds: bool) -> None:
+    """More partners than paths go on from, and of each more events; all candidates of a source at once or alone."""
+    rng, stream = np.random.default_rng(3), events(1500, 60, seed=2)
+    stream = stream.with_(src=rng.integers(0, 59, 1500) // 2, dst=30 + rng.integers(0, 58, 1500) // 2)
+    if not two_kinds:
+        stream = stream.with_(dst=rng.integers(0, 59, 1500))
+    u, v, t = (np.concatenate([a, b]) for a, b in zip(queries(stream), queries(stream)))
+    u[120:180], t[120:180], v[120:180] = 3, stream.t[900], np.arange(60)
+    u[180:], t[180:] = np.sort(u[180:]), stream.t[700]
+    held = features(stream)
+    found = held.pairs(u, v, t)
+    expected = pair_features_naive(stream, Clock(unit=3.0), u, v, t)
+    np.testing.assert_allclose(found[:, HEADS:], expected[:, HEADS:], rtol=F32_LAST)
+    assert (np.nanmax(expected[:, HEADS:], 0) > np.nanmin(expected[:, HEADS:], 0)).all()
+    assert expected[:, HEADS + 3].max() == 8
+    for i in (0, 150, 200):
+        assert np.array_equal(held.pairs(u[i : i + 1], v[i : i + 1], t[i : i + 1]), found[i : i + 1], equal_nan=True)
+
+
+def test_what_only_grows_is_known_by_name() -> None:
+    assert sorted(NAMES[i] for i in GROWING) == sorted(
+        f"{what}"
+        for end in ("source", "target")
+        for what in (f"{end}'s events", f"{end}'s events since the pair met", f"since {end}'s first event")
+    )
+
+
 def test_events_of_one_time_count_in_any_order() -> None:
     stream, asked = events(), queries(events())
     order = np.lexsort((np.random.default_rng(8).random(400), stream.t))
     other = stream.with_(src=stream.src[order], dst=stream.dst[order])
-    found, expected = (features(some).pairs(*asked)[:, EARLIER:] for some in (other, stream))
+    found, expected = (features(some).pairs(*asked)[:, EARLIER:HEADS] for some in (other, stream))
     assert np.array_equal(found, expected, equal_nan=True)
     assert len(np.unique(found[:, 0])) > 10
 
@@ -82,10 +119,11 @@ def test_runs_from_before_know_the_first_of_them() -> None:
     asked, column = queries(stream), np.zeros(1, np.int64)
     for store in (NeighborStore.from_stream(stream), in_layers(stream, 90).store()):
         whole = PairFeatures(store, stream, Clock(unit=3.0), column)
-        some = PairFeatures(store, stream, Clock(unit=3.0), column, EARLIER)
-        expected = np.delete(whole.pairs(*asked), range(EARLIER, len(NAMES)), 1)
-        assert np.array_equal(some.pairs(*asked), expected, equal_nan=True)
-        assert some.names == (*whole.names[:EARLIER], *whole.names[len(NAMES) :])
+        for known in KNOWN:
+            some = PairFeatures(store, stream, Clock(unit=3.0), column, known)
+            expected = np.delete(whole.pairs(*asked), range(known, len(NAMES)), 1)
+            assert np.array_equal(some.pairs(*asked), expected, equal_nan=True)
+            assert some.names == (*whole.names[:known], *whole.names[len(NAMES) :])
 
 
 def test_deletions_are_no_meetings() -> None:

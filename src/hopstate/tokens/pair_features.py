@@ -19,7 +19,7 @@ from hopstate.data.clock import Clock
 from hopstate.data.lookup import Histories, Rows
 from hopstate.data.past import EventFeatures
 from hopstate.io.scratch import Held
-from hopstate.tokens.pair_parts import Last, read_pairs
+from hopstate.tokens.pair_parts import ALONE, COUNTED, Last, read_pairs
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
@@ -74,6 +74,20 @@ _STREAM = (
     *(f"stream's events since {what}" for what in ("source's last event", "target's last event")),
     *(f"stream's events since {what}" for what in ("source sent", "target received")),
 )
+_PATHS = (
+    "paths of three events between them",
+    "share of the way on from source's partners that meets target's",
+    "chance of a path of three events",
+    "source's latest partners with such a path",
+    "target's partners on such paths",
+    "share of target's partners on such paths",
+    "since the newest such path",
+)
+_GROWING = (
+    *(f"{end}'s events since the pair met" for end in ("source", "target")),
+    *(f"since {end}'s first event" for end in ("source", "target")),
+    *(f"{end}'s events" for end in ("source", "target")),
+)
 NAMES = (
     *_PAIR,
     *(f.format("source") for f in _NODE),
@@ -82,8 +96,14 @@ NAMES = (
     *_TARGET,
     *_BOTH,
     *_STREAM,
+    *_PATHS,
 )
-EARLIER = len(NAMES) - len(_STREAM)  # features that runs before those of the stream know
+EARLIER = ALONE  # features that runs before those of the stream know, and heads over past events
+HEADS = COUNTED  # features that runs before those of paths know, and other heads
+KNOWN = (EARLIER, HEADS, len(NAMES))
+GROWING = tuple(  # what is larger the longer a stream has gone on, whoever is asked about: no measure for later
+    i for i, name in enumerate(NAMES) if name in _GROWING
+)
 _AT_ONCE = 4096  # pairs whose ends' latest events are put side by side, 25 MB
 MOST_COLUMNS = 8  # features of events that are looked at, those that vary most
 _WHERE = ("the pair's last event", "source's last event", "target's last event")
@@ -102,7 +122,7 @@ class PairFeatures:
         stream: where features of events come from, by id.
         clock: what a gap of 1 is.
         columns: (C,) int64 columns of event features whose last values are features.
-        known: how many of NAMES there are, all or the `EARLIER` ones.
+        known: how many of NAMES there are, one of `KNOWN`.
     """
 
     deletions = False  # stand in no store
@@ -145,11 +165,12 @@ class PairFeatures:
         u, v, t = self.store.checked(u, v, t)
         out = np.empty((len(u), self.known + 3 * len(self.columns)), np.float32)
         counts = self.store.event_times() if self.known > EARLIER else None
+        latest = self.store.last if self.known > HEADS else None
         parts = self.store.parts(np.concatenate([u, v]))
         found = []
         for a in range(0, max(len(u), 1), _AT_ONCE):
             some = slice(a, a + _AT_ONCE)
-            found.append(read_pairs(parts, u[some], v[some], t[some], self.clock.unit, out[some], counts))
+            found.append(read_pairs(parts, u[some], v[some], t[some], self.clock.unit, out[some], counts, latest))
             columns = [column for part in parts for column in part.arrays.values()]
             self._held.looked_up(len(found[-1].ids), *columns, *(counts.pieces if counts else ()))
         last = found[0] if len(found) == 1 else Last(*(np.concatenate(columns) for columns in zip(*found, strict=True)))

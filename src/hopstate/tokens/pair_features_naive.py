@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hopstate.data.events import EventStream
 
 LAST, WIDE, RECENT = 32, 256, 64
+PARTNERS, ONWARD = 8, 16  # of paths of three events
 
 Event = tuple[int, int, float]
 
@@ -60,7 +61,33 @@ def _row(events: list[Event], clock: Clock, a: int, b: int, t: float) -> list[fl
     met = [e for e in past if e[:2] in ((a, b), (b, a))]
     sent = [e for e in of[a][-WIDE:] if e[0] == a]
     received = [e for e in of[b][-WIDE:] if e[0] != b]
-    return row + [_since(past, found) for found in (met, of[a], of[b], sent, received)]
+    row += [_since(past, found) for found in (met, of[a], of[b], sent, received)]
+    return row + _paths(past, of, a, b, age)
+
+
+def _paths(past: list[Event], of: dict[int, list[Event]], a: int, b: int, age: Callable[..., float]) -> list[float]:
+    """Follow a's latest partners p to theirs, w, and count those that b met too."""
+
+    def met(node: int, found: list[Event]) -> list[tuple[int, Event]]:
+        others = [(e[1] if e[0] == node else e[0], e) for e in found[::-1]]
+        return [(other, e) for other, e in others if other not in (a, b)]
+
+    partners = list(dict.fromkeys(p for p, _ in met(a, of[a][-LAST:])))[:PARTNERS]
+    theirs = met(b, of[b][-WIDE:])
+    ends, hits, newest = [w for w, _ in theirs], [], []
+    share, walk = 0.0, 0.0
+    for p in partners:
+        onward = met(p, [e for e in past if p in e[:2]][-ONWARD:])
+        here = [(w, e) for w, e in onward if w in ends]
+        hits.append([w for w, _ in here])
+        newest += [min(e, theirs[ends.index(w)][1], key=lambda one: one[2]) for w, e in here]
+        share += len(here) / max(len(onward), 1)
+        walk += sum(ends.count(w) for w, _ in here) / max(len(onward), 1)
+    reached = {w for some in hits for w in some}
+    row = [math.log1p(sum(map(len, hits))), share / len(partners) if partners else math.nan]
+    row.append(walk / len(partners) / len(ends) if partners and ends else math.nan)
+    row += [sum(map(bool, hits)), len(reached), len(reached) / len(set(ends)) if ends else math.nan]
+    return [*row, age(sorted(newest, key=lambda e: e[2]))]
 
 
 def _since(past: list[Event], found: list[Event]) -> float:

@@ -6,7 +6,7 @@ copied.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +14,12 @@ import numpy as np
 from hopstate.data.event_times import EventTimes
 from hopstate.data.lookup import Part
 from hopstate.errors import DataError
+from hopstate.ops.neighbors import PackedNeighbors
 
 ALONE = 66  # features that need no more than the histories of both ends
-WHOLE = 71  # those that count the stream's events too
+COUNTED = 71  # and those that count the stream's events
+WHOLE = 78  # and those of paths over other nodes
+LatestOf = Callable[[np.ndarray, np.ndarray, int], PackedNeighbors]  # as `EventLookup.last`
 
 
 class Last(NamedTuple):
@@ -39,6 +42,7 @@ def read_pairs(
     unit: float,
     out: np.ndarray,
     counts: EventTimes | None = None,
+    latest: LatestOf | None = None,
 ) -> Last:
     """Write the features of pairs u (Q,), v (Q,) at t (Q,).
 
@@ -46,8 +50,9 @@ def read_pairs(
         parts: oldest first.
         u, v, t: as `Histories.checked` returns them.
         unit: the gap that counts as 1.
-        out: (Q, at least 66, 71 with counts) float32; see `pair_features.NAMES`.
+        out: (Q, at least 66, 71 with counts, 78 with latest) float32; see `pair_features.NAMES`.
         counts: times of all events; None leaves out the features that count them.
+        latest: looks up the latest events of any node; None leaves out the features of paths.
 
     Raises:
         DataError: a part is damaged.
@@ -79,5 +84,29 @@ def read_pairs(
     latest_events(u, v, t, codes.reshape(-1), times.reshape(-1), where, first, seen, fades, unit, out, ways, went)
     if counts is not None:
         since, there = np.concatenate([last.times, ways], 1), np.concatenate([last.ids >= 0, went], 1)
-        out[:, ALONE:WHOLE] = np.where(there, np.log1p(counts.between(since, t[:, None])), np.nan)
+        out[:, ALONE:COUNTED] = np.where(there, np.log1p(counts.between(since, t[:, None])), np.nan)
+    if latest is not None:
+        _write_paths(u, v, t, codes.reshape(-1), times.reshape(-1), where, latest, unit, out[:, COUNTED:WHOLE])
     return last
+
+
+def _write_paths(
+    u: np.ndarray,
+    v: np.ndarray,
+    t: np.ndarray,
+    codes: np.ndarray,
+    times: np.ndarray,
+    where: np.ndarray,
+    latest: LatestOf,
+    unit: float,
+    out: np.ndarray,
+) -> None:
+    """Write the features (Q, 7) of paths of three events; arguments as of the compiled loops."""
+    from hopstate.tokens.pair_path_kernels import ONWARD, PARTNERS, partners_of, paths_of
+
+    run, first = np.empty(len(u), np.int64), np.empty(len(u) + 1, np.int64)
+    partners = np.empty((len(u) * (PARTNERS + 1), 2), np.int64)
+    runs = partners_of(u, t, codes, where, run, first, partners)
+    partners = partners[: first[runs]]
+    onward = latest(partners[:, 0], t[partners[:, 1]], ONWARD)
+    paths_of(u, v, t, codes, times, where, run, first, partners, onward.offsets, onward.nodes, onward.times, unit, out)

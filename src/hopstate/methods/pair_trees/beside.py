@@ -28,7 +28,7 @@ from hopstate.methods.shared.pair_history import features_known
 from hopstate.streaming.history_scorer import HistoryScorer, chances, plain
 from hopstate.streaming.memory_scorer import MemoryScorer
 from hopstate.streaming.protocols import LinkScorer
-from hopstate.tokens.pair_features import PairFeatures
+from hopstate.tokens.pair_features import GROWING, NAMES, PairFeatures
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note
 from hopstate.training.tasks.link import AllScores, LinkTask
@@ -94,7 +94,8 @@ class TreesBeside:
             train = _features(task.scorer("train"))
             drawn = training_pairs(task.stream, task.split, train, seed=self.loop.seed, most=GROWN)
             judged = validation_pairs(task.stream, task.split, whole, most=JUDGED)
-            grow(self.trees, drawn, judged, historical=PairTreesRun.historical, seed=self.loop.seed)
+            weight, seed = PairTreesRun.historical, self.loop.seed
+            grow(self.trees, drawn, judged, historical=weight, seed=seed, without=GROWING)
             spent = time.perf_counter() - begin
             if spent > BATCH_SECONDS:
                 note(self.loop, f"the trees beside the head are grown, in {duration(spent)}")
@@ -136,7 +137,7 @@ def _joined(network: AllScores, trees: AllScores, share: float) -> dict[tuple[st
 
 def tree_features(context: Context, grown: bool) -> int:
     """Return how many features trees beside a head read, see `features_known`; 0 where there are none."""
-    return features_known(context, name="tree_features") if grown else 0
+    return features_known(context, fresh=len(NAMES), name="tree_features") if grown else 0
 
 
 def with_trees(task: LinkTask, loop: LoopConfig, context: Context) -> LinkTask:

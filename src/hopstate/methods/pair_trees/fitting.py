@@ -8,6 +8,7 @@ random, historical and inductive pairs, over all events and over those with new 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -112,6 +113,7 @@ def grow(
     *,
     historical: float,
     seed: int,
+    without: Sequence[int] = (),
 ) -> list[dict[str, float]]:
     """Grow trees, keep those that validation chooses, and calibrate them; the model then holds them.
 
@@ -120,11 +122,13 @@ def grow(
         training, validation: features, as `training_pairs` and `validation_pairs` return them.
         historical: w, the weight of a historical pair; a random one weighs 1 - w.
         seed: of what the trees draw.
+        without: columns that no tree is to split on.
 
     Returns:
         A row for each stage: trees so far, and validation's figures.
     """
     x, y, weight = _table(training, historical)
+    x[:, list(without)] = 0
     x[:, _known_too_rarely(x, weight)] = 0
     grower, some = _grower(model.config, seed, len(x)), slice(None, None, max(1, len(x) // CHECKED))
     checked = x[some].copy()

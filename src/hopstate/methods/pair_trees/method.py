@@ -34,7 +34,7 @@ from hopstate.methods.shared.pair_history import features_known
 from hopstate.methods.shared.suit_events import suit_judged
 from hopstate.methods.space import Range
 from hopstate.sampling.negative_sets import Negatives
-from hopstate.tokens.pair_features import MOST_COLUMNS, NAMES, PairFeatures, varied_columns
+from hopstate.tokens.pair_features import GROWING, MOST_COLUMNS, NAMES, PairFeatures, varied_columns
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note
 from hopstate.training.tasks.events import EventSource
@@ -171,7 +171,8 @@ class PairTreesTask(LinkTask):
         if time.perf_counter() - begin > BATCH_SECONDS:
             rows = len(training[0]) + sum(map(len, training[1].values()))
             note(c.loop, f"pairs are looked up in {duration(time.perf_counter() - begin)}; trees grow from {rows:,}")
-        found = grow(self.trees, training, validation, historical=c.historical, seed=c.loop.seed)
+        seed = c.loop.seed
+        found = grow(self.trees, training, validation, historical=c.historical, seed=seed, without=GROWING)
         if self._folder is not None and self.keep_importances:
             write_text(self._folder / "importances.csv", self._importances(whole.names))
         spent = round(time.perf_counter() - begin, 4)
@@ -206,7 +207,7 @@ def build(stream: EventStream, config: PairTreesRun, context: Context) -> PairTr
     few = min(width, MOST_COLUMNS)
     columns = varied_columns(stream, split.train, few) if context.trained is None else np.arange(few)
     frozen = frozen_model(stream, config, config.encodings, context)
-    known = features_known(context)
+    known = features_known(context, fresh=len(NAMES))
     model = PairTrees(config.model, known + 3 * few + (0 if frozen is None else len(frozen.names)), columns, width)
     if frozen is not None:
         model.add_module("frozen", frozen.model)
