@@ -26,7 +26,7 @@ from hopstate.runs.queries.card import run_card
 from hopstate.runs.report import write_report
 from hopstate.streaming.live import go_on, past_of
 from hopstate.testing.asserts import F32, F64
-from hopstate.tokens.pair_features import EARLIER, NAMES
+from hopstate.tokens.pair_features import EARLIER, GROWING, NAMES
 from hopstate.training.config import LoopConfig
 from hopstate.training.precision import bare
 from hopstate.training.run_folder import RunFolder
@@ -78,6 +78,7 @@ def test_validation_chooses_the_share_and_every_door_gives_the_same(method: str,
     with load_run(run.path, events()) as (_, task):
         joined, evaluation = joined_of(task), task.evaluation
         assert joined.rules.kept > 0
+        assert not joined.rules.importances()[list(GROWING)].any()
         assert float(joined.share) in beside.SHARES[1:]  # one epoch of so small a network says little
         assert evaluation.choose == "mean"
         best = task.evaluate("val")["mean_average_precision"]

@@ -61,6 +61,14 @@ def test_a_column_that_is_known_of_few_among_many_rows_says_nothing(
     np.testing.assert_array_equal(model.forest().scores(one), model.forest().scores(changed))
 
 
+def test_columns_left_out_are_split_on_by_no_tree() -> None:
+    training, (events, others) = pairs(2000, False, 0), pairs(1000, False, 1)
+    validation = Pairs(events={"val": events}, others={("val", "random"): others})
+    model = PairTrees(PairTrees.Config(max_trees=20), 3, np.empty(0, np.int64))
+    grow(model, (training[0], {"random": training[1]}), validation, historical=0.0, seed=0, without=(1,))
+    assert (model.importances() > 0).tolist() == [True, False, True]
+
+
 def test_of_standardised_features_the_first_are_looked_at() -> None:
     """Whatever the rounding of their deviations, which differs from one training split to the next."""
     x = np.random.default_rng(0).gamma(1.0, size=(5000, 12))

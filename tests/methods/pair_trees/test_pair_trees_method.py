@@ -30,6 +30,7 @@ from hopstate.runs.api import Run, evaluate, fit, predict, score_stream
 from hopstate.runs.load import load_run
 from hopstate.streaming.live import go_on, past_of
 from hopstate.testing.asserts import F32_SUM, F64, F64_SOLVED
+from hopstate.tokens.pair_features import GROWING, HEADS, NAMES
 
 SMALL = {
     "model.max_trees": 30, "model.max_leaves": 8, "model.min_leaf": 10,
@@ -80,6 +81,8 @@ def test_the_run_folder_tells_what_was_chosen_and_what_counted(run: Run) -> None
     table = pd.read_csv(run.path / "importances.csv")
     assert table.gain.sum() == pytest.approx(1, abs=F32_SUM)
     assert (np.diff(table.gain) <= 0).all()
+    assert not table.gain[table.feature.isin([NAMES[i] for i in GROWING])].any()
+    assert table.gain[table.feature.isin(NAMES[HEADS:])].any()
     assert {"importances.csv", "model.safetensors", "result.json"} <= {file.name for file in run.path.iterdir()}
 
 
