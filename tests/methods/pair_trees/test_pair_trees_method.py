@@ -22,6 +22,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.evaluation.calibration import calibration
 from hopstate.evaluation.leak import check_leak
+from hopstate.evaluation.metrics import roc_auc
 from hopstate.methods.pair_trees import fitting
 from hopstate.methods.pair_trees.fitting import training_pairs, validation_pairs
 from hopstate.methods.pair_trees.method import PairTreesTask
@@ -66,6 +67,23 @@ def test_learns_more_than_recency_where_there_is_more_to_learn(run: Run, tmp_pat
     for name in ("average_precision", "historical_average_precision", "inductive_average_precision"):
         assert run.metrics["test"][name] > floor.metrics["test"][name] - 0.01
     assert run.metrics["test"]["average_precision"] > 0.75
+
+
+def test_what_others_alike_did_tells_of_pairs_that_never_met(tmp_path: Path) -> None:
+    """Between two kinds of nodes no two ends share a partner; without paths of three events this is 0.57."""
+    rng, people, pages, groups = np.random.default_rng(0), 120, 60, 6
+    src = rng.integers(0, people, 1500)
+    dst = people + groups * rng.integers(0, pages // groups, 1500) + src % groups
+    stream = EventStream(src=src, dst=dst, t=10 * np.arange(1500), num_nodes=people + pages)
+    run = fit("pair-trees", stream, out=tmp_path / "run", config=SMALL | {"evaluation.strategies": ["random"]})
+    u, v = np.divmod(np.arange(people * pages), pages)
+    met = np.zeros((people, pages), bool)
+    met[src, dst - people] = True
+    u, v = u[~met[u, v]], v[~met[u, v]]
+    alike = u % groups == v % groups
+    assert 300 < alike.sum() < 400
+    score = run.score(list(zip(u.tolist(), (people + v).tolist())))["score"].to_numpy()
+    assert roc_auc(alike, score) > 0.95
 
 
 def test_the_run_folder_tells_what_was_chosen_and_what_counted(run: Run) -> None:

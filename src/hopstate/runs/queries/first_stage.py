@@ -23,7 +23,7 @@ from hopstate.runs.load import load_run
 from hopstate.runs.queries.rule import Rule
 from hopstate.runs.queries.student import MANY, TREES, Student, learned, places_of
 from hopstate.streaming.slices import Pace, Steps, in_slices
-from hopstate.tokens.pair_features import HEADS
+from hopstate.tokens.pair_features import NAMES
 from hopstate.training.tasks.link import LinkTask
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _kept(asked: Session) -> tuple[Student, np.ndarray] | None:
         if record["model"] != asked.key:
             return None
         places, found = (tensors.pop(name).numpy().astype(np.int64) for name in ("places", "destinations"))
-        trees = PairTrees(TREES, HEADS, np.empty(0, np.int64))
+        trees = PairTrees(TREES, len(NAMES), np.empty(0, np.int64))
         trees.load_state_dict(tensors)
         clock = Clock(unit=float(record["unit"]), time_unit=str(record["time_unit"]))
         return Student(trees, clock, places), found

@@ -22,7 +22,7 @@ from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.random import named_rng
 from hopstate.runs.queries.pool import usual_candidates
 from hopstate.runs.queries.rule import LATEST, Rule
-from hopstate.tokens.pair_features import HEADS, PairFeatures
+from hopstate.tokens.pair_features import NAMES, PairFeatures
 
 if TYPE_CHECKING:
     from hopstate.runs.queries.session import Session
@@ -81,14 +81,14 @@ class Order:
 
 def features_of(past: Past, clock: Clock) -> PairFeatures:
     """Return the features of pairs over a past, without those of events."""
-    return PairFeatures(past.store(), past.events(0, 0), clock, np.empty(0, np.int64), HEADS)
+    return PairFeatures(past.store(), past.events(0, 0), clock, np.empty(0, np.int64))
 
 
 def learned(asked: Session, seed: int = 0) -> Student:
     """Return trees that learned from the model's scores at the end of what it knows, and where its best then stand."""
     past, t = asked.queries.past, asked.now()
     clock = Clock.fit(np.concatenate([layer.t for layer in past.layers]), past.time_unit or "")
-    features, trees = features_of(past, clock), PairTrees(TREES, HEADS, np.empty(0, np.int64))
+    features, trees = features_of(past, clock), PairTrees(TREES, len(NAMES), np.empty(0, np.int64))
     drawn = _Drawn(past, t, named_rng(seed, "first stage"))
     checked, taught = drawn.sources()
     near = [drawn.near(u) for u in taught.tolist()]
