@@ -14,9 +14,9 @@ from hopstate.data.past import Past
 from hopstate.errors import DataError, ShapeError
 from hopstate.testing.asserts import F32_LAST
 from hopstate.tokens.pair_features import (
+    BEFORE_PATHS,
     EARLIER,
     GROWING,
-    HEADS,
     KNOWN,
     NAMES,
     PairFeatures,
@@ -90,9 +90,9 @@ def test_paths_among_many_nodes(two_kinds: bool) -> None:
     held = features(stream)
     found = held.pairs(u, v, t)
     expected = pair_features_naive(stream, Clock(unit=3.0), u, v, t)
-    np.testing.assert_allclose(found[:, HEADS:], expected[:, HEADS:], rtol=F32_LAST)
-    assert (np.nanmax(expected[:, HEADS:], 0) > np.nanmin(expected[:, HEADS:], 0)).all()
-    assert expected[:, HEADS + 3].max() == 8
+    np.testing.assert_allclose(found[:, BEFORE_PATHS:], expected[:, BEFORE_PATHS:], rtol=F32_LAST)
+    assert (np.nanmax(expected[:, BEFORE_PATHS:], 0) > np.nanmin(expected[:, BEFORE_PATHS:], 0)).all()
+    assert expected[:, BEFORE_PATHS + 3].max() == 8
     for i in (0, 150, 200):
         assert np.array_equal(held.pairs(u[i : i + 1], v[i : i + 1], t[i : i + 1]), found[i : i + 1], equal_nan=True)
 
@@ -109,7 +109,7 @@ def test_events_of_one_time_count_in_any_order() -> None:
     stream, asked = events(), queries(events())
     order = np.lexsort((np.random.default_rng(8).random(400), stream.t))
     other = stream.with_(src=stream.src[order], dst=stream.dst[order])
-    found, expected = (features(some).pairs(*asked)[:, EARLIER:HEADS] for some in (other, stream))
+    found, expected = (features(some).pairs(*asked)[:, EARLIER:BEFORE_PATHS] for some in (other, stream))
     assert np.array_equal(found, expected, equal_nan=True)
     assert len(np.unique(found[:, 0])) > 10
 

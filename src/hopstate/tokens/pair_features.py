@@ -99,8 +99,8 @@ NAMES = (
     *_PATHS,
 )
 EARLIER = ALONE  # features that runs before those of the stream know, and heads over past events
-HEADS = COUNTED  # features that runs before those of paths know, and other heads
-KNOWN = (EARLIER, HEADS, len(NAMES))
+BEFORE_PATHS = COUNTED  # features that runs before those of paths know
+KNOWN = (EARLIER, BEFORE_PATHS, len(NAMES))
 GROWING = tuple(  # what is larger the longer a stream has gone on, whoever is asked about: no measure for later
     i for i, name in enumerate(NAMES) if name in _GROWING
 )
@@ -165,7 +165,7 @@ class PairFeatures:
         u, v, t = self.store.checked(u, v, t)
         out = np.empty((len(u), self.known + 3 * len(self.columns)), np.float32)
         counts = self.store.event_times() if self.known > EARLIER else None
-        latest = self.store.last if self.known > HEADS else None
+        latest = self.store.last if self.known > BEFORE_PATHS else None
         parts = self.store.parts(np.concatenate([u, v]))
         found = []
         for a in range(0, max(len(u), 1), _AT_ONCE):

@@ -13,7 +13,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.shared.pair_history import features_known
 from hopstate.runs.api import evaluate, fit
 from hopstate.testing.asserts import F64
-from hopstate.tokens.pair_features import EARLIER, HEADS, KNOWN, NAMES
+from hopstate.tokens.pair_features import EARLIER, KNOWN, NAMES
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder
 
@@ -59,7 +59,7 @@ def test_a_run_from_before_scores_as_it_did(place: str, tmp_path: Path, monkeypa
         old = fit(method, file, out=tmp_path / "old", config=settings)
     new = fit(method, file, out=tmp_path / "new", config=settings)
     known = [json.loads((run.path / "data.json").read_text()).get("pair_features") for run in (old, new)]
-    fresh = {"pair_trees": len(NAMES), "ctdg_ssm": HEADS}.get(place, EARLIER)
+    fresh = len(NAMES) if place in ("pair_trees", "ctdg_ssm") else EARLIER
     assert known == [None, fresh]
     for run, width in ((old, EARLIER), (new, fresh)):
         assert _widths(run.path) <= {EARLIER, width}
@@ -72,7 +72,7 @@ def test_a_run_from_before_scores_as_it_did(place: str, tmp_path: Path, monkeypa
 
 def test_a_run_that_is_resumed_goes_on_with_its_own(tmp_path: Path) -> None:
     new = Context(run=tmp_path, cache=tmp_path)
-    assert (features_known(new), new.noted) == (HEADS, {"pair_features": HEADS})
+    assert (features_known(new), new.noted) == (len(NAMES), {"pair_features": len(NAMES)})
     for known, count in (({}, EARLIER), *(({"pair_features": count}, count) for count in KNOWN)):
         (tmp_path / "data.json").write_text(json.dumps(known), "utf-8")
         again = Context(run=tmp_path, cache=tmp_path)
@@ -86,6 +86,6 @@ def test_another_number_is_said(tmp_path: Path) -> None:
     assert features_known(context()) == EARLIER
     assert [features_known(context(pair_features=count)) for count in KNOWN] == list(KNOWN)
     none = context(pair_features=7)
-    assert (features_known(none, read=False), none.noted) == (HEADS, {})
+    assert (features_known(none, read=False), none.noted) == (len(NAMES), {})
     with pytest.raises(CheckpointError, match="pair_features as '7'"):
         features_known(none)

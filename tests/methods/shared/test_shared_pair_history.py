@@ -24,13 +24,13 @@ from hopstate.runs.analysis.robustness import robustness
 from hopstate.runs.api import evaluate, fit
 from hopstate.streaming.live import go_on, past_of
 from hopstate.testing.asserts import F32, F64
-from hopstate.tokens.pair_features import EARLIER, HEADS, PairFeatures
+from hopstate.tokens.pair_features import EARLIER, NAMES, PairFeatures
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer, seed_everything
 
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
-KNOWN = {"ctdg-ssm": HEADS, "dyg-mamba": EARLIER, "dygformer": EARLIER, "graphmixer": EARLIER}  # to a new run
+KNOWN = {"ctdg-ssm": len(NAMES), "dyg-mamba": EARLIER, "dygformer": EARLIER, "graphmixer": EARLIER}  # to a new run
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 40}
 SMALL: dict[str, dict[str, Any]] = {
     "ctdg-ssm": {"model.dim": 6, "model.time_dim": 6, "model.node_gaps": True, "batch_size": 40},

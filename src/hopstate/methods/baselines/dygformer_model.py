@@ -31,7 +31,7 @@ from hopstate.methods.pair_trees.pair_head import pair_head
 from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
-from hopstate.tokens.pair_features import HEADS, NAMES
+from hopstate.tokens.pair_features import NAMES
 
 CHANNELS = 4  # node, edge, time, co-occurrence
 
@@ -101,7 +101,7 @@ class DyGFormer(HistoryModel):
         *,
         node_dim: int = 0,
         edge_dim: int = 0,
-        pair_features: int = HEADS,
+        pair_features: int = len(NAMES),
         tree_features: int = len(NAMES),
     ) -> None:
         super().__init__()

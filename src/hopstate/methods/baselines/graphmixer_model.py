@@ -23,7 +23,7 @@ from hopstate.methods.baselines.graphmixer_tokens import RecentLinks
 from hopstate.methods.pair_trees.pair_head import pair_head
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
-from hopstate.tokens.pair_features import HEADS, NAMES
+from hopstate.tokens.pair_features import NAMES
 
 
 class GraphMixer(HistoryModel):
@@ -82,7 +82,7 @@ class GraphMixer(HistoryModel):
         *,
         node_dim: int = 0,
         edge_dim: int = 0,
-        pair_features: int = HEADS,
+        pair_features: int = len(NAMES),
         tree_features: int = len(NAMES),
     ) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ from hopstate.ops.filters.transition import DenseTransition, SparseTransition, T
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
-from hopstate.tokens.pair_features import HEADS, NAMES
+from hopstate.tokens.pair_features import NAMES
 
 
 class CTDGSSM(MemoryModel):
@@ -70,7 +70,7 @@ class CTDGSSM(MemoryModel):
         num_classes: int = 2,
         num_outputs: int | None = None,
         never: float | None = None,
-        pair_features: int = HEADS,
+        pair_features: int = len(NAMES),
         tree_features: int = len(NAMES),
     ) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ from hopstate.methods.pair_trees.pair_head import pair_head
 from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
-from hopstate.tokens.pair_features import HEADS, NAMES
+from hopstate.tokens.pair_features import NAMES
 
 EncoderParts = list[tuple[HistoryEncoder, HistoryTokens]]
 
@@ -52,7 +52,7 @@ class DyGMamba(HistoryModel):
         node_dim: int = 0,
         edge_dim: int = 0,
         memory_dim: int = 0,
-        pair_features: int = HEADS,
+        pair_features: int = len(NAMES),
         tree_features: int = len(NAMES),
     ) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ from hopstate.methods.shared.pair_history import features_known
 from hopstate.streaming.history_scorer import HistoryScorer, chances, plain
 from hopstate.streaming.memory_scorer import MemoryScorer
 from hopstate.streaming.protocols import LinkScorer
-from hopstate.tokens.pair_features import GROWING, NAMES, PairFeatures
+from hopstate.tokens.pair_features import GROWING, PairFeatures
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note
 from hopstate.training.tasks.link import AllScores, LinkTask
@@ -137,7 +137,7 @@ def _joined(network: AllScores, trees: AllScores, share: float) -> dict[tuple[st
 
 def tree_features(context: Context, grown: bool) -> int:
     """Return how many features trees beside a head read, see `features_known`; 0 where there are none."""
-    return features_known(context, fresh=len(NAMES), name="tree_features") if grown else 0
+    return features_known(context, name="tree_features") if grown else 0
 
 
 def with_trees(task: LinkTask, loop: LoopConfig, context: Context) -> LinkTask:

@@ -199,15 +199,20 @@ class PairTreesTask(LinkTask):
         return {"logit": float(logit[0]), "rest": rest, "probability": probability, "table": pd.DataFrame(columns)}
 
 
-def build(stream: EventStream, config: PairTreesRun, context: Context) -> PairTreesTask:
-    """Return the task of growing trees over the pairs of stream."""
+def build(stream: EventStream, config: PairTreesRun, context: Context, known: int | None = None) -> PairTreesTask:
+    """Return the task of growing trees over the pairs of stream.
+
+    Args:
+        stream, config, context: as for every method.
+        known: features without those of events; as `features_known` where None.
+    """
     split = config.split.of(stream)
     clock = clock_of(stream, split, config.gap_unit, context)
     width = used_features(stream, context)["edge_dim"]
     few = min(width, MOST_COLUMNS)
     columns = varied_columns(stream, split.train, few) if context.trained is None else np.arange(few)
     frozen = frozen_model(stream, config, config.encodings, context)
-    known = features_known(context, fresh=len(NAMES))
+    known = features_known(context) if known is None else known
     model = PairTrees(config.model, known + 3 * few + (0 if frozen is None else len(frozen.names)), columns, width)
     if frozen is not None:
         model.add_module("frozen", frozen.model)

@@ -26,7 +26,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.shared.around import AroundTokenizer
 from hopstate.random import named_rng
 from hopstate.streaming.history_scorer import Input, PairTokenizer
-from hopstate.tokens.pair_features import EARLIER, HEADS, KNOWN, PairFeatures
+from hopstate.tokens.pair_features import EARLIER, KNOWN, NAMES, PairFeatures
 from hopstate.training.run_folder import RunFolder
 
 LOOKED_AT = 20_000  # training events, evenly spread, that features are scaled by
@@ -38,7 +38,7 @@ def pair_features(store: Histories, stream: EventStream, clock: Clock, head: Pai
     return PairFeatures(store, stream, clock, _NONE, head.given)
 
 
-def features_known(context: Context, *, read: bool = True, fresh: int = HEADS, name: str = "pair_features") -> int:
+def features_known(context: Context, *, read: bool = True, fresh: int = len(NAMES), name: str = "pair_features") -> int:
     """Return how many features of a pair a run knows: those that there were when it began, noted for data.json.
 
     Args:
