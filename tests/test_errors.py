@@ -1,4 +1,4 @@
-"""Ranges of settings: checked in one place, alike for every method, and never passed by what is no number."""
+"""Ranges of settings: checked in one place, alike for every method, never passed by what is no number; and hints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 
 import pytest
 
-from hopstate.errors import ConfigError, check_range
+from hopstate.errors import ConfigError, check_range, closest, nearest
 from hopstate.methods import MODULES, get_method
 from hopstate.methods.settings import config_from
 
@@ -48,3 +48,51 @@ def test_no_setting_of_a_method_takes_what_is_no_number(name):
                     continue
                 taken.append(f"{where}{field.name}")
     assert taken == []
+
+
+OPTIONS = ("read", "read.id_column", "read.time_column", "read.source_column", "read.labels", "loop.epochs",
+           "loop.optim.lr", "batch_size", "tokens.num_hops", "model.dim", "split.kind")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("read.time_colum", "read.time_column"),  # a letter missing, one wrong, one too many, two swapped
+        ("read.time_colunm", "read.time_column"),
+        ("read.tiem_colum", "read.time_column"),
+        ("raed.time_column", "read.time_column"),
+        ("raed.labls", "read.labels"),
+        ("loop.epcohs", "loop.epochs"),
+        ("loop.epochss", "loop.epochs"),
+        ("modle.dim", "model.dim"),
+        ("Loop.Epochs", "loop.epochs"),
+        ("read.timecolumn", "read.time_column"),  # underscores and dots
+        ("readtime_column", "read.time_column"),
+        ("batchsize", "batch_size"),
+        ("epochs", "loop.epochs"),  # a group
+        ("lr", "loop.optim.lr"),
+        ("loop.lr", "loop.optim.lr"),
+        ("tokens.hops", "tokens.num_hops"),
+        ("read.src_column", "read.source_column"),  # short for it
+        ("loop.ep", None),
+        ("read.node_column", None),  # alike in its end alone, or in its beginning
+        ("read.kind_colum", None),
+        ("read.user_column", None),
+        ("read.colour", None),
+        ("loop.depth", None),
+        ("k", None),
+        ("", None),
+        ("?", None),
+    ],
+)
+def test_a_hint_knows_slips_of_the_hand_and_nothing_looser(typed, meant):
+    assert closest(typed, OPTIONS) == meant
+
+
+def test_a_hint_names_the_nearest_of_several_and_compares_no_long_ones():
+    assert closest("user 17", ["user 18", "user 71", "user 17b"]) == "user 17b"
+    assert closest("item_1", ["item_17", "item1", "items"]) == "item1"
+    assert closest("history", ["random", "historical"]) == "historical"
+    assert closest("training", ["train", "val"]) == "train"
+    assert nearest("a" * 101, ["a" * 100]) == ""
+    assert nearest("dim", []) == ""

@@ -7,10 +7,10 @@ a caller would expect, so that `except ValueError` keeps working.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import operator
+import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal
@@ -95,6 +95,8 @@ class SlowPathWarning(HopstateWarning):
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Return a hint such as ``; did you mean 'num_hops'?`` for the closest of choices to name, or nothing.
 
+    What counts as close: `closest`.
+
     >>> nearest("num_hop", ["num_hops", "dim"])
     "; did you mean 'num_hops'?"
     """
@@ -106,8 +108,80 @@ def nearest(name: str, choices: Iterable[str]) -> str:
         for choice in known:
             if choice != name and unicodedata.normalize("NFC", choice) == plain:
                 return f"; did you mean {choice!r} (the same text, but its accents in another Unicode form)?"
-    found = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    found = closest(name, known)
+    return "" if found is None else f"; did you mean {found!r}?"
+
+
+def closest(name: str, choices: Iterable[str]) -> str | None:
+    """Return the choice that a mistyped name stands for, None where there is none.
+
+    Words that both begin or end with say nothing: `time_column` is no slip of `id_column`. What is left may differ by
+    two letters too many, missing, wrong or swapped (by one in short words), or be short for the other; underscores,
+    dots and the like may be missing, and so may whole words of the choice, such as its group.
+
+    >>> closest("loop.epcohs", ["loop.epochs", "loop.seed"]), closest("dim", ["model.dim"]), closest("x_id", ["u_id"])
+    ('loop.epochs', 'model.dim', None)
+    """
+    own = _words(name)
+    ranked = [(rank, choice) for choice in choices if (rank := _likeness(own, _words(choice)))]
+    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.split(r"[\W_]+", text.lower()) if word] or [text]
+
+
+def _likeness(own: list[str], other: list[str]) -> tuple[int, int, int] | None:
+    """Return how unlike the words of a name and of a choice are, in an order; None where neither stands for the other.
+
+    Slips come before what is left out, fewer before more, late before early ones: few words begin with one.
+    """
+    rest, left = own[(same := _alike(own, other)) :], other[same:]
+    same = _alike(rest[::-1], left[::-1])
+    a, b = "".join(rest[: len(rest) - same]), "".join(left[: len(left) - same])
+    short, long = (a, b) if len(a) < len(b) else (b, a)
+    most = min(2, (len(long) + 1) // 3)
+    edits = _edits(a, b, most) if len(set(a) ^ set(b)) <= 2 * most else most + 1
+    if edits <= most:
+        return 0, edits, -_alike(a, b)
+    longer = iter(long)
+    if len(short) > 2 and (
+        _alike(short, long) >= len(short) - (len(short) > 5)  # history, historical
+        or (2 * len(short) >= len(long) and short[0] == long[0] and all(letter in longer for letter in short))
+    ):
+        return 1, len(long) - len(short), 0
+    if _within(own, other) or (own[-1] == other[-1] and _within(other, own)):
+        return 1, len(a) + len(b), 0
+    return None
+
+
+def _alike(a: Sequence[str], b: Sequence[str]) -> int:
+    """Return with how many equal items two sequences begin."""
+    count = 0
+    for x, y in zip(a, b):
+        if x != y:
+            break
+        count += 1
+    return count
+
+
+def _within(some: Sequence[str], words: Sequence[str]) -> bool:
+    """Return whether all of some stand among words, in their order."""
+    following = iter(words)
+    return all(word in following for word in some)
+
+
+def _edits(a: str, b: str, most: int) -> int:
+    """Return how many letters too many, missing, wrong or swapped make a of b; beyond most, any number above it."""
+    a, b = a[(same := _alike(a, b)) :], b[same:]
+    if not a or not b:
+        return len(a) + len(b)
+    if not most or abs(len(a) - len(b)) > most:
+        return most + 1
+    tries = [(a[1:], b), (a, b[1:]), (a[1:], b[1:])]
+    if a[:2] == b[1::-1]:
+        tries.append((a[2:], b[2:]))
+    return 1 + min(_edits(x, y, most - 1) for x, y in tries)
 
 
 _idle_reset: ContextVar[bool] = ContextVar("idle_reset", default=False)

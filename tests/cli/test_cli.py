@@ -342,6 +342,18 @@ def test_inspect_does_not_take_faulty_events_for_a_graph(tmp_path: Path, capsys)
         assert message in capsys.readouterr().err
 
 
+def test_inspect_names_the_nearest_option_of_graphs_and_of_events(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text("src,dst,t\n0,1,soon\n1,2,later\n")
+    for typed, meant in (("time_colum", "time_column"), ("id_colum", "id_column"), ("edge-columns", "edge_columns")):
+        assert main(["inspect", str(path), f"--read.{typed}", "t"]) == 2
+        assert f"did you mean '--read.{meant}'?" in capsys.readouterr().err
+    assert main(["inspect", str(path), "--read.nonsense=1"]) == 2
+    assert capsys.readouterr().err == "error: unrecognized arguments: --read.nonsense; --help lists all options\n"
+    assert main(["inspect", str(path), "--read.time_column", "t"]) == 1
+    assert "'t' holds neither numbers nor ISO dates" in capsys.readouterr().err  # as events, not as a graph
+
+
 def test_number_lists() -> None:
     assert numbers("0,2,5-7") == [0, 2, 5, 6, 7]
     for text in ("a-b", "5-3", ""):

@@ -17,6 +17,8 @@ def test_a_mistyped_option_is_answered_with_one_as_it_is_typed(capsys):
     for typed, meant in (("--no_siut", "--no_suit"), ("--no-suit", "--no_suit"), ("--modle.dim=3", "--model.dim")):
         assert main(["fit", "graphmixer", "--data=x", typed]) == 2
         assert f"did you mean '{meant}'?" in capsys.readouterr().err, typed
+    assert "'--loop.optim.lr'" in hint("unrecognized arguments: --model.lr 3", ["model", "model.dim", "loop.optim.lr"])
+    assert "--help lists" in hint("unrecognized arguments: --read.time_colum x", ["read", "read.id_column"])
     inside = hint("Group 'model' does not accept option 'dmi'", ["model.dim"])
     assert "'model.dim'" in inside  # a file of settings has no dashes
 

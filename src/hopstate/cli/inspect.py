@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import ConfigError, FormatError
 from hopstate.methods import get_method
+from hopstate.methods.hints import hint
 from hopstate.methods.method import ReadOptions
 from hopstate.methods.settings import config_from
 from hopstate.methods.shared.event_run import EventReadOptions
@@ -84,9 +85,13 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
     read = dict(read or {})
     if find_dataset(source) is not None and not read:
         return load_dataset(source)
-    graphs = {f.name for f in fields(ReadOptions)} - {f.name for f in fields(EventReadOptions)}
-    if kind == "auto" and read.keys() & graphs:
-        kind = "graph"
+    graphs, events = ({f.name for f in fields(options)} for options in (ReadOptions, EventReadOptions))
+    if kind == "auto":
+        _check_known(read, sorted(graphs | events))
+        if read.keys() - graphs:  # what is wrong with them is said of a stream
+            kind = "events"
+        elif read.keys() - events:
+            kind = "graph"
     if kind == "auto" and is_event_folder(Path(source)):  # what is wrong with it is said of a stream
         kind = "events"
     if kind == "graphs" or (kind == "auto" and is_set(source)):
@@ -97,6 +102,14 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
         with contextlib.suppress(FormatError, *((ConfigError,) if read else ())):
             return read_events(source, **_options("recency", source, read))
     return read_graph(source, **_options("mlp", source, read))
+
+
+def _check_known(read: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise ConfigError for an option of reading that neither graphs nor events have; the nearest of both is named."""
+    for name in read:
+        if name not in names:
+            message = f"unrecognized arguments: --read.{name}"
+            raise ConfigError(f"{message}{hint(message, [f'read.{known}' for known in names])}")
 
 
 def _options(method: str, source: str, read: Mapping[str, Any]) -> dict[str, Any]:

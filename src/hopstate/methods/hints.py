@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hopstate.errors import nearest
+from hopstate.errors import closest
 from hopstate.io.opening import shown
 
 _WORDS = {
@@ -40,12 +40,11 @@ def hint(message: str, known: Sequence[str]) -> str:
     if name == "task":
         return "; a method has one task, and the others stand under names of their own: hopstate fit --help lists them"
     name = name.replace("-", "_")  # names hold none; other programs' options do
-    if name in known:
-        found = f"; did you mean {name!r}?"
-    else:
-        last = {key.rsplit(".", 1)[-1]: key for key in known}
-        found = nearest(name, known) or nearest(name.rsplit(".", 1)[-1], last) or "; --help lists all options"
-    return found.replace("did you mean '", "did you mean '--") if unknown else found
+    found = name if name in known else closest(name, known)
+    if found is None:  # of another group
+        last = {key.rsplit(".", 1)[-1]: key for key in reversed(known)}
+        found = last.get(closest(name.rsplit(".", 1)[-1], last) or "")
+    return f"; did you mean '{'--' if unknown else ''}{found}'?" if found else "; --help lists all options"
 
 
 def in_words(message: str) -> str:

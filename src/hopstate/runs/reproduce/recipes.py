@@ -37,7 +37,7 @@ def find_recipes(pattern: str) -> list[Recipe]:
     found = [recipe for name, recipe in known.items() if fnmatchcase(name, pattern)]
     if not found:
         named = [name for name in known if pattern.strip("*/") in name] if pattern.strip("*/") else []
-        hint = nearest(pattern, known) or (f"; {pattern!r} is part of {', '.join(named[:5])}" if named else "")
+        hint = f"; {pattern!r} is part of {', '.join(named[:5])}" if named else nearest(pattern, known)
         raise ConfigError(f"there is no recipe {pattern!r}{hint}; `hopstate reproduce --list` shows all")
     return found
 
