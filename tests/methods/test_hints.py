@@ -42,6 +42,46 @@ def test_a_value_of_another_kind_is_refused_in_words(words, told, capsys):
     assert capsys.readouterr().err == f"error: {told}\n"
 
 
+@pytest.mark.parametrize(
+    ("group", "told"),
+    [
+        ("loop={epochs: x}", "loop.epochs must be a whole number; got 'x'"),
+        ("loop={optim: {lr: high}}", "loop.optim.lr must be a number; got 'high'"),
+        ("loop.optim={lr: high}", "loop.optim.lr must be a number; got 'high'"),
+        ("loop={patience: few}", "loop.patience must be a whole number or null; got 'few'"),
+        ("split={kind: x}", "split.kind must be 'chronological', 'dyglib', 'time' or 'window'; got 'x'"),
+        ("loop={optim: 3}", "loop.optim is a group of settings, such as --loop.optim.x 1; got '3'"),
+        ("loop={optim: null}", "loop.optim is a group of settings, such as --loop.optim.x 1; got 'None'"),
+        ("loop={epochs: 3", "loop is a group of settings, such as --loop.x 1; got '{epochs: 3'"),
+    ],
+)
+def test_a_value_within_a_group_is_refused_in_words(group, told, capsys):
+    assert main(["fit", "graphmixer", "--data=x", f"--{group}"]) == 2
+    assert capsys.readouterr().err == f"error: {told}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("loop: 3", "loop is a group of settings, such as --loop.x 1; got '3'"),
+        ("loop: {optim: [1]}", "loop.optim is a group of settings, such as --loop.optim.x 1; got '[1]'"),
+        ("split: time", "split is a group of settings, such as --split.kind time; got 'time'"),
+    ],
+)
+def test_a_file_whose_group_is_none_is_refused_in_words(text, told, tmp_path, capsys):
+    path = tmp_path / "settings.yaml"
+    path.write_text(f"{text}\n")
+    assert main(["fit", "graphmixer", "--data=x", f"--config={path}"]) == 2
+    assert capsys.readouterr().err == f"error: {path}: {told}\n"
+
+
+def test_a_heading_with_nothing_below_it_sets_nothing(tmp_path, capsys):
+    path = tmp_path / "settings.yaml"
+    path.write_text("loop:\nsplit: {}\n")
+    assert main(["fit", "graphmixer", "--data=nowhere.csv", f"--config={path}"]) == 1
+    assert "nowhere.csv" in capsys.readouterr().err
+
+
 def test_a_long_value_is_not_shown_whole(capsys):
     assert main(["fit", "graphmixer", "--data=x", f"--loop.epochs={'x' * 3000}"]) == 2
     assert len(capsys.readouterr().err) < 300

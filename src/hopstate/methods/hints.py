@@ -54,8 +54,11 @@ def in_words(message: str) -> str:
     "loop.epochs must be a whole number; got 'many'"
 
     Args:
-        message: in one line, the setting's name in front.
+        message: in one line, the setting's name in front; of a value within a group, the group's.
     """
+    inner = re.fullmatch(r"([\w.]+): Unable to load config .*? - Parser key \"(\1\.[\w.]+)\": (.*)", message)
+    if inner:
+        message = f"{inner[2]}: {inner[3]}"
     required = re.fullmatch(r"the following arguments are required: (.*)", message)
     if required:
         return f"{', '.join(f'--{name}' for name in required[1].split(', '))} must be given"

@@ -79,15 +79,34 @@ def _settings_files(args: Sequence[str]) -> list[str]:
     return [name for name in named if exists(name)]
 
 
-def _check_group(parser: Parser, name: str, value: object) -> None:
-    """Raise ConfigError for a group of settings that is given a word: jsonargparse would import it as a class."""
+def _check_group(parser: Parser, name: str, value: object, *, word: bool = False) -> None:
+    """Raise ConfigError for a group of settings that is given something else: jsonargparse would import it as a class.
+
+    Args:
+        parser: of the group.
+        name: of any setting.
+        value: as a file has it, or a word of the command line.
+        word: it is one, which may be settings such as {x: 1}, or the kind alone of a group that has one.
+    """
     keys = parser.keys()
-    if not any(key.startswith(f"{name}.") for key in keys) or (isinstance(value, str) and value.startswith("{")):
+    if not any(key.startswith(f"{name}.") for key in keys) or value == {}:
         return
-    if isinstance(value, str) and not (f"{name}.kind" in keys and re.fullmatch(r"[\w-]+", value)):
-        raise ConfigError(
-            f"{name} is a group of settings, such as --{name}.x 1; got {shown(value)!r}{parser.given_in()}"
-        )
+    kind = f"{name}.kind" in keys and isinstance(value, str) and re.fullmatch(r"[\w-]+", value)
+    if (word and kind) or (value is None and "." not in name):  # a heading of a file with nothing below it
+        return
+    if word and isinstance(value, str) and value.startswith("{"):
+        try:
+            inside = load_yaml(value)
+        except yaml.YAMLError:
+            inside = None
+        if isinstance(inside, dict):
+            for inner, one in flatten(inside).items():
+                _check_group(parser, f"{name}.{inner}", one)
+            return
+    such = f"kind {value}" if kind else "x 1"
+    raise ConfigError(
+        f"{name} is a group of settings, such as --{name}.{such}; got {shown(value)!r}{parser.given_in()}"
+    )
 
 
 def _checked_settings(parser: Parser, path: str) -> str:
@@ -134,7 +153,7 @@ class Parser(ArgumentParser):
             args = self._by_todays_names(args)
             for arg, after in zip(args, [*args[1:], ""]):
                 if arg.startswith("--"):
-                    _check_group(self, *((arg[2:], after) if "=" not in arg else arg[2:].split("=", 1)))
+                    _check_group(self, *((arg[2:], after) if "=" not in arg else arg[2:].split("=", 1)), word=True)
             kinds = {f"--{key.removesuffix('.kind')}" for key in self.keys() if key.endswith(".kind")}
             args = [self._of_kind(arg, after, kinds) for arg, after in zip(args, [*args[1:], ""])]
             args = [
