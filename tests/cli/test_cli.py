@@ -342,6 +342,13 @@ def test_inspect_does_not_take_faulty_events_for_a_graph(tmp_path: Path, capsys)
         assert message in capsys.readouterr().err
 
 
+def test_inspect_does_not_take_events_of_other_dates_for_a_graph(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "dates.csv"
+    path.write_text("user,item,date\n0,1,11/26/2026\n0,2,11/27/2026\n")
+    assert main(["inspect", str(path)]) == 1
+    assert "'11/26/2026' in column 'date', row 0 (line 2), is a date" in capsys.readouterr().err
+
+
 def test_inspect_names_the_nearest_option_of_graphs_and_of_events(tmp_path: Path, capsys) -> None:
     path = tmp_path / "events.csv"
     path.write_text("src,dst,t\n0,1,soon\n1,2,later\n")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _ABSENT = {word.lower() for word in MISSING} | {"nat"}
 _ZONE = r"(?:[zZ]|[+-]\d\d:?\d\d)$"
+_DAY_OR_MONTH = r"\d{1,2}([/.-])\d{1,2}\1(?:\d{4}|\d\d)(?!\d)"  # a date of either order at a text's beginning
 
 
 def timed(table: Table, column: str, unit: str, missing: str) -> tuple[Table, np.ndarray, str, tuple[str, ...]]:
@@ -36,8 +37,8 @@ def timed(table: Table, column: str, unit: str, missing: str) -> tuple[Table, np
 
     Raises:
         FormatError: neither numbers nor dates.
-        DataError: a row without a usable time, or with one that floats beside fractions do not hold; row and value
-            are named.
+        DataError: dates such as 03/04/2024, a row without a usable time, or with one that floats beside fractions do
+            not hold; row and value are named.
         ConfigError: another missing, or a unit that dates are not counted in.
     """
     if missing not in ("error", "drop"):
@@ -109,7 +110,7 @@ def _parsed(table: Table, column: str, absent: np.ndarray) -> tuple[np.ndarray |
     if numbers.notna().sum() > dates.notna().sum() or (len(known) > 1 and dates.isna().sum() > 0):
         dates = _all_dates(table, column, known, numbers, dates)
     elif dates.isna().any():
-        raise _neither(table, column)
+        raise _neither(table, column, known)
     raw = dates.dt.tz_localize(None).to_numpy()
     whole = np.full(len(values), np.datetime64("NaT"), raw.dtype)
     whole[~absent] = raw
@@ -138,12 +139,12 @@ def _all_dates(table: Table, column: str, known: pd.Series, numbers: pd.Series, 
 
     Raises:
         DataError: a cell is no time like the others.
-        FormatError: no cell is a time.
+        FormatError: no cell is a time; a DataError where they are dates such as 03/04/2024.
     """
     import pandas as pd
 
     if dates.isna().all() and numbers.isna().all():
-        raise _neither(table, column)
+        raise _neither(table, column, known)
     if numbers.notna().sum() > dates.notna().sum():
         bad = numbers.isna()
     else:  # beside nanoseconds, dates that these cannot hold are not read: they are alone
@@ -193,7 +194,16 @@ def _refused(table: Table, column: str, bad: np.ndarray, absent: int, why: str) 
     )
 
 
-def _neither(table: Table, column: str) -> FormatError:
+def _neither(table: Table, column: str, known: pd.Series) -> DataError:
+    """Return the error of a column of texts (E,) of which none is a time."""
+    of_either = known.str.match(_DAY_OR_MONTH).to_numpy(bool)
+    if of_either.any():
+        row = int(known.index[int(np.argmax(of_either))])
+        return DataError(
+            f"{table.path}: {known[row]!r} in column {column!r}, {table.place(row)}, is a date whose order of day "
+            "and month is not guessed, as it differs by country; write ISO dates such as 2024-03-01, for example by "
+            'pandas.to_datetime(COLUMN, format="%m/%d/%Y"), or "%d/%m/%Y" where the day comes first'
+        )
     return FormatError(
         f"{table.path}: column {column!r} holds neither numbers nor ISO dates such as 2024-03-01T12:00:00; "
         "convert it, or name another with time_column"
