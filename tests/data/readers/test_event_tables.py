@@ -9,7 +9,7 @@ import pytest
 
 import hopstate
 from hopstate.data.cards.card import inspect_stream
-from hopstate.data.events import GONE, EventStream
+from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.evaluation.event_classes import event_classes
@@ -228,27 +228,6 @@ def test_new_events_are_scaled_as_the_run_was(tmp_path, monkeypatch):
     assert np.isfinite(whole["score"]).all()
 
 
-def test_a_column_called_kind_may_hold_anything():
-    plain = pd.DataFrame({"src": [0, 1, 2, 0], "dst": [3, 4, 3, 5], "t": [0, 1, 2, 3]})
-    texts = plain.assign(kind=["mail", "call", "mail", "call"])
-    events = read_events(texts)
-    assert events.kind is None
-    assert any("text that are not used: kind" in note and "kind=category" in note for note in events.notes)
-    for options in ({"columns": ["kind=category"]}, {"edge_columns": ["kind"]}):
-        assert read_events(texts, **options).edge_table.columns[0] == "category kind=call"
-    codes = plain.assign(op=[3, 4, 5, 3])
-    assert read_events(codes).kind is None
-    mixed = plain.assign(kind=["add", "call", "mail", "call"])
-    with pytest.raises(DataError, match=r"'call' in column 'kind', row 1.*--read.columns '\[kind=category\]'"):
-        read_events(mixed)
-    assert read_events(mixed, columns=["kind=category"]).kind is None
-    assert read_events(mixed, columns=["kind=drop"]).edge_attr is None
-    with pytest.raises(DataError, match="is no kind of event"):  # what is named as kinds is kinds
-        read_events(texts, kind_column="kind")
-    both = texts.assign(op=["add", "add", "delete", "add"])
-    assert read_events(both.assign(src=[0, 1, 0, 0]), columns=["kind=category"]).kind.tolist() == [0, 0, 1, 0]
-
-
 @pytest.mark.parametrize("end", ["c", "c,", "c,d", "c,d,"])
 def test_a_file_that_stops_within_its_last_line_is_refused(tmp_path, end):
     path = tmp_path / "events.csv"
@@ -259,14 +238,3 @@ def test_a_file_that_stops_within_its_last_line_is_refused(tmp_path, end):
     for whole in (rows, rows.rstrip("\n"), rows + "c,d,3,", rows + "c,d,3\n", rows + "\n", rows.replace("\n", "\r\n")):
         path.write_text(whole)
         read_events(path)
-
-
-@pytest.mark.parametrize(("ids", "text_ids"), [(("007", "012"), False), (("007", "012"), True), (("1.0", "1e5"), True)])
-def test_a_deleted_node_is_its_own_target_as_it_is_written(tmp_path, ids, text_ids):
-    a, b = ids
-    path = tmp_path / "events.csv"
-    path.write_text(f"src,dst,t,kind\n{a},{b},1,add\n{b},,2,delete\n{a},,3,delete\n")
-    stream = read_events(path, text_ids=text_ids)
-    gone = stream.kind == GONE
-    named = [stream.node_ids.ids[rows[gone]].tolist() for rows in (stream.src, stream.dst)]
-    assert named == [[b, a], [b, a]]

@@ -12,11 +12,11 @@ import numpy as np
 
 from hopstate.data.columns import Declared, check_declared, declared
 from hopstate.data.dates import zone_of
-from hopstate.data.events import ADD, DELETE, GONE, EventStream
+from hopstate.data.events import ADD, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.readers.encode import encoded
+from hopstate.data.readers.event_kinds import KINDS, NONE, kind_column, kinds_of, node_deletions
 from hopstate.data.readers.event_labels import labels_of_events
-from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.several import named_columns as several_columns
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.readers.tables import read_table, stem_of
@@ -30,13 +30,9 @@ if TYPE_CHECKING:
 SOURCES = ("src", "source", "u", "from", "user", "user_id", "sender", "source_id")
 TARGETS = ("dst", "destination", "target", "i", "v", "to", "item", "item_id", "receiver", "target_id")
 TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime")
-KINDS = ("kind", "op", "operation")
 LABELS = ("label", "y", "state_label")
 COMMAS = 1000  # texts of a column that are looked at
-NONE = ""  # in place of a column's name: none
 FEATURE = re.compile(r"(feat|feature|edge_attr|msg|f)_?\d+", re.IGNORECASE)
-_KIND_WORDS = {"add": ADD, "+": ADD, "insert": ADD, "delete": DELETE, "remove": DELETE, "-": DELETE}
-_KIND_WORDS |= {f"{verb}{gap}node": GONE for verb in ("delete", "remove") for gap in "-_ "}
 
 
 def read_event_table(
@@ -100,7 +96,7 @@ def events_from_table(
     notes = (*notes, *told)
     kinds = None
     if kind is not None:
-        table, kinds = _node_deletions(table, _kinds(table, kind), source, target)
+        table, kinds = node_deletions(table, kinds_of(table, kind), source, target)
     src, dst = table.ids(source), table.ids(target)
     for name, ids in ((source, src), (target, dst)):
         if ids.dtype.kind == "i" and ids.min() < 0:
@@ -142,7 +138,7 @@ def _roles(
 ) -> tuple[list[str | None], Sequence[str], tuple[str, ...], tuple[str, ...]]:
     """Return the columns by their roles, those of features, and notes on columns and on labels."""
     if ends[3] is None:
-        ends = (*ends[:3], _kind_column(table, {*said, *(edge_columns or ())}), ends[4])
+        ends = (*ends[:3], kind_column(table, {*said, *(edge_columns or ())}), ends[4])
     ends, notes = _one_label(table, ends) if ends[-1] is None else (ends, ())
     several = several_columns(table, ends[-1])
     named = _named(table, (*ends[:-1], several[0]) if several else ends)
@@ -258,84 +254,3 @@ def _rows(src: np.ndarray, dst: np.ndarray, fields: dict[str, Any]) -> tuple[np.
         if (found < 0).any():
             known.row(ids[int(np.argmax(found < 0))])  # raises, naming the nearest known id
     return rows
-
-
-def _numbers(table: Table, column: str) -> np.ndarray:
-    table.column(column, (), None, "edge_columns")
-    values = table.frame[column].to_numpy()
-    if values.dtype.kind not in "iufb":
-        raise DataError(f"{table.path}: column {column!r} holds {values.dtype}, not numbers")
-    if values.dtype.kind == "f" and np.isnan(values).any():
-        raise DataError(
-            f"{table.path}: no number in column {column!r}, {table.place(int(np.argmax(np.isnan(values))))}"
-        )
-    return values
-
-
-def _node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) -> tuple[Table, np.ndarray]:
-    """Return the table with the source for the target of events that delete a node, and the kinds that tell those.
-
-    Raises:
-        DataError: one names another node as its target.
-    """
-    values = table.frame[target]
-    empty = values.isna().to_numpy() | (values.astype(str).str.strip() == "").to_numpy()
-    gone = (kinds == GONE) | ((kinds == DELETE) & empty)
-    if not gone.any():
-        return table, kinds
-    sources = table.frame[source]
-    numbers = is_numeric(values) and is_numeric(sources)
-    same = (values == sources) if numbers else (values.astype(str) == sources.astype(str))
-    other = gone & ~empty & ~same.to_numpy()
-    if other.any():
-        bad = int(np.argmax(other))
-        raise DataError(
-            f"{table.path}: {table.place(bad)} deletes node '{sources.iloc[bad]}' but names '{values.iloc[bad]}' in "
-            f"column {target!r}; leave that cell empty, or write delete for an edge"
-        )
-    filled = values.where(~gone, sources)
-    if not filled.isna().any() and filled.dtype.kind == "f" and sources.dtype.kind in "iu":
-        whole_numbers(filled.to_numpy(), f"{table.path}: id", table.place)  # what an empty cell made a fraction
-        filled = filled.astype(np.int64)
-    written, own = table.text(target), table.text(source)
-    texts = {} if written is None or own is None else {target: written.where(~gone, own)}
-    table = replace(table, frame=table.frame.assign(**{target: filled}), filled=texts)
-    return table, np.where(gone, GONE, kinds).astype(np.int8)
-
-
-def _kind_column(table: Table, features: set[str]) -> str:
-    """Return the column that is called as one of kinds and holds some, of those that are no features; else `NONE`."""
-    free = [str(name) for name in table.frame.columns if str(name) not in features]
-    found = next((name for want in KINDS for name in free if name.lower() == want), NONE)
-    return found if found and _said_kinds(table, found)[1].any() else NONE
-
-
-def _said_kinds(table: Table, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return kinds of events (E,) by a column's numbers or words, and (E,) where it holds a kind."""
-    values = table.frame[column].to_numpy()
-    if values.dtype.kind in "iufb":
-        kinds = np.where(values < 0, 1, 0) if (values < 0).any() else values
-        good = np.isin(values, (-1, 1)) if (values < 0).any() else np.isin(values, (ADD, DELETE, GONE))
-    else:
-        words = np.char.lower(values.astype(str))
-        good = np.isin(words, list(_KIND_WORDS))
-        kinds = np.array([_KIND_WORDS.get(word, 0) for word in words.tolist()])
-    return kinds, good
-
-
-def _kinds(table: Table, column: str) -> np.ndarray:
-    """Return `ADD`, `DELETE` and `GONE` from 0/1/2, +1/-1 or words.
-
-    Raises:
-        DataError: something else; its row is named.
-    """
-    kinds, good = _said_kinds(table, column)
-    if not good.all():
-        values = table.frame[column].to_numpy()
-        bad = int(np.argmin(good))
-        raise DataError(
-            f"{table.path}: {values[bad]!r} in column {column!r}, {table.place(bad)}, is no kind of event; "
-            "use add, delete and delete-node, 0, 1 and 2, or +1/-1; where the column holds something else, say what: "
-            f"--read.columns '[{column}=category]' takes it as event features, '[{column}=drop]' leaves it out"
-        )
-    return kinds.astype(np.int8)

@@ -1,0 +1,40 @@
+"""What the events of a table do: a column of any content that is called kind, nodes that are deleted."""
+
+import pandas as pd
+import pytest
+
+from hopstate.data.events import GONE
+from hopstate.data.readers.read_events import read_events
+from hopstate.errors import DataError
+
+
+def test_a_column_called_kind_may_hold_anything():
+    plain = pd.DataFrame({"src": [0, 1, 2, 0], "dst": [3, 4, 3, 5], "t": [0, 1, 2, 3]})
+    texts = plain.assign(kind=["mail", "call", "mail", "call"])
+    events = read_events(texts)
+    assert events.kind is None
+    assert any("text that are not used: kind" in note and "kind=category" in note for note in events.notes)
+    for options in ({"columns": ["kind=category"]}, {"edge_columns": ["kind"]}):
+        assert read_events(texts, **options).edge_table.columns[0] == "category kind=call"
+    codes = plain.assign(op=[3, 4, 5, 3])
+    assert read_events(codes).kind is None
+    mixed = plain.assign(kind=["add", "call", "mail", "call"])
+    with pytest.raises(DataError, match=r"'call' in column 'kind', row 1.*--read.columns '\[kind=category\]'"):
+        read_events(mixed)
+    assert read_events(mixed, columns=["kind=category"]).kind is None
+    assert read_events(mixed, columns=["kind=drop"]).edge_attr is None
+    with pytest.raises(DataError, match="is no kind of event"):  # what is named as kinds is kinds
+        read_events(texts, kind_column="kind")
+    both = texts.assign(op=["add", "add", "delete", "add"])
+    assert read_events(both.assign(src=[0, 1, 0, 0]), columns=["kind=category"]).kind.tolist() == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize(("ids", "text_ids"), [(("007", "012"), False), (("007", "012"), True), (("1.0", "1e5"), True)])
+def test_a_deleted_node_is_its_own_target_as_it_is_written(tmp_path, ids, text_ids):
+    a, b = ids
+    path = tmp_path / "events.csv"
+    path.write_text(f"src,dst,t,kind\n{a},{b},1,add\n{b},,2,delete\n{a},,3,delete\n")
+    stream = read_events(path, text_ids=text_ids)
+    gone = stream.kind == GONE
+    named = [stream.node_ids.ids[rows[gone]].tolist() for rows in (stream.src, stream.dst)]
+    assert named == [[b, a], [b, a]]
