@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from common import machine
+from common import machine, require_green
 from hopstate.cli.compare import numbers
 from hopstate.runs.api import fit
 
@@ -78,6 +78,11 @@ def main() -> None:
     options = parser.parse_args()
     shared = {name: value_of(value) for name, _, value in (text.partition("=") for text in options.set)}
     chosen = list(ROWS) if options.rows is None else options.rows.split(",")
+    require_green(
+        "tests/methods/gmn/test_gmn_model.py",
+        "tests/methods/gmn/test_model_written_out.py",
+        "tests/methods/gmn/test_walk_tokens.py",
+    )
     print(machine(), flush=True)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
     for split in numbers(options.splits):  # all rows of a split first: rows stay comparable when it is stopped

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from common import machine
+from common import machine, require_green
 from hopstate.cli.compare import numbers
 from hopstate.data.graph import Graph
 from hopstate.runs.api import fit
@@ -55,6 +55,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=120)
     parser.add_argument("--rate", type=float, default=0.005)
     options = parser.parse_args()
+    require_green(
+        "tests/layers/test_ssm.py",
+        "tests/methods/gmn/test_walk_tokens.py",
+        "tests/methods/gmn/test_model_written_out.py",
+    )
     print(machine(), flush=True)
     own = BARE | {"loop.epochs": options.epochs, "loop.eval_every": max(1, options.epochs // 4)}
     for gap in numbers(options.gaps):

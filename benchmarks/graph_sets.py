@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from common import machine
+from common import machine, require_green
 from hopstate.cli.compare import numbers
 from hopstate.runs.api import fit
 from hopstate.runs.reproduce.statistics import paired
@@ -135,6 +135,11 @@ def main() -> None:
     parser.add_argument("--tries", type=int, default=8, help="of the short lists, of each method")
     parser.add_argument("--seeds", default="0", help="of --few: of weights, batches and walks; the first one chooses")
     options = parser.parse_args()
+    require_green(
+        "tests/methods/gmn/test_model_written_out.py",
+        "tests/methods/gmn/test_directed_sets.py",
+        "tests/runs/reproduce/test_statistics.py",
+    )
     print(machine(), flush=True)
     if options.few:
         folds, seeds = list(numbers(options.folds)), list(numbers(options.seeds))

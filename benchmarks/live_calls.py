@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 import hopstate
+from common import require_green
 
 FIRST = 2000  # events that the run is trained on
 
@@ -72,6 +73,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=2000)
     parser.add_argument("--deletions", type=float, default=0.0, help="share of events that delete an edge")
     o = parser.parse_args()
+    require_green("tests/streaming/test_live.py")
     if min(o.past) < FIRST:
         parser.error(f"--past {min(o.past)}: the run is trained on {FIRST} events, so a past is no shorter")
     print("past events | median s | largest s | median KB | largest KB | mean KB")

@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 
 import hopstate
-from common import machine
+from common import machine, require_green
 from hopstate.runs.queries.ask import chances
 from hopstate.serving.live import LiveRun
 from hopstate.streaming.slices import finished
@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=300)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    require_green("tests/serving/test_serving_live.py", "tests/streaming/test_live.py")
     print(machine())
     for kind, took in measured(options.method, options.data, options.commits).items():
         told = " ".join(f"p{q} {v:.2f}" for q, v in zip((50, 90, 99), np.percentile(took, (50, 90, 99)), strict=True))

@@ -19,6 +19,13 @@ def test_tests_that_benchmarks_name_are_there() -> None:
     assert not [(script, test) for script, test in sorted(named) if not (ROOT / test).is_file()]
 
 
+def test_benchmarks_that_are_run_want_tests_to_be_green() -> None:
+    run = [s for s in SCRIPTS if "ArgumentParser(" in s.read_text()]
+    assert len(run) > 30
+    told = "gpu.py"  # each of its lines says whether they were
+    assert [s.name for s in run if "    require_green(" not in s.read_text()] == [told]
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda s: s.stem)
 def test_benchmarks_import_and_tell_their_options(
     script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
