@@ -8,8 +8,8 @@ matter: where the sender's bloc stands, and noise about as large. So
 - one vote of a member says little: its noise in all features together outweighs what it reads;
 - all votes of a member over the years say which bloc it is in: noise averages out, and blocs drift slowly.
 
-A method that reads last events and counts (recency, EdgeBank, trees over pairs' histories) is left with the rest of
-the first three; one that sums a member's history up can know the bloc of both.
+A method that reads last events and counts (recency, EdgeBank) is left with the rest of the first three; one that sums a
+member's history up can know the bloc of both. Trees know part of it from paths of three events between members.
 """
 
 from __future__ import annotations
