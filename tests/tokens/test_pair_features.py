@@ -256,11 +256,14 @@ def test_a_damaged_layer_is_said() -> None:
     past = in_layers(stream, 100)
     layer = replace(past.layers[1], path=Path("layer.safetensors"))
     asked = queries(stream)
-    for name, value, match in (("length", 10**6, "do not lie"), ("start", -1, "do not lie"), ("codes", 99, "nodes")):
+    outside = ("length", 10**6), ("start", -1), ("start", 2**63 - 1)  # the end of the last is beyond int64
+    for name, value, match in (*((*one, "do not lie") for one in outside), ("codes", 99, "nodes")):
         index = {**layer.index, name: np.full_like(layer.index[name], value)}
         damaged = replace(past, layers=(past.layers[0], replace(layer, index=index), *past.layers[2:]))
         with pytest.raises(DataError, match=f"layer.safetensors is damaged.*{match}"):
             features(stream).over(damaged).pairs(*asked)
+        with pytest.raises(DataError, match=f"layer.safetensors is damaged.*{match}"):
+            damaged.store().last(layer.nodes, np.full(len(layer.nodes), stream.t[150]), 4)
 
 
 def test_what_cannot_be_asked_is_said() -> None:

@@ -186,7 +186,8 @@ class Layer:
         if self.path is not None:  # compiled loops do not look before they read
             index = self.index if self.added is None or not added else self.added
             start, length = index["start"][local], index["length"][local]
-            if len(local) and (min(start.min(), length.min()) < 0 or (start + length).max() > len(index["codes"])):
+            room = len(index["codes"]) - start  # a sum of the two may overflow
+            if ((start < 0) | (length < 0) | (length > room)).any():
                 raise DataError(f"{self.path} is damaged: its histories do not lie where its index says")
         return local
 

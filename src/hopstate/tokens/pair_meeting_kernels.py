@@ -183,7 +183,7 @@ def look_back(
             if row < 0:
                 continue
             begin, count = start[row], length[row]
-            if begin < 0 or count < 0 or begin + count > len(codes):
+            if begin < 0 or count < 0 or count > len(codes) - begin:  # a sum may overflow
                 return False
             end = lower_bound(times, begin, begin + count, t[q])
             here[2 * side], here[2 * side + 1] = begin, end
