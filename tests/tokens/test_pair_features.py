@@ -97,6 +97,18 @@ def test_paths_among_many_nodes(two_kinds: bool) -> None:
         assert np.array_equal(held.pairs(u[i : i + 1], v[i : i + 1], t[i : i + 1]), found[i : i + 1], equal_nan=True)
 
 
+def test_a_pair_alone_and_many_run_the_same_compiled_loops() -> None:
+    """Whoever asks about one pair after many waits for no compiler."""
+    from hopstate.tokens.pair_path_kernels import paths_of
+
+    stream = events()
+    u, v, t = queries(stream)
+    features(stream).pairs(u, v, t)
+    compiled = len(paths_of.signatures)
+    features(stream).pairs(u[:1], v[:1], t[:1])
+    assert len(paths_of.signatures) == compiled
+
+
 def test_what_only_grows_is_known_by_name() -> None:
     assert sorted(NAMES[i] for i in GROWING) == sorted(
         f"{what}"

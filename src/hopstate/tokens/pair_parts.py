@@ -86,7 +86,7 @@ def read_pairs(
         since, there = np.concatenate([last.times, ways], 1), np.concatenate([last.ids >= 0, went], 1)
         out[:, ALONE:COUNTED] = np.where(there, np.log1p(counts.between(since, t[:, None])), np.nan)
     if latest is not None:
-        _write_paths(u, v, t, codes.reshape(-1), times.reshape(-1), where, latest, unit, out[:, COUNTED:WHOLE])
+        _write_paths(u, v, t, codes.reshape(-1), times.reshape(-1), where, latest, unit, out)
     return last
 
 
@@ -101,7 +101,7 @@ def _write_paths(
     unit: float,
     out: np.ndarray,
 ) -> None:
-    """Write the features (Q, 7) of paths of three events; arguments as of the compiled loops."""
+    """Write the features of paths of three events; arguments as of the compiled loops."""
     from hopstate.tokens.pair_path_kernels import ONWARD, PARTNERS, partners_of, paths_of
 
     run, first = np.empty(len(u), np.int64), np.empty(len(u) + 1, np.int64)
