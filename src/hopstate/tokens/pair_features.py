@@ -104,7 +104,7 @@ KNOWN = (EARLIER, BEFORE_PATHS, len(NAMES))
 GROWING = tuple(  # what is larger the longer a stream has gone on, whoever is asked about: no measure for later
     i for i, name in enumerate(NAMES) if name in _GROWING
 )
-_AT_ONCE = 4096  # pairs whose ends' latest events are put side by side, 25 MB
+_AT_ONCE = 4096  # pairs whose ends' latest events are put side by side, 25 MB, and those of partners, up to 60 MB
 MOST_COLUMNS = 8  # features of events that are looked at, those that vary most
 _WHERE = ("the pair's last event", "source's last event", "target's last event")
 
