@@ -11,6 +11,7 @@ from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.method import RecencyRun
 from hopstate.methods.heuristics.recency import Recency
@@ -41,7 +42,12 @@ def heuristic_floors(stream: EventStream, config: JudgedRun, context: Context, t
         "recency": Recency(store, clock=clock),
         "edgebank": EdgeBank(stream.num_nodes, stream=stream, whole=store),
     }
-    return {name: _judged(scorer, stream, split, config, negatives) for name, scorer in scorers.items()}
+    found = {}
+    for name, scorer in scorers.items():
+        let_go(stream.src, stream.dst, stream.t)  # of a mapped stream: what the run, and the floor before, have read
+        store.let_go()
+        found[name] = _judged(scorer, stream, split, config, negatives)
+    return found
 
 
 def _clock(stream: EventStream, split: EventSplit, config: JudgedRun, context: Context, task: Task[Any]) -> Clock:
