@@ -436,3 +436,16 @@ def test_a_folder_may_end_like_a_group_of_settings(out, tmp_path, monkeypatch, c
     said = capsys.readouterr().err
     assert "absent.csv" in said
     assert "group of settings" not in said
+
+
+@pytest.mark.parametrize("words", [["compare", "recency", "--data", "x"], ["reproduce", "recency/uci"]])
+def test_settings_before_the_dashes_are_told_where_to_go(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, "--read.source_column", "person"])
+    said = capsys.readouterr().err
+    assert "settings of the runs stand after --: -- --read.source_column person" in said
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, "--seedz", "2"])
+    said = capsys.readouterr().err
+    assert "unrecognized arguments: --seedz 2" in said
+    assert "after --" not in said.splitlines()[-1]

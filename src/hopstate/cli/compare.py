@@ -12,6 +12,7 @@ from typing import Any
 
 from hopstate.cli.answer import INTERRUPTED, Answer
 from hopstate.cli.kinds import KINDS, show_kinds, shown_name, with_floors
+from hopstate.cli.manner import own_options
 from hopstate.errors import ConfigError
 from hopstate.io.files import write_text
 from hopstate.io.lock import locked
@@ -32,7 +33,7 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument("--seeds", default="0", help="seeds of training, e.g. 0-2 (default: 0)")
     parser.add_argument("--out", default=None, help="folder of all runs and of the table; an earlier one is continued")
     parser.add_argument("--device", default=None, help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
-    options = parser.parse_args(own)
+    options = own_options(parser, own)
     rest = rest if options.device is None else [*rest, f"--loop.device={options.device}"]
     from hopstate.runs.beginnings import begun
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import sys
@@ -18,6 +19,15 @@ FLAGS = {
     "--verbose": ("verbose", "the same"),
     "--debug": ("debug", "show where an error arose"),
 }
+
+
+def own_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Return the options of a command whose runs' settings stand after --; settings before it are told where to go."""
+    options, others = parser.parse_known_args(words)
+    if others:
+        where = f"; settings of the runs stand after --: -- {' '.join(others)}" if "." in others[0] else ""
+        parser.error(f"unrecognized arguments: {' '.join(others)}{where}")
+    return options
 
 
 @dataclass

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.cli.answer import INTERRUPTED, Answer, lines
+from hopstate.cli.manner import own_options
 from hopstate.errors import ConfigError
 from hopstate.runs.reproduce.recipes import Recipe, find_recipes
 from hopstate.runs.reproduce.recipes import all_recipes as known_recipes
@@ -41,7 +42,7 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument("--results", default=runs / "results.jsonl", help="results file (default: %(default)s)")
     parser.add_argument("--table", default=None, metavar="FILE", help="write the table into a Markdown file's marks")
     parser.add_argument("--device", default=None, help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
-    o = parser.parse_args(own)
+    o = own_options(parser, own)
     chosen = [recipe for pattern in o.recipes for recipe in find_recipes(pattern)]
     if o.list:
         return _list(chosen or list(known_recipes().values()))
