@@ -63,10 +63,10 @@ MEASURED: tuple[tuple[str, str, str, str, str, tuple[str, ...]], ...] = (
     (
         "who meets whom next, 60,000 messages (UCI)",
         "hopstate reproduce pair-trees/uci",
-        "AP 96.60 / 94.69 random, 98.38 / 94.03 historical, known / new nodes",
-        "15.8 s of training",
-        "2026-11-24-pair-features.md",
-        ("96.60 ± 0.04 / 94.69 ± 0.08", "98.38 ± 0.06 / 94.03 ± 0.09", "the same command: 15.8 s"),
+        "AP 96.80 / 94.96 random, 98.33 / 94.34 historical, known / new nodes",
+        "13.5 s of training",
+        "2026-11-26-paths.md",
+        ("96.80 ± 0.07 / 94.96 ± 0.07", "98.33 ± 0.07 / 94.34 ± 0.15", "| UCI, now | 13.5 s, 220 |"),
     ),
     (
         "the same, above the trees on random pairs",
@@ -80,10 +80,10 @@ MEASURED: tuple[tuple[str, str, str, str, str, tuple[str, ...]], ...] = (
     (
         "one time stamp a year, pairs that hardly ever meet again",
         "hopstate fit dyg-mamba --data blocs-generated --evaluation.strategies '[random]'",
-        "AP 85.55 (trees 67.43)",
-        "8 epochs of 70 to 113 s beside other work",
-        "2026-11-23-pair-history.md",
-        ("test 85.55 against the trees' 67.43", "70 to 113 s an epoch"),
+        "AP 85.42, a quarter of the logit the trees' (trees alone 79.91; without paths of three events 67.96)",
+        "8 epochs of 75 to 94 s beside other work",
+        "2026-11-26-paths.md",
+        ("85.42 (85.97)", "| 67.96 (65.76) | **79.91** (77.34) |", "75 to 94 s each"),
     ),
     (
         "100,000,000 events with string ids as a store",

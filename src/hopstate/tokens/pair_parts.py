@@ -109,4 +109,5 @@ def _write_paths(
     runs = partners_of(u, t, codes, where, run, first, partners)
     partners = partners[: first[runs]]
     onward = latest(partners[:, 0], t[partners[:, 1]], ONWARD)
-    paths_of(u, v, t, codes, times, where, run, first, partners, onward.offsets, onward.nodes, onward.times, unit, out)
+    found = onward.offsets, onward.nodes, onward.times
+    paths_of(u, v, t, codes, times, where, run, first, partners, *found, unit, out, COUNTED)

@@ -13,7 +13,6 @@ from numba import njit
 
 from hopstate.tokens.pair_feature_kernels import LAST, NONE, SLOTS
 from hopstate.tokens.pair_meeting_kernels import WIDE, age_of
-from hopstate.tokens.pair_parts import COUNTED, WHOLE
 
 PARTNERS = 8  # of the source, its latest, from which paths go on
 ONWARD = 16  # latest events of each of them
@@ -82,7 +81,7 @@ def _targets(a, b, begin, end, codes, times, stamp, keys, stamps, counts, latest
 
 
 @njit(cache=True, nogil=True)
-def paths_of(u, v, t, codes, times, where, run, first, partners, offsets, nodes, when, unit, out):
+def paths_of(u, v, t, codes, times, where, run, first, partners, offsets, nodes, when, unit, out, begin):
     """Write the features of paths of three events.
 
     Args:
@@ -91,12 +90,13 @@ def paths_of(u, v, t, codes, times, where, run, first, partners, offsets, nodes,
         run, first, partners: of `partners_of`.
         offsets, nodes, when: the latest ONWARD events of each of the partners before its time, packed, oldest first.
         unit: the gap that counts as 1.
-        out: (Q, at least 78) float32; see `pair_features.NAMES`.
+        out: (Q, F) float32; see `pair_features.NAMES`.
+        begin: the first column of the seven.
     """
     keys, counts, latest = np.empty(SLOTS, np.int64), np.empty(SLOTS, np.int64), np.empty(SLOTS, times.dtype)
     stamps, met = np.full(SLOTS, -1, np.int64), np.full(SLOTS, -1, np.int64)
     for q in range(len(u)):
-        a, b, row = u[q], v[q], out[q, COUNTED:WHOLE]
+        a, b, row = u[q], v[q], out[q, begin:]
         events, thirds = _targets(a, b, where[q, 2], where[q, 3], codes, times, q, keys, stamps, counts, latest)
         asked, hits, led, reached, found = 0, 0, 0, 0, False
         share, walk, newest = 0.0, 0.0, t[q]
