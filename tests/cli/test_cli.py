@@ -444,8 +444,9 @@ def test_settings_before_the_dashes_are_told_where_to_go(words: list[str], capsy
         main([*words, "--read.source_column", "person"])
     said = capsys.readouterr().err
     assert "settings of the runs stand after --: -- --read.source_column person" in said
-    with pytest.raises(SystemExit, match="2"):
-        main([*words, "--seedz", "2"])
-    said = capsys.readouterr().err
-    assert "unrecognized arguments: --seedz 2" in said
-    assert "after --" not in said.splitlines()[-1]
+    for wrong in ("--seedz", "--out-to=a.csv"):  # neither is a setting
+        with pytest.raises(SystemExit, match="2"):
+            main([*words, wrong, "2"])
+        said = capsys.readouterr().err
+        assert f"unrecognized arguments: {wrong}" in said
+        assert "after --" not in said.splitlines()[-1]

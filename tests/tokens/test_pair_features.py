@@ -111,7 +111,7 @@ def test_a_pair_alone_and_many_run_the_same_compiled_loops() -> None:
 
 def test_what_only_grows_is_known_by_name() -> None:
     assert sorted(NAMES[i] for i in GROWING) == sorted(
-        f"{what}"
+        what
         for end in ("source", "target")
         for what in (f"{end}'s events", f"{end}'s events since the pair met", f"since {end}'s first event")
     )

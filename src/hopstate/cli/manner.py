@@ -25,7 +25,8 @@ def own_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> argpar
     """Return the options of a command whose runs' settings stand after --; settings before it are told where to go."""
     options, others = parser.parse_known_args(words)
     if others:
-        where = f"; settings of the runs stand after --: -- {' '.join(others)}" if "." in others[0] else ""
+        setting = others[0].startswith("--") and "." in others[0].partition("=")[0]
+        where = f"; settings of the runs stand after --: -- {' '.join(others)}" if setting else ""
         parser.error(f"unrecognized arguments: {' '.join(others)}{where}")
     return options
 

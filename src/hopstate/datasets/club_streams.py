@@ -5,7 +5,8 @@ own feature, under noise of nearly the same size. Two rules make the stream:
 
 - habit: some talks go to an earlier partner. When a pair last talked tells of it, so recency sees it, trees too;
 - clubs: almost all others go to anybody of the initiator's club. A club is far larger than a member's list of partners
-  and one reading says little, but the readings of a member's whole history, summed up, tell the club.
+  and one reading says little, but the readings of a member's whole history, summed up, tell the club. So do paths of
+  three events between two members, which trees count, in part.
 
 With `clubs=False` partners are drawn from everybody, while readings stay as they are: the second rule is gone, and so
 is what a long memory is worth.
