@@ -14,6 +14,7 @@ from hopstate.data.past import Past
 from hopstate.errors import DataError, ShapeError
 from hopstate.testing.asserts import F32_LAST
 from hopstate.tokens.pair_features import (
+    BEFORE_MOVES,
     BEFORE_PATHS,
     EARLIER,
     GROWING,
@@ -107,6 +108,36 @@ def test_a_pair_alone_and_many_run_the_same_compiled_loops() -> None:
     compiled = len(paths_of.signatures)
     features(stream).pairs(u[:1], v[:1], t[:1])
     assert len(paths_of.signatures) == compiled
+
+
+def test_moves_are_what_others_did_next() -> None:
+    """By hand: two of three others went from 9 to 4, the third by way of 5; the source itself once of two."""
+    walks = ([9, 4], [9, 4], [9, 5, 4], [9, 4, 9, 6, 9])  # of sources 0, 1, 2 and 3, each alone
+    src, dst = np.repeat(np.arange(4), [len(walk) for walk in walks]), np.concatenate(walks)
+    stream = EventStream(src=src, dst=dst, t=np.arange(len(src)), num_nodes=10)
+    u, v, t = np.full(4, 3), np.array([4, 5, 6, 9]), np.full(4, len(src))
+    found = features(stream).pairs(u, v, t)[:, BEFORE_MOVES:]
+    expected = [[1 / 2, 2 / 3, 1.0], [0.0, 1 / 3, 1 / 3], [1 / 2, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    np.testing.assert_allclose(found, expected, rtol=F32_LAST)
+    at_once = features(stream.with_(t=np.zeros(len(src), np.int64))).pairs(u, v, t)[:, BEFORE_MOVES:]
+    assert np.isnan(at_once).all()  # events of one time are no moves
+    assert np.isnan(features(stream).pairs(np.array([8]), np.array([4]), t[:1])[:, BEFORE_MOVES:]).all()
+
+
+def test_moves_in_any_order_of_events_that_tie() -> None:
+    """Where a source has one latest partner, and others one next, their order within a time says nothing."""
+    rng = np.random.default_rng(11)
+    src = np.concatenate([rng.permutation(12) for _ in range(40)])  # at each time everybody once
+    stream = EventStream(src=src, dst=12 + rng.integers(0, 6, 480), t=np.repeat(np.arange(40), 12), num_nodes=18)
+    order = np.lexsort((rng.random(480), stream.t))
+    u, v = rng.integers(0, 12, 200), 12 + rng.integers(0, 6, 200)
+    t = np.full(200, 3)  # few events of a partner: none is cut off among those of one time
+    found, other = (
+        features(some).pairs(u, v, t)[:, BEFORE_MOVES:]
+        for some in (stream, stream.with_(src=stream.src[order], dst=stream.dst[order]))
+    )
+    assert np.array_equal(found, other, equal_nan=True)
+    assert len(np.unique(found[:, 2])) > 3
 
 
 def test_what_only_grows_is_known_by_name() -> None:
@@ -276,6 +307,24 @@ def test_a_damaged_layer_is_said() -> None:
             features(stream).over(damaged).pairs(*asked)
         with pytest.raises(DataError, match=f"layer.safetensors is damaged.*{match}"):
             damaged.store().last(layer.nodes, np.full(len(layer.nodes), stream.t[150]), 4)
+
+
+def test_a_layer_damaged_where_others_moved_is_said() -> None:
+    """None of the pair's own events lie in it."""
+    src, dst = np.array([0, 1, 1]), np.array([2, 2, 3])
+    past = in_layers(EventStream(src=src, dst=dst, t=np.arange(3), num_nodes=4), 2)
+    layer = replace(past.layers[1], path=Path("layer.safetensors"))
+    asked = np.array([0]), np.array([2]), np.array([9])
+    assert features(EventStream(src=src, dst=dst, t=np.arange(3), num_nodes=4)).over(past).pairs(*asked)[0, -1] == 0
+    for name, value, match in (
+        ("length", 10**6, "do not lie"),
+        ("start", 2**63 - 1, "do not lie"),
+        ("codes", 9, "nodes"),
+    ):
+        index = {**layer.index, name: np.full_like(layer.index[name], value)}
+        damaged = replace(past, layers=(past.layers[0], replace(layer, index=index)))
+        with pytest.raises(DataError, match=f"layer.safetensors is damaged.*{match}"):
+            features(EventStream(src=src, dst=dst, t=np.arange(3), num_nodes=4)).over(damaged).pairs(*asked)
 
 
 def test_what_cannot_be_asked_is_said() -> None:

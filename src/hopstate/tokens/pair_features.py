@@ -19,7 +19,7 @@ from hopstate.data.clock import Clock
 from hopstate.data.lookup import Histories, Rows
 from hopstate.data.past import EventFeatures
 from hopstate.io.scratch import Held
-from hopstate.tokens.pair_parts import ALONE, COUNTED, Last, read_pairs
+from hopstate.tokens.pair_parts import ALONE, COUNTED, JOINED, Last, read_pairs
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
@@ -83,6 +83,11 @@ _PATHS = (
     "share of target's partners on such paths",
     "since the newest such path",
 )
+_MOVES = (
+    "how often source went on from its latest partner to target",
+    "how often others went on from there to target",
+    "how often others met target soon after there",
+)
 _GROWING = (
     *(f"{end}'s events since the pair met" for end in ("source", "target")),
     *(f"since {end}'s first event" for end in ("source", "target")),
@@ -97,10 +102,12 @@ NAMES = (
     *_BOTH,
     *_STREAM,
     *_PATHS,
+    *_MOVES,
 )
 EARLIER = ALONE  # features that runs before those of the stream know, and heads over past events
 BEFORE_PATHS = COUNTED  # features that runs before those of paths know
-KNOWN = (EARLIER, BEFORE_PATHS, len(NAMES))
+BEFORE_MOVES = JOINED  # features that runs before those of moves know
+KNOWN = (EARLIER, BEFORE_PATHS, BEFORE_MOVES, len(NAMES))
 GROWING = tuple(  # what is larger the longer a stream has gone on, whoever is asked about: no measure for later
     i for i, name in enumerate(NAMES) if name in _GROWING
 )
@@ -166,11 +173,13 @@ class PairFeatures:
         out = np.empty((len(u), self.known + 3 * len(self.columns)), np.float32)
         counts = self.store.event_times() if self.known > EARLIER else None
         latest = self.store.last if self.known > BEFORE_PATHS else None
+        parts_of = self.store.parts if self.known > BEFORE_MOVES else None
         parts = self.store.parts(np.concatenate([u, v]))
         found = []
         for a in range(0, max(len(u), 1), _AT_ONCE):
             some = slice(a, a + _AT_ONCE)
-            found.append(read_pairs(parts, u[some], v[some], t[some], self.clock.unit, out[some], counts, latest))
+            asked = parts, u[some], v[some], t[some]
+            found.append(read_pairs(*asked, self.clock.unit, out[some], counts, latest, parts_of))
             columns = [column for part in parts for column in part.arrays.values()]
             self._held.looked_up(len(found[-1].ids), *columns, *(counts.pieces if counts else ()))
         last = found[0] if len(found) == 1 else Last(*(np.concatenate(columns) for columns in zip(*found, strict=True)))

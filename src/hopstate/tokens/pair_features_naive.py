@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LAST, WIDE, RECENT = 32, 256, 64
 PARTNERS, ONWARD = 8, 16  # of paths of three events
+CAME, SOON = 32, 4  # of moves on from a partner
 
 Event = tuple[int, int, float]
 
@@ -62,7 +63,7 @@ def _row(events: list[Event], clock: Clock, a: int, b: int, t: float) -> list[fl
     sent = [e for e in of[a][-WIDE:] if e[0] == a]
     received = [e for e in of[b][-WIDE:] if e[0] != b]
     row += [_since(past, found) for found in (met, of[a], of[b], sent, received)]
-    return row + _paths(past, of, a, b, age)
+    return row + _paths(past, of, a, b, age) + _moves(past, of, a, b)
 
 
 def _paths(past: list[Event], of: dict[int, list[Event]], a: int, b: int, age: Callable[..., float]) -> list[float]:
@@ -88,6 +89,28 @@ def _paths(past: list[Event], of: dict[int, list[Event]], a: int, b: int, age: C
     row.append(walk / len(partners) / len(ends) if partners and ends else math.nan)
     row += [sum(map(bool, hits)), len(reached), len(reached) / len(set(ends)) if ends else math.nan]
     return [*row, age(sorted(newest, key=lambda e: e[2]))]
+
+
+def _moves(past: list[Event], of: dict[int, list[Event]], a: int, b: int) -> list[float]:
+    """Follow a, and others who met a's latest partner, on to their next later events."""
+
+    def went(node: int, own: list[Event], since: float) -> list[int]:
+        return [e[1] if e[0] == node else e[0] for e in own if node in e[:2] and e[2] > since]
+
+    own = of[a][-WIDE:]
+    partners = [p for p in went(a, of[a][-LAST:], -math.inf) if p != a]
+    if not partners:
+        return [math.nan] * 3
+    p = partners[-1]
+    mine = [went(a, own, e[2]) for e in own if set(e[:2]) == {a, p}]
+    came = [(e[1] if e[0] == p else e[0], e[2]) for e in [e for e in past if p in e[:2]][-CAME:]]
+    theirs = [went(w, past, time) for w, time in came if w not in (a, p)]
+
+    def share(moves: list[list[int]], soon: int) -> float:
+        made = [b in on[:soon] for on in moves if on]
+        return sum(made) / len(made) if made else math.nan
+
+    return [share(mine, 1), share(theirs, 1), share(theirs, SOON)]
 
 
 def _since(past: list[Event], found: list[Event]) -> float:

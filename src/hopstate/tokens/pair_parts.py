@@ -18,8 +18,9 @@ from hopstate.ops.neighbors import PackedNeighbors
 
 ALONE = 66  # features that need no more than the histories of both ends
 COUNTED = 71  # and those that count the stream's events
-WHOLE = 78  # and those of paths over other nodes
+JOINED = 78  # and those of paths over other nodes; after these come those of moves on from a partner
 LatestOf = Callable[[np.ndarray, np.ndarray, int], PackedNeighbors]  # as `EventLookup.last`
+PartsOf = Callable[[np.ndarray], Sequence[Part]]  # as `Histories.parts`
 
 
 class Last(NamedTuple):
@@ -43,6 +44,7 @@ def read_pairs(
     out: np.ndarray,
     counts: EventTimes | None = None,
     latest: LatestOf | None = None,
+    parts_of: PartsOf | None = None,
 ) -> Last:
     """Write the features of pairs u (Q,), v (Q,) at t (Q,).
 
@@ -50,9 +52,10 @@ def read_pairs(
         parts: oldest first.
         u, v, t: as `Histories.checked` returns them.
         unit: the gap that counts as 1.
-        out: (Q, at least 66, 71 with counts, 78 with latest) float32; see `pair_features.NAMES`.
+        out: (Q, at least 66, 71 with counts, 78 with latest, 81 with parts_of) float32; see `pair_features.NAMES`.
         counts: times of all events; None leaves out the features that count them.
         latest: looks up the latest events of any node; None leaves out the features of paths.
+        parts_of: looks up the parts with what nodes did; None leaves out the features of moves.
 
     Raises:
         DataError: a part is damaged.
@@ -71,10 +74,10 @@ def read_pairs(
     for part, where in zip(reversed(parts), places, strict=True):
         entries = [part.arrays[name] for name in ("start", "length", "codes", "events", "times")]
         if not look_back(u, v, t, part.nodes, *entries, unit, out, *last, first, seen, fades, where, rows):
-            raise DataError(f"{part.path} is damaged: its histories do not lie where its index says")
+            raise _astray(part)
     for part, where in zip(reversed(parts), places, strict=True):
         if not look_on(part.nodes, part.arrays["codes"], part.arrays["times"], last.times, where, seen, codes, times):
-            raise DataError(f"{part.path} is damaged: its index names nodes that it does not hold")
+            raise _unknown(part)
     if alone:
         codes, times, where = parts[0].arrays["codes"], parts[0].arrays["times"], places[0]
     else:
@@ -86,28 +89,84 @@ def read_pairs(
         since, there = np.concatenate([last.times, ways], 1), np.concatenate([last.ids >= 0, went], 1)
         out[:, ALONE:COUNTED] = np.where(there, np.log1p(counts.between(since, t[:, None])), np.nan)
     if latest is not None:
-        _write_paths(u, v, t, codes.reshape(-1), times.reshape(-1), where, latest, unit, out)
+        pairs = _Ends(u, v, t, codes.reshape(-1), times.reshape(-1), where)
+        partners = _partners(pairs)
+        _write_paths(pairs, partners, latest, unit, out)
+        if parts_of is not None:
+            _write_moves(pairs, partners, latest, parts_of, out)
     return last
 
 
-def _write_paths(
-    u: np.ndarray,
-    v: np.ndarray,
-    t: np.ndarray,
-    codes: np.ndarray,
-    times: np.ndarray,
-    where: np.ndarray,
-    latest: LatestOf,
-    unit: float,
-    out: np.ndarray,
-) -> None:
-    """Write the features of paths of three events; arguments as of the compiled loops."""
-    from hopstate.tokens.pair_path_kernels import ONWARD, PARTNERS, partners_of, paths_of
+class _Ends(NamedTuple):
+    """Queries, and the latest events of their ends; as the compiled loops take them."""
 
-    run, first = np.empty(len(u), np.int64), np.empty(len(u) + 1, np.int64)
-    partners = np.empty((len(u) * (PARTNERS + 1), 2), np.int64)
-    runs = partners_of(u, t, codes, where, run, first, partners)
-    partners = partners[: first[runs]]
-    onward = latest(partners[:, 0], t[partners[:, 1]], ONWARD)
-    found = onward.offsets, onward.nodes, onward.times
-    paths_of(u, v, t, codes, times, where, run, first, partners, *found, unit, out, COUNTED)
+    u: np.ndarray
+    v: np.ndarray
+    t: np.ndarray
+    codes: np.ndarray
+    times: np.ndarray
+    where: np.ndarray
+
+
+class _Partners(NamedTuple):
+    """The latest partners of sources, each source looked up once for all queries of it that follow each other.
+
+    Args:
+        run: (Q,) which of R sources a query has.
+        first: (R+1,) where the partners of each begin.
+        nodes: (P, 2) partners, newest first, and the query that they were found for.
+    """
+
+    run: np.ndarray
+    first: np.ndarray
+    nodes: np.ndarray
+
+
+def _partners(ends: _Ends) -> _Partners:
+    from hopstate.tokens.pair_path_kernels import PARTNERS, partners_of
+
+    count = len(ends.u)
+    run, first = np.empty(count, np.int64), np.empty(count + 1, np.int64)
+    nodes = np.empty((count * (PARTNERS + 1), 2), np.int64)
+    runs = partners_of(ends.u, ends.t, ends.codes, ends.where, run, first, nodes)
+    return _Partners(run, first[: runs + 1], nodes[: first[runs]])
+
+
+def _write_paths(ends: _Ends, partners: _Partners, latest: LatestOf, unit: float, out: np.ndarray) -> None:
+    """Write the features of paths of three events."""
+    from hopstate.tokens.pair_path_kernels import ONWARD, paths_of
+
+    onward = latest(partners.nodes[:, 0], ends.t[partners.nodes[:, 1]], ONWARD)
+    paths_of(*ends, *partners, onward.offsets, onward.nodes, onward.times, unit, out, COUNTED)
+
+
+def _write_moves(ends: _Ends, partners: _Partners, latest: LatestOf, parts_of: PartsOf, out: np.ndarray) -> None:
+    """Write the features of moves on from the source's latest partner.
+
+    Raises:
+        DataError: a part is damaged.
+    """
+    from hopstate.tokens.pair_move_kernels import CAME, SOON, go_on, moves_of
+
+    some = partners.first[1:] > partners.first[:-1]
+    met, query = partners.nodes[partners.first[:-1][some]].T.copy()
+    at = np.where(some, np.cumsum(some) - 1, -1)[partners.run]
+    came = latest(met, ends.t[query], CAME)
+    until, put = np.repeat(ends.t[query], came.lengths), np.zeros(len(came.nodes), np.int64)
+    went = np.empty((len(came.nodes), SOON), np.int64)
+    for part in parts_of(came.nodes):
+        entries = [part.arrays[name] for name in ("start", "length", "codes", "times")]
+        lies, known = go_on(came.nodes, came.times, until, part.nodes, *entries, put, went)
+        if not lies:
+            raise _astray(part)
+        if not known:
+            raise _unknown(part)
+    moves_of(*ends, at, met, came.offsets, came.nodes, put, went, out, JOINED)
+
+
+def _astray(part: Part) -> DataError:
+    return DataError(f"{part.path} is damaged: its histories do not lie where its index says")
+
+
+def _unknown(part: Part) -> DataError:
+    return DataError(f"{part.path} is damaged: its index names nodes that it does not hold")
