@@ -11,9 +11,9 @@ import pytest
 from hopstate.errors import CheckpointError
 from hopstate.methods.method import Context
 from hopstate.methods.shared.pair_history import features_known
-from hopstate.runs.api import evaluate, fit
+from hopstate.runs.api import evaluate, fit, open_run
 from hopstate.testing.asserts import F64
-from hopstate.tokens.pair_features import EARLIER, KNOWN, NAMES
+from hopstate.tokens.pair_features import BEFORE_PATHS, EARLIER, KNOWN, NAMES
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder
 
@@ -68,6 +68,31 @@ def test_a_run_from_before_scores_as_it_did(place: str, tmp_path: Path, monkeypa
         score = run.score([(1, 13), (2, 19)])["score"]
         assert len(score) == 2
         assert np.isfinite(score).all()
+
+
+@pytest.mark.parametrize("place", [place for place in SMALL if place != "pair_trees"])
+def test_a_run_from_before_with_trees_alone_scores_as_it_did(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its head reads no history, and has a scale for as many features as there were."""
+    rng, file = np.random.default_rng(0), tmp_path / "events.csv"
+    src, dst = rng.integers(0, 8, 1_600), rng.integers(12, 20, 1_600)
+    pd.DataFrame({"src": src, "dst": dst, "t": np.arange(1_600)}).to_csv(file, index=False)
+    settings = SMALL[place] | {"evaluation.strategies": ["random"]}
+    settings |= {"model.pair_history": False, "model.pair_trees": True, "batch_size": 400}
+    method, where = place.split(".")[-1].replace("_", "-"), f"hopstate.methods.{WHERE.get(place, place)}"
+
+    def of_before(context: Context, *, read: bool = True, fresh: int = 0, name: str = "pair_features") -> int:
+        context.noted[name] = BEFORE_PATHS
+        return BEFORE_PATHS if fresh != EARLIER else EARLIER
+
+    with monkeypatch.context() as before:
+        for module in (where, "hopstate.methods.pair_trees.beside"):
+            before.setattr(f"{module}.features_known", of_before)
+        old = fit(method, file, out=tmp_path / "old", config=settings)
+        score = old.score([(1, 13), (2, 19)])["score"]
+    again = open_run(old.path).score([(1, 13), (2, 19)])["score"]
+    assert again.tolist() == score.tolist()
 
 
 def test_a_run_that_is_resumed_goes_on_with_its_own(tmp_path: Path) -> None:

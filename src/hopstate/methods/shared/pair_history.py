@@ -51,11 +51,11 @@ def features_known(context: Context, *, read: bool = True, fresh: int = len(NAME
     Raises:
         CheckpointError: the run's data.json names a number that there never was.
     """
-    if not read:
-        return fresh
     known = context.trained
     if known is None and (context.run / "data.json").is_file():
         known = RunFolder(context.run).read_json("data.json")
+    if not read:  # a head that only hands them on to trees has a scale of as many as there were
+        return fresh if known is None or fresh == EARLIER else int(known.get("tree_features", fresh))
     count = fresh if known is None else known.get(name, EARLIER)
     if count not in KNOWN:
         raise CheckpointError(f"{context.run}: data.json gives {name} as {shown(count)!r}; train again")
