@@ -22,7 +22,8 @@ def _explain(argv: list[str]) -> Answer:
     parser = argparse.ArgumentParser(prog="hopstate explain", description=what, allow_abbrev=False)
     parser.add_argument("run", help="run folder that `hopstate fit` left")
     parser.add_argument("--pair", required=True, help='your ids of source and target: alice,bob or "Smith, A",bob')
-    parser.add_argument("--time", required=True, help="only events strictly before it are seen: a number, or a date")
+    when = "only events strictly before it are seen: a number, or a date (default: just after the last event)"
+    parser.add_argument("--time", default=None, help=when)
     parser.add_argument("--data", default=None, help="other events than it was trained on: a file, folder or name")
     parser.add_argument("--out", default=None, help="write the table: .csv, .csv.gz, .tsv or .parquet")
     parser.add_argument("--plot", default=None, help="draw the timeline: .png, .pdf or .svg")

@@ -127,6 +127,17 @@ def _asked(past: Past, nodes: Any, t: Any, dates: str) -> tuple[np.ndarray, np.n
 LAST = np.iinfo(np.int64).max
 
 
+def first_after(last: np.generic) -> np.generic:
+    """Return the first time after the last event that is known, of its type.
+
+    Raises:
+        TimeOrderError: there is none.
+    """
+    if last == LAST:
+        raise TimeOrderError(f"the last event that is known is at {last}, after which no time can be told")
+    return last.dtype.type(last + 1 if last.dtype.kind == "i" else np.nextafter(last, np.inf))
+
+
 def times_in(past: Past, t: np.ndarray) -> np.ndarray:
     """Return times as numbers in the unit and type of a past's."""
     kind = past.layers[-1].t.dtype if len(past) else t.dtype

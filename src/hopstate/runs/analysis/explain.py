@@ -20,6 +20,7 @@ from hopstate.data.event_splits import parse_time
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
 from hopstate.io.figure import apart, draw_figure, few_dates, plain_numbers
+from hopstate.runs.asking import first_after
 from hopstate.streaming.history_scorer import to_device
 from hopstate.tokens.history import HistoryTokens
 from hopstate.tokens.pair_features import NAMES
@@ -171,13 +172,14 @@ def _bars(axis: Axes, largest: pd.DataFrame, label: str, colors: Sequence[str]) 
     axis.set(xlabel=label)
 
 
-def explain_pair(task: Task, source: Any, target: Any, t: Any) -> Explanation | FeatureExplanation:
+def explain_pair(task: Task, source: Any, target: Any, t: Any = None) -> Explanation | FeatureExplanation:
     """Return what each event before t added to the score of (source, target) at t; of trees, what each feature added.
 
     Args:
         task: a trained link prediction task whose model can tell contributions (DyG-Mamba), or of pair-trees.
         source, target: the user's ids.
-        t: only events strictly before it are seen; a number in the stream's unit, or a date.
+        t: only events strictly before it are seen; a number in the stream's unit, or a date. None gives the first after
+            the stream's last event.
 
     Raises:
         ConfigError: the model cannot tell contributions, or t is no time.
@@ -188,6 +190,7 @@ def explain_pair(task: Task, source: Any, target: Any, t: Any) -> Explanation | 
     if not isinstance(task, LinkTask):
         raise ConfigError(UNTOLD)
     stream = task.stream
+    t = first_after(stream.t[-1]).item() if t is None else t
     if isinstance(task, Explains):
         u, v, t = node_row(stream, source, "source"), node_row(stream, target, "target"), parse_time(stream, t)
         clock = {"time_unit": stream.time_unit, "dates": stream.dates}

@@ -21,7 +21,7 @@ def explain(
     run: str | Path,
     source: Any,
     target: Any,
-    t: Any,
+    t: Any = None,
     *,
     data: Any = None,
     out: str | Path | None = None,
@@ -35,7 +35,8 @@ def explain(
     Args:
         run: a run folder of dyg-mamba or pair-trees.
         source, target: the user's ids.
-        t: time of the query, a number in the stream's unit or a date; only events strictly before it are seen.
+        t: time of the query, a number in the stream's unit or a date; only events strictly before it are seen. Without
+            any, the first time after the last event of the data.
         data: other events than the run was trained on.
         out: also write the table there (.csv or .parquet); of events, what the pair's own history tells goes to a file
             of its own beside it (`features_path`).

@@ -21,7 +21,7 @@ from hopstate.data.readers.tables import Table, read_table
 from hopstate.data.readers.times import timed
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
-from hopstate.runs.asking import LAST, times_in
+from hopstate.runs.asking import first_after, times_in
 
 _CENTURIES = 292 * 31_557_600  # seconds since 1970 that dates reach, to 2262
 _WHOLE = re.compile("[+-]?[0-9]{1,18}")  # what 64 bits hold for sure
@@ -284,11 +284,8 @@ def times_of(past: Past, given: Any, count: int, what: str, dates: str = "") -> 
     if not len(past):
         raise DataError("the run has no past: it has seen no event, so nothing can be asked of it")
     last = past.layers[-1].t[-1]
-    if given is None and last == LAST:
-        raise TimeOrderError(f"the last event that is known is at {last}, after which no time can be told")
     if given is None:
-        after = last + 1 if last.dtype.kind == "i" else np.nextafter(last, np.inf)
-        return np.full(count, after, last.dtype)
+        return np.full(count, first_after(last))
     times = np.atleast_1d(np.asarray(given))
     if times.dtype.kind in "OUM":
         import pandas as pd
