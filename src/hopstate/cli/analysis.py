@@ -47,10 +47,12 @@ def _explain(argv: list[str]) -> Answer:
     written = [path for path in (o.out, *more, o.plot) if path]
     record = {"source": found.source, "target": found.target, "time": found.when, "written": written}
     record |= {"probability": found.probability, "logit": found.logit, "rest": found.rest, "rows": rows_of(found.table)}
-    record["features"] = None if told is None else rows_of(told)
+    record |= {"features": None if told is None else rows_of(told), "unit": found.unit}
 
     def show() -> None:
         (_show_features if told is None else _show)(found, o.top)
+        if found.unit:
+            print(found.unit)
         _show_written(written)
 
     return Answer(record, show)

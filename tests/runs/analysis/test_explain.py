@@ -6,6 +6,8 @@ import pytest
 
 import hopstate
 from hopstate.cli.main import main
+from hopstate.data.clock import Clock
+from hopstate.runs.analysis.explain import unit_words
 from made_events import small_run, table
 
 
@@ -26,3 +28,26 @@ def test_without_a_time_it_is_that_of_score(
     assert found.logit == hopstate.explain(runs[name], "u1", "v2", after).logit
     assert main(["explain", str(runs[name]), "--pair", "u1,v2"]) == 0
     assert f"u1 - v2 at {after}: " in capsys.readouterr().out
+
+
+def test_what_a_unit_is_is_told(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(runs["pair-trees"]), "--pair", "u1,v2"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1] == "1 unit = 1 in the numbers of the data's own times; values 'since ...' are ln(1 + units)"
+    found = hopstate.explain(runs["dyg-mamba"], "u1", "v2")
+    assert len(found.features)
+    assert found.unit == told[-1]
+
+
+@pytest.mark.parametrize(
+    ("clock", "told"),
+    [
+        (Clock(unit=90.0, time_unit="s"), "90 seconds, the median gap between training events"),
+        (Clock(unit=7_200_000.0, time_unit="ms"), "2 hours, the median gap between training events"),
+        (Clock(unit=1000.0, time_unit="ms"), "1 second"),
+        (Clock(unit=40.0), "40 in the numbers of the data's own times, the median gap between training events"),
+        (Clock(bounded=False), "1 in the numbers of the data's own times"),
+    ],
+)
+def test_units_in_words(clock: Clock, told: str) -> None:
+    assert unit_words(clock) == f"1 unit = {told}; values 'since ...' are ln(1 + units)"

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import drawn_times, shown_time, shown_times
-from hopstate.data.event_splits import parse_time
+from hopstate.data.clock import Clock
+from hopstate.data.dates import drawn_times, shown_span, shown_time, shown_times
+from hopstate.data.event_splits import IN_SECOND, parse_time
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
 from hopstate.io.figure import apart, draw_figure, few_dates, plain_numbers
@@ -50,6 +51,7 @@ class Explanation:
         events: one row a token, oldest first: end ("source" or "target": whose history), neighbor (the node itself
             where event_id is -1), t, event_id, contribution (to the logit).
         time_unit, dates: of t, as in `EventStream`.
+        unit: what a unit of features is, in words; "" where there are none.
         features: where the model reads what the pair's own history tells (`hopstate.tokens.pair_features`), a row a
             feature, largest contribution first: feature, value (missing where it never happened), contribution by how
             far it is from its mean over training pairs; else no rows.
@@ -63,6 +65,7 @@ class Explanation:
     events: pd.DataFrame
     time_unit: str = ""
     dates: str = ""
+    unit: str = ""
     features: pd.DataFrame = field(default_factory=lambda: _features((), (), ()))
 
     @property
@@ -137,6 +140,7 @@ class FeatureExplanation:
         table: one row a feature, largest contribution first: feature, value (missing where it never happened),
             contribution (to the logit).
         time_unit, dates: of t, as in `EventStream`.
+        unit: what a unit of features is, in words.
     """
 
     source: Any
@@ -148,6 +152,7 @@ class FeatureExplanation:
     table: pd.DataFrame
     time_unit: str = ""
     dates: str = ""
+    unit: str = ""
 
     @property
     def when(self) -> str:
@@ -193,7 +198,7 @@ def explain_pair(task: Task, source: Any, target: Any, t: Any = None) -> Explana
     t = first_after(stream.t[-1]).item() if t is None else t
     if isinstance(task, Explains):
         u, v, t = node_row(stream, source, "source"), node_row(stream, target, "target"), parse_time(stream, t)
-        clock = {"time_unit": stream.time_unit, "dates": stream.dates}
+        clock = {"time_unit": stream.time_unit, "dates": stream.dates, "unit": _unit_of(task)}
         return FeatureExplanation(source, target, t, **task.explain_query(u, v, t), **clock)
     model = bare(task.model)
     if not isinstance(task.source, HistoryPairs) or not isinstance(model, ExplainsEvents):
@@ -223,7 +228,26 @@ def explain_pair(task: Task, source: Any, target: Any, t: Any = None) -> Explana
     features = _features(NAMES[: len(values)], values, told[0])
     left = float(rest[0] + told.sum())
     logit = left + float(contributions.sum())
-    return Explanation(source, target, t, logit, left, table, stream.time_unit, stream.dates, features)
+    unit = _unit_of(task) if len(features) else ""
+    return Explanation(source, target, t, logit, left, table, stream.time_unit, stream.dates, unit, features)
+
+
+def _unit_of(task: LinkTask) -> str:
+    return "" if task.clock is None else unit_words(task.clock.over(task.stream.time_unit))
+
+
+def unit_words(clock: Clock) -> str:
+    """Return what one unit of a clock is, in time.
+
+    >>> unit_words(Clock(unit=42.0, time_unit="s"))
+    "1 unit = 42 seconds, the median gap between training events; values 'since ...' are ln(1 + units)"
+    """
+    unit, second = float(clock.unit), IN_SECOND.get(clock.time_unit, 1)
+    span = shown_span(int(unit) if unit.is_integer() else unit, clock.time_unit)
+    span += "" if clock.time_unit in IN_SECOND else " in the numbers of the data's own times"
+    # of seconds, or numbers as they stand, the same is told whatever they were chosen for
+    whose = ", the median gap between training events" if clock.bounded and unit != second else ""
+    return f"1 unit = {span}{whose}; values 'since ...' are ln(1 + units)"
 
 
 def _features(names: Sequence[str], values: Any, added: Any) -> pd.DataFrame:
