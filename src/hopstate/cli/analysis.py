@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 from collections.abc import Sequence
 from typing import Any
 
 from hopstate.cli.answer import Answer, rows_of
+from hopstate.cli.options import Options
 from hopstate.errors import ConfigError
 from hopstate.io.table import RAW
 
@@ -19,7 +19,7 @@ def run(argv: list[str]) -> Answer:
 
 def _explain(argv: list[str]) -> Answer:
     what = "What each past event (dyg-mamba) or feature (pair-trees) added to a pair's score, as a table and a chart."
-    parser = argparse.ArgumentParser(prog="hopstate explain", description=what, allow_abbrev=False)
+    parser = Options(prog="hopstate explain", description=what, allow_abbrev=False)
     parser.add_argument("run", help="run folder that `hopstate fit` left")
     parser.add_argument("--pair", required=True, help='your ids of source and target: alice,bob or "Smith, A",bob')
     when = "only events strictly before it are seen: a number, or a date (default: just after the last event)"
@@ -119,7 +119,7 @@ def _show_features(found: Any, top: int) -> None:
 
 def _robustness(argv: list[str]) -> Answer:
     what = "Test metrics of a trained run when its view of the past is made noisy."
-    parser = argparse.ArgumentParser(prog="hopstate robustness", description=what, allow_abbrev=False)
+    parser = Options(prog="hopstate robustness", description=what, allow_abbrev=False)
     parser.add_argument("run", help="run folder of dyg-mamba, dygformer, graphmixer or ctdg-ssm")
     parser.add_argument("--noise", default=None, help="sequences, stream (histories); stream, laplacian (memories)")
     parser.add_argument("--levels", default=None, help="shares of noise, e.g. 0,0.3,0.6 (default: 0 to 0.6 by 0.1)")

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from hopstate.cli.answer import Answer, lines, plain
+from hopstate.cli.options import Options
 from hopstate.errors import ConfigError
 from hopstate.io.table import RAW
 
@@ -18,7 +19,7 @@ def run(argv: list[str]) -> Answer:
 
 def _parser(command: str, what: str) -> argparse.ArgumentParser:
     how = "How other data are read: --read.labels FILE, --read.features FILE, ... as in `hopstate fit METHOD --help`."
-    parser = argparse.ArgumentParser(prog=f"hopstate {command}", description=what, epilog=how, allow_abbrev=False)
+    parser = Options(prog=f"hopstate {command}", description=what, epilog=how, allow_abbrev=False)
     parser.add_argument("run", help="run folder that `hopstate fit` left")
     parser.add_argument("--data", default=None, help="other data than it was trained on: a file, folder or name")
     parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")

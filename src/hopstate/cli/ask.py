@@ -9,6 +9,7 @@ from typing import Any
 
 from hopstate.cli.answer import Answer, rows_of
 from hopstate.cli.apply import grouped
+from hopstate.cli.options import Options
 from hopstate.errors import ConfigError
 from hopstate.io.table import RAW
 
@@ -22,7 +23,7 @@ def run(argv: list[str]) -> Answer:
 
 def _parser(command: str, what: str) -> argparse.ArgumentParser:
     how = f"Where tables are read otherwise than the run's own: --read.source_column NAME, ... {_ENDS}"
-    parser = argparse.ArgumentParser(prog=f"hopstate {command}", description=what, epilog=how, allow_abbrev=False)
+    parser = Options(prog=f"hopstate {command}", description=what, epilog=how, allow_abbrev=False)
     parser.add_argument("run", help="run folder that `hopstate fit` left, of links (task link has no times)")
     when = "a number in the run's own unit, or a date (default: just after the last event that is known)"
     parser.add_argument("--time", default=None, help=when)

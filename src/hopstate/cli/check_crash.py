@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from hopstate.cli.answer import Answer, lines
+from hopstate.cli.options import Options
 from hopstate.errors import ConfigError, MissingExtraError
 
 _COUNTS = {
@@ -22,7 +22,7 @@ _COUNTS = {
 
 def run(argv: list[str]) -> Answer:
     """Check a live run; status 1 where something was lost (the message names it and the crash)."""
-    parser = argparse.ArgumentParser(prog="hopstate check-crash", description=__doc__)
+    parser = Options(prog="hopstate check-crash", description=__doc__)
     parser.add_argument("run", help="run folder of a temporal method for links; it stays as it is")
     parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
     for name, (_, usual, what) in _COUNTS.items():

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-
 from hopstate.cli.answer import Answer, lines
+from hopstate.cli.options import Options
 from hopstate.errors import ConfigError
 
 
 def run(argv: list[str]) -> Answer:
     """Check a run; status 1 where a score changed (the message names pair, time and alteration)."""
-    parser = argparse.ArgumentParser(prog="hopstate check-leak", description=__doc__)
+    parser = Options(prog="hopstate check-leak", description=__doc__)
     parser.add_argument("run", help="run folder of a temporal model")
     parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
     parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")

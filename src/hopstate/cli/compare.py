@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 from hopstate.cli.answer import INTERRUPTED, Answer
 from hopstate.cli.kinds import KINDS, show_kinds, shown_name, with_floors
 from hopstate.cli.manner import own_options
+from hopstate.cli.options import Options
 from hopstate.errors import ConfigError
 from hopstate.io.files import write_text
 from hopstate.io.lock import locked
@@ -26,7 +26,7 @@ written with its name in front, e.g. -- --nagphormer.model.dim 64."""
 def run(argv: list[str]) -> Answer:
     """Train what is not trained yet; status 130 where Ctrl-C stopped it."""
     own, rest = (argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv[1:], [])
-    parser = argparse.ArgumentParser(prog="hopstate compare", description=__doc__, epilog=EPILOG)
+    parser = Options(prog="hopstate compare", description=__doc__, epilog=EPILOG)
     parser.add_argument("methods", help="names joined by commas")
     parser.add_argument("--data", required=True, help="a file, a folder, or the name of a data set")
     parser.add_argument("--splits", default="0", help="numbers of splits of graphs, e.g. 0,1,2 or 0-9 (default: 0)")

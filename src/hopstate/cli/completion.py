@@ -6,7 +6,6 @@ these commands have parsers of their own that import what they look at. The name
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import re
@@ -17,6 +16,7 @@ from hopstate.cli.answer import Answer, lines
 from hopstate.cli.main import COMMANDS
 from hopstate.cli.manner import FLAGS
 from hopstate.cli.option_table import names_of
+from hopstate.cli.options import Options
 from hopstate.methods import MODULES
 
 SHELLS = ("bash", "zsh", "fish")
@@ -43,7 +43,7 @@ def run(argv: list[str]) -> Answer:
     how = (
         "source <(hopstate completion bash), in ~/.bashrc; of zsh, in ~/.zshrc; of fish, into its folder of completions"
     )
-    parser = argparse.ArgumentParser(prog="hopstate completion", description=__doc__, epilog=how, allow_abbrev=False)
+    parser = Options(prog="hopstate completion", description=__doc__, epilog=how, allow_abbrev=False)
     parser.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
     shell = parser.parse_args(argv[1:]).shell
     options = {(command, ""): _options(command) for command in COMMANDS if command not in OF_METHODS}

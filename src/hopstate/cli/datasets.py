@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 from typing import Any
 
 from hopstate.cli.answer import FAILED, Answer, lines
+from hopstate.cli.options import Options
 from hopstate.datasets.registry import dataset_table
 from hopstate.errors import nearest
 from hopstate.io.cache import cache_folder
@@ -14,7 +14,7 @@ from hopstate.io.cache import cache_folder
 
 def run(argv: list[str]) -> Answer:
     """List data sets; status 1 where none is of that name."""
-    parser = argparse.ArgumentParser(prog="hopstate datasets", description=__doc__)
+    parser = Options(prog="hopstate datasets", description=__doc__)
     parser.add_argument(
         "name", nargs="?", default="", help="one data set with all details; else those whose names hold this"
     )

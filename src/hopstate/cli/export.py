@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from typing import Any
 
 from hopstate.cli.answer import Answer, lines
+from hopstate.cli.options import Options
 
 
 def run(argv: list[str]) -> Answer:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="hopstate export", description=__doc__, allow_abbrev=False)
+    parser = Options(prog="hopstate export", description=__doc__, allow_abbrev=False)
     parser.add_argument("run", help="a finished run's folder")
     parser.add_argument("--to", choices=("torch", "onnx"), required=True, help="torch.export (.pt2) or ONNX (.onnx)")
     parser.add_argument("--out", required=True, help="folder for the program and export.json, which explains it")

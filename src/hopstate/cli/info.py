@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 from typing import Any
 
 from hopstate.cli.answer import Answer
+from hopstate.cli.options import Options
 from hopstate.io.cache import cache_folder
 from hopstate.training.run_folder import environment
 
@@ -18,7 +18,7 @@ def run(argv: list[str]) -> Answer:
     """Look at the machine and what is installed."""
     from hopstate.ops.info import describe_paths
 
-    argparse.ArgumentParser(prog="hopstate info", description=__doc__, allow_abbrev=False).parse_args(argv[1:])
+    Options(prog="hopstate info", description=__doc__, allow_abbrev=False).parse_args(argv[1:])
     facts = environment(None)
     record = {name: facts[name] for name in (*FACTS, "versions")} | {"cache": cache_folder()}
     record["paths"] = [dict(zip(COLUMNS, row, strict=True)) for row in describe_paths()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -11,6 +10,7 @@ from typing import Any
 
 from hopstate.cli.answer import Answer, lines
 from hopstate.cli.apply import grouped
+from hopstate.cli.options import Options
 from hopstate.data.cards.card import Card
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
@@ -28,7 +28,7 @@ from hopstate.runs.data import reading, sets_reading
 def run(argv: list[str]) -> Answer:
     """Look at data, or at a run."""
     how = "How files are read: --read.features FILE, --read.labels FILE, ... as in `hopstate fit METHOD --help`."
-    parser = argparse.ArgumentParser(prog="hopstate inspect", description=__doc__, epilog=how, allow_abbrev=False)
+    parser = Options(prog="hopstate inspect", description=__doc__, epilog=how, allow_abbrev=False)
     parser.add_argument("data", help="a file, a folder, the name of a data set, or a run folder")
     parser.add_argument(
         "--kind", choices=("auto", "graph", "graphs", "events"), default="auto", help="what the file holds"

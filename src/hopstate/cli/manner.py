@@ -26,8 +26,11 @@ def own_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> argpar
     options, others = parser.parse_known_args(words)
     if others:
         setting = others[0].startswith("--") and "." in others[0].partition("=")[0]
-        where = f"; settings of the runs stand after --: -- {' '.join(others)}" if setting else ""
-        parser.error(f"unrecognized arguments: {' '.join(others)}{where}")
+        words = " ".join(others)
+        if setting:  # no slip of an own option, so that none is suggested
+            where = f"settings of the runs stand after --: -- {words}"
+            argparse.ArgumentParser.error(parser, f"unrecognized arguments: {words}; {where}")
+        parser.error(f"unrecognized arguments: {words}")
     return options
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hopstate.cli.answer import Answer, lines
+from hopstate.cli.options import Options
 from hopstate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def run(argv: list[str]) -> Answer:
     """Plan a run, or measure this machine."""
-    parser = argparse.ArgumentParser(prog="hopstate plan", description=__doc__, allow_abbrev=False)
+    parser = Options(prog="hopstate plan", description=__doc__, allow_abbrev=False)
     known = "nagphormer, gcn (by TOP), graphmixer, dyg-mamba, ctdg-ssm or pair-trees"
     parser.add_argument("method", nargs="?", help=known)
     parser.add_argument("--nodes", type=float, help="nodes, e.g. 111e6")

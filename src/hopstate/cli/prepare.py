@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from typing import Any
 
 from hopstate.cli.answer import Answer, lines
 from hopstate.cli.apply import grouped
+from hopstate.cli.options import Options
 from hopstate.errors import ConfigError
 
 
@@ -18,7 +18,7 @@ def run(argv: list[str]) -> Answer:
         "edge_columns LIST. "
         "For edges too: --read.features, labels FILE, undirected, duplicates, self_loops, num_nodes, as fit has them."
     )
-    parser = argparse.ArgumentParser(prog="hopstate prepare", description=__doc__, epilog=how, allow_abbrev=False)
+    parser = Options(prog="hopstate prepare", description=__doc__, epilog=how, allow_abbrev=False)
     parser.add_argument("source", help="a file or folder of CSV or Parquet, or the address of a database's table")
     parser.add_argument("--kind", default="events", choices=["events", "edges"], help="what a row is (default: events)")
     parser.add_argument(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import webbrowser
 
 from hopstate.cli.answer import Answer, lines
+from hopstate.cli.options import Options
 
 
 def run(argv: list[str]) -> Answer:
     """Write the page."""
-    parser = argparse.ArgumentParser(prog="hopstate report", description=__doc__, allow_abbrev=False)
+    parser = Options(prog="hopstate report", description=__doc__, allow_abbrev=False)
     parser.add_argument("runs", nargs="*", help="run folders, folders of them, CSV tables of hopstate explain")
     parser.add_argument("--results", default=None, help="results file of hopstate reproduce")
     parser.add_argument("--out", default="report.html", help="the page (default: report.html)")

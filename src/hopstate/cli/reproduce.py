@@ -16,6 +16,7 @@ from typing import Any
 
 from hopstate.cli.answer import INTERRUPTED, Answer, lines
 from hopstate.cli.manner import own_options
+from hopstate.cli.options import Options
 from hopstate.errors import ConfigError
 from hopstate.runs.reproduce.recipes import Recipe, find_recipes
 from hopstate.runs.reproduce.recipes import all_recipes as known_recipes
@@ -31,7 +32,7 @@ def run(argv: list[str]) -> Answer:
     """Run recipes, or list them; status 130 where Ctrl-C stopped it."""
     own, rest = (argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv[1:], [])
     runs = Path(os.environ.get("HOPSTATE_RUNS", "runs"))
-    parser = argparse.ArgumentParser(prog="hopstate reproduce", description=__doc__, epilog=EPILOG, allow_abbrev=False)
+    parser = Options(prog="hopstate reproduce", description=__doc__, epilog=EPILOG, allow_abbrev=False)
     parser.add_argument(
         "recipes", nargs="*", help="names or patterns, e.g. gmn/minesweeper '*/uci'; none shows results"
     )

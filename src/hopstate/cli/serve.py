@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopstate.cli.answer import DONE, FAILED, INTERRUPTED, Answer, lines
+from hopstate.cli.options import Options
 from hopstate.errors import ConfigError, MissingExtraError
 from hopstate.io.opening import read_text
 
@@ -36,7 +37,7 @@ def run(argv: list[str]) -> Answer:
 
 
 def _parser(command: str, what: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"hopstate {command}", description=what, allow_abbrev=False)
+    parser = Options(prog=f"hopstate {command}", description=what, allow_abbrev=False)
     parser.add_argument("run", help="run folder that `hopstate fit` left, of a temporal method for links")
     parser.add_argument("--folder", default=None, help="where the log and its snapshots lie (default: RUN/live)")
     log = "log elsewhere: postgresql://USER@HOST/DATABASE?log=NAME, kafka://HOST:PORT/TOPIC (default: in the folder)"

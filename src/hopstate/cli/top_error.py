@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-
 from hopstate.cli.answer import Answer, json_text, lines
+from hopstate.cli.options import Options
 from hopstate.compensation.top.config import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.datasets.registry import cache_folder
@@ -31,7 +30,7 @@ random ones."""
 
 def run(argv: list[str]) -> Answer:
     """Measure the error."""
-    parser = argparse.ArgumentParser(prog="hopstate top-error", description=__doc__, epilog=EPILOG)
+    parser = Options(prog="hopstate top-error", description=__doc__, epilog=EPILOG)
     parser.add_argument("run", help="run folder of a backbone (gcn, sage, gin, gat, pna, gcnii)")
     parser.add_argument("--clusters", type=int, default=200, help="clusters of the partition (default: 200)")
     parser.add_argument("--share", type=float, default=0.5, help="share of clusters or nodes in a batch (default: 0.5)")

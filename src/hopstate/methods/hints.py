@@ -37,7 +37,7 @@ def hint(message: str, known: Sequence[str]) -> str:
             "; links are judged by all of their metrics, and validation chooses by average precision (MRR where "
             "evaluation.strategies begins with many): --evaluation.choose says over which pairs"
         )
-    if name == "task":
+    if name == "task" and any("." in key for key in known):  # of a method, not of a command that asks a run
         return "; a method has one task, and the others stand under names of their own: hopstate fit --help lists them"
     name = name.replace("-", "_")  # names hold none; other programs' options do
     found = name if name in known else closest(name, known)
