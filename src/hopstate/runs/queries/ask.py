@@ -16,7 +16,7 @@ from hopstate.runs.queries.names import Columns, Nodes, nodes_of, read_ids, read
 from hopstate.runs.queries.reasons import reasons
 from hopstate.runs.queries.session import Session, columns_of, session
 from hopstate.runs.queries.static_links import check_static, is_static, rank_links, score_links
-from hopstate.runs.queries.told import tell_few, tell_unmet
+from hopstate.runs.queries.told import tell_few, tell_targets, tell_unmet
 from hopstate.streaming.slices import Steps, finished
 from hopstate.training.run_folder import RunFolder
 
@@ -206,6 +206,7 @@ def ranking(
     t = times_of(asked.past, time, len(nodes), "sources", asked.dates)
     pool = Candidates(asked, candidates, new_only=new_only, first_stage=first_stage)
     tell_unmet(asked.past, nodes, *pool.given)
+    tell_targets(asked.past, nodes)
     parts: list[Any] = [None] * len(nodes)
     for i in range(len(nodes)):
         parts[i] = yield from _ranking(asked, pool, nodes, i, t[i], top, sliced=sliced)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.errors import HopstateWarning, nearest
+from hopstate.runs.queries.pool import only_targets
 
 if TYPE_CHECKING:
     from hopstate.data.past import Past
@@ -33,6 +34,20 @@ def tell_unmet(past: Past, *groups: Nodes) -> None:
         HopstateWarning,
         stacklevel=4,
     )
+
+
+def tell_targets(past: Past, sources: Nodes) -> None:
+    """Warn of sources that were only ever targets where sources and targets are apart, and name the first."""
+    only = only_targets(past, sources.rows)
+    names = list(dict.fromkeys(sources.names[only].tolist()))
+    if names:
+        shown = ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        warnings.warn(
+            f"{len(names)} of the sources asked for were only ever targets: {shown}; no node of these data is both, so "
+            "that nothing was learned of whom they would meet as a source",
+            HopstateWarning,
+            stacklevel=4,
+        )
 
 
 def tell_few(top: int | None, names: np.ndarray, counts: Sequence[int], *, new_only: bool, stacklevel: int = 4) -> None:
@@ -66,4 +81,4 @@ def _beside(ids: np.ndarray, names: Sequence[Any]) -> list[str]:
     return list(dict.fromkeys(np.concatenate(near).tolist()))
 
 
-__all__ = ["tell_few", "tell_unmet"]
+__all__ = ["tell_few", "tell_targets", "tell_unmet"]
