@@ -1,11 +1,11 @@
-"""Signals call what they are told to, within, in the main thread; after it they do what they did."""
+"""Signals call what they are told to, within, in the main thread; after it they do what they did. Ctrl-C is told."""
 
 import signal
 import threading
 
 import pytest
 
-from hopstate.training.interrupts import signals_to
+from hopstate.training.interrupts import STOPPING, interrupts, signals_to
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 
@@ -40,3 +40,29 @@ def test_beside_the_main_thread_nothing_is_changed() -> None:
     beside.start()
     beside.join()
     assert seen == before
+
+
+def test_the_first_wish_says_what_it_waits_for_and_the_second_stops() -> None:
+    told = list[str]()
+    with interrupts(told.append) as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.is_set()
+        assert told == [STOPPING]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert told == [STOPPING]
+
+
+def test_what_ends_at_once_or_cannot_be_said_says_nothing() -> None:
+    told = list[str]()
+    with interrupts(told.append) as stop, stop.at_once():
+        signal.raise_signal(signal.SIGINT)
+    assert stop.ended
+    assert not told
+
+    def busy(text: str) -> None:
+        raise RuntimeError("reentrant call")
+
+    with interrupts(busy) as stop:
+        signal.raise_signal(signal.SIGINT)
+    assert stop.is_set()

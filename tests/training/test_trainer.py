@@ -15,6 +15,7 @@ from hopstate.io.lock import locked
 from hopstate.training import checkpoint as checkpoint_module
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.config import LoopConfig
+from hopstate.training.interrupts import STOPPING
 from hopstate.training.optim import OptimConfig
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.node import NodeLabels, NodeTask, RowBatches
@@ -86,6 +87,22 @@ def test_resumed_run_equals_uninterrupted(tmp_path: Path, batches: int) -> None:
     for group in a:
         for name in a[group]:
             assert torch.equal(a[group][name], b[group][name]), (group, name)
+
+
+def test_ctrl_c_during_a_validation_says_at_once_what_it_waits_for(tmp_path: Path, monkeypatch, capsys) -> None:
+    evaluate, told = Trainer.evaluate, list[str]()
+
+    def stopped(trainer, split):
+        os.kill(os.getpid(), signal.SIGINT)
+        told.append(capsys.readouterr().err)
+        return evaluate(trainer, split)
+
+    monkeypatch.setattr(Trainer, "evaluate", stopped)
+    for progress in (True, False):
+        first, _ = train(tmp_path / str(progress), config(progress=progress))
+        assert first.interrupted
+    assert [text.count(STOPPING) for text in told] == [1, 0]
+    assert "Ctrl-C once more stops now" in STOPPING
 
 
 def test_the_first_ctrl_c_leaves_off_the_last_evaluation_and_nothing_is_lost(tmp_path: Path, monkeypatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -9,6 +10,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from hopstate.errors import RanksError
+
+STOPPING = (
+    "stopping: the step or evaluation under way is finished and the run saved; Ctrl-C once more stops now, and what "
+    "came after the last checkpoint is lost"
+)
+
+
+def _nothing(text: str) -> None:
+    pass
 
 
 class _Ended(KeyboardInterrupt):
@@ -19,12 +29,14 @@ class Stop(threading.Event):
     """A wish to stop.
 
     Args:
-        ended: what was under way was left off at once.
+        tell: is called with a line where the wish waits for what is under way.
+
+    ended: what was under way was left off at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str], object] = _nothing) -> None:
         super().__init__()
-        self.ended, self._at_once = False, False
+        self.ended, self._at_once, self._tell = False, False, tell
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -46,15 +58,18 @@ class Stop(threading.Event):
         self.set()
         if self._at_once:
             raise _Ended
+        with contextlib.suppress(RuntimeError, OSError):  # it may have come in the middle of another line
+            self._tell(STOPPING)
 
 
 @contextmanager
-def interrupts() -> Iterator[Stop]:
+def interrupts(tell: Callable[[str], object] = _nothing) -> Iterator[Stop]:
     """Turn the first Ctrl-C or SIGTERM into an event that the loop looks at; a second one stops at once.
 
-    Where the first one does (`Stop.at_once`), what is within is left off, and `Stop.ended` says so.
+    Where the first one does (`Stop.at_once`), what is within is left off, and `Stop.ended` says so; elsewhere tell
+    is called with a line that says what it waits for.
     """
-    stop = Stop()
+    stop = Stop(tell)
     with signals_to(lambda number: stop.wished()) as before:
         try:
             yield stop

@@ -144,6 +144,11 @@ class Reporter:
     def _say(self, text: str) -> None:
         self.console.print(text, soft_wrap=True, highlight=False)
 
+    def note(self, text: str) -> None:
+        """Show a line."""
+        if self.config.progress:
+            self._say(text)
+
     def step(self, progress: Progress, count: int) -> None:
         """Note one training step of count in the epoch."""
         if self.config.progress and not self._told:

@@ -103,7 +103,7 @@ class Trainer:
         self.run.start_metrics(rows)
         reporter = Reporter(self.config, self.run, task.metric, rows)
         metrics: dict[str, dict[str, float]] = {}
-        with interrupts() as stop, reporter, training_products(task.model):
+        with interrupts(reporter.note) as stop, reporter, training_products(task.model):
             self._stop = stop
             if isinstance(task, FitsWhole) and not self.progress.epoch:
                 self._fit_whole(task, reporter)
