@@ -26,6 +26,14 @@ def test_floors_are_told_of_one_another_asked_for_or_not() -> None:
     assert (turned["method"], "edgebank" in turned["below"]) == ("recency", True)
 
 
+def test_floors_that_were_added_are_labelled_and_those_asked_for_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = {"average_precision": 0.8, "new_average_precision": 0.7}
+    rows = with_floors([row(name, **kinds) for name in ("graphmixer", "recency", "pair-trees")], {"edgebank": kinds})
+    show_kinds(rows, "clubs")
+    told = [line.split("│")[1].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    assert told == ["graphmixer", "recency", "pair-trees", "edgebank (floor)"]
+
+
 def test_a_table_says_how_many_events_a_kind_is_told_from(capsys: pytest.CaptureFixture[str]) -> None:
     kinds = {"average_precision": 0.8, "new_average_precision": 0.7}
     rows = with_floors([row("graphmixer", **kinds), row("dygformer", **kinds)], {"recency": kinds})

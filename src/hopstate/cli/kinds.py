@@ -58,7 +58,7 @@ def shown_name(row: dict[str, Any]) -> str:
 
 
 def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
-    """Print links by kind of negatives, floors below, and in words what each method does not stand above.
+    """Print links by kind of negatives, added floors below, and in words what each method does not stand above.
 
     The last row says how many events a figure is told from, and what of them are few is said below.
     """
@@ -78,8 +78,8 @@ def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
     for row in rows:
         kinds = row["kinds"]
         figures = [tables.figure(m, *kinds[m]) if m in kinds else "" for m in metrics]
-        floor = row.get("floor") or row["method"] in tables.FLOORS
-        name = f"{tables.floor_words(row['method'])} (floor)" if floor else shown_name(row)
+        # a floor that was asked for is a method like the others
+        name = f"{tables.floor_words(row['method'])} (floor)" if row.get("floor") else shown_name(row)
         table.add_row(name, *figures, row["below"])
     events = _events(rows)
     if events:
