@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hopstate.cli.answer import DONE, INTERRUPTED, Answer, usage_of
 from hopstate.cli.option_table import check_names, fit_parser, help_of, listed, with_device
@@ -92,6 +92,11 @@ def print_result(done: Run) -> None:
         table.add_row(name, *(_figure(v[name]) if name in v else "" for v in done.metrics.values()))
     console = screen()
     console.print(table)
+    share = _result(done).get("train_share", 1.0)
+    if share < 1 and "train" in done.metrics:
+        count = done.metrics["train"].get("events")
+        which = "of the training links, a sample" if count is None else f"of the training events, the latest {count:,}"
+        console.print(f"train: judged on {share:.1%} {which}", soft_wrap=True, highlight=False)
     print_floors(done, console)
     names = ("curves.png", "metrics.csv", "result.json", "model.safetensors")  # nothing trained, no curves
     left = ", ".join(name for name in names if (done.path / name).is_file())
@@ -105,9 +110,14 @@ def _figure(value: float) -> str:
 
 def _trees_share(done: Run) -> float:
     """Return the share of a score's logit that is of trees beside the head; 0 where there are none."""
+    return float(_result(done).get("trees_share", 0.0))
+
+
+def _result(done: Run) -> dict[str, Any]:
+    """Return what result.json of a finished run holds; nothing of another."""
     from hopstate.training.run_folder import RunFolder
 
-    return 0.0 if done.interrupted or not done.metrics else float(RunFolder(done.path).result().get("trees_share", 0.0))
+    return {} if done.interrupted or not done.metrics else RunFolder(done.path).result()
 
 
 def no_better_than(done: Run) -> list[str]:

@@ -45,7 +45,7 @@ from hopstate.training.ranks import ended, joined_loss, present, step_seed
 from hopstate.training.rehearsal import step_seconds
 from hopstate.training.room import peak_memory_mb
 from hopstate.training.run_folder import RunFolder, json_text
-from hopstate.training.tasks.protocols import FitsWhole, Task, parts_of, trees_of
+from hopstate.training.tasks.protocols import FitsWhole, Task, beside_metrics, parts_of
 
 SPLITS = ("train", "val", "test")
 
@@ -345,7 +345,7 @@ class Trainer:
             "seconds_per_epoch": round(p.seconds / max(1, p.epoch), 4),
             "parameters": sum(t.numel() for t in self.task.model.parameters()),
             "peak_memory_mb": peak_memory_mb(),
-            **trees_of(self.task),
+            **beside_metrics(self.task),
         }
 
 

@@ -169,6 +169,11 @@ class LinkTask(EventTask[LinkFollower]):
         """Share of a score's logit that is of the trees beside a model that is trained; 0 where there are none."""
         return 0.0 if self.beside is None else self.beside.share
 
+    @property
+    def train_share(self) -> float:
+        """Share of the training events, of which the latest are judged."""
+        return len(self._recent.train) / max(1, len(self.split.train))
+
     def report(self, split: Literal["val", "test"]) -> LinkReport:
         """Return the whole table of a split: every strategy on test, those that choose on validation."""
         e = self.evaluation

@@ -158,10 +158,24 @@ class HasTrees(Protocol):
         ...
 
 
-def trees_of(task: Task[Any]) -> dict[str, float]:
-    """Return {"trees_share": theirs} of a task whose scores are partly trees'; nothing of any other."""
+@runtime_checkable
+class SamplesTraining(Protocol):
+    """A task that may judge "train" by a sample of it."""
+
+    @property
+    def train_share(self) -> float:
+        """Share of the training events or links that "train" is judged by, 1 where that is all."""
+        ...
+
+
+def beside_metrics(task: Task[Any]) -> dict[str, float]:
+    """Return what a result tells beside metrics.
+
+    That is "trees_share" of a task whose scores are partly trees', and "train_share" of one that judges a sample.
+    """
     share = task.trees_share if isinstance(task, HasTrees) else 0.0
-    return {"trees_share": share} if share else {}
+    judged = task.train_share if isinstance(task, SamplesTraining) else 1.0
+    return ({"trees_share": share} if share else {}) | ({"train_share": judged} if judged < 1 else {})
 
 
 @runtime_checkable
@@ -237,9 +251,10 @@ __all__ = [
     "ReadsEdges",
     "Rehearses",
     "Remembers",
+    "SamplesTraining",
     "Streams",
     "Task",
     "TaskFacts",
+    "beside_metrics",
     "parts_of",
-    "trees_of",
 ]

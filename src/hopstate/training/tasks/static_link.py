@@ -248,6 +248,12 @@ class StaticLinkTask:
         return {"class_names": (), "walks": self.walks}
 
     # ---- judging ---------------------------------------------------------------------------------------
+    @property
+    def train_share(self) -> float:
+        """Share of the training links that is judged, spread over all."""
+        train, most = (len(self.split.pairs[split]) for split in ("train", "test"))
+        return min(1.0, most / max(1, train))
+
     def question(self, split: str) -> Question:
         """Return the links of a split and what they are ranked among; of train, as many as test has.
 
