@@ -327,6 +327,21 @@ def test_a_layer_damaged_where_others_moved_is_said() -> None:
             features(EventStream(src=src, dst=dst, t=np.arange(3), num_nodes=4)).over(damaged).pairs(*asked)
 
 
+@pytest.mark.parametrize("value", [-1, 10**6, 2**40])
+def test_nodes_of_a_damaged_layer_are_looked_at_where_they_are_read(value: int) -> None:
+    stream = events()
+    past = in_layers(stream, 100)
+    layer = past.layers[1]
+    nodes = layer.nodes.copy()
+    nodes[len(nodes) // 2] = value  # its ends are those that were looked at when it was opened
+    damaged = replace(layer, nodes=nodes, path=Path("layer.safetensors"))
+    damaged_past = replace(past, layers=(past.layers[0], damaged, *past.layers[2:]))
+    with pytest.raises(DataError, match=r"layer.safetensors is damaged.*nodes"):
+        features(stream).over(damaged_past).pairs(*queries(stream))
+    with pytest.raises(DataError, match=r"layer.safetensors is damaged.*nodes do not rise"):
+        damaged_past.store().last(layer.nodes, np.full(len(layer.nodes), stream.t[199]), 64)
+
+
 def test_what_cannot_be_asked_is_said() -> None:
     held = features(events())
     with pytest.raises(DataError, match="node 99"):

@@ -205,6 +205,9 @@ class Layer:
             or not self.first <= ids.min() <= ids.max() < self.last
         ):
             raise DataError(f"{self.path} is damaged: its index names nodes or events that it does not hold")
+        named = self.nodes[nodes]  # rising, and of those in between only what is read was looked at
+        if not self.nodes[0] <= named.min() <= named.max() <= self.nodes[-1]:
+            raise DataError(f"{self.path} is damaged: its nodes do not rise")
 
     def features(self, ids: np.ndarray) -> np.ndarray:
         """Return (q, D) features of events by id.

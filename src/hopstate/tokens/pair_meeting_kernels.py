@@ -207,7 +207,7 @@ def look_on(nodes, codes, times, when, where, seen, recent_codes, recent_times):
         recent_codes, recent_times: (Q, 2, 256), each filled from its end; of no rows where nothing is to be put there.
 
     Returns:
-        Whether the part names nodes that it has.
+        Whether the part names nodes that it has, and these lie between its first and its last.
     """
     for q in range(len(where)):
         for side in range(2):
@@ -222,7 +222,7 @@ def look_on(nodes, codes, times, when, where, seen, recent_codes, recent_times):
                 code = codes[end - 1 - i]
                 sign = code >> 31
                 partner = code ^ sign
-                if partner >= len(nodes):
+                if partner >= len(nodes) or nodes[partner] < nodes[0] or nodes[partner] > nodes[-1]:
                     return False
                 at = WIDE - 1 - put - i
                 recent_codes[q, side, at] = np.int32(nodes[partner]) ^ sign
