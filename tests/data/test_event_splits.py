@@ -4,7 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.event_splits import EVENT_SPLITS, chronological_split, dyglib_split, split_at, split_by_masks
+from hopstate.data.event_splits import (
+    EVENT_SPLITS,
+    chronological_split,
+    dyglib_split,
+    parse_time,
+    split_at,
+    split_by_masks,
+)
 from hopstate.data.events import GONE, IMPLIED, EventStream
 from hopstate.errors import ConfigError, DataError
 
@@ -129,3 +136,11 @@ def test_years_in_nanoseconds_are_split_as_in_microseconds() -> None:
             split = chronological_split(EventStream(src=src, dst=dst, t=t * unit, num_nodes=9))
             parts.append([split.rows(name).tolist() for name in EVENT_SPLITS])
         assert parts[0] == parts[1]
+
+
+@pytest.mark.parametrize("when", ["01/02/2026", " 1.2.2026", "13-02-26 12:00"])
+def test_a_date_of_either_order_is_no_time_and_told_why(when: str) -> None:
+    with pytest.raises(ConfigError, match=r"is a date whose order of day and month is not guessed.*2024-03-01"):
+        parse_time(stream_of(range(9), time_unit="s"), when)
+    with pytest.raises(ConfigError, match="neither a number nor a date"):
+        parse_time(stream_of(range(9), time_unit="s"), "soon")

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAIVE = "naive"
+DAY_OR_MONTH = r"\s*\d{1,2}([/.-])\d{1,2}\1(?:\d{4}|\d\d)(?!\d)"  # a date of either order at a text's beginning
+UNGUESSED = "order of day and month is not guessed, as it differs by country; write ISO dates such as 2024-03-01"
 _OFFSET = r"([zZ]|[+-]\d\d(?::?\d\d)?)$"
 _LENGTHS = (("year", 365.25 * 86400), ("day", 86400.0), ("hour", 3600.0), ("minute", 60.0), ("second", 1.0))
 
@@ -164,4 +166,4 @@ def shown_span(span: Any, unit: str) -> str:
     return f"{text} {name}{'' if text == '1' else 's'}"
 
 
-__all__ = ["NAIVE", "drawn_times", "shown_span", "shown_time", "shown_times", "zone_of"]
+__all__ = ["DAY_OR_MONTH", "NAIVE", "UNGUESSED", "drawn_times", "shown_span", "shown_time", "shown_times", "zone_of"]

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
 
+from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED
 from hopstate.data.events import IMPLIED, EventStream
 from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError
@@ -231,6 +233,8 @@ def parse_time(stream: EventStream, when: Any) -> float | int:
             except ValueError:
                 continue
         else:
+            if re.match(DAY_OR_MONTH, when):
+                raise ConfigError(f"{when!r} is a date whose {UNGUESSED}")
             raise ConfigError(f"{when!r} is neither a number nor a date such as 2024-03-01 or 2024-03-01T12:00:00")
     elif isinstance(when, date) and not isinstance(when, datetime):
         when = datetime(when.year, when.month, when.day)

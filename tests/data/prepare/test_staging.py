@@ -4,12 +4,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from hopstate.data.dates import UNGUESSED
+from hopstate.data.prepare import prepare
 from hopstate.data.prepare.layout import files_of, layouts
 from hopstate.data.prepare.numbering import Numbering, logged
 from hopstate.data.prepare.pieces import pieces_of
 from hopstate.data.prepare.stage import PieceFiles, stage
 from hopstate.data.prepare.staging import staged
-from hopstate.errors import FormatError
+from hopstate.errors import DataError, FormatError
 
 
 def test_an_id_with_a_line_in_it_is_a_bad_row(tmp_path):
@@ -23,6 +25,21 @@ def test_an_id_with_a_line_in_it_is_a_bad_row(tmp_path):
     assert made.columns["src"].tolist() == [0, 1]
     assert pa.parquet.read_table(logged(tmp_path)[0].path)["id"].to_pylist() == ["a", "é"]
     assert [why for _, why, _ in made.bad] == ["no usable id in column 'src'"] * 3
+
+
+def test_dates_of_either_order_are_bad_rows_that_say_so(tmp_path):
+    source = tmp_path / "e.csv"
+    source.write_text("src,dst,t\na,b,01/02/2026\nb,c,2026-02-02\nc,a,soon\na,c,3.2.26 12:00\nb,a,\n")
+    found, columns, *_ = layouts(files_of(source), {}, False)
+    made = staged(found[0], columns, next(pieces_of(found[0], columns, 100)), Numbering(tmp_path, 1 << 20))
+    assert made.columns["t"].tolist() == [1_769_990_400 * 10**9]
+    plain = "no usable time in column 't'"
+    assert [why for _, why, _ in made.bad] == [f"{plain}: the {UNGUESSED}", plain, f"{plain}: the {UNGUESSED}", plain]
+    source.write_text("src,dst,t\na,b,01/02/2026\n")
+    with pytest.raises(
+        DataError, match=r"line 2 \(a,b,01/02/2026\), has no usable time in column 't': the order of day"
+    ):
+        prepare(source, tmp_path / "store")
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

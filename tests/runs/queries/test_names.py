@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import hopstate
+from hopstate.cli.main import main
 from hopstate.errors import DataError, HopstateWarning, TimeOrderError
 
 QUIET = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}
@@ -50,6 +51,12 @@ def test_numbers_asked_of_dates_tell_what_they_count(runs: dict[str, Path]) -> N
         hopstate.score(runs["dates"], pair.assign(t=pair.t * 1000))
     with pytest.raises(TimeOrderError, match=r"lie before it\) \(numbers count s since 1970"):
         hopstate.score(runs["dates"], pair, time=5)
+
+
+def test_a_date_of_either_order_is_told(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["score", "--pairs", "u00001,v1"], ["rank", "--source", "u00001"]):
+        assert main([words[0], str(runs["dates"]), *words[1:], "--time", "01/02/2026"]) == 2
+        assert "'01/02/2026' is a date whose order of day and month is not guessed" in capsys.readouterr().err
 
 
 def test_dates_asked_of_numbers_tell_the_way_out(runs: dict[str, Path], tmp_path: Path) -> None:

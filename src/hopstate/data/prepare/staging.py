@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import zone_of
+from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED, zone_of
 from hopstate.data.prepare.layout import Columns, Layout
 from hopstate.data.prepare.numbering import Numbering
 from hopstate.data.prepare.piece_ids import id_facts, ids_of, no_id
@@ -53,7 +53,9 @@ def staged(layout: Layout, columns: Columns, piece: Piece, numbering: Numbering)
     facts: dict[str, Any] = {}
     if columns.time is not None:
         t, unusable, facts = times_of(table[columns.time], columns.time, layout)
-        _mark(reasons, unusable, f"no usable time in column {columns.time!r}")
+        why = f"no usable time in column {columns.time!r}"
+        _mark(reasons, _of_either_order(table[columns.time], unusable), f"{why}: the {UNGUESSED}")
+        _mark(reasons, unusable, why)
     most = np.inf if t is None else _LARGEST  # the table of a graph's edges keeps what float32 has no room for
     features = []
     for name in columns.features:
@@ -96,6 +98,16 @@ def _coded(ends: list[pa.Array], numbering: Numbering, *, typed: bool) -> tuple[
         found[name] = codes if own is None else codes[own.indices.to_numpy(zero_copy_only=False)]
         generations.append(generation)
     return found, {"ids": facts, "generations": generations}
+
+
+def _of_either_order(column: pa.ChunkedArray, unusable: np.ndarray) -> np.ndarray:
+    """Return (n,) which unusable times are dates whose order of day and month nothing tells."""
+    import pyarrow.types as types
+
+    found, rows = np.zeros(len(unusable), bool), np.flatnonzero(unusable)
+    if len(rows) and types.is_string(column.type):
+        found[rows] = column.take(rows).to_pandas().str.match(DAY_OR_MONTH).eq(True)
+    return found
 
 
 def _mark(reasons: np.ndarray, which: np.ndarray, why: str) -> None:

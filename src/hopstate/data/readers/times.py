@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED
 from hopstate.data.event_build import DATES_HELD, NANOSECONDS, UNITS
 from hopstate.data.readers.ids import EXACT, MISSING
 from hopstate.data.readers.table import Table
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 _ABSENT = {word.lower() for word in MISSING} | {"nat"}
 _ZONE = r"(?:[zZ]|[+-]\d\d:?\d\d)$"
-_DAY_OR_MONTH = r"\d{1,2}([/.-])\d{1,2}\1(?:\d{4}|\d\d)(?!\d)"  # a date of either order at a text's beginning
 
 
 def timed(table: Table, column: str, unit: str, missing: str) -> tuple[Table, np.ndarray, str, tuple[str, ...]]:
@@ -196,13 +196,12 @@ def _refused(table: Table, column: str, bad: np.ndarray, absent: int, why: str) 
 
 def _neither(table: Table, column: str, known: pd.Series) -> DataError:
     """Return the error of a column of texts (E,) of which none is a time."""
-    of_either = known.str.match(_DAY_OR_MONTH).to_numpy(bool)
+    of_either = known.str.match(DAY_OR_MONTH).to_numpy(bool)
     if of_either.any():
         row = int(known.index[int(np.argmax(of_either))])
         return DataError(
-            f"{table.path}: {known[row]!r} in column {column!r}, {table.place(row)}, is a date whose order of day "
-            "and month is not guessed, as it differs by country; write ISO dates such as 2024-03-01, for example by "
-            'pandas.to_datetime(COLUMN, format="%m/%d/%Y"), or "%d/%m/%Y" where the day comes first'
+            f"{table.path}: {known[row]!r} in column {column!r}, {table.place(row)}, is a date whose {UNGUESSED}, for "
+            'example by pandas.to_datetime(COLUMN, format="%m/%d/%Y"), or "%d/%m/%Y" where the day comes first'
         )
     return FormatError(
         f"{table.path}: column {column!r} holds neither numbers nor ISO dates such as 2024-03-01T12:00:00; "
