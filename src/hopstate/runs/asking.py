@@ -127,8 +127,8 @@ def _asked(past: Past, nodes: Any, t: Any, dates: str) -> tuple[np.ndarray, np.n
 LAST = np.iinfo(np.int64).max
 
 
-def first_after(last: np.generic) -> np.generic:
-    """Return the first time after the last event that is known, of its type.
+def first_after(last: Any) -> Any:
+    """Return the first time after that of the last event that is known, a number of numpy, of its type.
 
     Raises:
         TimeOrderError: there is none.
