@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import hopstate
 from hopstate.cli.main import main
 from hopstate.data.clock import Clock
+from hopstate.errors import HopstateWarning
 from hopstate.runs.analysis.explain import unit_words
+from hopstate.testing.asserts import F64
 from made_events import small_run, table
 
 
@@ -28,6 +31,27 @@ def test_without_a_time_it_is_that_of_score(
     assert found.logit == hopstate.explain(runs[name], "u1", "v2", after).logit
     assert main(["explain", str(runs[name]), "--pair", "u1,v2"]) == 0
     assert f"u1 - v2 at {after}: " in capsys.readouterr().out
+
+
+def test_what_was_streamed_since_is_told_not_to_be_seen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    run = small_run("pair-trees", tmp_path)
+    hopstate.explain(run.path, "u1", "v2")
+    more = table(int(table(0, 160).t.max()) + 1, 60)
+    run.score_stream(more)
+    known = run.score([("u1", "v2")])
+    recwarn.clear()
+    hopstate.explain(run.path, "u1", "v2", 50)  # before all that was streamed
+    whole = tmp_path / "whole.csv"
+    pd.concat([table(0, 160), more]).to_csv(whole, index=False)
+    found = hopstate.explain(run.path, "u1", "v2", data=whole)
+    assert (found.t, found.probability) == (known["t"][0], pytest.approx(known["score"][0], abs=F64))
+    assert not [w for w in recwarn if "is not seen here" in str(w.message)]
+    with pytest.warns(HopstateWarning, match=r"state is not seen here, while score and rank know it; give --data"):
+        hopstate.explain(run.path, "u1", "v2")
+    assert main(["explain", str(run.path), "--pair", "u1,v2"]) == 0
+    assert "is not seen here" in capsys.readouterr().err
 
 
 def test_what_a_unit_is_is_told(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hopstate.errors import HopstateWarning
 from hopstate.io.figure import check_figure_path
 from hopstate.io.table import check_table_path, write_table
 from hopstate.runs.analysis.explain import Explanation, FeatureExplanation, explain_pair
 from hopstate.runs.analysis.robustness import LEVELS, Noise, plot_robustness, untouched
 from hopstate.runs.analysis.robustness import robustness as measure
+from hopstate.runs.going_on import kept_state
 from hopstate.runs.load import load_run
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.events import EventTask
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,10 +49,15 @@ def explain(
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
         raw: as in `hopstate.io.table.write_table`.
+
+    Warns:
+        HopstateWarning: what `hopstate stream` has added, which `score` knows, lies before the time and is not seen.
     """
     _check_paths(out, plot)
     with load_run(run, data, device=device, method=method) as (trainer, task), trainer.precision():
         found = explain_pair(task, source, target, t)
+        if data is None and isinstance(task, EventTask) and found.t > task.stream.t[-1]:
+            _tell_streamed(trainer.run)
     if out is not None:
         write_table(found.table, Path(out), raw=raw)
         if isinstance(found, Explanation) and len(found.features):
@@ -55,6 +65,18 @@ def explain(
     if plot is not None:
         found.plot(plot)
     return found
+
+
+def _tell_streamed(run: RunFolder) -> None:
+    """Warn where a run has a state after events that its own data lack: `score` answers from there."""
+    kept = kept_state(run)
+    if kept is not None:
+        warnings.warn(
+            f"what `hopstate stream` has added in {kept} is not seen here, while score and rank know it; give --data "
+            "all of the events, if these are to count",
+            HopstateWarning,
+            stacklevel=3,
+        )
 
 
 def features_path(out: str | Path) -> Path:
