@@ -61,6 +61,11 @@ class Mixture:
         others = (self.historical, self.inductive, self.popular)
         return np.array([max(0.0, 1 - sum(others)), *others])
 
+    @property
+    def met(self) -> float:
+        """Share of pairs that met before."""
+        return self.historical + self.inductive
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingNegatives:

@@ -200,9 +200,8 @@ def _number_pairs(src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndar
 def _check_grid(missing: np.ndarray, grid: np.ndarray, starts: np.ndarray, numbers: np.ndarray, size: int) -> None:
     for b in np.flatnonzero(missing):
         if size <= starts[b + 1] - starts[b] and len(np.unique(grid[starts[b] : starts[b + 1]])) >= size:
-            raise DataError(
-                f"batch {numbers[b]} holds every possible pair, so no negative can be drawn; use smaller batches"
-            )
+            what = "use smaller batches" if size > 1 else "one source and one target are all there are"
+            raise DataError(f"batch {numbers[b]} holds every possible pair, so no negative can be drawn; {what}")
 
 
 def one_against_many(

@@ -114,3 +114,6 @@ def test_another_number_is_said(tmp_path: Path) -> None:
     assert (features_known(none, read=False), none.noted) == (len(NAMES), {})
     with pytest.raises(CheckpointError, match="pair_features as '7'"):
         features_known(none)
+    for wrong in ("abc", None, [1], 7):
+        with pytest.raises(CheckpointError, match="gives tree_features as "):
+            features_known(context(tree_features=wrong), read=False)

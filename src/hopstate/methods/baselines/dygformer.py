@@ -45,7 +45,7 @@ def build(stream: EventStream, config: DyGFormerRun, context: Context) -> LinkTa
         model=DyGFormer(config.model, **widths, pair_features=known, tree_features=trees),
         tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, history, *rest),
     )
-    return with_trees(task, config.loop, context)
+    return with_trees(task, config.loop, context, config.negatives.mixture)
 
 
 METHODS = {

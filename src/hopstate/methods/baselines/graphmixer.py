@@ -66,7 +66,7 @@ def build(stream: EventStream, config: GraphMixerRun, context: Context) -> LinkT
         model=GraphMixer(config.model, **widths, pair_features=known, tree_features=trees),
         tokenizer=tokenizer,
     )
-    return with_trees(task, config.loop, context)
+    return with_trees(task, config.loop, context, config.negatives.mixture)
 
 
 METHODS = {

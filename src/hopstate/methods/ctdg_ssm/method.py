@@ -119,7 +119,7 @@ def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> LinkTask
     source = made.windows(stream, config, questions, config.evaluation.batch_size)
     negatives = kept_negatives(stream, made.split, config, context)
     task = LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=made.clock)
-    return with_trees(task, config.loop, context)
+    return with_trees(task, config.loop, context, config.negatives.mixture)
 
 
 def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> EventNodeTask:

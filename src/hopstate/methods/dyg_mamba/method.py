@@ -101,7 +101,7 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTas
         beside=beside,
         kept={} if frozen is None else {"memory": frozen.kept},
     )
-    return with_trees(task, config.loop, context)
+    return with_trees(task, config.loop, context, config.negatives.mixture)
 
 
 @dataclass(frozen=True, kw_only=True)

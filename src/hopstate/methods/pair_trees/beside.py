@@ -1,8 +1,9 @@
 """Trees beside a learned head: grown once from the run's own training events, their share of the logit validation's.
 
 The trees are those of `pair-trees` without features of events, from at most `GROWN` of the latest training events; they
-see what the head sees. Each time that validation is judged, each of `SHARES` is tried on scores that are there already,
-and the best by the run's own metric is taken; of equal ones the network's larger share.
+see what the head sees, and weigh pairs that met as the run's own mixture of training negatives does. Each time that
+validation is judged, each of `SHARES` is tried on scores that are there already, and the best by the run's own metric
+is taken; of equal ones the network's larger share.
 
 Source: ours.
 """
@@ -21,10 +22,10 @@ from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.fitting import grow, training_pairs, validation_pairs
 from hopstate.methods.pair_trees.floor import LEAST
-from hopstate.methods.pair_trees.method import PairTreesRun
 from hopstate.methods.pair_trees.scorer import PairTreesScorer
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.pair_history import features_known
+from hopstate.sampling.mixture import Mixture
 from hopstate.streaming.history_scorer import HistoryScorer, chances, plain
 from hopstate.streaming.memory_scorer import MemoryScorer
 from hopstate.streaming.protocols import LinkScorer
@@ -45,11 +46,13 @@ class TreesBeside:
         joined: the trees, and their share.
         task: whose head they stand beside.
         loop: its seed and its messages.
+        historical: weight of pairs that met before among those that did not meet.
     """
 
-    def __init__(self, joined: JoinedLogits, task: LinkTask, loop: LoopConfig) -> None:
+    def __init__(self, joined: JoinedLogits, task: LinkTask, loop: LoopConfig, historical: float) -> None:
         assert isinstance(joined.rules, PairTrees)
         self.joined, self.trees, self.task, self.loop = joined, joined.rules, task, loop
+        self.historical = historical
         self._said: AllScores | None = None  # of validation, which the trees say once
 
     def choose(
@@ -94,8 +97,7 @@ class TreesBeside:
             train = _features(task.scorer("train"))
             drawn = training_pairs(task.stream, task.split, train, seed=self.loop.seed, most=GROWN)
             judged = validation_pairs(task.stream, task.split, whole, most=JUDGED)
-            weight, seed = PairTreesRun.historical, self.loop.seed
-            grow(self.trees, drawn, judged, historical=weight, seed=seed, without=GROWING)
+            grow(self.trees, drawn, judged, historical=self.historical, seed=self.loop.seed, without=GROWING)
             spent = time.perf_counter() - begin
             if spent > BATCH_SECONDS:
                 note(self.loop, f"the trees beside the head are grown, in {duration(spent)}")
@@ -140,12 +142,17 @@ def tree_features(context: Context, grown: bool) -> int:
     return features_known(context, name="tree_features") if grown else 0
 
 
-def with_trees(task: LinkTask, loop: LoopConfig, context: Context) -> LinkTask:
-    """Return a task, which lets validation choose the share of the trees beside its head where it is to be trained."""
+def with_trees(task: LinkTask, loop: LoopConfig, context: Context, mixture: Mixture) -> LinkTask:
+    """Return a task, which lets validation choose the share of the trees beside its head where it is to be trained.
+
+    Args:
+        task, loop, context: of the run.
+        mixture: of its training negatives: the trees learn from as large a share of pairs that met.
+    """
     heads = (layer for layer in task.model.modules() if isinstance(layer, PairHistory))
     joined = next((head.joined for head in heads), None)
     if joined is not None and context.trained is None:
-        task.beside = TreesBeside(joined, task, loop)
+        task.beside = TreesBeside(joined, task, loop, mixture.met)
     return task
 
 

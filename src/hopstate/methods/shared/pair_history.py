@@ -54,12 +54,14 @@ def features_known(context: Context, *, read: bool = True, fresh: int = len(NAME
     known = context.trained
     if known is None and (context.run / "data.json").is_file():
         known = RunFolder(context.run).read_json("data.json")
-    if not read:  # a head that only hands them on to trees has a scale of as many as there were
-        return fresh if known is None or fresh == EARLIER else int(known.get("tree_features", fresh))
-    count = fresh if known is None else known.get(name, EARLIER)
+    if read:
+        count = fresh if known is None else known.get(name, EARLIER)
+    else:  # a head that only hands them on to trees has a scale of as many as there were
+        name = "tree_features"
+        count = fresh if known is None or fresh == EARLIER else known.get(name, fresh)
     if count not in KNOWN:
         raise CheckpointError(f"{context.run}: data.json gives {name} as {shown(count)!r}; train again")
-    if context.trained is None:
+    if read and context.trained is None:
         context.noted[name] = count
     return int(count)
 
