@@ -47,7 +47,7 @@ ROWS = (
         "The demo",
         "From nothing: a fresh clone, an empty home, no environment; what `make` says of its own commands is cut, and the installation counts in. "
         "Other programs ran on the two cores meanwhile (load 4 to 6) and it took 9.5 minutes by the clock, which the seconds of an epoch are told by, too; with the cores to itself the same took 92 and 101 s by the clock "
-        "(`benchmarks/results/2026-11-24-evaluation-cost.md`).",
+        "(`benchmarks/results/2026-11-24-evaluation-cost.md`). The stream's half, and the questions after it, were typed again later that day (`make demo-stream`, 97 s by the clock at load 2).",
         (
             Step(
                 "make demo",
