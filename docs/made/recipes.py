@@ -79,10 +79,10 @@ MEASURED: tuple[tuple[str, str, str, str, str, tuple[str, ...]], ...] = (
     (
         "one time stamp a year, pairs that hardly ever meet again",
         "hopstate fit dyg-mamba --data blocs-generated --evaluation.strategies '[random]'",
-        "AP 85.42, a quarter of the logit the trees' (trees alone 79.91; without paths of three events 67.96)",
-        "8 epochs of 75 to 94 s beside other work",
-        "2026-11-26-paths.md",
-        ("85.42 (85.97)", "| 67.96 (65.76) | **79.91** (77.34) |", "75 to 94 s each"),
+        "AP 85.62, half of the logit the trees' (trees alone 79.65)",
+        "8 epochs in ten minutes beside other work",
+        "2026-11-26-moves.md",
+        ("**85.62 (86.12)**", "79.65 (77.46)", "8 epochs in ten minutes beside other work"),
     ),
     (
         "100,000,000 events with string ids as a store",
