@@ -298,7 +298,8 @@ def test_the_number_of_threads_changes_neither_trees_nor_answers(
             torch.set_num_threads(count)
             try:
                 with threadpool_limits(count):
-                    assert beside.TreesBeside(joined, task, LoopConfig(progress=False))._grown(beside._features(scored))
+                    grower = beside.TreesBeside(joined, task, LoopConfig(progress=False), historical=0.25)
+                    assert grower._grown(beside._features(scored))
                     found.append(np.asarray(scored.score(*pairs)))
             finally:
                 torch.set_num_threads(before)
