@@ -17,7 +17,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.methods.shared.suit_events import PairsRun, StreamRun, suit_epochs, suit_pairs
 
-BUDGET = 1_070_000  # training events of links, times epochs, that one core does in some minutes: 30 of UCI, 14 of Enron
+BUDGET = 1_040_000  # training events of links, times epochs, that one core does in some minutes: 30 of UCI, 14 of Enron
 NODES = 500_000  # of nodes
 LOOKED_AT = 100_000  # latest training events whose gaps are looked at
 LEAST, MOST = 1.0, 8.0  # of the highest frequency
