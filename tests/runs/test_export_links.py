@@ -47,6 +47,7 @@ def same_answers(method: str, folder: Path, to: Format) -> None:
     told = json.loads((path.parent / "export.json").read_text())
     wanted = hopstate.score(run, PAIRS, own=own)
     given = hopstate.export_inputs(run, PAIRS, own=own)
+    assert list(given)[-1] == "met"  # half of the pairs repeat
     assert [(name, str(x.dtype), x.ndim) for name, x in given.items()] == [
         (port["name"], port["dtype"], len(port["shape"])) for port in told["inputs"]
     ]
@@ -84,6 +85,10 @@ def test_a_curve_in_a_program_is_the_curve(knots: list[float]) -> None:
     logit = torch.logit(torch.from_numpy(score))
     _, given, found = Calibrated(torch.nn.Identity(), curve)(logit)
     np.testing.assert_allclose(found, curve(given.numpy()), rtol=0, atol=F64)
+    knots = [-1.0, 0.0, 2.0, 2.0]
+    curve, met = Curve(np.array(knots), np.array([0.1, 0.3, 0.3, 0.9]), 3, 1.0, "random", 1.3), np.arange(8) % 2 == 0
+    _, given, found = Calibrated(torch.nn.Identity(), curve)(logit, torch.from_numpy(met))
+    np.testing.assert_allclose(found, curve(given.numpy(), met), rtol=0, atol=F64)
 
 
 def test_a_run_without_a_curve_has_no_probabilities_and_says_why() -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 import shlex
 import shutil
@@ -116,7 +117,7 @@ def test_a_query_leaves_the_run_as_it_was(name: str, runs: dict[str, Run], tmp_p
     run.score(PAIRS, explain=True, events=table(200, 20), out=tmp_path / "out.csv")
     run.rank("u1", top=2, first_stage=4, new_only=True, explain=True)
     assert folder(run.path) == before
-    assert (name == "pair-trees") == (str(run.path / "calibration.json") not in before)
+    assert str(run.path / "calibration.json") in before
 
 
 @pytest.mark.parametrize("name", ["recency", "edgebank", "pair-trees", "graphmixer", "dyg-mamba"])
@@ -231,20 +232,31 @@ def test_a_first_stage_orders_candidates_whatever_their_order(runs: dict[str, Ru
 
 # ---- probabilities, reasons ------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", SMALL)
-def test_probabilities_rise_with_scores_and_are_kept(name: str, runs: dict[str, Run]) -> None:
-    run = runs[name]
-    found = run.rank(["u1", "u2"], top=None).sort_values("score")
-    assert (np.diff(found["probability"]) >= 0).all()
+def test_probabilities_rise_with_ranks_and_are_kept(name: str, runs: dict[str, Run]) -> None:
+    run, own = runs[name], table(0, 160)
+    met = set(zip(own["src"], own["dst"], strict=True))
+    found = run.rank(["u1", "u2"], top=None)
     assert found["probability"].between(0, 1).all()
-    if name == "pair-trees":
-        assert found["probability"].equals(found["score"])
-        return
     assert "1 random other pair beside each" in found.attrs["probability"]
+    found["met"] = [pair in met for pair in zip(found["src"], found["dst"], strict=True)]
+    for _, one in found.groupby("src"):
+        assert (np.diff(one["probability"]) <= 0).all()
+        for _, same in one.groupby("met"):
+            assert (np.diff(same["score"]) <= 0).all()
     kept = run.path / "calibration.json"
-    text = kept.read_text()
-    for damage in ("", "{", text.replace("scores", "x"), json.dumps({**json.loads(text), "values": [3.0]})):
+    text, told = kept.read_text(), json.loads(kept.read_text())
+    damages = (
+        {"values": [3.0]},
+        {"met": None},
+        {"met": "much"},
+        {"met": math.nan},
+        {"format": "hopstate-calibration-1"},
+    )
+    for damage in ("", "{", text.replace("scores", "x"), *(json.dumps(told | one) for one in damages)):
         kept.write_text(damage)
-        assert run.rank(["u1", "u2"], top=None).sort_values("score")["probability"].equals(found["probability"])
+        again = run.rank(["u1", "u2"], top=None)
+        assert again["dst"].equals(found["dst"])
+        assert again["probability"].equals(found["probability"])
         assert kept.read_text() == text
 
 

@@ -1,4 +1,9 @@
-"""A rising curve from scores to probabilities, fitted to outcomes.
+"""A rising curve from scores to probabilities, fitted to outcomes, and by how much a pair that met before is raised.
+
+A link predictor trained beside pairs that met (`negatives.mixture`) says how a pair compares with a mixture of those
+and of random ones. Among all others a pair that met is likelier than it says, by one summand of the logit: the log of
+how much denser the mixture is where pairs met. That summand is fitted to outcomes among random pairs, so that it also
+mends what a model has wrong there; scores that are no probabilities are left as they are.
 
 Source: Zadrozny & Elkan 2002, doi:10.1145/775047.775151 (isotonic regression).
 Deviation: linear between the means of its steps, and held off 0 and 1 by what so many outcomes can tell.
@@ -11,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 MOST = 1_000  # events of validation that a curve is fitted to, evenly spread
+NEVER = 1e-12  # no probability is nearer to 0 or 1 where it becomes a logit
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,7 @@ class Curve:
         events: validation events that it was fitted to.
         ratio: other pairs beside each of them.
         strategy: how those were drawn.
+        met: what is added to the logit of a pair that met before; where it is not 0, knots are logits so raised.
     """
 
     scores: np.ndarray
@@ -30,10 +37,15 @@ class Curve:
     events: int
     ratio: float
     strategy: str
+    met: float = 0.0
 
-    def __call__(self, scores: np.ndarray) -> np.ndarray:
-        """Return (Q,) probabilities of scores (Q,)."""
-        return np.interp(scores, self.scores, self.values)
+    def __call__(self, scores: np.ndarray, met: np.ndarray | None = None) -> np.ndarray:
+        """Return (Q,) probabilities of scores (Q,) of pairs that met (Q,) before, or where that says nothing."""
+        return np.interp(self.ordered(scores, met), self.scores, self.values)
+
+    def ordered(self, scores: np.ndarray, met: np.ndarray | None = None) -> np.ndarray:
+        """Return (Q,) what candidates stand in the order of; arguments as above."""
+        return raised(scores, met, self.met) if self.met else scores
 
     def text(self) -> str:
         """Return what a probability means."""
@@ -43,10 +55,38 @@ class Curve:
         )
 
 
-def fitted(scores: np.ndarray, y: np.ndarray, strategy: str) -> Curve:
-    """Return the curve of scores (Q,) with outcomes y (Q,) of 0 and 1."""
+def raised(scores: np.ndarray, met: np.ndarray | None, by: float) -> np.ndarray:
+    """Return (Q,) logits of scores (Q,), with a summand where pairs met (Q,) before."""
+    from scipy.special import logit
+
+    found = logit(np.clip(scores, NEVER, 1 - NEVER))
+    return found if met is None else found + by * met
+
+
+def raise_of(scores: np.ndarray, y: np.ndarray, met: np.ndarray) -> float:
+    """Return by how much the logit of pairs that met is to be raised, held to 0 by a prior; 0 of no probabilities.
+
+    Args:
+        scores: (Q,) of events and of pairs drawn at random beside them.
+        y: (Q,) which are events, 1 or 0.
+        met: (Q,) bool, which met before.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    told = 0 < y.sum() < len(y) and len(np.unique(met)) == 2
+    if not told or scores.min() < 0 or scores.max() > 1:
+        return 0.0
+    logits = raised(scores, None, 0.0)
+    spread = logits.std() or 1.0
+    own, by = LogisticRegression().fit(np.stack([(logits - logits.mean()) / spread, met], 1), y).coef_[0]
+    return float(by * spread / own) if own > 0 else 0.0  # in units of the model's own logit
+
+
+def fitted(scores: np.ndarray, y: np.ndarray, strategy: str, met: np.ndarray | None = None, by: float = 0.0) -> Curve:
+    """Return the curve of scores (Q,) with outcomes y (Q,) of 0 and 1, those of pairs that met (Q,) raised."""
     from scipy.optimize import isotonic_regression
 
+    scores = raised(scores, met, by) if by else scores
     at, which = np.unique(scores, return_inverse=True)
     count = np.bincount(which).astype(np.float64)
     steps = isotonic_regression(np.bincount(which, y) / count, weights=count)
@@ -57,7 +97,7 @@ def fitted(scores: np.ndarray, y: np.ndarray, strategy: str) -> Curve:
     values = np.clip(values, 1 / (weight + 2), (weight + 1) / (weight + 2))
     events = int(y.sum())
     ratio = round((len(y) - events) / max(events, 1), 2)
-    return Curve(np.maximum.accumulate(knots), np.maximum.accumulate(values), events, ratio, strategy)
+    return Curve(np.maximum.accumulate(knots), np.maximum.accumulate(values), events, ratio, strategy, by)
 
 
 def evenly(count: int) -> np.ndarray:
@@ -65,4 +105,4 @@ def evenly(count: int) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, min(MOST, count)).astype(np.int64))
 
 
-__all__ = ["MOST", "Curve", "evenly", "fitted"]
+__all__ = ["MOST", "Curve", "evenly", "fitted", "raise_of", "raised"]

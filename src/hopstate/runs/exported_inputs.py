@@ -16,8 +16,9 @@ from hopstate.data.past import Past
 from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.methods import method_of_run
 from hopstate.methods.method import AnyMethod
+from hopstate.runs.exported_pairs import MET
 from hopstate.runs.load import load_run
-from hopstate.runs.queries.calibrated import curve_of
+from hopstate.runs.queries.calibrated import Calibrator
 from hopstate.runs.queries.names import nodes_of, read_pairs, times_of, with_rows
 from hopstate.runs.queries.session import Session, session
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, plain
@@ -148,15 +149,18 @@ def of_pairs(asked: Session, form: ExportForm, given: Any, time: Any) -> Questio
     t = times_of(asked.past, column if time is None else time, len(u), "pairs", asked.dates)
     follower: Any = asked.queries.at(t[0]) if len(np.unique(t)) == 1 else asked.queries.latest()
 
+    inputs, worth = _filled(form, follower, (u, v), t), Calibrator(asked)
+    if worth.raises:
+        inputs[MET] = worth.met(u, v, t)
+
     def said() -> Answers:
         score = asked.queries.scores(u, v, t)
         found = {"score": score, "logit": _logits(follower, follower.score, u, v, t)}
-        try:
-            return found | {"probability": curve_of(asked)(score)}
-        except HopstateError:  # the program has no such output then, and says why
+        if isinstance(worth.curve, HopstateError):  # the program has no such output then, and says why
             return found
+        return found | {"probability": worth.probabilities(score, u, v, t)[0]}
 
-    return Questions(_filled(form, follower, (u, v), t), said, len(u), "pairs")
+    return Questions(inputs, said, len(u), "pairs")
 
 
 def of_nodes(asked: Session, form: ExportForm, given: Any, time: Any) -> Questions:

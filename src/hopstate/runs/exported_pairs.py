@@ -11,9 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.errors import HopstateError
+from hopstate.evaluation.probabilities import NEVER
 from hopstate.runs.queries.calibrated import Curve, curve_of
 from hopstate.runs.queries.session import session
 from hopstate.training.exported import ExportForm, Port
+
+MET = "met"  # the input of the curve
 
 
 def curve_of_run(run: Path, own: Any, method: str | None) -> Curve | HopstateError:
@@ -38,19 +41,28 @@ class Calibrated(nn.Module):
 
     def __init__(self, module: nn.Module, curve: Curve | None) -> None:
         super().__init__()
-        self.module, self.told = module, curve is not None
+        self.module, self.told, self.by = module, curve is not None, 0.0 if curve is None else curve.met
         if curve is not None:
             self.register_buffer("knots", torch.from_numpy(curve.scores.astype(np.float64)))
             self.register_buffer("values", torch.from_numpy(curve.values.astype(np.float64)))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return (P,) logits, float64 scores, and float64 probabilities where there is a curve."""
-        logit = self.module(*inputs)
+        """Return (P,) logits, float64 scores, and float64 probabilities where there is a curve.
+
+        The last input is whether pairs met before, where the curve raises those that did.
+        """
+        logit = self.module(*(inputs[:-1] if self.by else inputs))
         score = torch.sigmoid(logit.double())
-        return (logit, score, self._interpolated(score)) if self.told else (logit, score)
+        if not self.told:
+            return logit, score
+        return logit, score, self._interpolated(self._raised(score, inputs[-1]) if self.by else score)
+
+    def _raised(self, score: Tensor, met: Tensor) -> Tensor:
+        p = score.clamp(NEVER, 1 - NEVER)
+        return torch.log(p / (1 - p)) + self.by * met.double()
 
     def _interpolated(self, score: Tensor) -> Tensor:
-        """Return the curve at scores (P,): linear between knots, as at the nearest one beyond them."""
+        """Return the curve at what orders pairs (P,): linear between knots, as at the nearest one beyond them."""
         count = (score.unsqueeze(1) >= self.knots).sum(1)
         left, right = (count - 1).clamp(min=0), count.clamp(max=len(self.knots) - 1)
         low, width = self.knots[left], self.knots[right] - self.knots[left]
@@ -60,14 +72,20 @@ class Calibrated(nn.Module):
 
 def with_probabilities(form: ExportForm, found: Curve | HopstateError) -> ExportForm:
     """Return the form of a model of pairs with scores and probabilities beside its logits."""
-    curve = found if isinstance(found, Curve) else None
-    outputs = [
-        *form.outputs,
-        Port(name="score", meaning="sigmoid of the logit, as hopstate.score has it", axes=("pair",)),
-    ]
-    preprocessing = form.preprocessing
-    if curve is None:
-        preprocessing += f"; there is no output of probabilities: {found}"
-    else:
-        outputs.append(Port(name="probability", meaning=f"of the score, {curve.text()}", axes=("pair",)))
-    return replace(form, module=Calibrated(form.module, curve), outputs=tuple(outputs), preprocessing=preprocessing)
+    score = Port(name="score", meaning="sigmoid of the logit, as hopstate.score has it", axes=("pair",))
+    form = replace(form, outputs=(*form.outputs, score))
+    if isinstance(found, HopstateError):
+        said = f"{form.preprocessing}; there is no output of probabilities: {found}"
+        return replace(form, module=Calibrated(form.module, None), preprocessing=said)
+    probability = Port(name="probability", meaning=f"of the score, {found.text()}", axes=("pair",))
+    form = replace(form, module=Calibrated(form.module, found), outputs=(*form.outputs, probability))
+    if not found.met:
+        return form
+    met = Port(name=MET, meaning="whether the pair met before the time, in either direction", axes=("pair",))
+    pairs = next(
+        tensor.shape[port.axes.index("pair")]
+        for port, tensor in zip(form.inputs, form.example, strict=True)
+        if "pair" in port.axes
+    )
+    example = torch.arange(pairs) % 2 == 0
+    return replace(form, inputs=(*form.inputs, met), example=(*form.example, example))

@@ -24,13 +24,15 @@ import torch
 
 from hopstate.data.events import ADD, EventBatch
 from hopstate.data.past import Past
+from hopstate.errors import HopstateError
 from hopstate.evaluation.calibration import calibration
 from hopstate.evaluation.metrics import average_precision
+from hopstate.evaluation.probabilities import Curve
 from hopstate.evaluation.ranking import mrr, ranks
-from hopstate.methods.heuristics.recency import Recency
+from hopstate.methods.heuristics.recency import NEVER, Recency
 from hopstate.random import named_rng
 from hopstate.runs.queries.calibrated import NAME as CURVE
-from hopstate.runs.queries.calibrated import probabilities
+from hopstate.runs.queries.calibrated import curve_of
 from hopstate.serving.live import LiveRun
 from hopstate.streaming.pair_queries import PairQueries
 from hopstate.streaming.slices import Pace, Steps, finished, in_slices
@@ -195,40 +197,49 @@ class Quality:
     def figures(self) -> dict[str, dict[str, float]]:
         """Return average precision and mean reciprocal rank by kind of other targets, of the model and of recency.
 
-        Average precision has one other target beside each event, pooled over the window; ranks have all of the kind.
+        Average precision has one other target beside each event, pooled over the window; ranks have all of the kind,
+        the model's in the order that `rank` gives as soon as the run has its curve.
         """
-        window = np.stack(self._window)
+        window, curve = np.stack(self._window), self._curve()
+        met = window[:, 1] > NEVER  # recency tells them apart
+        orders = window.copy()
+        if curve is not None:
+            orders[:, 0] = curve.ordered(window[:, 0], met)
         found = {}
         for k, kind in enumerate(KINDS):
-            others = window[:, :, 1 + k * BESIDE : 1 + (k + 1) * BESIDE]
-            there = ~np.isnan(others[:, 0])
+            columns = slice(1 + k * BESIDE, 1 + (k + 1) * BESIDE)
+            there = ~np.isnan(window[:, 0, columns])
             some = there.any(1)
             if not some.any():
                 continue
             row: dict[str, float] = {"events": int(some.sum())}
             at = there[some].argmax(1)
-            for name, scores, rest in zip(
-                ("", "recency_"), window[some, :, 0].T, others[some].swapaxes(0, 1), strict=True
-            ):
-                y = np.repeat([1, 0], len(at))
-                row[f"{name}average_precision"] = average_precision(
-                    y, np.concatenate([scores, rest[np.arange(len(at)), at]])
-                )
-                offsets = np.concatenate([[0], np.cumsum(there[some].sum(1))])
-                row[f"{name}mrr"] = mrr(ranks(scores, rest[there[some]], offsets))
-            row |= self._calibrated(window[some, 0, 0], others[some][np.arange(len(at)), 0, at])
+            one, y = (np.flatnonzero(some), columns.start + at), np.repeat([1, 0], len(at))
+            offsets = np.concatenate([[0], np.cumsum(there[some].sum(1))])
+            for i, name in enumerate(("", "recency_")):
+                scores = np.concatenate([window[some, i, 0], window[one[0], i, one[1]]])
+                row[f"{name}average_precision"] = average_precision(y, scores)
+                order = orders[some, i]
+                row[f"{name}mrr"] = mrr(ranks(order[:, 0], order[:, columns][there[some]], offsets))
+            pairs = (np.concatenate([column[some, 0], column[one]]) for column in (window[:, 0], met))
+            row |= self._calibrated(curve, y, *pairs)
             found[kind] = row
         return found
 
-    def _calibrated(self, events: np.ndarray, others: np.ndarray) -> dict[str, float]:
-        """Return the errors of probabilities, where there are any without much work."""
-        live = self.live
-        if not live.task.calibrated and not (live.run.path / CURVE).is_file():
+    def _curve(self) -> Curve | None:
+        """Return the run's curve, None where there is none without much work."""
+        if not (self.live.run.path / CURVE).is_file():
+            return None
+        try:
+            return curve_of(self.live.asked())
+        except HopstateError:
+            return None
+
+    def _calibrated(self, curve: Curve | None, y: np.ndarray, scores: np.ndarray, met: np.ndarray) -> dict[str, float]:
+        """Return the errors of probabilities, where there are any."""
+        if curve is None and not self.live.task.calibrated:
             return {}
-        found, _ = probabilities(live.asked(), np.concatenate([events, others]))
-        if np.isnan(found).any():
-            return {}
-        told = calibration(np.repeat([1, 0], len(events)), found)
+        told = calibration(y, scores if curve is None else curve(scores, met))
         return {"ece": told.ece, "brier": told.brier}
 
 

@@ -1,8 +1,9 @@
-"""Scores as probabilities: a rising curve, fitted to the scores of validation's events and of the pairs beside them.
+"""Scores as probabilities, and the order of candidates: from validation's events and the pairs beside them.
 
 A probability is the chance that a pair is an event where events and other pairs are as many as in validation, and the
-others are drawn as there: the ratio is kept with the curve and told. It is made when it is first asked for, and kept as
-calibration.json in the run folder. Scores that are calibrated in training (pair-trees) stand as they are.
+others are drawn as there: the ratio is kept with the curve and told. Candidates stand in the order of what the curve
+rises with: the score, raised where a pair met before by what random pairs beside validation's events tell. Both are
+found when a run is first asked, and kept as calibration.json in the run folder.
 The curve itself is `hopstate.evaluation.probabilities`'.
 """
 
@@ -13,28 +14,67 @@ from typing import Any
 
 import numpy as np
 
+from hopstate.data.meetings import met_before
 from hopstate.errors import CheckpointError, DataError, HopstateError, HopstateWarning, StorageError
-from hopstate.evaluation.probabilities import Curve, evenly, fitted
+from hopstate.evaluation.probabilities import Curve, evenly, fitted, raise_of
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
+from hopstate.sampling.negative_sets import Negatives
+from hopstate.sampling.negatives import draw_negatives
 from hopstate.streaming.replay import replay
 from hopstate.training.tasks.link import LinkTask
 
 NAME = "calibration.json"
-_FORMAT = "hopstate-calibration-1"
+_FORMAT = "hopstate-calibration-2"
 
 
-def probabilities(asked: Session, scores: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return (Q,) probabilities of scores (Q,), NaN where no curve can be made, and what they mean."""
-    if asked.task.calibrated:
-        return scores, "as calibrated in training"
-    try:
-        curve = curve_of(asked)
-    except HopstateError as error:
-        warnings.warn(f"scores have no probabilities: {error}", HopstateWarning, stacklevel=4)
-        return np.full(len(scores), np.nan), f"unknown: {error}"
-    return curve(scores), curve.text()
+class Calibrator:
+    """What scores of a run are worth.
+
+    Args:
+        asked: the run.
+
+    curve: from scores to probabilities; where there is none, why.
+    """
+
+    def __init__(self, asked: Session) -> None:
+        self.asked = asked
+        self.curve: Curve | HopstateError
+        try:
+            self.curve = curve_of(asked)
+        except HopstateError as error:
+            self.curve = error
+
+    @property
+    def raises(self) -> bool:
+        """Whether pairs that met before are raised."""
+        return isinstance(self.curve, Curve) and self.curve.met != 0
+
+    def met(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) bool: which pairs met before their times, as far as is known; arguments as of `ordered`."""
+        return self.asked.queries.past.store().last_meeting(u, v, t)[1]
+
+    def ordered(self, scores: np.ndarray, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) what candidates stand in the order of, the scores themselves where there is no curve.
+
+        Args:
+            scores: (Q,) of the pairs.
+            u, v: (Q,) rows of their ends, as `with_rows` has them.
+            t: (Q,) their times.
+        """
+        if isinstance(self.curve, Curve) and self.raises:
+            return self.curve.ordered(scores, self.met(u, v, t))
+        return scores
+
+    def probabilities(self, scores: np.ndarray, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, str]:
+        """Return (Q,) probabilities, NaN where no curve can be made, and what they mean; arguments as above."""
+        if isinstance(self.curve, Curve):
+            return self.curve(scores, self.met(u, v, t) if self.raises else None), self.curve.text()
+        if self.asked.task.calibrated:
+            return scores, f"as calibrated in training; {self.curve}"
+        warnings.warn(f"scores have no probabilities: {self.curve}", HopstateWarning, stacklevel=5)
+        return np.full(len(scores), np.nan), f"unknown: {self.curve}"
 
 
 def curve_of(asked: Session) -> Curve:
@@ -49,12 +89,14 @@ def _kept_or_made(asked: Session) -> Curve:
     kept = _read(asked, made)
     if kept is not None:
         return kept
-    scores, y, strategy = validation_scores(asked)
-    curve = fitted(scores, y, strategy)
+    curve = validation_curve(asked)
     found = {"scores": curve.scores.tolist(), "values": curve.values.tolist(), "events": curve.events}
     try:
         asked.folder.write_json(
-            NAME, {"format": _FORMAT, "model": made, **found, "ratio": curve.ratio, "strategy": curve.strategy}
+            NAME,
+            {"format": _FORMAT, "model": made}
+            | found
+            | {"ratio": curve.ratio, "strategy": curve.strategy, "met": curve.met},
         )
     except StorageError as error:
         warnings.warn(f"the probabilities' curve is not kept: {error}", HopstateWarning, stacklevel=5)
@@ -70,16 +112,18 @@ def _read(asked: Session, made: str) -> Curve | None:
         if not isinstance(found, dict) or (found.get("format"), found.get("model")) != (_FORMAT, made):
             return None
         knots, values = (np.asarray(found[name], np.float64) for name in ("scores", "values"))
-        curve = Curve(knots, values, int(found["events"]), float(found["ratio"]), str(found["strategy"]))
+        told = int(found["events"]), float(found["ratio"]), str(found["strategy"])
+        curve = Curve(knots, values, *told, float(found["met"]))
     except (CheckpointError, KeyError, TypeError, ValueError):
         return None
     sound = knots.ndim == 1 and knots.shape == values.shape and len(knots) and np.isfinite([knots, values]).all()
+    sound = sound and np.isfinite(curve.met)
     rising = sound and (np.diff(knots) >= 0).all() and (np.diff(values) >= 0).all()
     return curve if rising and 0 <= values[0] <= values[-1] <= 1 else None
 
 
-def validation_scores(asked: Session) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return scores (Q,) and outcomes (Q,) of some of validation's events and of the pairs beside them, and their kind.
+def validation_curve(asked: Session) -> Curve:
+    """Return the curve of some of validation's events and of the pairs beside them.
 
     Raises:
         DataError: validation has no such pairs.
@@ -90,20 +134,42 @@ def validation_scores(asked: Session) -> tuple[np.ndarray, np.ndarray, str]:
         return _of_validation(task)
 
 
-def _of_validation(task: LinkTask) -> tuple[np.ndarray, np.ndarray, str]:
+def _of_validation(task: LinkTask) -> Curve:
     strategy, stream = task.evaluation.strategies[0], task.stream
     drawn = task.negatives.get(("val", strategy))
     if drawn is None or not len(drawn.rows):
         raise DataError("validation has no events, or no pairs beside them")
+    # which pairs are to be raised is told by random ones, whatever the probabilities are among
+    sets = [drawn] if strategy == "random" else [drawn, _random(task)]
     some = evenly(len(drawn.rows))
+    at = drawn.rows[some]
+    beside = [_beside(one, some) for one in sets]
+    src, dst, row = (np.concatenate(parts) for parts in zip((stream.src[at], stream.dst[at], at), *beside, strict=True))
+    scores, met = _scores(task, src, dst, row), met_before(stream, src, dst, stream.t[row])
+    of = np.repeat(np.arange(1 + len(sets)), [len(at), *(len(own[0]) for own in beside)])
+    random, own = (of == 0) | (of == len(sets)), of <= 1
+    y = (of == 0).astype(np.float64)
+    by = raise_of(scores[random], y[random], met[random])
+    return fitted(scores[own], y[own], strategy, met[own], by)
+
+
+def _random(task: LinkTask) -> Negatives:
+    kept = task.negatives.get(("val", "random"))
+    return kept or draw_negatives(task.stream, task.split, "val", "random", most=task.evaluation.most)
+
+
+def _beside(drawn: Negatives, some: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return sources, destinations and rows of events of the pairs beside some events, given by their places."""
     sizes = np.diff(drawn.offsets)
     which = np.repeat(np.isin(np.arange(len(sizes)), some), sizes)
-    at = drawn.rows[some]
-    src, dst = np.concatenate([stream.src[at], drawn.src[which]]), np.concatenate([stream.dst[at], drawn.dst[which]])
-    row = np.concatenate([at, np.repeat(at, sizes[some])])
-    rows, t, size = task.split.val, stream.t[row], task.evaluation.batch_size
-    scorer = task.scorer("val")
-    scores = replay(
+    return drawn.src[which], drawn.dst[which], np.repeat(drawn.rows[some], sizes[some])
+
+
+def _scores(task: LinkTask, src: np.ndarray, dst: np.ndarray, row: np.ndarray) -> np.ndarray:
+    """Return (Q,) scores of pairs, each at the time of an event (Q,) of validation, given by its row."""
+    rows, stream = task.split.val, task.stream
+    t, size, scorer = stream.t[row], task.evaluation.batch_size, task.scorer("val")
+    return replay(
         scorer,
         lambda mine: scorer.score(src[mine], dst[mine], t[mine]),
         stream,
@@ -112,4 +178,6 @@ def _of_validation(task: LinkTask) -> tuple[np.ndarray, np.ndarray, str]:
         boundaries=batch_boundaries(stream.t[rows], size),
         history=event_batches(stream, np.arange(rows[0]), batch_size=size),
     )
-    return scores, (np.arange(len(row)) < len(at)).astype(np.float64), strategy
+
+
+__all__ = ["NAME", "Calibrator", "curve_of", "validation_curve"]

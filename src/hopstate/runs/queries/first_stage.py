@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NAME = "first_stage.safetensors"
 SAMPLED = 300  # events of validation whose destination is looked for
-_FORMAT = "hopstate-first-stage-1"
+_FORMAT = "hopstate-first-stage-2"
 _NOBODY = np.iinfo(np.int64).max  # the place of who was no candidate
 
 

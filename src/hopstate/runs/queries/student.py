@@ -1,8 +1,8 @@
-"""A student of a model: boosted trees over the features of pairs that order candidates as the model does, but quickly.
+"""A student of a model: boosted trees over the features of pairs that order candidates as it does, but quickly.
 
-The model scores a few thousand pairs at the end of what it knows; trees learn the ranks of those scores. No outcome
-takes part: the student learns what the model says, right or wrong. How far it can be trusted is told with it: where the
-model's own best candidates of sources that it did not learn from stand in its order.
+The model scores a few thousand pairs at the end of what it knows; trees learn their places in the order that `rank`
+gives them. The student learns what the model says there, right or wrong. How far it can be trusted is told with it:
+where the model's own best candidates of sources that it did not learn from stand in its order.
 
 Source: Hinton et al. 2015, arXiv:1503.02531 (distillation); features and trees as of `pair-trees`.
 """
@@ -20,6 +20,7 @@ from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.random import named_rng
+from hopstate.runs.queries.calibrated import Calibrator
 from hopstate.runs.queries.pool import usual_candidates
 from hopstate.runs.queries.rule import LATEST, Rule
 from hopstate.tokens.pair_features import NAMES, PairFeatures
@@ -85,8 +86,13 @@ def features_of(past: Past, clock: Clock) -> PairFeatures:
 
 
 def learned(asked: Session, seed: int = 0) -> Student:
-    """Return trees that learned from the model's scores at the end of what it knows, and where its best then stand."""
-    past, t = asked.queries.past, asked.now()
+    """Return trees that learned from the model's order at the end of what it knows, and where its best then stand."""
+    past, t, worth = asked.queries.past, asked.now(), Calibrator(asked)
+
+    def order_of(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+        times = np.full(len(u), t)
+        return worth.ordered(asked.queries.scores(u, v, times), u, v, times)
+
     clock = Clock.fit(np.concatenate([layer.t for layer in past.layers]), past.time_unit or "")
     features, trees = features_of(past, clock), PairTrees(TREES, len(NAMES), np.empty(0, np.int64))
     drawn = _Drawn(past, t, named_rng(seed, "first stage"))
@@ -94,13 +100,12 @@ def learned(asked: Session, seed: int = 0) -> Student:
     near = [drawn.near(u) for u in taught.tolist()]
     u, v = np.repeat(taught, [len(some) for some in near]), np.concatenate([np.empty(0, np.int64), *near])
     if len(u):
-        times = np.full(len(u), t)
-        _grow(trees, features.pairs(u, v, times), asked.queries.scores(u, v, times), seed)
+        _grow(trees, features.pairs(u, v, np.full(len(u), t)), order_of(u, v), seed)
     order = Order(trees, features)
     places = [np.empty(0, np.int64)]
     for source in checked.tolist():
         some = drawn.some(source, MOST)
-        own = asked.queries.scores(np.full(len(some), source), some, np.full(len(some), t))
+        own = order_of(np.full(len(some), source), some)
         places.append(places_of(order.scores(source, some, t))[np.argsort(-own, kind="stable")[:BEST]])
     return Student(trees, clock, np.concatenate(places))
 

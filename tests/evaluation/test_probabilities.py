@@ -1,0 +1,80 @@
+"""How far pairs that met are raised is what a mixture took from them, and a curve rises with what it orders by."""
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+
+from hopstate.evaluation.probabilities import Curve, fitted, raise_of, raised
+from hopstate.testing.asserts import COARSE, F64, F64_DEEP
+
+
+def asked(count: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Return scores, outcomes and who met, of a model that knows all beside a mixture, and the summand it lacks.
+
+    A tenth of all pairs met; events are drawn with weights of a normal variable, twice as often where pairs met. Beside
+    random pairs a share of the others is one that met, so a logit there is lower by the log of how much denser the
+    mixture is, and where pairs did not meet it is higher by that of the rest.
+    """
+    rng = np.random.default_rng(seed)
+    n = 40 * count
+    met = rng.random(n) < 0.1
+    odds = rng.normal(0, 1, n) + np.log(2) * met  # of an event against a random pair
+    events = rng.choice(n, count, p=np.exp(odds) / np.exp(odds).sum())
+    others = rng.integers(0, n, count)
+    row = np.concatenate([events, others])
+    lacking = np.log((1 - share) + share / 0.1), np.log(1 - share)
+    scores = expit(odds[row] - np.where(met[row], *lacking))
+    return scores, np.repeat([1.0, 0.0], count), met[row], lacking[0] - lacking[1]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 0.6])
+def test_the_raise_is_what_the_mixture_took(share: float) -> None:
+    scores, y, met, lacking = asked(40_000, share, 1)
+    assert abs(raise_of(scores, y, met) - lacking) < 0.1
+    order = raised(scores, met, lacking)
+    assert raise_of(expit(order), y, met) == pytest.approx(0, abs=0.1)
+
+
+def test_order_does_not_hang_on_rows_or_on_the_scale_of_a_logit() -> None:
+    scores, y, met, _ = asked(500, 0.25, 0)
+    by = raise_of(scores, y, met)
+    assert raise_of(scores[::-1], y[::-1], met[::-1]) == pytest.approx(by, rel=COARSE)
+    assert raise_of(expit(2 * logit(scores)), y, met) == pytest.approx(2 * by, rel=F64_DEEP)
+
+
+def test_nothing_is_raised_where_nothing_is_told() -> None:
+    scores, y, met, _ = asked(300, 0.25, 2)
+    assert raise_of(scores - 1, y, met) == 0  # no probabilities
+    assert raise_of(scores, np.ones_like(y), met) == 0
+    assert raise_of(scores, y, np.zeros_like(met)) == 0
+    assert raise_of(scores, y, np.ones_like(met)) == 0
+    assert raise_of(1 - scores, y, met) == 0  # a model that is worse than none says nothing of by how much
+
+
+def test_little_evidence_moves_little() -> None:
+    """Three events that met beside none that did: a raise without bounds would fit best."""
+    scores, y, met = np.full(200, 0.5), np.repeat([1.0, 0.0], 100), np.zeros(200, bool)
+    scores[:100] += np.linspace(0, 0.1, 100)
+    met[:3] = True
+    assert 0 <= raise_of(scores, y, met) < 3
+
+
+def test_a_curve_rises_with_its_order() -> None:
+    scores, y, met, _ = asked(400, 0.25, 3)
+    by = raise_of(scores, y, met)
+    curve = fitted(scores, y, "random", met, by)
+    order, chance = curve.ordered(scores, met), curve(scores, met)
+    assert (np.diff(chance[np.argsort(order)]) >= 0).all()
+    assert chance.mean() == pytest.approx(0.5, abs=0.02)
+    assert curve.met == by
+    np.testing.assert_allclose(order, logit(scores) + by * met, rtol=0, atol=F64)
+    assert curve(np.array([0.0, 1.0]), np.array([False, True])).tolist() == [curve.values[0], curve.values[-1]]
+
+
+def test_without_a_raise_scores_stand_as_they_are() -> None:
+    scores, y, met, _ = asked(100, 0.25, 4)
+    curve = fitted(scores - 5, y, "random", met)
+    assert curve.ordered(scores - 5, met).tolist() == (scores - 5).tolist()
+    assert curve(scores - 5, met).tolist() == curve(scores - 5).tolist()
+    kept = Curve(curve.scores, curve.values, 3, 1.0, "random")
+    assert kept(scores - 5).tolist() == curve(scores - 5).tolist()

@@ -1,0 +1,159 @@
+"""The order of candidates is the score's, raised where a pair met: the same at every door, and told when it is not."""
+
+import shutil
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hopstate.errors import HopstateWarning
+from hopstate.evaluation.probabilities import Curve
+from hopstate.runs.api import Run
+from hopstate.runs.load import load_run
+from hopstate.runs.queries import calibrated as module
+from hopstate.runs.queries.ask import chances, ranked, scored
+from hopstate.runs.queries.calibrated import Calibrator, curve_of
+from hopstate.runs.queries.session import session
+from hopstate.sampling.negatives import draw_negatives
+from hopstate.streaming.slices import finished
+from hopstate.testing.asserts import F32
+from hopstate.training.tasks.link import LinkTask
+from made_events import repeating, small_run
+
+METHODS = ["pair-trees", "graphmixer", "ctdg-ssm"]
+
+
+def events() -> pd.DataFrame:
+    made = repeating(400)
+    return pd.DataFrame({"src": [f"u{i}" for i in made.src], "dst": [f"v{i}" for i in made.dst], "t": made.t})
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """A run of each method on events half of which repeat a pair."""
+    home = tmp_path_factory.mktemp("calibrated")
+    return {name: small_run(name, home, events()) for name in METHODS}
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest, runs: dict[str, Run]) -> Run:
+    return runs[request.param]
+
+
+each = pytest.mark.parametrize("run", METHODS, indirect=True)
+
+
+@each
+def test_pairs_that_met_are_raised_and_the_order_is_that_of_raised_logits(run: Run) -> None:
+    own, whole = events(), run.rank("u3", top=None)
+    met = whole["dst"].isin(set(own[own.src == "u3"]["dst"])).to_numpy()
+    with session(run.path) as asked:
+        by = curve_of(asked).met
+    assert by > 0
+    order = np.log(whole["score"] / (1 - whole["score"])) + by * met
+    assert (np.diff(order) <= 0).all()
+    assert not (np.diff(whole["score"]) <= 0).all()
+
+
+@each
+def test_the_order_among_some_is_that_among_all(run: Run) -> None:
+    whole = run.rank(["u3", "u5"], top=None)
+    some = whole["dst"].unique()[::-3].tolist()
+    few = run.rank(["u5", "u3"], top=None, candidates=some)
+    for source in ("u3", "u5"):
+        expected = whole[(whole.src == source) & whole.dst.isin(some)]
+        assert few[few.src == source]["dst"].tolist() == expected["dst"].tolist()
+        assert few[few.src == source]["probability"].tolist() == expected["probability"].tolist()
+
+
+@each
+def test_an_event_that_comes_raises_its_pair_from_then_on(run: Run) -> None:
+    """Before its own time it does not; and whatever is known of it is the same in one part or two."""
+    own, t = events(), int(events()["t"].max()) + 10
+    new = next(f"v{i}" for i in range(10, 20) if f"v{i}" not in set(own[own.src == "u3"]["dst"]))
+    later = pd.DataFrame({"src": ["u3", "u4"], "dst": [new, new], "t": [t, t + 1]})
+    kept = curve_of_run(run)
+    for when, events_ in ((t, [later]), (t + 1, [later[:1], later[1:]]), (t + 1, [later])):
+        with session(run.path, events=[one for one in events_ if len(one)]) as asked:
+            assert curve_of(asked).met == kept.met
+            found = scored(asked, [("u3", new)], max(when, asked.past.last_time))
+            raised_, met = kept(found["score"].to_numpy(), np.array([True])), asked.past.last_time > t
+            assert met
+            assert found["probability"].tolist() == raised_.tolist()
+    with session(run.path) as asked:
+        found = scored(asked, [("u3", new)], t)
+        assert found["probability"].tolist() == kept(found["score"].to_numpy(), np.array([False])).tolist()
+
+
+def curve_of_run(run: Run) -> Curve:
+    with session(run.path) as asked:
+        return curve_of(asked)
+
+
+@each
+def test_one_answer_at_every_door(run: Run) -> None:
+    pairs = [("u3", "v12"), ("u5", "v11"), ("u3", "nobody"), ("who", "whom"), ("v12", "u3")]
+    with session(run.path) as asked, warnings.catch_warnings():
+        warnings.simplefilter("ignore", HopstateWarning)  # some were never met
+        table = scored(asked, pairs)
+        scores, values = finished(chances(asked, pairs))
+        assert scores.tolist() == table["score"].tolist()
+        assert values.tolist() == table["probability"].tolist()
+        alone = [scored(asked, [pair])["probability"][0] for pair in pairs]
+    assert alone == values.tolist()
+    assert run.score(pairs[:2])["probability"].tolist() == alone[:2]
+
+
+@each
+def test_a_first_stage_is_of_that_order(run: Run) -> None:
+    """It keeps the first of it, and tells how many: a student of the scores alone would keep others."""
+    whole = run.rank("u3", top=None)
+    few = run.rank("u3", top=None, first_stage=15)
+    assert few["dst"].tolist() == [name for name in whole["dst"] if name in set(few["dst"])]
+    assert few["dst"].iloc[0] == whole["dst"].iloc[0]
+    assert few.attrs["first_stage_recall"] > 0.7
+
+
+@pytest.mark.parametrize("strategy", ["historical", "inductive", "many"])
+def test_the_raise_is_told_by_random_pairs_whatever_else_is_asked(strategy: str, runs: dict[str, Run]) -> None:
+    expected = curve_of_run(runs["graphmixer"])
+    with load_run(runs["graphmixer"].path) as (_, task), torch.no_grad():
+        assert isinstance(task, LinkTask)
+        task.evaluation = replace(task.evaluation, strategies=(strategy,))
+        kind = "random" if strategy == "many" else strategy
+        task.negatives = {("val", strategy): draw_negatives(task.stream, task.split, "val", kind)}  # type: ignore[arg-type]
+        found = module._of_validation(task)
+    assert found.strategy == strategy
+    assert found.met == pytest.approx(expected.met, rel=F32)
+    assert expected.strategy == "random"
+
+
+@each
+def test_without_a_curve_the_order_is_the_scores(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    (tmp_path / "run" / "calibration.json").unlink(missing_ok=True)
+    with session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "load_run", broken)
+        worth = Calibrator(asked)
+        assert not worth.raises
+        known = asked.task.calibrated
+        if known:
+            whole = ranked(asked, "u3", top=None)
+            assert whole["probability"].tolist() == whole["score"].tolist()
+        else:
+            with pytest.warns(HopstateWarning, match="scores have no probabilities: the file is gone"):
+                whole = ranked(asked, "u3", top=None)
+            assert whole["probability"].isna().all()
+        assert (np.diff(whole["score"]) <= 0).all()
+        assert "the file is gone" in whole.attrs["probability"]
+    assert not (tmp_path / "run" / "calibration.json").exists()
+
+
+def broken(*_args: object, **_kwargs: object) -> None:
+    from hopstate.errors import MissingFileError
+
+    raise MissingFileError("the file is gone")
