@@ -3,11 +3,11 @@
 Each event is ranked among K candidates, half of them met by its source before where it met so many; MRR with its 95 %
 interval, then by what the event's pair had been, and among those met alone. Runs over the same data and split get the
 same candidates. Recency, EdgeBank and `pair-trees` are runs like any other: give them first. A row whose MRR is below
-that of the best of these floors on its data says so. With --raise-met the logit of every pair that met before is raised
-by that one of `RAISES` which gives validation's events the best MRR, and a row says by how much.
+that of the best of these floors on its data says so. Where `hopstate rank` raises pairs that met before, by what the
+run's validation tells, a row is as it ranks and says by how much, and the row before it as the scores alone would.
 
     python benchmarks/ranking.py RUN [RUN ...] [--split test] [--events 1000] [--candidates 200] \
-        [--resamples 200] [--raise-met]
+        [--resamples 200]
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from common import machine, require_green
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import DataError
 from hopstate.evaluation.link import score_split
+from hopstate.evaluation.probabilities import Curve
 from hopstate.evaluation.ranked_links import ranking_metrics
 from hopstate.runs.load import load_run
+from hopstate.runs.queries.calibrated import curve_of
+from hopstate.runs.queries.session import session
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import one_against_many
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
-RAISES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of the logit
 FLOORS = ("recency", "edgebank", "pair-trees")
 COLUMNS = ("mrr", "hits@10", "ndcg@10", "met_mrr", "new_pair_mrr", "new_node_mrr", "known_mrr")
 HEAD = ("data, events", "method", "MRR", "Hits@10", "NDCG@10", "met before", "new pair", "new node", "among those met")
@@ -46,7 +48,6 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=200)
     parser.add_argument("--resamples", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--raise-met", action="store_true", help="by what validation chooses")
     args = parser.parse_args()
     require_green("tests/evaluation/test_ranked_links.py", "tests/sampling/test_negatives.py")
     torch.set_num_threads(1)
@@ -63,16 +64,20 @@ def measured(run: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the metrics of a run, a row for all events and one for those with new nodes."""
     method = RunFolder.open(run).settings()["method"]
     rows = []
+    with session(run) as asked:
+        curve = curve_of(asked)
     with load_run(run) as (_, task):
         if not isinstance(task, LinkTask):
             raise DataError(f"{run} is a run of {method}, which predicts no links of events")
-        by = best_raise(task, args) if args.raise_met and method not in FLOORS[:2] else 0.0
         for name, own in ranked(task, args.split, args).items():
-            found = ranking_metrics(task.stream, *raised(task, own, by), bootstrap=args.resamples, seed=args.seed)
             new = ", new nodes" if name.startswith("new_") else ""
-            data = f"{task.stream.name}{new}, {len(own[0]):,}"
-            told = f"{run.name}, met + {by:g}" if args.raise_met else run.name
-            rows.append(found | {"data": data, "method": method, "run": told})
+            about = {"data": f"{task.stream.name}{new}, {len(own[0]):,}", "method": method}
+            orders = {run.name: own}
+            if curve.met:
+                orders[f"{run.name}, met + {curve.met:.2g}"] = ordered(task, own, curve)
+            for told, order in orders.items():
+                found = ranking_metrics(task.stream, *order, bootstrap=args.resamples, seed=args.seed)
+                rows.append(found | about | {"run": told})
     return rows
 
 
@@ -90,28 +95,15 @@ def ranked(task: LinkTask, split: str, args: argparse.Namespace) -> dict[str, Sc
     return {key[0]: (one.rows, one.positive, one.negative, one.offsets, drawn[key].dst) for key, one in kept.items()}
 
 
-def best_raise(task: LinkTask, args: argparse.Namespace) -> float:
-    """Return by how much the logits of pairs that met are raised for the best MRR on validation."""
-    own = ranked(task, "val", args)["val"]
-
-    def mrr(by: float) -> float:
-        return ranking_metrics(task.stream, *raised(task, own, by), bootstrap=0, seed=args.seed)["mrr"]
-
-    return max(RAISES, key=mrr)
-
-
-def raised(task: LinkTask, own: Scored, by: float) -> Scored:
-    """Return logits for probabilities, those of pairs that met strictly before raised."""
-    if not by:
-        return own
+def ordered(task: LinkTask, own: Scored, curve: Curve) -> Scored:
+    """Return the same with what `hopstate rank` orders by in place of scores."""
     stream, (rows, positive, negative, offsets, dst) = task.stream, own
     store, of = NeighborStore.from_stream(stream), np.repeat(rows, np.diff(offsets))
 
-    def logit(chance: np.ndarray, of: np.ndarray, dst: np.ndarray) -> np.ndarray:
-        p = np.clip(chance.astype(np.float64), 1e-9, 1 - 1e-9)
-        return np.log(p / (1 - p)) + by * store.last_meeting(stream.src[of], dst, stream.t[of])[1]
+    def order(scores: np.ndarray, of: np.ndarray, dst: np.ndarray) -> np.ndarray:
+        return curve.ordered(scores, store.last_meeting(stream.src[of], dst, stream.t[of])[1])
 
-    return rows, logit(positive, rows, stream.dst[rows]), logit(negative, of, dst), offsets, dst
+    return rows, order(positive, rows, stream.dst[rows]), order(negative, of, dst), offsets, dst
 
 
 def spread(drawn: Negatives, count: int) -> Negatives:

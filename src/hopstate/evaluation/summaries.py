@@ -6,14 +6,18 @@ numbers leave, as a run's curves.json holds them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from hopstate.data.events import EventStream
+from hopstate.data.meetings import met_before
 from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.link import LinkReport, LinkScores
-from hopstate.evaluation.probabilities import Curve, evenly, fitted
+from hopstate.evaluation.probabilities import Curve, evenly, fitted, raise_of
 from hopstate.evaluation.ranking import hits, ranks
+from hopstate.sampling.negative_sets import Negatives
 
 PLACES = (1, 2, 3, 5, 10, 20, 30, 50, 100)
 WAYS = TRAINED, FITTED, WITHIN = ("as trained", "calibrated on validation", "calibrated in training")
@@ -62,26 +66,82 @@ def of_classes(probabilities: np.ndarray, y: np.ndarray, *, bins: int = 15) -> d
     return reliability(calibration(right, np.clip(top, 0, 1), bins=bins), "the likeliest class", TRAINED)
 
 
-def curve_of(scored: LinkScores, strategy: str) -> Curve | None:
-    """Return the curve of validation's scores, as `hopstate score` makes it; None without pairs beside events."""
-    if not len(scored.positive) or not len(scored.negative):
-        return None
-    some = evenly(len(scored.positive))
-    sizes = np.diff(scored.offsets)
-    beside = scored.negative[np.repeat(np.isin(np.arange(len(sizes)), some), sizes)]
-    y = np.repeat([1.0, 0.0], [len(some), len(beside)])
-    return fitted(np.concatenate([scored.positive[some], beside]), y, strategy) if len(beside) else None
+class ValidationCurve:
+    """The curve of a run's probabilities and ranks, as `hopstate score` makes it, from what validation was scored.
+
+    Args:
+        stream: the events.
+        strategy: of the pairs that probabilities are among; those that met are raised by what random ones tell.
+    """
+
+    def __init__(self, stream: EventStream, strategy: str) -> None:
+        self.stream, self.strategy = stream, strategy
+        self._asked: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # the pairs that count, and which of them met
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The strategies whose scores it is made from."""
+        return tuple(dict.fromkeys((self.strategy, "random")))
+
+    def of(
+        self, scores: Mapping[tuple[str, str], LinkScores], drawn: Mapping[tuple[str, str], Negatives]
+    ) -> Curve | None:
+        """Return the curve, None without pairs beside events.
+
+        Args:
+            scores: by ("val", kind).
+            drawn: what they are of, the same each time.
+        """
+        if any(("val", kind) not in scores for kind in self.kinds):
+            return None
+        found = {kind: self._some(kind, scores["val", kind], drawn["val", kind]) for kind in self.kinds}
+        if any(len(y) == y.sum() for _, y, _ in found.values()):
+            return None
+        own = found[self.strategy]
+        return fitted(own[0], own[1], self.strategy, own[2], raise_of(*found["random"]))
+
+    def _some(self, kind: str, scored: LinkScores, drawn: Negatives) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return scores, outcomes and who met, of some events and the pairs beside them."""
+        if kind not in self._asked:
+            which = np.zeros(len(drawn.rows), bool)
+            which[evenly(len(drawn.rows))] = True
+            at = np.flatnonzero(np.concatenate([which, np.repeat(which, np.diff(drawn.offsets))]))
+            self._asked[kind] = at, met_of(self.stream, drawn, at)
+        at, met = self._asked[kind]
+        labels, values = scored.pooled()
+        return values[at], labels[at].astype(np.float64), met
+
+
+def met_of(stream: EventStream, drawn: Negatives, at: np.ndarray | None = None) -> np.ndarray:
+    """Return (Q,) bool: which of the pairs of `LinkScores.pooled`, or of those at places (Q,), met before."""
+    of = np.concatenate([drawn.rows, np.repeat(drawn.rows, np.diff(drawn.offsets))])
+    src = np.concatenate([stream.src[drawn.rows], drawn.src])
+    dst = np.concatenate([stream.dst[drawn.rows], drawn.dst])
+    at = np.arange(len(of)) if at is None else at
+    return met_before(stream, src[at], dst[at], stream.t[of[at]])
 
 
 def of_pairs(
-    scores: np.ndarray, y: np.ndarray, of: str, curve: Curve | None, raw: np.ndarray | None
+    scores: np.ndarray,
+    y: np.ndarray,
+    of: str,
+    curve: Curve | None,
+    raw: np.ndarray | None,
+    met: np.ndarray | None = None,
 ) -> list[dict[str, Any]]:
     """Return the reliability of raw probabilities (Q,), where there are such, and of scores (Q,) through a curve."""
     found = [] if raw is None else [reliability(calibration(y, raw), of, TRAINED)]
-    return found + ([] if curve is None else [reliability(calibration(y, curve(scores)), of, FITTED)])
+    return found + ([] if curve is None else [reliability(calibration(y, curve(scores, met)), of, FITTED)])
 
 
-def of_links(report: LinkReport, split: str, curve: Curve | None, *, calibrated: bool) -> dict[str, Any]:
+def of_links(
+    report: LinkReport,
+    split: str,
+    curve: Curve | None,
+    *,
+    calibrated: bool,
+    met: np.ndarray | None = None,
+) -> dict[str, Any]:
     """Return the curves of a split of a stream: of ranks among many, of probabilities by kind of negatives.
 
     Args:
@@ -89,6 +149,7 @@ def of_links(report: LinkReport, split: str, curve: Curve | None, *, calibrated:
         split: "test".
         curve: of validation's scores; it is drawn for its own kind of negatives alone.
         calibrated: whether scores are probabilities that training has calibrated.
+        met: (Q,) bool, which of the pairs of the curve's own kind met before.
     """
     ranking, bins = [], []
     for (name, strategy), scored in report.scores.items():
@@ -99,15 +160,24 @@ def of_links(report: LinkReport, split: str, curve: Curve | None, *, calibrated:
             own = sizes > 0
             if own.any():
                 bounds = np.concatenate([[0], np.cumsum(sizes[own])])
-                rank = ranks(scored.positive[own], scored.negative, bounds)
+                order = report.orders.get((name, strategy), scored)
+                rank = ranks(order.positive[own], order.negative, bounds)
                 ranking.append(ranking_curve(rank, sizes[own], "other destinations"))
         elif (name, strategy) in report.reliability:
             how = WITHIN if calibrated else TRAINED
             bins.append(reliability(report.reliability[name, strategy], f"{strategy} negatives", how))
         if curve is not None and not calibrated and strategy == curve.strategy and strategy != "many":
             y, scores = scored.pooled()
-            bins += of_pairs(scores, y, f"{strategy} negatives", curve, None)
+            bins += of_pairs(scores, y, f"{strategy} negatives", curve, None, met)
     return {"ranking": ranking, "reliability": bins}
 
 
-__all__ = ["curve_of", "of_classes", "of_links", "of_pairs", "ranking_curve", "reliability"]
+__all__ = [
+    "ValidationCurve",
+    "met_of",
+    "of_classes",
+    "of_links",
+    "of_pairs",
+    "ranking_curve",
+    "reliability",
+]

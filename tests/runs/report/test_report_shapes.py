@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from hopstate.errors import CheckpointError
 from hopstate.evaluation import summaries
 from hopstate.evaluation.calibration import calibration
 from hopstate.evaluation.link import LinkReport, LinkScores
+from hopstate.evaluation.probabilities import fitted
 from hopstate.runs.report import write_report
 from hopstate.training.kept_curves import kept_curves
 from hopstate.training.run_folder import RunFolder
@@ -40,7 +42,8 @@ def test_test_scores_go_through_the_curve_of_validation() -> None:
         positive, negative = rng.beta(2, 6, count), rng.beta(1, 12, count)  # as if far too careful
         return LinkScores(rows=np.arange(count), positive=positive, negative=negative, offsets=np.arange(count + 1))
 
-    curve = summaries.curve_of(scored(4000), "random")
+    told, scores = scored(4000).pooled()
+    curve = fitted(scores, told.astype(float), "random")
     test = scored(3000)
     y, p = test.pooled()
     report = LinkReport(rows=[], scores={("test", "random"): test}, reliability={("test", "random"): calibration(y, p)})
@@ -49,6 +52,9 @@ def test_test_scores_go_through_the_curve_of_validation() -> None:
     assert before["ece"] > 0.2 > 0.05 > after["ece"]
     assert after["ece"] == pytest.approx(calibration(y, curve(p)).ece)
     assert sum(after["count"]) == 6000
+    met, raising = rng.random(6000) < 0.5, replace(curve, met=0.5)
+    _, after = summaries.of_links(report, "test", raising, calibrated=False, met=met)["reliability"]
+    assert after["ece"] == pytest.approx(calibration(y, raising(p, met)).ece)
     (only,) = summaries.of_links(report, "test", None, calibrated=True)["reliability"]
     assert only["how"] == summaries.WITHIN
 

@@ -14,15 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.meetings import met_before
 from hopstate.errors import CheckpointError, DataError, HopstateError, HopstateWarning, StorageError
-from hopstate.evaluation.probabilities import Curve, evenly, fitted, raise_of
+from hopstate.evaluation.link import score_split
+from hopstate.evaluation.probabilities import Curve, evenly
+from hopstate.evaluation.summaries import ValidationCurve
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
-from hopstate.sampling.event_batches import batch_boundaries, event_batches
-from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import draw_negatives
-from hopstate.streaming.replay import replay
 from hopstate.training.tasks.link import LinkTask
 
 NAME = "calibration.json"
@@ -135,49 +133,21 @@ def validation_curve(asked: Session) -> Curve:
 
 
 def _of_validation(task: LinkTask) -> Curve:
-    strategy, stream = task.evaluation.strategies[0], task.stream
-    drawn = task.negatives.get(("val", strategy))
-    if drawn is None or not len(drawn.rows):
+    """Return the curve of some events alone: the same as evaluation makes of all."""
+    made = ValidationCurve(task.stream, task.evaluation.strategies[0])
+    drawn = {}
+    for kind in made.kinds:
+        one = task.negatives.get(("val", kind))
+        if one is None and kind == "random" != made.strategy:
+            one = draw_negatives(task.stream, task.split, "val", most=task.evaluation.most)
+        if one is None or not len(one.rows):
+            raise DataError("validation has no events, or no pairs beside them")
+        drawn["val", kind] = one.take(one.rows[evenly(len(one.rows))])
+    size = task.evaluation.batch_size
+    curve = made.of(score_split(task.scorer("val"), task.stream, task.split.val, drawn, batch_size=size), drawn)
+    if curve is None:
         raise DataError("validation has no events, or no pairs beside them")
-    # which pairs are to be raised is told by random ones, whatever the probabilities are among
-    sets = [drawn] if strategy == "random" else [drawn, _random(task)]
-    some = evenly(len(drawn.rows))
-    at = drawn.rows[some]
-    beside = [_beside(one, some) for one in sets]
-    src, dst, row = (np.concatenate(parts) for parts in zip((stream.src[at], stream.dst[at], at), *beside, strict=True))
-    scores, met = _scores(task, src, dst, row), met_before(stream, src, dst, stream.t[row])
-    of = np.repeat(np.arange(1 + len(sets)), [len(at), *(len(own[0]) for own in beside)])
-    random, own = (of == 0) | (of == len(sets)), of <= 1
-    y = (of == 0).astype(np.float64)
-    by = raise_of(scores[random], y[random], met[random])
-    return fitted(scores[own], y[own], strategy, met[own], by)
-
-
-def _random(task: LinkTask) -> Negatives:
-    kept = task.negatives.get(("val", "random"))
-    return kept or draw_negatives(task.stream, task.split, "val", "random", most=task.evaluation.most)
-
-
-def _beside(drawn: Negatives, some: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return sources, destinations and rows of events of the pairs beside some events, given by their places."""
-    sizes = np.diff(drawn.offsets)
-    which = np.repeat(np.isin(np.arange(len(sizes)), some), sizes)
-    return drawn.src[which], drawn.dst[which], np.repeat(drawn.rows[some], sizes[some])
-
-
-def _scores(task: LinkTask, src: np.ndarray, dst: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Return (Q,) scores of pairs, each at the time of an event (Q,) of validation, given by its row."""
-    rows, stream = task.split.val, task.stream
-    t, size, scorer = stream.t[row], task.evaluation.batch_size, task.scorer("val")
-    return replay(
-        scorer,
-        lambda mine: scorer.score(src[mine], dst[mine], t[mine]),
-        stream,
-        np.searchsorted(rows, row),
-        rows=rows,
-        boundaries=batch_boundaries(stream.t[rows], size),
-        history=event_batches(stream, np.arange(rows[0]), batch_size=size),
-    )
+    return curve
 
 
 __all__ = ["NAME", "Calibrator", "curve_of", "validation_curve"]

@@ -15,10 +15,10 @@ import numpy as np
 
 from hopstate.data.readers.frames import is_frame
 from hopstate.errors import ConfigError, DataError, ShapeError
+from hopstate.evaluation.probabilities import Curve, fitted
 from hopstate.methods.shared.static_link import rows_of
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.load import load_run
-from hopstate.runs.queries.calibrated import Curve, fitted
 from hopstate.runs.queries.names import pair_columns, read_ids, table_of
 from hopstate.runs.queries.told import tell_few
 from hopstate.training.run_folder import RunFolder

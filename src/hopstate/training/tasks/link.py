@@ -53,6 +53,8 @@ class LinkEvaluation:
             many, of all events and of those with new nodes; kinds told from fewer than 500 events count less in it.
         max_events: of each split that are judged; of more, batches of 200 spread over all of it, drawn from a fixed
             seed. "all" judges every event.
+        raise_met: many ranks candidates as `hopstate rank` does, those that the source met before raised by what
+            validation's events tell beside random pairs; false ranks by the scores alone, as published figures do.
     """
 
     protocol: LinkProtocol = "pooled"
@@ -62,6 +64,7 @@ class LinkEvaluation:
     batch_size: int = 200
     choose: Literal["first", "mean"] = "first"
     max_events: int | Literal["all"] = 1_000_000
+    raise_met: bool = True
 
     def __post_init__(self) -> None:
         if self.choose not in ("first", "mean"):
@@ -155,6 +158,7 @@ class LinkTask(EventTask[LinkFollower]):
             self.metric = "mean_average_precision"
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
         self._curve: Curve | None = None  # from validation's scores, when they were last judged
+        self._validation = summaries.ValidationCurve(source.stream, first)
         self.curves: dict[str, Any] = {}
         count = len(split.val) if evaluation.most is None else min(len(split.val), evaluation.most)
         self._recent = replace(split, train=split.train[-count:])
@@ -178,16 +182,21 @@ class LinkTask(EventTask[LinkFollower]):
         """Return the whole table of a split: every strategy on test, those that choose on validation."""
         e = self.evaluation
         strategies = e.strategies if split == "test" else e.choosing
-        drawn = {k: v for k, v in self.negatives.items() if k[0].endswith(split) and k[1] in strategies}
-        data, how = (self.stream, self.split, split), e.protocol
-        chosen = link_negatives(*data, strategies, e.num_negatives, 0, drawn, e.most)
+        chosen, beside = self._drawn(split, strategies), self._of_curve() if split == "val" else {}
+        ranked = e.raise_met and e.protocol == "pooled" and "many" in strategies
+        if ranked and split == "test" and self._curve is None and len(self.split.val):
+            own = self._of_curve()
+            self._curve = self._validation.of(self._scored(self.scorer("val"), "val", own), own)
 
         def scored(scorer: LinkScorer) -> AllScores:
-            return score_links(scorer, *data, chosen, protocol=how, batch_size=e.batch_size)
+            return self._scored(scorer, split, beside | chosen)
 
         def told(scores: AllScores) -> LinkReport:
-            bootstrap = e.bootstrap if split == "test" else 0
-            return link_report(scores, chosen, self.stream, protocol=how, bootstrap=bootstrap)
+            curve = self._validation.of(scores, beside | chosen) if split == "val" else self._curve
+            by = curve.met if ranked and curve is not None else 0.0
+            how: dict[str, Any] = {"protocol": e.protocol, "bootstrap": e.bootstrap if split == "test" else 0}
+            table = link_report({key: scores[key] for key in chosen}, chosen, self.stream, **how, by=by)
+            return replace(table, curve=curve)
 
         if self.beside is not None and split == "val":
             found = self.beside.choose(scored, told, lambda table: self._figures(table).get(self.metric, -np.inf))
@@ -195,17 +204,32 @@ class LinkTask(EventTask[LinkFollower]):
             found = told(scored(self.scorer(split)))
             if self.beside is not None:
                 self.beside.tell()
-        self._keep(found, split)
+        self._keep(found, split, chosen)
         return found
 
-    def _keep(self, report: LinkReport, split: str) -> None:
+    def _drawn(self, split: str, strategies: tuple[str, ...]) -> dict[tuple[str, str], Negatives]:
+        e = self.evaluation
+        known = {k: v for k, v in self.negatives.items() if k[0].endswith(split) and k[1] in strategies}
+        return link_negatives(self.stream, self.split, split, strategies, e.num_negatives, 0, known, e.most)
+
+    def _of_curve(self) -> dict[tuple[str, str], Negatives]:
+        """Return the pairs of validation that make the curve of probabilities, but those with new nodes."""
+        return {key: drawn for key, drawn in self._drawn("val", self._validation.kinds).items() if key[0] == "val"}
+
+    def _scored(self, scorer: LinkScorer, split: str, drawn: Mapping[tuple[str, str], Negatives]) -> AllScores:
+        e = self.evaluation
+        data = (self.stream, self.split, split, drawn)
+        return score_links(scorer, *data, protocol=e.protocol, batch_size=e.batch_size)
+
+    def _keep(self, report: LinkReport, split: str, drawn: Mapping[tuple[str, str], Negatives]) -> None:
         """Keep what a report draws of test, and what maps its scores to probabilities, which validation gives."""
-        if split == "test":
-            self.curves = summaries.of_links(report, split, self._curve, calibrated=self.calibrated)
+        if split == "val":
+            self._curve = report.curve
             return
-        strategy = self.evaluation.strategies[0]
-        scored = report.scores.get((split, strategy))
-        self._curve = None if scored is None or self.calibrated else summaries.curve_of(scored, strategy)
+        curve, met = None if self.calibrated else self._curve, None
+        if curve is not None and curve.met and (own := drawn.get((split, curve.strategy))) is not None:
+            met = summaries.met_of(self.stream, own)
+        self.curves = summaries.of_links(report, split, curve, calibrated=self.calibrated, met=met)
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return metrics: "average_precision", "historical_average_precision", ..., "new_..." of events with new nodes.
