@@ -21,10 +21,8 @@ import numpy as np
 import torch
 
 from common import machine, require_green
-from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import DataError
-from hopstate.evaluation.link import score_split
-from hopstate.evaluation.probabilities import Curve
+from hopstate.evaluation.link import LinkScores, raised_scores, score_split
 from hopstate.evaluation.ranked_links import ranking_metrics
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.calibrated import curve_of
@@ -69,41 +67,31 @@ def measured(run: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
     with load_run(run) as (_, task):
         if not isinstance(task, LinkTask):
             raise DataError(f"{run} is a run of {method}, which predicts no links of events")
-        for name, own in ranked(task, args.split, args).items():
+        for name, (own, drawn) in scored(task, args.split, args).items():
             new = ", new nodes" if name.startswith("new_") else ""
-            about = {"data": f"{task.stream.name}{new}, {len(own[0]):,}", "method": method}
+            about = {"data": f"{task.stream.name}{new}, {len(drawn):,}", "method": method}
             orders = {run.name: own}
             if curve.met:
-                orders[f"{run.name}, met + {curve.met:.2g}"] = ordered(task, own, curve)
+                orders[f"{run.name}, met + {curve.met:.2g}"] = raised_scores(own, drawn, task.stream, curve.met)
             for told, order in orders.items():
-                found = ranking_metrics(task.stream, *order, bootstrap=args.resamples, seed=args.seed)
+                columns = order.rows, order.positive, order.negative, order.offsets, drawn.dst
+                found = ranking_metrics(task.stream, *columns, bootstrap=args.resamples, seed=args.seed)
                 rows.append(found | about | {"run": told})
     return rows
 
 
-Scored = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # as `ranking_metrics` takes them
+Scored = dict[str, tuple[LinkScores, Negatives]]
 
 
-def ranked(task: LinkTask, split: str, args: argparse.Namespace) -> dict[str, Scored]:
-    """Return rows, scores of events and of candidates, offsets and candidates: of a split, and of its new nodes."""
+def scored(task: LinkTask, split: str, args: argparse.Namespace) -> Scored:
+    """Return scores of events and of their candidates: of a split, and of its new nodes."""
     stream, splits = task.stream, task.split
     drawn = {}
     for name, few in ((split, args.events), (f"new_{split}", args.events // 2)):
         found = one_against_many(stream, splits, name, num_negatives=args.candidates, seed=args.seed)
         drawn[name, "many"] = spread(found, few) if few else found
     kept = score_split(task.scorer(split), stream, splits.rows(split), drawn, batch_size=task.evaluation.batch_size)
-    return {key[0]: (one.rows, one.positive, one.negative, one.offsets, drawn[key].dst) for key, one in kept.items()}
-
-
-def ordered(task: LinkTask, own: Scored, curve: Curve) -> Scored:
-    """Return the same with what `hopstate rank` orders by in place of scores."""
-    stream, (rows, positive, negative, offsets, dst) = task.stream, own
-    store, of = NeighborStore.from_stream(stream), np.repeat(rows, np.diff(offsets))
-
-    def order(scores: np.ndarray, of: np.ndarray, dst: np.ndarray) -> np.ndarray:
-        return curve.ordered(scores, store.last_meeting(stream.src[of], dst, stream.t[of])[1])
-
-    return rows, order(positive, rows, stream.dst[rows]), order(negative, of, dst), offsets, dst
+    return {key[0]: (kept[key], drawn[key]) for key in kept}
 
 
 def spread(drawn: Negatives, count: int) -> Negatives:

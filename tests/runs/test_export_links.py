@@ -83,10 +83,11 @@ def test_a_curve_in_a_program_is_the_curve(knots: list[float]) -> None:
     curve = Curve(np.array(knots), np.linspace(0.1, 0.8, len(knots)), 3, 1.0, "random")
     score = np.array([1e-9, 0.1, 0.3, 0.4, 0.41, 0.9, 0.95, 0.5])
     logit = torch.logit(torch.from_numpy(score))
-    _, given, found = Calibrated(torch.nn.Identity(), curve)(logit)
+    met = np.arange(8) % 2 == 0
+    _, given, found = Calibrated(torch.nn.Identity(), curve)(logit, torch.from_numpy(met))
     np.testing.assert_allclose(found, curve(given.numpy()), rtol=0, atol=F64)
     knots = [-1.0, 0.0, 2.0, 2.0]
-    curve, met = Curve(np.array(knots), np.array([0.1, 0.3, 0.3, 0.9]), 3, 1.0, "random", 1.3), np.arange(8) % 2 == 0
+    curve = Curve(np.array(knots), np.array([0.1, 0.3, 0.3, 0.9]), 3, 1.0, "random", 1.3)
     _, given, found = Calibrated(torch.nn.Identity(), curve)(logit, torch.from_numpy(met))
     np.testing.assert_allclose(found, curve(given.numpy(), met), rtol=0, atol=F64)
 

@@ -103,7 +103,7 @@ def _show_features(found: Any, top: int) -> None:
 
     from hopstate.io.screen import screen
 
-    table = Table(title=f"{found.source} - {found.target} at {found.when}: probability {found.probability:.4f}")
+    table = Table(title=f"{found.source} - {found.target} at {found.when}: score {found.probability:.4f}")
     for name in ("feature", "value", "adds to the logit"):
         table.add_column(name, justify="left" if name == "feature" else "right")
     for row in found.table.head(top).to_dict("records"):

@@ -42,6 +42,7 @@ from hopstate.runs.options import (
     VectorOptions,
 )
 from hopstate.runs.prepare import notes_of, prepared
+from hopstate.runs.queries.calibrated import keep_curve
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.divided import check_divided
 from hopstate.training.loggers.choose import check_loggers
@@ -51,6 +52,7 @@ from hopstate.training.progress import note
 from hopstate.training.ranks import Ranks, on_one_machine, present
 from hopstate.training.room import within_memory
 from hopstate.training.run_folder import RunFolder, flatten
+from hopstate.training.tasks.link import LinkTask
 from hopstate.training.trainer import SPLITS, Trainer, seed_everything
 
 if TYPE_CHECKING:
@@ -273,6 +275,8 @@ def fit_config(
         found = _floors(method, ready, config, context, task) if wanted else {}
         if wanted and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
             keep_past(run, record, method.name)
+        if isinstance(task, LinkTask) and "val" in result.metrics and ranks.first:
+            keep_curve(run, task)
         best, in_memory = result.progress.best_epoch, record if kept is not None else None
         return Run(run.path, method.name, result.metrics, result.interrupted, best, found, in_memory)
 

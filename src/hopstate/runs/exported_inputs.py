@@ -14,6 +14,7 @@ import torch
 from hopstate.data.events import EventBatch
 from hopstate.data.past import Past
 from hopstate.errors import ConfigError, DataError, HopstateError
+from hopstate.evaluation.probabilities import Curve
 from hopstate.methods import method_of_run
 from hopstate.methods.method import AnyMethod
 from hopstate.runs.exported_pairs import MET
@@ -150,7 +151,7 @@ def of_pairs(asked: Session, form: ExportForm, given: Any, time: Any) -> Questio
     follower: Any = asked.queries.at(t[0]) if len(np.unique(t)) == 1 else asked.queries.latest()
 
     inputs, worth = _filled(form, follower, (u, v), t), Calibrator(asked)
-    if worth.raises:
+    if isinstance(worth.curve, Curve):
         inputs[MET] = worth.met(u, v, t)
 
     def said() -> Answers:

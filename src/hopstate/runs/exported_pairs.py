@@ -49,9 +49,9 @@ class Calibrated(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return (P,) logits, float64 scores, and float64 probabilities where there is a curve.
 
-        The last input is whether pairs met before, where the curve raises those that did.
+        The last input is whether pairs met before, where there is a curve.
         """
-        logit = self.module(*(inputs[:-1] if self.by else inputs))
+        logit = self.module(*(inputs[:-1] if self.told else inputs))
         score = torch.sigmoid(logit.double())
         if not self.told:
             return logit, score
@@ -78,9 +78,6 @@ def with_probabilities(form: ExportForm, found: Curve | HopstateError) -> Export
         said = f"{form.preprocessing}; there is no output of probabilities: {found}"
         return replace(form, module=Calibrated(form.module, None), preprocessing=said)
     probability = Port(name="probability", meaning=f"of the score, {found.text()}", axes=("pair",))
-    form = replace(form, module=Calibrated(form.module, found), outputs=(*form.outputs, probability))
-    if not found.met:
-        return form
     met = Port(name=MET, meaning="whether the pair met before the time, in either direction", axes=("pair",))
     pairs = next(
         tensor.shape[port.axes.index("pair")]
@@ -88,4 +85,10 @@ def with_probabilities(form: ExportForm, found: Curve | HopstateError) -> Export
         if "pair" in port.axes
     )
     example = torch.arange(pairs) % 2 == 0
-    return replace(form, inputs=(*form.inputs, met), example=(*form.example, example))
+    return replace(
+        form,
+        module=Calibrated(form.module, found),
+        inputs=(*form.inputs, met),
+        outputs=(*form.outputs, probability),
+        example=(*form.example, example),
+    )

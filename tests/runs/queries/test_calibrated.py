@@ -1,5 +1,6 @@
 """The order of candidates is the score's, raised where a pair met: the same at every door, and told when it is not."""
 
+import json
 import shutil
 import warnings
 from dataclasses import replace
@@ -130,6 +131,24 @@ def test_the_raise_is_told_by_random_pairs_whatever_else_is_asked(strategy: str,
     assert found.strategy == strategy
     assert found.met == pytest.approx(expected.met, rel=F32)
     assert expected.strategy == "random"
+
+
+@each
+def test_training_leaves_the_curve_that_a_question_would_make(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    before = json.loads((run.path / "calibration.json").read_text())
+    with session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "load_run", broken)  # its data are not read again
+        assert curve_of(asked).met == before["met"]
+    (tmp_path / "run" / "calibration.json").unlink()
+    with session(tmp_path / "run") as asked:
+        curve_of(asked)
+    after = json.loads((tmp_path / "run" / "calibration.json").read_text())
+    assert {key: before.pop(key) for key in ("format", "model", "strategy")} == {
+        key: after.pop(key) for key in ("format", "model", "strategy")
+    }
+    for key, value in before.items():
+        np.testing.assert_allclose(after[key], value, rtol=0, atol=F32)
 
 
 @each

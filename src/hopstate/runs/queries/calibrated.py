@@ -3,7 +3,7 @@
 A probability is the chance that a pair is an event where events and other pairs are as many as in validation, and the
 others are drawn as there: the ratio is kept with the curve and told. Candidates stand in the order of what the curve
 rises with: the score, raised where a pair met before by what random pairs beside validation's events tell. Both are
-found when a run is first asked, and kept as calibration.json in the run folder.
+kept as calibration.json in the run folder, from training or, where it is not there, from the first question on.
 The curve itself is `hopstate.evaluation.probabilities`'.
 """
 
@@ -19,8 +19,9 @@ from hopstate.evaluation.link import score_split
 from hopstate.evaluation.probabilities import Curve, evenly
 from hopstate.evaluation.summaries import ValidationCurve
 from hopstate.runs.load import load_run
-from hopstate.runs.queries.session import Session
+from hopstate.runs.queries.session import Session, key_of
 from hopstate.sampling.negatives import draw_negatives
+from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
 NAME = "calibration.json"
@@ -82,23 +83,31 @@ def curve_of(asked: Session) -> Curve:
     return found
 
 
+def keep_curve(folder: RunFolder, task: LinkTask) -> None:
+    """Keep the curve that training's own last look at validation gave, so that the first question finds it.
+
+    That of a protocol which shows validation otherwise than a question does is not kept: the first question makes it.
+    """
+    if task.curve is not None and task.evaluation.protocol == "pooled":
+        _keep(folder, key_of(folder, task), task.curve)
+
+
 def _kept_or_made(asked: Session) -> Curve:
-    made = asked.key
-    kept = _read(asked, made)
+    kept = _read(asked, asked.key)
     if kept is not None:
         return kept
     curve = validation_curve(asked)
-    found = {"scores": curve.scores.tolist(), "values": curve.values.tolist(), "events": curve.events}
+    _keep(asked.folder, asked.key, curve)
+    return curve
+
+
+def _keep(folder: RunFolder, key: str, curve: Curve) -> None:
+    told: dict[str, Any] = {"format": _FORMAT, "model": key}
+    told |= {"scores": curve.scores.tolist(), "values": curve.values.tolist(), "events": curve.events}
     try:
-        asked.folder.write_json(
-            NAME,
-            {"format": _FORMAT, "model": made}
-            | found
-            | {"ratio": curve.ratio, "strategy": curve.strategy, "met": curve.met},
-        )
+        folder.write_json(NAME, told | {"ratio": curve.ratio, "strategy": curve.strategy, "met": curve.met})
     except StorageError as error:
         warnings.warn(f"the probabilities' curve is not kept: {error}", HopstateWarning, stacklevel=5)
-    return curve
 
 
 def _read(asked: Session, made: str) -> Curve | None:
@@ -150,4 +159,4 @@ def _of_validation(task: LinkTask) -> Curve:
     return curve
 
 
-__all__ = ["NAME", "Calibrator", "curve_of", "validation_curve"]
+__all__ = ["NAME", "Calibrator", "curve_of", "keep_curve", "validation_curve"]

@@ -73,7 +73,7 @@ def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
     if (folder.path / "state").is_dir() or (folder.path / "state.safetensors").is_file():
         lines.append(f"state   {kept_state(folder)}: events that were streamed since are known")
     if (folder.path / NAME).is_file():
-        lines.append(f"probabilities of {NAME}, made at the first question")
+        lines.append(f"probabilities of {NAME}")
     return lines
 
 

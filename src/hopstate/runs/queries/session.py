@@ -66,12 +66,7 @@ class Session:
     @cached_property
     def key(self) -> str:
         """What is the same for the same weights, settings and data alone."""
-        from hopstate.streaming.live import fingerprint
-
-        files = (self.folder.path / name for name in ("config.json", "data.json"))
-        told = b"".join(file.read_bytes() for file in files if file.is_file())
-        # models without weights are all alike
-        return f"{fingerprint(self.task)}-{hashlib.sha256(told).hexdigest()[:16]}"
+        return key_of(self.folder, self.task)
 
     @cached_property
     def dates(self) -> str:
@@ -115,6 +110,16 @@ class Session:
             if not new:
                 raise
             raise DataError(f"{new[0]!r} was never met, and this model cannot score such a node: {error}") from None
+
+
+def key_of(folder: RunFolder, task: LinkTask) -> str:
+    """Return what is the same for the same weights, settings and data of a run alone."""
+    from hopstate.streaming.live import fingerprint
+
+    files = (folder.path / name for name in ("config.json", "data.json"))
+    told = b"".join(file.read_bytes() for file in files if file.is_file())
+    # models without weights are all alike
+    return f"{fingerprint(task)}-{hashlib.sha256(told).hexdigest()[:16]}"
 
 
 def columns_of(read: Mapping[str, Any]) -> Columns:

@@ -174,6 +174,11 @@ class LinkTask(EventTask[LinkFollower]):
         return 0.0 if self.beside is None else self.beside.share
 
     @property
+    def curve(self) -> Curve | None:
+        """From scores to probabilities, as validation gave it when it was last judged; None before."""
+        return self._curve
+
+    @property
     def train_share(self) -> float:
         """Share of the training events, of which the latest are judged."""
         return len(self._recent.train) / max(1, len(self.split.train))
