@@ -11,6 +11,7 @@ import torch
 from hopstate.data.event_splits import chronological_split
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.evaluation.link import link_negatives, score_links
+from hopstate.evaluation.metrics import average_precision
 from hopstate.evaluation.ranked_links import ranking_metrics
 from hopstate.evaluation.summaries import met_of
 from hopstate.runs.api import Run, fit
@@ -54,9 +55,13 @@ def by_hand(run: Run, split: str = "test") -> dict[str, dict[str, float]]:
         beside = store.last_meeting(many.src, many.dst, task.stream.t[of])[1]
         orders = {"rank": (curve.ordered(scored.positive, own), curve.ordered(scored.negative, beside))}
         orders["score"] = scored.positive, scored.negative
+        both = score_links(task.scorer(split), *data, drawn, batch_size=size)[split, "random"]
+        y, values = both.pooled()
+        order = curve.ordered(values, met_of(task.stream, drawn[split, "random"]))
+        pooled = {"probability_ap": average_precision(y, order), "average_precision": average_precision(y, values)}
         for name, (positive, negative) in orders.items():
             found[name] = ranking_metrics(task.stream, at, positive, negative, many.offsets, many.dst)
-    return found
+    return found | {"pooled": pooled}
 
 
 @pytest.mark.parametrize("name", [*METHODS, "recency"])
@@ -67,6 +72,9 @@ def test_ranks_are_those_of_rank_alone_or_after_validation(name: str, runs: dict
         assert alone[f"many_{metric}"] == pytest.approx(expected, abs=F64)
         assert whole[f"many_{metric}"] == alone[f"many_{metric}"]
     assert (found["rank"] == found["score"]) == (name == "recency")
+    assert ("probability_ap" in alone) == (name != "recency")
+    for metric, expected in found["pooled"].items():
+        assert alone.get(metric, expected) == whole.get(metric, expected) == pytest.approx(expected, abs=F64)
 
 
 def test_by_scores_alone_where_asked(tmp_path: Path) -> None:
@@ -81,6 +89,7 @@ def test_by_scores_alone_where_asked(tmp_path: Path) -> None:
             assert isinstance(task, LinkTask)
             task.report("val")
             assert not task.report("test").orders
+        assert "probability_ap" not in run.metrics["test"]
 
 
 def test_the_curve_of_an_evaluation_is_that_of_questions(runs: dict[str, Run]) -> None:

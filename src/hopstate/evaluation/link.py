@@ -74,6 +74,7 @@ class LinkReport:
         reliability: reliability of probabilities, by (split, strategy); empty for scores outside 0..1.
         orders: what candidates stood in the order of where that was not the scores, by (split, strategy).
         curve: that such an order is of.
+        met: (Q,) bool, which of the pairs of `LinkScores.pooled` met before, of kinds that a curve speaks of.
     """
 
     rows: list[dict[str, Any]]
@@ -81,6 +82,7 @@ class LinkReport:
     reliability: dict[tuple[str, str], Calibration] = field(default_factory=dict)
     orders: dict[tuple[str, str], LinkScores] = field(default_factory=dict)
     curve: Curve | None = None
+    met: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     def value(self, metric: str, strategy: str = "random", split: str | None = None) -> float:
         """Return one metric of a strategy of negatives; by default of the first split reported.

@@ -7,6 +7,7 @@ numbers leave, as a run's curves.json holds them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.meetings import met_before
 from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.link import LinkReport, LinkScores
+from hopstate.evaluation.metrics import average_precision
 from hopstate.evaluation.probabilities import Curve, evenly, fitted, raise_of
 from hopstate.evaluation.ranking import hits, ranks
 from hopstate.sampling.negative_sets import Negatives
@@ -112,6 +114,11 @@ class ValidationCurve:
         return values[at], labels[at].astype(np.float64), met
 
 
+def some(drawn: Negatives) -> Negatives:
+    """Return the pairs beside the events that a curve is made of."""
+    return drawn.take(drawn.rows[evenly(len(drawn.rows))])
+
+
 def met_of(stream: EventStream, drawn: Negatives, at: np.ndarray | None = None) -> np.ndarray:
     """Return (Q,) bool: which of the pairs of `LinkScores.pooled`, or of those at places (Q,), met before."""
     of = np.concatenate([drawn.rows, np.repeat(drawn.rows, np.diff(drawn.offsets))])
@@ -119,6 +126,29 @@ def met_of(stream: EventStream, drawn: Negatives, at: np.ndarray | None = None) 
     dst = np.concatenate([stream.dst[drawn.rows], drawn.dst])
     at = np.arange(len(of)) if at is None else at
     return met_before(stream, src[at], dst[at], stream.t[of[at]])
+
+
+def with_probabilities(
+    report: LinkReport, stream: EventStream, drawn: Mapping[tuple[str, str], Negatives], *, told: bool
+) -> LinkReport:
+    """Return a report that knows who met, as far as its curve asks; where told is True with `probability_ap` too.
+
+    That is the average precision of random pairs in the order of their probabilities, those of `hopstate score`. It is
+    there where pairs that met are raised; without that it would be the one of the scores.
+    """
+    curve = report.curve
+    if curve is None or not curve.met:
+        return report
+    rows, met = [], {}
+    for row in report.rows:
+        key = row["split"], row["strategy"]
+        if key[1] in ("random", curve.strategy) and key[1] != "many":
+            met[key] = met_of(stream, drawn[key])
+        if told and key[1] == "random":
+            y, scores = report.scores[key].pooled()
+            row = row | {"probability_ap": average_precision(y, curve.ordered(scores, met[key]))}
+        rows.append(row)
+    return replace(report, rows=rows, met=met)
 
 
 def of_pairs(
@@ -134,24 +164,15 @@ def of_pairs(
     return found + ([] if curve is None else [reliability(calibration(y, curve(scores, met)), of, FITTED)])
 
 
-def of_links(
-    report: LinkReport,
-    split: str,
-    curve: Curve | None,
-    *,
-    calibrated: bool,
-    met: np.ndarray | None = None,
-) -> dict[str, Any]:
+def of_links(report: LinkReport, split: str, *, calibrated: bool) -> dict[str, Any]:
     """Return the curves of a split of a stream: of ranks among many, of probabilities by kind of negatives.
 
     Args:
-        report: of the evaluation.
+        report: of the evaluation, with the curve of validation, which is drawn for its own kind of negatives alone.
         split: "test".
-        curve: of validation's scores; it is drawn for its own kind of negatives alone.
         calibrated: whether scores are probabilities that training has calibrated.
-        met: (Q,) bool, which of the pairs of the curve's own kind met before.
     """
-    ranking, bins = [], []
+    ranking, bins, curve = [], [], report.curve
     for (name, strategy), scored in report.scores.items():
         if name != split:
             continue
@@ -168,7 +189,7 @@ def of_links(
             bins.append(reliability(report.reliability[name, strategy], f"{strategy} negatives", how))
         if curve is not None and not calibrated and strategy == curve.strategy and strategy != "many":
             y, scores = scored.pooled()
-            bins += of_pairs(scores, y, f"{strategy} negatives", curve, None, met)
+            bins += of_pairs(scores, y, f"{strategy} negatives", curve, None, report.met.get((name, strategy)))
     return {"ranking": ranking, "reliability": bins}
 
 
@@ -180,4 +201,6 @@ __all__ = [
     "of_pairs",
     "ranking_curve",
     "reliability",
+    "some",
+    "with_probabilities",
 ]

@@ -47,15 +47,16 @@ def test_test_scores_go_through_the_curve_of_validation() -> None:
     test = scored(3000)
     y, p = test.pooled()
     report = LinkReport(rows=[], scores={("test", "random"): test}, reliability={("test", "random"): calibration(y, p)})
-    before, after = summaries.of_links(report, "test", curve, calibrated=False)["reliability"]
+    before, after = summaries.of_links(replace(report, curve=curve), "test", calibrated=False)["reliability"]
     assert (before["how"], after["how"]) == (summaries.TRAINED, summaries.FITTED)
     assert before["ece"] > 0.2 > 0.05 > after["ece"]
     assert after["ece"] == pytest.approx(calibration(y, curve(p)).ece)
     assert sum(after["count"]) == 6000
     met, raising = rng.random(6000) < 0.5, replace(curve, met=0.5)
-    _, after = summaries.of_links(report, "test", raising, calibrated=False, met=met)["reliability"]
+    told_ = replace(report, curve=raising, met={("test", "random"): met})
+    _, after = summaries.of_links(told_, "test", calibrated=False)["reliability"]
     assert after["ece"] == pytest.approx(calibration(y, raising(p, met)).ece)
-    (only,) = summaries.of_links(report, "test", None, calibrated=True)["reliability"]
+    (only,) = summaries.of_links(report, "test", calibrated=True)["reliability"]
     assert only["how"] == summaries.WITHIN
 
 

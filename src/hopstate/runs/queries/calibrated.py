@@ -16,8 +16,8 @@ import numpy as np
 
 from hopstate.errors import CheckpointError, DataError, HopstateError, HopstateWarning, StorageError
 from hopstate.evaluation.link import score_split
-from hopstate.evaluation.probabilities import Curve, evenly
-from hopstate.evaluation.summaries import ValidationCurve
+from hopstate.evaluation.probabilities import Curve
+from hopstate.evaluation.summaries import ValidationCurve, some
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session, key_of
 from hopstate.sampling.negatives import draw_negatives
@@ -151,7 +151,7 @@ def _of_validation(task: LinkTask) -> Curve:
             one = draw_negatives(task.stream, task.split, "val", most=task.evaluation.most)
         if one is None or not len(one.rows):
             raise DataError("validation has no events, or no pairs beside them")
-        drawn["val", kind] = one.take(one.rows[evenly(len(one.rows))])
+        drawn["val", kind] = some(one)
     size = task.evaluation.batch_size
     curve = made.of(score_split(task.scorer("val"), task.stream, task.split.val, drawn, batch_size=size), drawn)
     if curve is None:

@@ -54,7 +54,8 @@ class LinkEvaluation:
         max_events: of each split that are judged; of more, batches of 200 spread over all of it, drawn from a fixed
             seed. "all" judges every event.
         raise_met: many ranks candidates as `hopstate rank` does, those that the source met before raised by what
-            validation's events tell beside random pairs; false ranks by the scores alone, as published figures do.
+            validation's events tell beside random pairs, and random pairs are also judged by the probabilities so made
+            (`probability_ap` of test); false leaves both to the scores alone, as published figures do.
     """
 
     protocol: LinkProtocol = "pooled"
@@ -188,20 +189,20 @@ class LinkTask(EventTask[LinkFollower]):
         e = self.evaluation
         strategies = e.strategies if split == "test" else e.choosing
         chosen, beside = self._drawn(split, strategies), self._of_curve() if split == "val" else {}
-        ranked = e.raise_met and e.protocol == "pooled" and "many" in strategies
-        if ranked and split == "test" and self._curve is None and len(self.split.val):
-            own = self._of_curve()
-            self._curve = self._validation.of(self._scored(self.scorer("val"), "val", own), own)
+        raised = e.raise_met and e.protocol == "pooled"
+        if raised and split == "test" and self._curve is None and len(self.split.val):
+            self._curve = self._judged()
 
         def scored(scorer: LinkScorer) -> AllScores:
             return self._scored(scorer, split, beside | chosen)
 
         def told(scores: AllScores) -> LinkReport:
             curve = self._validation.of(scores, beside | chosen) if split == "val" else self._curve
-            by = curve.met if ranked and curve is not None else 0.0
+            by = curve.met if raised and curve is not None else 0.0
             how: dict[str, Any] = {"protocol": e.protocol, "bootstrap": e.bootstrap if split == "test" else 0}
             table = link_report({key: scores[key] for key in chosen}, chosen, self.stream, **how, by=by)
-            return replace(table, curve=curve)
+            table = replace(table, curve=curve)
+            return table if split == "val" else summaries.with_probabilities(table, self.stream, chosen, told=raised)
 
         if self.beside is not None and split == "val":
             found = self.beside.choose(scored, told, lambda table: self._figures(table).get(self.metric, -np.inf))
@@ -209,7 +210,7 @@ class LinkTask(EventTask[LinkFollower]):
             found = told(scored(self.scorer(split)))
             if self.beside is not None:
                 self.beside.tell()
-        self._keep(found, split, chosen)
+        self._keep(found, split)
         return found
 
     def _drawn(self, split: str, strategies: tuple[str, ...]) -> dict[tuple[str, str], Negatives]:
@@ -221,20 +222,23 @@ class LinkTask(EventTask[LinkFollower]):
         """Return the pairs of validation that make the curve of probabilities, but those with new nodes."""
         return {key: drawn for key, drawn in self._drawn("val", self._validation.kinds).items() if key[0] == "val"}
 
+    def _judged(self) -> Curve | None:
+        """Return the curve of a model whose validation has not been judged: of the events alone that it is made of."""
+        own = {key: summaries.some(drawn) for key, drawn in self._of_curve().items()}
+        made = summaries.ValidationCurve(self.stream, self.evaluation.strategies[0])
+        return made.of(self._scored(self.scorer("val"), "val", own), own)
+
     def _scored(self, scorer: LinkScorer, split: str, drawn: Mapping[tuple[str, str], Negatives]) -> AllScores:
         e = self.evaluation
         data = (self.stream, self.split, split, drawn)
         return score_links(scorer, *data, protocol=e.protocol, batch_size=e.batch_size)
 
-    def _keep(self, report: LinkReport, split: str, drawn: Mapping[tuple[str, str], Negatives]) -> None:
+    def _keep(self, report: LinkReport, split: str) -> None:
         """Keep what a report draws of test, and what maps its scores to probabilities, which validation gives."""
         if split == "val":
             self._curve = report.curve
             return
-        curve, met = None if self.calibrated else self._curve, None
-        if curve is not None and curve.met and (own := drawn.get((split, curve.strategy))) is not None:
-            met = summaries.met_of(self.stream, own)
-        self.curves = summaries.of_links(report, split, curve, calibrated=self.calibrated, met=met)
+        self.curves = summaries.of_links(report, split, calibrated=self.calibrated)
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return metrics: "average_precision", "historical_average_precision", ..., "new_..." of events with new nodes.
