@@ -12,11 +12,9 @@ from torch import Tensor, nn
 
 from hopstate.errors import HopstateError
 from hopstate.evaluation.probabilities import NEVER
-from hopstate.runs.queries.calibrated import Curve, curve_of
+from hopstate.runs.queries.calibrated import MET, Curve, curve_of
 from hopstate.runs.queries.session import session
 from hopstate.training.exported import ExportForm, Port
-
-MET = "met"  # the input of the curve
 
 
 def curve_of_run(run: Path, own: Any, method: str | None) -> Curve | HopstateError:
