@@ -17,9 +17,8 @@ from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.evaluation.probabilities import Curve
 from hopstate.methods import method_of_run
 from hopstate.methods.method import AnyMethod
-from hopstate.runs.exported_pairs import MET
 from hopstate.runs.load import load_run
-from hopstate.runs.queries.calibrated import Calibrator
+from hopstate.runs.queries.calibrated import MET, Calibrator
 from hopstate.runs.queries.names import nodes_of, read_pairs, times_of, with_rows
 from hopstate.runs.queries.session import Session, session
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, plain

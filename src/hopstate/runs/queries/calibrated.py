@@ -25,6 +25,7 @@ from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
 NAME = "calibration.json"
+MET = "met"  # the input of a program that its curve reads
 _FORMAT = "hopstate-calibration-2"
 
 
@@ -159,4 +160,4 @@ def _of_validation(task: LinkTask) -> Curve:
     return curve
 
 
-__all__ = ["NAME", "Calibrator", "curve_of", "keep_curve", "validation_curve"]
+__all__ = ["MET", "NAME", "Calibrator", "curve_of", "keep_curve", "validation_curve"]
