@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit, logit
 
 from hopstate.evaluation.probabilities import Curve, fitted, raise_of, raised
-from hopstate.testing.asserts import COARSE, F64, F64_DEEP
+from hopstate.testing.asserts import F32_TIGHT, F64
 
 
 def asked(count: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
@@ -35,28 +35,49 @@ def test_the_raise_is_what_the_mixture_took(share: float) -> None:
     assert raise_of(expit(order), y, met) == pytest.approx(0, abs=0.1)
 
 
-def test_order_does_not_hang_on_rows_or_on_the_scale_of_a_logit() -> None:
+def test_it_does_not_hang_on_the_order_of_rows_or_the_precision_of_scores() -> None:
     scores, y, met, _ = asked(500, 0.25, 0)
     by = raise_of(scores, y, met)
-    assert raise_of(scores[::-1], y[::-1], met[::-1]) == pytest.approx(by, rel=COARSE)
-    assert raise_of(expit(2 * logit(scores)), y, met) == pytest.approx(2 * by, rel=F64_DEEP)
+    assert raise_of(scores[::-1], y[::-1], met[::-1]) == pytest.approx(by, rel=F32_TIGHT)
+    single = scores.astype(np.float32)
+    single[:3] = 1.0
+    assert raise_of(single, y, met) == pytest.approx(raise_of(single.astype(np.float64), y, met), rel=F64)
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0, 3.0])
+def test_it_is_in_units_of_the_models_own_logit(scale: float) -> None:
+    scores, y, met, _ = asked(4000, 0.25, 0)
+    assert raise_of(expit(scale * logit(scores)), y, met) == pytest.approx(scale * raise_of(scores, y, met), rel=0.05)
 
 
 def test_nothing_is_raised_where_nothing_is_told() -> None:
     scores, y, met, _ = asked(300, 0.25, 2)
-    assert raise_of(scores - 1, y, met) == 0  # no probabilities
     assert raise_of(scores, np.ones_like(y), met) == 0
     assert raise_of(scores, y, np.zeros_like(met)) == 0
     assert raise_of(scores, y, np.ones_like(met)) == 0
-    assert raise_of(1 - scores, y, met) == 0  # a model that is worse than none says nothing of by how much
 
 
-def test_little_evidence_moves_little() -> None:
-    """Three events that met beside none that did: a raise without bounds would fit best."""
-    scores, y, met = np.full(200, 0.5), np.repeat([1.0, 0.0], 100), np.zeros(200, bool)
-    scores[:100] += np.linspace(0, 0.1, 100)
-    met[:3] = True
-    assert 0 <= raise_of(scores, y, met) < 3
+@pytest.mark.parametrize("count", [1, 3, 10])
+def test_little_evidence_moves_little(count: int) -> None:
+    """A few events that met beside none that did: without a belief the fit would have no end."""
+    y, met = np.repeat([1.0, 0.0], 100), np.zeros(200, bool)
+    met[:count] = True
+    for scores in (np.full(200, 0.5), 0.5 + np.linspace(0.1, 0, 200), np.repeat([0.9, 0.1], 100)):
+        assert 0 <= raise_of(scores, y, met) < 0.3 * (1 + count)
+    some = np.r_[:count, 100 : 100 + count]
+    drawn = [raise_of(*(column[some] for column in asked(100, 0.25, seed)[:3])) for seed in range(60)]
+    assert max(map(abs, drawn)) < 3
+
+
+def test_useless_scores_leave_the_order_to_who_met_and_do_not_jump() -> None:
+    """Whether chance made their slope a little more or less than none."""
+    found = []
+    for seed in range(8):
+        _, y, met, _ = asked(1000, 0.25, seed)
+        scores = expit(np.random.default_rng(seed).normal(0, 1, len(y)))
+        found.append(raise_of(scores, y, met))
+    assert min(found) > 3
+    assert max(found) < 3 * min(found)
 
 
 def test_a_curve_rises_with_its_order() -> None:

@@ -1,5 +1,7 @@
 """Candidates of an evaluation stand in the order that `rank` gives, by validation's curve, whatever comes first."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,13 @@ import torch
 
 from hopstate.data.event_splits import chronological_split
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.evaluation import summaries
 from hopstate.evaluation.link import link_negatives, score_links
 from hopstate.evaluation.metrics import average_precision
+from hopstate.evaluation.probabilities import Curve
 from hopstate.evaluation.ranked_links import ranking_metrics
 from hopstate.evaluation.summaries import met_of
-from hopstate.runs.api import Run, fit
+from hopstate.runs.api import Run, fit, open_run
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.calibrated import curve_of
 from hopstate.runs.queries.session import session
@@ -111,9 +115,94 @@ def test_validation_of_another_kind_has_random_pairs_for_its_curve(first: str, t
     own = {**MANY, "evaluation.strategies": [first, *({"many"} - {first})]}
     run = small_run("graphmixer", tmp_path, events(), **own)
     assert not any(name.startswith(("average_precision", "random")) for name in run.metrics["val"])
+    assert "probability_ap" not in run.metrics["test"]
     found = by_hand(run, "val")["rank"]["mrr"] if first == "many" else by_hand(run)["rank"]["mrr"]
     told = run.metrics["val" if first == "many" else "test"]["many_mrr"]
     assert told == pytest.approx(found, abs=F64)
+
+
+@pytest.mark.parametrize(("strategies", "choose"), [(["many", "random"], "mean"), (["historical"], "first")])
+def test_a_curve_costs_validation_some_random_pairs_at_most(
+    strategies: list[str], choose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summaries, "evenly", lambda count: np.arange(0, count, 3))
+    own = {**MANY, "evaluation.strategies": strategies, "evaluation.choose": choose}
+    run = small_run("graphmixer", tmp_path, events(), **own)
+    with load_run(run.path) as (_, task), torch.no_grad():
+        assert isinstance(task, LinkTask)
+        asked: list[tuple[str, str, int]] = []
+        plain = task._scored
+
+        def counted(scorer: Any, split: str, drawn: Any, **how: Any) -> Any:
+            asked.extend((*key, len(one)) for key, one in drawn.items() if not key[0].startswith("new_"))
+            return plain(scorer, split, drawn, **how)
+
+        monkeypatch.setattr(task, "_scored", counted)
+        task.report("val")
+        whole = len(task.split.val)
+        some = [("val", "random", -(-whole // 3)), ("val", "historical", whole)]
+        assert asked == ([("val", "random", whole)] if choose == "mean" else some)
+
+
+def test_scores_that_are_no_probabilities_are_never_moved(tmp_path: Path) -> None:
+    """EdgeBank says 0 or 1, which is an answer and no probability, and stays the floor that it is."""
+    for name in ("edgebank", "recency"):
+        found = []
+        for by in (True, False):
+            home = tmp_path / name / str(by)
+            home.mkdir(parents=True)
+            found.append(small_run(name, home, events(), **MANY, **{"evaluation.raise_met": by}))
+        assert found[0].metrics["test"] == found[1].metrics["test"]
+        assert "probability_ap" not in found[0].metrics["test"]
+        assert curve_of_run(found[0]).met == 0
+
+
+def curve_of_run(run: Run) -> Curve:
+    with session(run.path) as asked:
+        return curve_of(asked)
+
+
+def test_a_run_from_before_is_judged_and_asked_as_it_was(runs: dict[str, Run], tmp_path: Path) -> None:
+    """Its settings do not speak of a raise: ranks are those of the scores, and its old curve is good."""
+    shutil.copytree(runs["graphmixer"].path, tmp_path / "run")
+    run, path = open_run(tmp_path / "run"), tmp_path / "run" / "config.json"
+    told = json.loads(path.read_text())
+    text = json.dumps(told)
+    assert '"raise_met": true' in text
+    path.write_text(text.replace('"raise_met": true, ', "").replace(', "raise_met": true', ""))
+    assert "raise_met" not in path.read_text()
+    found = run.evaluate(split="test")
+    assert "probability_ap" not in found
+    assert found["many_mrr"] == pytest.approx(by_hand(runs["graphmixer"])["score"]["mrr"], abs=F64)
+    ranking = run.rank("u3", top=None)
+    assert (np.diff(ranking["score"]) <= 0).all()
+    kept = json.loads((run.path / "calibration.json").read_text())
+    assert kept["met"] == 0
+    kept["format"] = "hopstate-calibration-1"
+    del kept["met"]
+    kept["values"] = [0.25] * len(kept["values"])
+    (run.path / "calibration.json").write_text(json.dumps(kept))
+    assert set(run.rank("u3", top=None)["probability"]) == {0.25}
+
+
+def test_other_events_are_ranked_in_the_runs_own_order(runs: dict[str, Run], tmp_path: Path) -> None:
+    other = events()
+    other["t"] += 1000
+    other["dst"] = np.roll(other["dst"], 7)
+    run = runs["graphmixer"]
+    with load_run(run.path, other) as (_, task), torch.no_grad():
+        assert isinstance(task, LinkTask)
+        own = task.judged_curve()
+    assert own is not None
+    kept = curve_of_run(run)
+    assert own.met != pytest.approx(kept.met, rel=0.01)
+    shutil.copytree(run.path, tmp_path / "run")
+    twin = open_run(tmp_path / "run")
+    before = twin.evaluate(other, split="test", fresh=True)
+    (twin.path / "calibration.json").write_text(
+        json.dumps(json.loads((twin.path / "calibration.json").read_text()) | {"met": -30.0})
+    )
+    assert twin.evaluate(other, split="test", fresh=True)["many_mrr"] != before["many_mrr"]
 
 
 def test_who_met_is_told_in_the_order_of_pooled_scores() -> None:

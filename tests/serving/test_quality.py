@@ -13,14 +13,16 @@ from made_events import small_run
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
+from hopstate.methods.heuristics.recency import NEVER
 from hopstate.runs.api import Run
 from hopstate.runs.queries.ask import scored
+from hopstate.runs.queries.calibrated import curve_of
 from hopstate.serving import quality as module
 from hopstate.serving.crashes import digest
 from hopstate.serving.live import LiveRun
 from hopstate.serving.quality import BESIDE, Quality
 from hopstate.streaming.slices import finished
-from hopstate.testing.asserts import F64_LAST
+from hopstate.testing.asserts import F64, F64_LAST
 
 
 def table(first: int, many: int, *, seed: int = 11) -> pd.DataFrame:
@@ -80,9 +82,13 @@ def test_scores_are_those_of_a_question_before_the_commit(runs: dict[str, Run], 
         quality = Quality(live)
         finished(quality._judging(before))
         found = np.stack(quality._window)
-        assert found.shape == (4, 2, 1 + 2 * BESIDE)
+        assert found.shape == (4, 3, 1 + 2 * BESIDE)
         pairs, times = [(e["src"], e["dst"]) for e in events[6:9]], [e["t"] for e in events[6:9]]
-        assert scored(asked, pairs, times)["score"].tolist() == found[:3, 0, 0].tolist()
+        assert scored(asked, pairs, times)["score"].tolist() == found[:3, 2, 0].tolist()
+        by, met = curve_of(asked).met, found[:, 1] > NEVER
+        assert by != 0
+        np.testing.assert_allclose(found[:, 0], np.log(found[:, 2] / (1 - found[:, 2])) + by * met, rtol=0, atol=F64)
+        assert met[:, 1:].any()
         new = live.past.events(len(before)).take(np.arange(4))
         others = quality._partners(before, new, np.random.default_rng(0))
         assert (others[3] == -1).all()  # it has met nobody

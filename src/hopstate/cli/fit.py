@@ -81,7 +81,9 @@ def print_result(done: Run) -> None:
     from rich.table import Table
 
     from hopstate.io.screen import screen
+    from hopstate.runs.curves import told_raise
     from hopstate.runs.queries.card import named_with_trees
+    from hopstate.training.run_folder import RunFolder
 
     when = f"epoch {done.best_epoch} (chosen on validation)" if done.best_epoch else "nothing to train"
     table = Table(title=f"{named_with_trees(done.method, [_trees_share(done)])}, {when}")
@@ -97,6 +99,10 @@ def print_result(done: Run) -> None:
         count = done.metrics["train"].get("events")
         which = "of the training links, a sample" if count is None else f"of the training events, the latest {count:,}"
         console.print(f"train: judged on {share:.1%} {which}", soft_wrap=True, highlight=False)
+    by = told_raise(RunFolder(done.path))
+    if by and any(name.endswith(("many_mrr", "probability_ap")) for name in done.metrics.get("test", {})):
+        said = f"ranks (many) and probability_ap: as `hopstate rank` orders, the logit of pairs that met before {by}"
+        console.print(said, soft_wrap=True, highlight=False)
     print_floors(done, console)
     names = ("curves.png", "metrics.csv", "result.json", "model.safetensors")  # nothing trained, no curves
     left = ", ".join(name for name in names if (done.path / name).is_file())

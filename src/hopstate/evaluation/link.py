@@ -34,7 +34,7 @@ from hopstate.evaluation.ranked_links import HITS, ranking_metrics
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.judged import judged
 from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import STRATEGIES, draw_negatives, one_against_many
+from hopstate.sampling.negatives import STRATEGIES, NoOtherPairError, draw_negatives, one_against_many
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
 from hopstate.streaming.replay import replay_anywhere
 
@@ -153,6 +153,8 @@ def link_negatives(
 ) -> dict[tuple[str, str], Negatives]:
     """Return the negatives of a split and of its events with new nodes, by (split, strategy).
 
+    Where the events with new nodes are all pairs of their nodes, there is nothing to tell them from, and no such entry.
+
     Args:
         stream, splits, split: the data, and which part of it.
         strategies: see `evaluate_link`.
@@ -174,7 +176,12 @@ def link_negatives(
             drawn = one_against_many(stream, splits, key[0], num_negatives=num_negatives, seed=seed, most=max_events)
             chosen[key] = drawn
         elif key not in chosen:
-            chosen[key] = draw_negatives(stream, splits, key[0], key[1], most=max_events)  # type: ignore[arg-type]
+            try:
+                chosen[key] = draw_negatives(stream, splits, key[0], key[1], most=max_events)  # type: ignore[arg-type]
+            except NoOtherPairError:  # a few events with new nodes may be all pairs that these make
+                if key[0] == split:
+                    raise
+                continue
         if not np.array_equal(chosen[key].rows, positives[key[0]]):
             raise DataError(f"the {key[1]} negatives given for {key[0]!r} are not of that split's events")
     return chosen

@@ -3,7 +3,7 @@
 A link predictor trained beside pairs that met (`negatives.mixture`) says how a pair compares with a mixture of those
 and of random ones. Among all others a pair that met is likelier than it says, by one summand of the logit: the log of
 how much denser the mixture is where pairs met. That summand is fitted to outcomes among random pairs, so that it also
-mends what a model has wrong there; scores that are no probabilities are left as they are.
+mends what a model has wrong there.
 
 Source: Zadrozny & Elkan 2002, doi:10.1145/775047.775151 (isotonic regression).
 Deviation: linear between the means of its steps, and held off 0 and 1 by what so many outcomes can tell.
@@ -17,6 +17,7 @@ import numpy as np
 
 MOST = 1_000  # events of validation that a curve is fitted to, evenly spread
 NEVER = 1e-12  # no probability is nearer to 0 or 1 where it becomes a logit
+SLOPE, LEAST = 0.5, 0.1  # how far from 1 a logit's slope may well be, and how small it is taken to be
 
 
 @dataclass(frozen=True)
@@ -48,38 +49,58 @@ class Curve:
         return raised(scores, met, self.met) if self.met else scores
 
     def text(self) -> str:
-        """Return what a probability means."""
-        return (
+        """Return what a probability means, and what candidates stand in the order of."""
+        said = (
             f"calibrated on {self.events:,} validation events with {self.ratio:g} {self.strategy} other "
             f"pair{'' if self.ratio == 1 else 's'} beside each"
         )
+        if not self.met:
+            return said
+        return f"{said}; candidates stand in its order: the logit of pairs that met before is {raised_words(self.met)}"
+
+
+def raised_words(by: float) -> str:
+    """Return a summand of a logit in words.
+
+    >>> raised_words(3.414), raised_words(-0.25)
+    ('raised by 3.4', 'lowered by 0.25')
+    """
+    return f"{'raised' if by > 0 else 'lowered'} by {abs(by):.2g}"
 
 
 def raised(scores: np.ndarray, met: np.ndarray | None, by: float) -> np.ndarray:
     """Return (Q,) logits of scores (Q,), with a summand where pairs met (Q,) before."""
     from scipy.special import logit
 
-    found = logit(np.clip(scores, NEVER, 1 - NEVER))
+    found = logit(np.clip(scores.astype(np.float64), NEVER, 1 - NEVER))
     return found if met is None else found + by * met
 
 
 def raise_of(scores: np.ndarray, y: np.ndarray, met: np.ndarray) -> float:
-    """Return by how much the logit of pairs that met is to be raised, held to 0 by a prior; 0 of no probabilities.
+    """Return by how much the logit of pairs that met is to be raised; 0 where outcomes tell nothing.
+
+    The most likely slope of the logit and summand, of a logistic regression whose slope is believed to be 1, as of a
+    logit, and whose summand to be 0, as far as outcomes do not tell otherwise. The summand is in units of that slope.
 
     Args:
-        scores: (Q,) of events and of pairs drawn at random beside them.
+        scores: (Q,) probabilities of events and of pairs drawn at random beside them.
         y: (Q,) which are events, 1 or 0.
         met: (Q,) bool, which met before.
     """
-    from sklearn.linear_model import LogisticRegression
+    from scipy.optimize import minimize
+    from scipy.special import expit
 
-    told = 0 < y.sum() < len(y) and len(np.unique(met)) == 2
-    if not told or scores.min() < 0 or scores.max() > 1:
+    if not 0 < y.sum() < len(y) or met.all() or not met.any():
         return 0.0
-    logits = raised(scores, None, 0.0)
-    spread = logits.std() or 1.0
-    own, by = LogisticRegression().fit(np.stack([(logits - logits.mean()) / spread, met], 1), y).coef_[0]
-    return float(by * spread / own) if own > 0 else 0.0  # in units of the model's own logit
+    x = np.stack([raised(scores, None, 0.0), met, np.ones(len(y))], 1)
+
+    def against(w: np.ndarray) -> tuple[float, np.ndarray]:
+        z, pull = x @ w, np.array([(w[0] - 1) / SLOPE**2, w[1], 0.0])
+        value = np.logaddexp(0, z).sum() - y @ z + (w[0] - 1) * pull[0] / 2 + w[1] ** 2 / 2
+        return float(value), x.T @ (expit(z) - y) + pull
+
+    slope, by, _ = minimize(against, np.array([1.0, 0.0, 0.0]), jac=True, method="BFGS", options={"gtol": 1e-8}).x
+    return float(by / max(slope, LEAST))
 
 
 def fitted(scores: np.ndarray, y: np.ndarray, strategy: str, met: np.ndarray | None = None, by: float = 0.0) -> Curve:

@@ -68,50 +68,39 @@ def of_classes(probabilities: np.ndarray, y: np.ndarray, *, bins: int = 15) -> d
     return reliability(calibration(right, np.clip(top, 0, 1), bins=bins), "the likeliest class", TRAINED)
 
 
+KEY = ("val", "random")  # of the pairs that probabilities are among
+
+
 class ValidationCurve:
-    """The curve of a run's probabilities and ranks, as `hopstate score` makes it, from what validation was scored.
+    """The curve of a run's probabilities and ranks, from what random pairs beside validation's events were scored.
 
     Args:
         stream: the events.
-        strategy: of the pairs that probabilities are among; those that met are raised by what random ones tell.
+        raises: whether pairs that met are raised.
     """
 
-    def __init__(self, stream: EventStream, strategy: str) -> None:
-        self.stream, self.strategy = stream, strategy
-        self._asked: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # the pairs that count, and which of them met
+    def __init__(self, stream: EventStream, *, raises: bool) -> None:
+        self.stream, self.raises = stream, raises
+        self._asked: tuple[np.ndarray, np.ndarray] | None = None  # the pairs that count, and which of them met
 
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The strategies whose scores it is made from."""
-        return tuple(dict.fromkeys((self.strategy, "random")))
-
-    def of(
-        self, scores: Mapping[tuple[str, str], LinkScores], drawn: Mapping[tuple[str, str], Negatives]
-    ) -> Curve | None:
+    def of(self, scored: LinkScores, drawn: Negatives) -> Curve | None:
         """Return the curve, None without pairs beside events.
 
         Args:
-            scores: by ("val", kind).
+            scored: of validation and random pairs; of more than MOST events some are taken.
             drawn: what they are of, the same each time.
         """
-        if any(("val", kind) not in scores for kind in self.kinds):
-            return None
-        found = {kind: self._some(kind, scores["val", kind], drawn["val", kind]) for kind in self.kinds}
-        if any(len(y) == y.sum() for _, y, _ in found.values()):
-            return None
-        own = found[self.strategy]
-        return fitted(own[0], own[1], self.strategy, own[2], raise_of(*found["random"]))
-
-    def _some(self, kind: str, scored: LinkScores, drawn: Negatives) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return scores, outcomes and who met, of some events and the pairs beside them."""
-        if kind not in self._asked:
+        if self._asked is None:
             which = np.zeros(len(drawn.rows), bool)
             which[evenly(len(drawn.rows))] = True
             at = np.flatnonzero(np.concatenate([which, np.repeat(which, np.diff(drawn.offsets))]))
-            self._asked[kind] = at, met_of(self.stream, drawn, at)
-        at, met = self._asked[kind]
+            self._asked = at, met_of(self.stream, drawn, at) if self.raises else np.zeros(len(at), bool)
+        at, met = self._asked
         labels, values = scored.pooled()
-        return values[at], labels[at].astype(np.float64), met
+        y, scores = labels[at].astype(np.float64), values[at]
+        if len(y) == y.sum():
+            return None
+        return fitted(scores, y, KEY[1], met, raise_of(scores, y, met) if self.raises else 0.0)
 
 
 def some(drawn: Negatives) -> Negatives:
@@ -142,11 +131,11 @@ def with_probabilities(
     rows, met = [], {}
     for row in report.rows:
         key = row["split"], row["strategy"]
-        if key[1] in ("random", curve.strategy) and key[1] != "many":
+        if key[1] == curve.strategy:
             met[key] = met_of(stream, drawn[key])
-        if told and key[1] == "random":
             y, scores = report.scores[key].pooled()
-            row = row | {"probability_ap": average_precision(y, curve.ordered(scores, met[key]))}
+            own = {"probability_ap": average_precision(y, curve.ordered(scores, met[key]))}
+            row = row | (own if told else {})
         rows.append(row)
     return replace(report, rows=rows, met=met)
 
@@ -187,13 +176,14 @@ def of_links(report: LinkReport, split: str, *, calibrated: bool) -> dict[str, A
         elif (name, strategy) in report.reliability:
             how = WITHIN if calibrated else TRAINED
             bins.append(reliability(report.reliability[name, strategy], f"{strategy} negatives", how))
-        if curve is not None and not calibrated and strategy == curve.strategy and strategy != "many":
+        if curve is not None and strategy == curve.strategy:
             y, scores = scored.pooled()
             bins += of_pairs(scores, y, f"{strategy} negatives", curve, None, report.met.get((name, strategy)))
     return {"ranking": ranking, "reliability": bins}
 
 
 __all__ = [
+    "KEY",
     "ValidationCurve",
     "met_of",
     "of_classes",

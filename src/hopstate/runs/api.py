@@ -20,6 +20,7 @@ from hopstate.random import python_state_kept
 from hopstate.runs.applying import evaluate, keep_past, predict, score_stream
 from hopstate.runs.arrivals import keep_ids
 from hopstate.runs.beginnings import held, new_folder
+from hopstate.runs.curves import keep_curve
 from hopstate.runs.data import (
     check_same_data,
     data_metrics,
@@ -42,7 +43,6 @@ from hopstate.runs.options import (
     VectorOptions,
 )
 from hopstate.runs.prepare import notes_of, prepared
-from hopstate.runs.queries.calibrated import keep_curve
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.divided import check_divided
 from hopstate.training.loggers.choose import check_loggers

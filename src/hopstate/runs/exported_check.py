@@ -67,7 +67,9 @@ def check_program(
     if told["method"] != name:
         raise ConfigError(f"{path} is a program of {told['method']}, and {run} a run of {name}")
     with questions(run, pairs, time, own=own, method=method, sample=True) as asked:
-        found = dict(zip((port["name"] for port in told["outputs"]), answers(path, asked.inputs), strict=True))
+        taken = {port["name"] for port in told["inputs"]}  # earlier programs were not told who met
+        inputs = {name: value for name, value in asked.inputs.items() if name in taken}
+        found = dict(zip((port["name"] for port in told["outputs"]), answers(path, inputs), strict=True))
         wanted = asked.said()
     between = {key: difference(key, value, wanted[key]) for key, value in found.items()}
     checked = Checked(asked.count, asked.what, between, PROMISED)
@@ -80,7 +82,7 @@ def told_of(program: Path) -> tuple[Path, dict[str, Any]]:
     """Return a program's file and what export.json says of it."""
     folder = program if program.is_dir() else program.parent
     told = read_json(folder / "export.json")
-    if not {"format", "method", "outputs"} <= told.keys() or told["format"] not in FILES:
+    if not {"format", "method", "inputs", "outputs"} <= told.keys() or told["format"] not in FILES:
         raise ConfigError(f"{folder / 'export.json'} is not what `hopstate export` writes")
     return folder / FILES[told["format"]] if program.is_dir() else program, told
 

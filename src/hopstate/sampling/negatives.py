@@ -38,6 +38,10 @@ _SORTED = 1 << 24  # events whose pairs are sorted together
 SEEDS = {"val": 0, "new_val": 1, "test": 2, "new_test": 3}  # DyGLib's
 
 
+class NoOtherPairError(DataError):
+    """Every pair that could stand beside a batch of events is in it."""
+
+
 def draw_negatives(
     stream: EventStream,
     splits: EventSplit,
@@ -63,6 +67,7 @@ def draw_negatives(
     Raises:
         ConfigError: an unknown split or strategy, or a batch size under 1.
         DataError: the split, or the part of it, is empty.
+        NoOtherPairError: a batch holds every pair that there is to draw.
     """
     rows = stream.additions(splits.rows(split))
     if strategy not in STRATEGIES:
@@ -201,7 +206,7 @@ def _check_grid(missing: np.ndarray, grid: np.ndarray, starts: np.ndarray, numbe
     for b in np.flatnonzero(missing):
         if size <= starts[b + 1] - starts[b] and len(np.unique(grid[starts[b] : starts[b + 1]])) >= size:
             what = "use smaller batches" if size > 1 else "one source and one target are all there are"
-            raise DataError(f"batch {numbers[b]} holds every possible pair, so no negative can be drawn; {what}")
+            raise NoOtherPairError(f"batch {numbers[b]} holds every possible pair, so no negative can be drawn; {what}")
 
 
 def one_against_many(

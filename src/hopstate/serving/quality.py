@@ -24,15 +24,13 @@ import torch
 
 from hopstate.data.events import ADD, EventBatch
 from hopstate.data.past import Past
-from hopstate.errors import HopstateError
 from hopstate.evaluation.calibration import calibration
 from hopstate.evaluation.metrics import average_precision
 from hopstate.evaluation.probabilities import Curve
 from hopstate.evaluation.ranking import mrr, ranks
 from hopstate.methods.heuristics.recency import NEVER, Recency
 from hopstate.random import named_rng
-from hopstate.runs.queries.calibrated import NAME as CURVE
-from hopstate.runs.queries.calibrated import curve_of
+from hopstate.runs.curves import kept_curve
 from hopstate.serving.live import LiveRun
 from hopstate.streaming.pair_queries import PairQueries
 from hopstate.streaming.slices import Pace, Steps, finished, in_slices
@@ -86,7 +84,9 @@ class Quality:
         self.alarms: deque[Alarm] = deque(maxlen=10)
         self.judged, self.raised, self._next, self._below = 0, 0, -np.inf, dict.fromkeys(KINDS, False)
         self._reference: tuple[float, float] | None = None
-        self._window: deque[np.ndarray] = deque(maxlen=window)  # each (2, 1 + 2 BESIDE): model, recency
+        self._window: deque[np.ndarray] = deque(maxlen=window)  # each (3, 1 + 2 BESIDE): order, recency, score
+        self._curve: Curve | None = None
+        self._asked = False  # whether a curve was looked for
         self._drift, self._pace = _detector(), Pace()
         self.told: dict[str, dict[str, float]] = {}
 
@@ -111,7 +111,7 @@ class Quality:
         self._next = start + took / self.share
 
     def _judging(self, before: Past) -> Steps[None]:
-        """Count (2, 1 + 2 BESIDE) scores by model and recency: of an event, random targets, partners or NaN."""
+        """Count the model's order, recency and the model's scores: of an event, random targets, partners or NaN."""
         first = len(before)
         events = self.live.past.events(first, min(first + _EACH, len(self.live.past)))
         new = events.take(np.flatnonzero(np.ones(len(events), bool) if events.kind is None else events.kind == ADD))
@@ -126,17 +126,24 @@ class Quality:
             asked = row >= 0
             v = np.where(row[asked] < known, row[asked], known + 1)  # such as were not met
             ends = np.full(len(v), min(u, known)), v, np.full(len(v), t)
-            found = np.full((2, len(row)), np.nan)
-            found[0][asked] = yield from in_slices(partial(_scored, queries, ends), len(v), self._pace)
+            found = np.full((3, len(row)), np.nan)
+            found[2][asked] = yield from in_slices(partial(_scored, queries, ends), len(v), self._pace)
             found[1][asked] = recency.score(*ends)
+            found[0][asked] = self._ordered(found[2][asked], found[1][asked] > NEVER)
             self._count(found)
             yield
+
+    def _ordered(self, scores: np.ndarray, met: np.ndarray) -> np.ndarray:
+        """Return what `rank` orders by, the scores themselves of a run that had no curve when judging began."""
+        if not self._asked:
+            self._curve, self._asked = kept_curve(self.live.run, self.live.task), True
+        return scores if self._curve is None else self._curve.ordered(scores, met)
 
     def _count(self, found: np.ndarray) -> None:
         self.judged += 1
         self._window.append(found)
         if self._reference is None and len(self._window) == self._window.maxlen:
-            first = np.array([row[0, 0] for row in self._window])
+            first = np.array([row[2, 0] for row in self._window])
             self._reference = float(first.mean()), float(first.std())
         self._watch_ranks(found[0])
 
@@ -186,7 +193,7 @@ class Quality:
         """
         if not self._window:
             return {}
-        found = {"now": float(np.mean([row[0, 0] for row in self._window]))}
+        found = {"now": float(np.mean([row[2, 0] for row in self._window]))}
         if self._reference is not None:
             mean, spread = self._reference
             found["reference"] = mean
@@ -197,49 +204,35 @@ class Quality:
     def figures(self) -> dict[str, dict[str, float]]:
         """Return average precision and mean reciprocal rank by kind of other targets, of the model and of recency.
 
-        Average precision has one other target beside each event, pooled over the window; ranks have all of the kind,
-        the model's in the order that `rank` gives as soon as the run has its curve.
+        Average precision has one other target beside each event, pooled over the window; ranks have all of the kind.
+        The model's are of the order that `rank` gives.
         """
-        window, curve = np.stack(self._window), self._curve()
-        met = window[:, 1] > NEVER  # recency tells them apart
-        orders = window.copy()
-        if curve is not None:
-            orders[:, 0] = curve.ordered(window[:, 0], met)
+        window = np.stack(self._window)
         found = {}
         for k, kind in enumerate(KINDS):
-            columns = slice(1 + k * BESIDE, 1 + (k + 1) * BESIDE)
-            there = ~np.isnan(window[:, 0, columns])
+            others = window[:, :, 1 + k * BESIDE : 1 + (k + 1) * BESIDE]
+            there = ~np.isnan(others[:, 0])
             some = there.any(1)
             if not some.any():
                 continue
             row: dict[str, float] = {"events": int(some.sum())}
             at = there[some].argmax(1)
-            one, y = (np.flatnonzero(some), columns.start + at), np.repeat([1, 0], len(at))
-            offsets = np.concatenate([[0], np.cumsum(there[some].sum(1))])
+            y, offsets = np.repeat([1, 0], len(at)), np.concatenate([[0], np.cumsum(there[some].sum(1))])
+            pairs = [
+                np.concatenate([own, rest[np.arange(len(at)), at]])
+                for own, rest in zip(window[some, :, 0].T, others[some].swapaxes(0, 1), strict=True)
+            ]
             for i, name in enumerate(("", "recency_")):
-                scores = np.concatenate([window[some, i, 0], window[one[0], i, one[1]]])
-                row[f"{name}average_precision"] = average_precision(y, scores)
-                order = orders[some, i]
-                row[f"{name}mrr"] = mrr(ranks(order[:, 0], order[:, columns][there[some]], offsets))
-            pairs = (np.concatenate([column[some, 0], column[one]]) for column in (window[:, 0], met))
-            row |= self._calibrated(curve, y, *pairs)
-            found[kind] = row
+                row[f"{name}average_precision"] = average_precision(y, pairs[i])
+                row[f"{name}mrr"] = mrr(ranks(window[some, i, 0], others[some, i][there[some]], offsets))
+            found[kind] = row | self._calibrated(y, pairs[2], pairs[1] > NEVER)
         return found
 
-    def _curve(self) -> Curve | None:
-        """Return the run's curve, None where there is none without much work."""
-        if not (self.live.run.path / CURVE).is_file():
-            return None
-        try:
-            return curve_of(self.live.asked())
-        except HopstateError:
-            return None
-
-    def _calibrated(self, curve: Curve | None, y: np.ndarray, scores: np.ndarray, met: np.ndarray) -> dict[str, float]:
+    def _calibrated(self, y: np.ndarray, scores: np.ndarray, met: np.ndarray) -> dict[str, float]:
         """Return the errors of probabilities, where there are any."""
-        if curve is None and not self.live.task.calibrated:
+        if self._curve is None and not self.live.task.calibrated:
             return {}
-        told = calibration(y, scores if curve is None else curve(scores, met))
+        told = calibration(y, scores if self._curve is None else self._curve(scores, met))
         return {"ece": told.ece, "brier": told.brier}
 
 

@@ -19,7 +19,6 @@ from hopstate.runs.queries import calibrated as module
 from hopstate.runs.queries.ask import chances, ranked, scored
 from hopstate.runs.queries.calibrated import Calibrator, curve_of
 from hopstate.runs.queries.session import session
-from hopstate.sampling.negatives import draw_negatives
 from hopstate.streaming.slices import finished
 from hopstate.testing.asserts import F32
 from hopstate.training.tasks.link import LinkTask
@@ -76,18 +75,20 @@ def test_an_event_that_comes_raises_its_pair_from_then_on(run: Run) -> None:
     """Before its own time it does not; and whatever is known of it is the same in one part or two."""
     own, t = events(), int(events()["t"].max()) + 10
     new = next(f"v{i}" for i in range(10, 20) if f"v{i}" not in set(own[own.src == "u3"]["dst"]))
-    later = pd.DataFrame({"src": ["u3", "u4"], "dst": [new, new], "t": [t, t + 1]})
+    later = pd.DataFrame({"src": ["u3", "u4"], "dst": [new, new], "t": [t, t]})
     kept = curve_of_run(run)
-    for when, events_ in ((t, [later]), (t + 1, [later[:1], later[1:]]), (t + 1, [later])):
-        with session(run.path, events=[one for one in events_ if len(one)]) as asked:
+    for given, when, met in (
+        ([], t, False),
+        ([later], t, False),  # an event at the very time is not before it
+        ([later], t + 1, True),
+        ([later[:1], later[1:]], t + 1, True),
+    ):
+        with session(run.path, events=given) as asked:
             assert curve_of(asked).met == kept.met
-            found = scored(asked, [("u3", new)], max(when, asked.past.last_time))
-            raised_, met = kept(found["score"].to_numpy(), np.array([True])), asked.past.last_time > t
-            assert met
-            assert found["probability"].tolist() == raised_.tolist()
-    with session(run.path) as asked:
-        found = scored(asked, [("u3", new)], t)
-        assert found["probability"].tolist() == kept(found["score"].to_numpy(), np.array([False])).tolist()
+            for pair in (("u3", new), (new, "u3")):
+                found = scored(asked, [pair], when)
+                expected = kept(found["score"].to_numpy(), np.array([met]))
+                assert found["probability"].tolist() == expected.tolist()
 
 
 def curve_of_run(run: Run) -> Curve:
@@ -120,17 +121,17 @@ def test_a_first_stage_is_of_that_order(run: Run) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["historical", "inductive", "many"])
-def test_the_raise_is_told_by_random_pairs_whatever_else_is_asked(strategy: str, runs: dict[str, Run]) -> None:
+def test_the_curve_is_of_random_pairs_whatever_else_is_judged(strategy: str, runs: dict[str, Run]) -> None:
     expected = curve_of_run(runs["graphmixer"])
     with load_run(runs["graphmixer"].path) as (_, task), torch.no_grad():
         assert isinstance(task, LinkTask)
         task.evaluation = replace(task.evaluation, strategies=(strategy,))
-        kind = "random" if strategy == "many" else strategy
-        task.negatives = {("val", strategy): draw_negatives(task.stream, task.split, "val", kind)}  # type: ignore[arg-type]
-        found = module._of_validation(task)
-    assert found.strategy == strategy
-    assert found.met == pytest.approx(expected.met, rel=F32)
-    assert expected.strategy == "random"
+        task.negatives = {}
+        found = task.judged_curve()
+    assert found is not None
+    assert found.strategy == expected.strategy == "random"
+    for one, other in ((found.met, expected.met), (found.scores, expected.scores), (found.values, expected.values)):
+        np.testing.assert_allclose(one, other, rtol=0, atol=F32)
 
 
 @each

@@ -25,11 +25,12 @@ from hopstate.methods.space import Space
 from hopstate.sampling.judged import number_or_all
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import load_or_draw, one_against_many
+from hopstate.sampling.negatives import NoOtherPairError, load_or_draw, one_against_many
 from hopstate.streaming.history_scorer import PairTokenizer
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
 from hopstate.training.exported import ExportForm
+from hopstate.training.progress import note
 from hopstate.training.tasks.history import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 from hopstate.training.tasks.protocols import TaskFacts
@@ -40,7 +41,8 @@ RANDOM: dict[str, Any] = {
     "negatives.mixture.random": 1.0,
     "negatives.loss": "binary",
 }
-ALL: dict[str, Any] = {"evaluation.max_events": "all"}  # runs of before judged every event of a split
+# runs of before judged every event of a split, and ranked by scores alone
+ALL: dict[str, Any] = {"evaluation.max_events": "all", "evaluation.raise_met": False}
 RAW: dict[str, Any] = {"gap_unit": "raw"}  # of other models
 SECONDS: dict[str, Any] = {"gap_unit": "seconds", "deletions": "unmarked"}  # models fed from histories, before 0.2
 
@@ -281,7 +283,16 @@ def kept_negatives(
                 one_against_many(stream, splits, split, num_negatives=size, most=evaluation.most).save(path)
             found[split, strategy] = Negatives.load(path, stream)
         else:
-            drawn = load_or_draw(path, stream, splits, split, strategy, most=evaluation.most)  # type: ignore[arg-type]
+            try:
+                drawn = load_or_draw(path, stream, splits, split, strategy, most=evaluation.most)  # type: ignore[arg-type]
+            except NoOtherPairError:
+                if not split.startswith("new_"):
+                    raise
+                which = {"new_val": "validation", "new_test": "test"}[split]
+                note(
+                    config.loop, f"{which} events with new nodes are not judged beside {strategy} pairs: there are none"
+                )
+                continue
             found[split, strategy] = drawn
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
@@ -16,6 +15,7 @@ import numpy as np
 from hopstate.data.dates import shown_times
 from hopstate.data.past import Past
 from hopstate.errors import ConfigError, DataError
+from hopstate.runs.curves import key_of
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import as_trained, check_temporal, kept_state, name_new_ids, new_events, own_past
 from hopstate.runs.load import load_run
@@ -110,16 +110,6 @@ class Session:
             if not new:
                 raise
             raise DataError(f"{new[0]!r} was never met, and this model cannot score such a node: {error}") from None
-
-
-def key_of(folder: RunFolder, task: LinkTask) -> str:
-    """Return what is the same for the same weights, settings and data of a run alone."""
-    from hopstate.streaming.live import fingerprint
-
-    files = (folder.path / name for name in ("config.json", "data.json"))
-    told = b"".join(file.read_bytes() for file in files if file.is_file())
-    # models without weights are all alike
-    return f"{fingerprint(task)}-{hashlib.sha256(told).hexdigest()[:16]}"
 
 
 def columns_of(read: Mapping[str, Any]) -> Columns:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -34,7 +35,7 @@ from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
 from hopstate.streaming.protocols import LinkFollower, LinkScorer, Scores
 from hopstate.streaming.replay import replay_split
-from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
+from hopstate.training.tasks.events import EventSource, EventTask, Untrained, events_to_score, to_user_ids
 from hopstate.training.tasks.protocols import TaskFacts
 
 
@@ -159,7 +160,8 @@ class LinkTask(EventTask[LinkFollower]):
             self.metric = "mean_average_precision"
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
         self._curve: Curve | None = None  # from validation's scores, when they were last judged
-        self._validation = summaries.ValidationCurve(source.stream, first)
+        self.raises = evaluation.raise_met and not isinstance(source, Untrained)  # other scores are no probabilities
+        self._validation = summaries.ValidationCurve(source.stream, raises=self.raises)
         self.curves: dict[str, Any] = {}
         count = len(split.val) if evaluation.most is None else min(len(split.val), evaluation.most)
         self._recent = replace(split, train=split.train[-count:])
@@ -188,16 +190,17 @@ class LinkTask(EventTask[LinkFollower]):
         """Return the whole table of a split: every strategy on test, those that choose on validation."""
         e = self.evaluation
         strategies = e.strategies if split == "test" else e.choosing
-        chosen, beside = self._drawn(split, strategies), self._of_curve() if split == "val" else {}
-        raised = e.raise_met and e.protocol == "pooled"
-        if raised and split == "test" and self._curve is None and len(self.split.val):
-            self._curve = self._judged()
+        chosen = self._drawn(split, strategies)
+        beside = self._random if split == "val" and summaries.KEY not in chosen else {}
+        raised = self.raises and e.protocol == "pooled"
+        if raised and split == "test" and self._curve is None:
+            self._curve = self.judged_curve()
 
         def scored(scorer: LinkScorer) -> AllScores:
             return self._scored(scorer, split, beside | chosen)
 
         def told(scores: AllScores) -> LinkReport:
-            curve = self._validation.of(scores, beside | chosen) if split == "val" else self._curve
+            curve = self._curve_of(scores, beside | chosen) if split == "val" else self._curve
             by = curve.met if raised and curve is not None else 0.0
             how: dict[str, Any] = {"protocol": e.protocol, "bootstrap": e.bootstrap if split == "test" else 0}
             table = link_report({key: scores[key] for key in chosen}, chosen, self.stream, **how, by=by)
@@ -218,20 +221,39 @@ class LinkTask(EventTask[LinkFollower]):
         known = {k: v for k, v in self.negatives.items() if k[0].endswith(split) and k[1] in strategies}
         return link_negatives(self.stream, self.split, split, strategies, e.num_negatives, 0, known, e.most)
 
-    def _of_curve(self) -> dict[tuple[str, str], Negatives]:
-        """Return the pairs of validation that make the curve of probabilities, but those with new nodes."""
-        return {key: drawn for key, drawn in self._drawn("val", self._validation.kinds).items() if key[0] == "val"}
+    @cached_property
+    def _random(self) -> dict[tuple[str, str], Negatives]:
+        """The random pairs beside those events of validation that make the curve, where validation is not empty."""
+        split, strategy = summaries.KEY
+        drawn = self._drawn(split, (strategy,))
+        return {summaries.KEY: summaries.some(drawn[summaries.KEY])} if summaries.KEY in drawn else {}
 
-    def _judged(self) -> Curve | None:
-        """Return the curve of a model whose validation has not been judged: of the events alone that it is made of."""
-        own = {key: summaries.some(drawn) for key, drawn in self._of_curve().items()}
-        made = summaries.ValidationCurve(self.stream, self.evaluation.strategies[0])
-        return made.of(self._scored(self.scorer("val"), "val", own), own)
+    def _curve_of(self, scores: AllScores, drawn: Mapping[tuple[str, str], Negatives]) -> Curve | None:
+        key = summaries.KEY
+        return self._validation.of(scores[key], drawn[key]) if key in drawn else None
 
-    def _scored(self, scorer: LinkScorer, split: str, drawn: Mapping[tuple[str, str], Negatives]) -> AllScores:
+    def judged_curve(self) -> Curve | None:
+        """Return the curve of probabilities from those events of validation alone that it is made of; None without."""
+        if not self._random:
+            return None
+        made = summaries.ValidationCurve(self.stream, raises=self.raises)
+        own = self._scored(self.scorer("val"), "val", self._random, protocol="pooled")
+        return made.of(own[summaries.KEY], self._random[summaries.KEY])
+
+    def take_curve(self, curve: Curve) -> None:
+        """Have the curve that the run has kept, until validation is judged."""
+        self._curve = curve
+
+    def _scored(
+        self,
+        scorer: LinkScorer,
+        split: str,
+        drawn: Mapping[tuple[str, str], Negatives],
+        protocol: LinkProtocol | None = None,
+    ) -> AllScores:
         e = self.evaluation
         data = (self.stream, self.split, split, drawn)
-        return score_links(scorer, *data, protocol=e.protocol, batch_size=e.batch_size)
+        return score_links(scorer, *data, protocol=protocol or e.protocol, batch_size=e.batch_size)
 
     def _keep(self, report: LinkReport, split: str) -> None:
         """Keep what a report draws of test, and what maps its scores to probabilities, which validation gives."""
