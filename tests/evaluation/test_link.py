@@ -1,6 +1,7 @@
 """The link prediction driver: what a model has seen when it scores, the tables, and published figures."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,13 +11,14 @@ from hopstate.data.event_splits import chronological_split, dyglib_split
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError
-from hopstate.evaluation.link import evaluate_link, score_queries, score_split
+from hopstate.evaluation.link import evaluate_link, link_negatives, score_queries, score_split
 from hopstate.evaluation.ranking import mrr, ranks
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.recency import Recency
+from hopstate.runs.api import fit
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import draw_negatives, one_against_many
+from hopstate.sampling.negatives import STRATEGIES, NoOtherPairError, draw_negatives, one_against_many
 from hopstate.streaming.replay import replay
 from hopstate.testing.asserts import F32_SUM, HALF
 
@@ -308,3 +310,24 @@ def test_negatives_of_other_events_are_refused():
     drawn = draw_negatives(stream, split, "val")
     with pytest.raises(DataError, match="outside the split"):
         score_split(model, stream, split.test, {("val", "random"): drawn})
+
+
+def test_events_that_are_all_pairs_of_new_nodes_have_no_table_beside_pairs_of_their_own(tmp_path: Path) -> None:
+    """One new good that is met once: nothing stands beside it, and the rest is judged."""
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 6, 300), rng.integers(6, 12, 300)
+    dst[-5] = 12
+    stream = EventStream(src=src, dst=dst, t=np.arange(300), num_nodes=13)
+    split = chronological_split(stream)
+    assert len(split.new_test) == 1
+    found = link_negatives(stream, split, "test", STRATEGIES, 5, 0, None, None)
+    assert {name for name, _ in found} == {"test", "new_test"}
+    assert {strategy for name, strategy in found if name == "test"} == set(STRATEGIES)
+    assert {strategy for name, strategy in found if name == "new_test"} == {"random"}
+    run = fit("recency", stream, out=tmp_path / "run", config={"loop.progress": False})
+    assert {"historical_average_precision", "new_average_precision"} <= run.metrics["test"].keys()
+    assert "new_historical_average_precision" not in run.metrics["test"]
+    assert run.evaluate(stream, split="test", fresh=True) == run.metrics["test"]
+    one = EventStream(src=np.zeros(9, np.int64), dst=np.ones(9, np.int64), t=np.arange(9), num_nodes=2)
+    with pytest.raises(NoOtherPairError, match="one source and one target are all there are"):
+        link_negatives(one, chronological_split(one), "test", ("historical",), 5, 0, None, None)
