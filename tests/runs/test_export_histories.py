@@ -46,7 +46,7 @@ def asked(method: str, run: Path, count: int) -> tuple[tuple[Tensor, ...], Tenso
         tokens = task.source.inputs.pairs(stream.src[rows], stream.dst[rows], stream.t[rows])
         form = get_method(method).export(task)
         assert form.fill is not None
-        return form.fill(tokens), task.model(tokens)
+        return (*form.fill(tokens), torch.zeros(count, dtype=torch.bool)), task.model(tokens)
 
 
 def answer(path: Path, inputs: dict[str, Tensor]) -> Tensor:
@@ -90,7 +90,7 @@ def test_trees_beside_the_head_are_in_the_program(to: Any, tmp_path: Path, monke
         assert (wanted - model(tokens)).abs().max() > 0.01
         torch.testing.assert_close(wanted, 0.5 * model(tokens).double() + 0.5 * trees)
     names = [port["name"] for port in json.loads((path.parent / "export.json").read_text())["inputs"]]
-    found = answer(path, dict(zip(names, form.fill(tokens), strict=True)))
+    found = answer(path, dict(zip(names, (*form.fill(tokens), torch.zeros(5, dtype=torch.bool)), strict=True)))
     torch.testing.assert_close(found, wanted.float(), rtol=PROGRAM, atol=PROGRAM)
 
 
@@ -133,6 +133,7 @@ def test_what_a_memory_says_in_a_given_state(to: Any, tmp_path: Path) -> None:
         ends = torch.stack([source, target])
         static = model.static(ends.flatten()).view(2, 4, -1)
         inputs = {"memory": state.output[ends], "static": static, "gap": gap, "pair": pair}
+        inputs["met"] = torch.zeros(4, dtype=torch.bool)  # of the curve alone
     torch.testing.assert_close(answer(path, inputs), wanted, rtol=PROGRAM, atol=PROGRAM)
 
 
