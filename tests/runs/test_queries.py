@@ -244,13 +244,16 @@ def test_probabilities_rise_with_ranks_and_are_kept(name: str, runs: dict[str, R
         for _, same in one.groupby("met"):
             assert (np.diff(same["score"]) <= 0).all()
     kept = run.path / "calibration.json"
+    kept.unlink()
+    found = run.rank(["u1", "u2"], top=None)  # what training kept is the same to rounding; see test_calibrated
     text, told = kept.read_text(), json.loads(kept.read_text())
     damages = (
         {"values": [3.0]},
         {"met": None},
         {"met": "much"},
         {"met": math.nan},
-        {"format": "hopstate-calibration-1"},
+        {"met": 1e300},
+        {"format": "other"},
     )
     for damage in ("", "{", text.replace("scores", "x"), *(json.dumps(told | one) for one in damages)):
         kept.write_text(damage)

@@ -168,7 +168,7 @@ def test_drift_of_scores_is_against_the_first_full_window(run: Run, tmp_path: Pa
         assert quality.scores() == {}
         scores = np.concatenate([rng.normal(3, 2, 30), rng.normal(3, 2, 10), rng.normal(9, 2, 30)])
         for k, score in enumerate(scores):
-            quality._count(np.full((2, 1 + 2 * BESIDE), score))
+            quality._count(np.full((3, 1 + 2 * BESIDE), score))
             assert ("reference" in quality.scores()) == (k >= 29)
         told = quality.scores()
         first, now = scores[:30], scores[-30:]

@@ -259,14 +259,7 @@ def link_report(
 
 
 def raised_scores(scored: LinkScores, drawn: Negatives, stream: EventStream, by: float) -> LinkScores:
-    """Return logits of scores, those of pairs that met before raised: what `hopstate rank` orders candidates by.
-
-    Args:
-        scored: probabilities.
-        drawn: the pairs that they are of.
-        stream: the data.
-        by: the summand.
-    """
+    """Return logits of scores of drawn pairs, those that met before raised by a summand: what `rank` orders by."""
     store, of = NeighborStore.from_stream(stream), np.repeat(drawn.rows, np.diff(drawn.offsets))
     own = store.last_meeting(stream.src[drawn.rows], stream.dst[drawn.rows], stream.t[drawn.rows])[1]
     others = store.last_meeting(drawn.src, drawn.dst, stream.t[of])[1]
