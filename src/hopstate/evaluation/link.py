@@ -259,7 +259,7 @@ def link_report(
 
 
 def raised_scores(scored: LinkScores, drawn: Negatives, stream: EventStream, by: float) -> LinkScores:
-    """Return logits of scores of drawn pairs, those that met before raised by a summand: what `rank` orders by."""
+    """Return scored as logits, those of drawn pairs that met before raised by a summand: what `rank` orders by."""
     store, of = NeighborStore.from_stream(stream), np.repeat(drawn.rows, np.diff(drawn.offsets))
     own = store.last_meeting(stream.src[drawn.rows], stream.dst[drawn.rows], stream.t[drawn.rows])[1]
     others = store.last_meeting(drawn.src, drawn.dst, stream.t[of])[1]
