@@ -30,7 +30,8 @@ status and the seconds of the processor, imports and first compilations included
 used too: the processor's seconds can be compared, the clock's could not. The page is made by
 `docs/made/transcripts.py`; a test types the commands that print the same everywhere, and compares.
 
-Figures with trees in them, but for the demo's, are of 25 November, before features of paths of three events.
+Figures with trees in them, but for the demo's, are of 25 November, before features of paths of three events; rankings are
+of before candidates stood in the order of their probabilities (27 November).
 
 """
 
