@@ -44,7 +44,12 @@ def kept_curve(folder: RunFolder, task: LinkTask) -> Curve | None:
     except (CheckpointError, KeyError, TypeError, ValueError):
         return None
     sound = knots.ndim == 1 and knots.shape == values.shape and len(knots) and np.isfinite([knots, values]).all()
-    rising = sound and abs(curve.met) < _MOST and (np.diff(knots) >= 0).all() and (np.diff(values) >= 0).all()
+    rising = (
+        sound
+        and abs(curve.met) < (_MOST if task.raises else np.finfo(float).tiny)
+        and (np.diff(knots) >= 0).all()
+        and (np.diff(values) >= 0).all()
+    )
     return curve if rising and 0 <= values[0] <= values[-1] <= 1 else None
 
 

@@ -14,6 +14,7 @@ import torch
 from hopstate.errors import HopstateWarning
 from hopstate.evaluation.probabilities import Curve
 from hopstate.runs.api import Run
+from hopstate.runs.curves import kept_curve
 from hopstate.runs.load import load_run
 from hopstate.runs.queries import calibrated as module
 from hopstate.runs.queries.ask import chances, ranked, scored
@@ -141,6 +142,8 @@ def test_training_leaves_the_curve_that_a_question_would_make(run: Run, tmp_path
     with session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "load_run", broken)  # its data are not read again
         assert curve_of(asked).met == before["met"]
+        asked.task.raises = False
+        assert kept_curve(asked.folder, asked.task) is None  # a run that raises none has no such curve
     (tmp_path / "run" / "calibration.json").unlink()
     with session(tmp_path / "run") as asked:
         curve_of(asked)
