@@ -44,13 +44,9 @@ def kept_curve(folder: RunFolder, task: LinkTask) -> Curve | None:
     except (CheckpointError, KeyError, TypeError, ValueError):
         return None
     sound = knots.ndim == 1 and knots.shape == values.shape and len(knots) and np.isfinite([knots, values]).all()
-    rising = (
-        sound
-        and abs(curve.met) < (_MOST if task.raises else np.finfo(float).tiny)
-        and (np.diff(knots) >= 0).all()
-        and (np.diff(values) >= 0).all()
-    )
-    return curve if rising and 0 <= values[0] <= values[-1] <= 1 else None
+    rising = sound and (np.diff(knots) >= 0).all() and (np.diff(values) >= 0).all()
+    meant = abs(curve.met) < _MOST and (task.raises or not curve.met)
+    return curve if rising and meant and 0 <= values[0] <= values[-1] <= 1 else None
 
 
 def keep_curve(folder: RunFolder, task: LinkTask) -> None:
