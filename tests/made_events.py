@@ -44,6 +44,11 @@ def repeating(count: int = 400) -> EventStream:
     return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, count, count)), num_nodes=20, edge_attr=attr)
 
 
+def named(stream: EventStream) -> pd.DataFrame:
+    """Return the events of a stream as a table, with names for nodes."""
+    return pd.DataFrame({"src": [f"u{i}" for i in stream.src], "dst": [f"v{i}" for i in stream.dst], "t": stream.t})
+
+
 def cut(events: EventStream, start: int, stop: int) -> EventStream:
     """Return a stretch of events with features as a stream of its own."""
     return replace(events, **{k: getattr(events, k)[start:stop].copy() for k in ("src", "dst", "t", "edge_attr")})

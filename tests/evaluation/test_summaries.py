@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -25,22 +24,17 @@ from hopstate.runs.queries.session import session
 from hopstate.sampling.negatives import draw_negatives
 from hopstate.testing.asserts import F64
 from hopstate.training.tasks.link import LinkTask
-from made_events import LOOP, SMALL, repeating, small_run
+from made_events import LOOP, SMALL, named, repeating, small_run
 
 METHODS = ["pair-trees", "graphmixer", "ctdg-ssm"]
 MANY: dict[str, Any] = {"evaluation.strategies": ["random", "many"], "evaluation.num_negatives": 6}
-
-
-def events() -> pd.DataFrame:
-    made = repeating(400)
-    return pd.DataFrame({"src": [f"u{i}" for i in made.src], "dst": [f"v{i}" for i in made.dst], "t": made.t})
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """A run of each method, judged by random pairs and among candidates."""
     home = tmp_path_factory.mktemp("ordered")
-    return {name: small_run(name, home, events(), **MANY) for name in [*METHODS, "recency"]}
+    return {name: small_run(name, home, named(repeating(400)), **MANY) for name in [*METHODS, "recency"]}
 
 
 def by_hand(run: Run, split: str = "test") -> dict[str, dict[str, float]]:
@@ -84,7 +78,7 @@ def test_ranks_are_those_of_rank_alone_or_after_validation(name: str, runs: dict
 def test_by_scores_alone_where_asked(tmp_path: Path) -> None:
     """As published figures do; and DyGLib's protocol, which is one, ranks so too."""
     settings = {**LOOP, **SMALL["graphmixer"], **MANY}
-    events().to_csv(tmp_path / "own.csv", index=False)
+    named(repeating(400)).to_csv(tmp_path / "own.csv", index=False)
     for i, own in enumerate(({"evaluation.raise_met": False}, {"evaluation.protocol": "dyglib"})):
         run = fit("graphmixer", tmp_path / "own.csv", out=tmp_path / str(i), config={**settings, **own})
         if not i:
@@ -113,7 +107,7 @@ def test_the_curve_of_an_evaluation_is_that_of_questions(runs: dict[str, Run]) -
 def test_validation_of_another_kind_has_random_pairs_for_its_curve(first: str, tmp_path: Path) -> None:
     """The choice of an epoch is by candidates as they will be ranked; the table holds what was asked for alone."""
     own = {**MANY, "evaluation.strategies": [first, *({"many"} - {first})]}
-    run = small_run("graphmixer", tmp_path, events(), **own)
+    run = small_run("graphmixer", tmp_path, named(repeating(400)), **own)
     assert not any(name.startswith(("average_precision", "random")) for name in run.metrics["val"])
     assert "probability_ap" not in run.metrics["test"]
     found = by_hand(run, "val")["rank"]["mrr"] if first == "many" else by_hand(run)["rank"]["mrr"]
@@ -127,7 +121,7 @@ def test_a_curve_costs_validation_some_random_pairs_at_most(
 ) -> None:
     monkeypatch.setattr(summaries, "evenly", lambda count: np.arange(0, count, 3))
     own = {**MANY, "evaluation.strategies": strategies, "evaluation.choose": choose}
-    run = small_run("graphmixer", tmp_path, events(), **own)
+    run = small_run("graphmixer", tmp_path, named(repeating(400)), **own)
     with load_run(run.path) as (_, task), torch.no_grad():
         assert isinstance(task, LinkTask)
         asked: list[tuple[str, str, int]] = []
@@ -151,7 +145,7 @@ def test_scores_that_are_no_probabilities_are_never_moved(tmp_path: Path) -> Non
         for by in (True, False):
             home = tmp_path / name / str(by)
             home.mkdir(parents=True)
-            found.append(small_run(name, home, events(), **MANY, **{"evaluation.raise_met": by}))
+            found.append(small_run(name, home, named(repeating(400)), **MANY, **{"evaluation.raise_met": by}))
         assert found[0].metrics["test"] == found[1].metrics["test"]
         assert "probability_ap" not in found[0].metrics["test"]
         assert curve_of_run(found[0]).met == 0
@@ -186,7 +180,7 @@ def test_a_run_from_before_is_judged_and_asked_as_it_was(runs: dict[str, Run], t
 
 
 def test_other_events_are_ranked_in_the_runs_own_order(runs: dict[str, Run], tmp_path: Path) -> None:
-    other = events()
+    other = named(repeating(400))
     other["t"] += 1000
     other["dst"] = np.roll(other["dst"], 7)
     run = runs["graphmixer"]

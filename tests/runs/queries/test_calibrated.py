@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 import torch
 
-from hopstate.errors import HopstateWarning
-from hopstate.evaluation.probabilities import Curve
+from hopstate.errors import HopstateWarning, MissingFileError
+from hopstate.evaluation.probabilities import Curve, raised_words
 from hopstate.runs.api import Run
-from hopstate.runs.curves import kept_curve
+from hopstate.runs.curves import kept_curve, told_raise
 from hopstate.runs.load import load_run
 from hopstate.runs.queries import calibrated as module
 from hopstate.runs.queries.ask import chances, ranked, scored
@@ -22,22 +22,18 @@ from hopstate.runs.queries.calibrated import Calibrator, curve_of
 from hopstate.runs.queries.session import session
 from hopstate.streaming.slices import finished
 from hopstate.testing.asserts import F32
+from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
-from made_events import repeating, small_run
+from made_events import named, repeating, small_run
 
 METHODS = ["pair-trees", "graphmixer", "ctdg-ssm"]
-
-
-def events() -> pd.DataFrame:
-    made = repeating(400)
-    return pd.DataFrame({"src": [f"u{i}" for i in made.src], "dst": [f"v{i}" for i in made.dst], "t": made.t})
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """A run of each method on events half of which repeat a pair."""
     home = tmp_path_factory.mktemp("calibrated")
-    return {name: small_run(name, home, events()) for name in METHODS}
+    return {name: small_run(name, home, named(repeating(400))) for name in METHODS}
 
 
 @pytest.fixture
@@ -50,11 +46,13 @@ each = pytest.mark.parametrize("run", METHODS, indirect=True)
 
 @each
 def test_pairs_that_met_are_raised_and_the_order_is_that_of_raised_logits(run: Run) -> None:
-    own, whole = events(), run.rank("u3", top=None)
+    own, whole = named(repeating(400)), run.rank("u3", top=None)
     met = whole["dst"].isin(set(own[own.src == "u3"]["dst"])).to_numpy()
     with session(run.path) as asked:
         by = curve_of(asked).met
     assert by > 0
+    assert told_raise(RunFolder(run.path)) == raised_words(by)
+    assert whole.attrs["probability"].endswith(f"met before is {raised_words(by)}")
     order = np.log(whole["score"] / (1 - whole["score"])) + by * met
     assert (np.diff(order) <= 0).all()
     assert not (np.diff(whole["score"]) <= 0).all()
@@ -74,7 +72,7 @@ def test_the_order_among_some_is_that_among_all(run: Run) -> None:
 @each
 def test_an_event_that_comes_raises_its_pair_from_then_on(run: Run) -> None:
     """Before its own time it does not; and whatever is known of it is the same in one part or two."""
-    own, t = events(), int(events()["t"].max()) + 10
+    own, t = named(repeating(400)), int(named(repeating(400))["t"].max()) + 10
     new = next(f"v{i}" for i in range(10, 20) if f"v{i}" not in set(own[own.src == "u3"]["dst"]))
     later = pd.DataFrame({"src": ["u3", "u4"], "dst": [new, new], "t": [t, t]})
     kept = curve_of_run(run)
@@ -177,6 +175,4 @@ def test_without_a_curve_the_order_is_the_scores(run: Run, tmp_path: Path) -> No
 
 
 def broken(*_args: object, **_kwargs: object) -> None:
-    from hopstate.errors import MissingFileError
-
     raise MissingFileError("the file is gone")

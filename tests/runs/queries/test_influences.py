@@ -21,19 +21,15 @@ from hopstate.runs.queries.session import session
 from hopstate.streaming.slices import finished
 from hopstate.testing.asserts import F32_TIGHT
 from hopstate.tokens.pair_features import PairFeatures
-from made_events import repeating, small_run
+from made_events import named, repeating, small_run
 
+EVENTS = named(repeating(300))
 METHODS = ["recency", "pair-trees", "graphmixer", "dygformer", "ctdg-ssm", "dyg-mamba"]
 MORE = {
     "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.num_layers": 1, "model.max_length": 20},
     "ctdg-ssm": {"model.node_gaps": True, "evaluation.batch_size": 16},
 }
 PAIRS = [("u1", "v12"), ("u3", "v13"), ("u1", "v17"), ("u9", "v15")]
-
-
-def _table() -> pd.DataFrame:
-    made = repeating(300)
-    return pd.DataFrame({"src": [f"u{i}" for i in made.src], "dst": [f"v{i}" for i in made.dst], "t": made.t})
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +39,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     found = {}
     for name in METHODS:
         (home / f"{name}-data").mkdir()
-        found[name] = small_run(name, home / f"{name}-data", _table(), **MORE.get(name, {}), **{"loop.epochs": 3})
+        found[name] = small_run(name, home / f"{name}-data", EVENTS, **MORE.get(name, {}), **{"loop.epochs": 3})
     return found
 
 
@@ -82,7 +78,7 @@ def test_the_event_that_weighs_most_moves_the_score_more_than_the_least(name: st
         ordered = sorted(weights, key=lambda one: abs(one.weight))
         least, most = ordered[0], ordered[-1]
         moved = [
-            plainly(whole[i]) - plainly(_without(run, _table(), one.event.id, PAIRS[i], when)) for one in (least, most)
+            plainly(whole[i]) - plainly(_without(run, EVENTS, one.event.id, PAIRS[i], when)) for one in (least, most)
         ]
         assert abs(moved[1]) > abs(moved[0]) or most.weight == 0
         if name == "ctdg-ssm":  # of nodes with longer lives than are replayed, and with nodes around them
@@ -163,7 +159,7 @@ def test_what_has_no_events_is_told_by_what_is_known(runs: dict[str, Run]) -> No
 
 
 def test_edgebank_tells_facts(tmp_path: Path) -> None:
-    run = small_run("edgebank", tmp_path, _table())
+    run = small_run("edgebank", tmp_path, EVENTS)
     assert run.score([("u1", "v12")], explain=True)["why"][0].startswith(("meetings: ", "never met"))
 
 

@@ -288,10 +288,9 @@ def kept_negatives(
             except NoOtherPairError:
                 if not split.startswith("new_"):
                     raise
-                which = {"new_val": "validation", "new_test": "test"}[split]
-                note(
-                    config.loop, f"{which} events with new nodes are not judged beside {strategy} pairs: there are none"
-                )
+                if context.trained is None:
+                    which = {"new_val": "validation", "new_test": "test"}[split]
+                    note(config.loop, f"no {strategy} pair stands beside the {which} events with new nodes: left out")
                 continue
             found[split, strategy] = drawn
     return found

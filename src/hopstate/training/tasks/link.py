@@ -192,7 +192,7 @@ class LinkTask(EventTask[LinkFollower]):
         strategies = e.strategies if split == "test" else e.choosing
         chosen = self._drawn(split, strategies)
         beside = self._random if split == "val" and summaries.KEY not in chosen else {}
-        raised = self.raises and e.protocol == "pooled"
+        raised = self.raises and e.protocol == "pooled" and bool({"random", "many"} & {*strategies})
         if raised and split == "test" and self._curve is None:
             self._curve = self.judged_curve()
 
