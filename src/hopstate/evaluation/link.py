@@ -15,21 +15,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventBatch, EventStream
-from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.evaluation.areas import average_precision_of, roc_auc_of
 from hopstate.evaluation.asked_pairs import Asked, scored
 from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.intervals import bootstrap_areas, limits_of
-from hopstate.evaluation.probabilities import Curve, raised
+from hopstate.evaluation.orders import Orders
+from hopstate.evaluation.probabilities import Curve
 from hopstate.evaluation.ranked_links import HITS, ranking_metrics
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.judged import judged
@@ -74,7 +74,6 @@ class LinkReport:
         reliability: reliability of probabilities, by (split, strategy); empty for scores outside 0..1.
         orders: what candidates stood in the order of where that was not the scores, by (split, strategy).
         curve: that such an order is of.
-        met: (Q,) bool, which of the pairs of `LinkScores.pooled` met before, of kinds that a curve speaks of.
     """
 
     rows: list[dict[str, Any]]
@@ -82,7 +81,6 @@ class LinkReport:
     reliability: dict[tuple[str, str], Calibration] = field(default_factory=dict)
     orders: dict[tuple[str, str], LinkScores] = field(default_factory=dict)
     curve: Curve | None = None
-    met: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     def value(self, metric: str, strategy: str = "random", split: str | None = None) -> float:
         """Return one metric of a strategy of negatives; by default of the first split reported.
@@ -233,7 +231,7 @@ def link_report(
     protocol: LinkProtocol = "pooled",
     bootstrap: int = 0,
     seed: int = 0,
-    by: float = 0.0,
+    order: Orders | None = None,
 ) -> LinkReport:
     """Return the table of scores.
 
@@ -242,12 +240,12 @@ def link_report(
         negatives: that they are of.
         stream: the data.
         protocol, bootstrap, seed: see `evaluate_link`.
-        by: what is added to the logit of candidates that the source met before, where they are ranked ("many").
+        order: of candidates where they are ranked ("many"); None for that of scores.
     """
     rows, reliability, orders = [], {}, {}
     for (name, strategy), own in scores.items():
-        if by and strategy == "many":
-            own = orders[name, strategy] = raised_scores(own, negatives[name, strategy], stream, by)
+        if order is not None and strategy == "many":
+            own = orders[name, strategy] = order.of(own, negatives[name, strategy])
         setting = "inductive" if name.startswith("new_") else "transductive"
         row = {"split": name, "setting": setting, "strategy": strategy, "events": len(own.rows)}
         rows.append(row | _metrics(own, strategy, protocol, bootstrap, seed, stream, negatives[name, strategy].dst))
@@ -256,14 +254,6 @@ def link_report(
             reliability[name, strategy] = found = calibration(*own.pooled())
             rows[-1] |= {"ece": found.ece, "brier": found.brier}
     return LinkReport(rows=rows, scores=dict(scores), reliability=reliability, orders=orders)
-
-
-def raised_scores(scored: LinkScores, drawn: Negatives, stream: EventStream, by: float) -> LinkScores:
-    """Return scored as logits, those of drawn pairs that met before raised by a summand: what `rank` orders by."""
-    store, of = NeighborStore.from_stream(stream), np.repeat(drawn.rows, np.diff(drawn.offsets))
-    own = store.last_meeting(stream.src[drawn.rows], stream.dst[drawn.rows], stream.t[drawn.rows])[1]
-    others = store.last_meeting(drawn.src, drawn.dst, stream.t[of])[1]
-    return replace(scored, positive=raised(scored.positive, own, by), negative=raised(scored.negative, others, by))
 
 
 def score_split(

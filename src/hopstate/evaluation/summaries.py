@@ -6,7 +6,7 @@ numbers leave, as a run's curves.json holds them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,8 @@ from hopstate.data.meetings import met_before
 from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.link import LinkReport, LinkScores
 from hopstate.evaluation.metrics import average_precision
-from hopstate.evaluation.probabilities import Curve, evenly, fitted, raise_of
+from hopstate.evaluation.orders import Orders, pairs_of
+from hopstate.evaluation.probabilities import Curve, Says, evenly, fitted, order_of, raise_of
 from hopstate.evaluation.ranking import hits, ranks
 from hopstate.sampling.negative_sets import Negatives
 
@@ -76,12 +77,14 @@ class ValidationCurve:
 
     Args:
         stream: the events.
-        raises: whether pairs that met are raised.
+        raises: whether pairs that met are raised, and rules beside the model have a say.
+        rules: gives those rules, None where there are none; asked for until there are.
     """
 
-    def __init__(self, stream: EventStream, *, raises: bool) -> None:
-        self.stream, self.raises = stream, raises
+    def __init__(self, stream: EventStream, *, raises: bool, rules: Callable[[], Says | None] = lambda: None) -> None:
+        self.stream, self.raises, self.rules = stream, raises, rules
         self._asked: tuple[np.ndarray, np.ndarray] | None = None  # the pairs that count, and which of them met
+        self._said: np.ndarray | None = None  # of them, by the rules
 
     def of(self, scored: LinkScores, drawn: Negatives) -> Curve | None:
         """Return the curve, None without pairs beside events.
@@ -94,13 +97,22 @@ class ValidationCurve:
             which = np.zeros(len(drawn.rows), bool)
             which[evenly(len(drawn.rows))] = True
             at = np.flatnonzero(np.concatenate([which, np.repeat(which, np.diff(drawn.offsets))]))
-            self._asked = at, met_of(self.stream, drawn, at) if self.raises else np.zeros(len(at), bool)
+            met = met_before(self.stream, *pairs_of(self.stream, drawn, at)) if self.raises else np.zeros(len(at), bool)
+            self._asked = at, met
         at, met = self._asked
         labels, values = scored.pooled()
         y, scores = labels[at].astype(np.float64), values[at]
         if len(y) == y.sum():
             return None
-        return fitted(scores, y, KEY[1], met, raise_of(scores, y, met) if self.raises else 0.0)
+        if not self.raises:
+            return fitted(scores, y, KEY[1])
+        rules = self.rules() if self._said is None else None
+        if rules is not None:
+            self._said = rules(*pairs_of(self.stream, drawn, at))
+        if self._said is None:
+            return fitted(scores, y, KEY[1], met, raise_of(scores, y, met))
+        by, share = order_of(scores, y, met, self._said)
+        return fitted(scores, y, KEY[1], met, by, self._said, share)
 
 
 def some(drawn: Negatives) -> Negatives:
@@ -108,49 +120,43 @@ def some(drawn: Negatives) -> Negatives:
     return drawn.take(drawn.rows[evenly(len(drawn.rows))])
 
 
-def met_of(stream: EventStream, drawn: Negatives, at: np.ndarray | None = None) -> np.ndarray:
-    """Return (Q,) bool: which of the pairs of `LinkScores.pooled`, or of those at places (Q,), met before."""
-    of = np.concatenate([drawn.rows, np.repeat(drawn.rows, np.diff(drawn.offsets))])
-    src = np.concatenate([stream.src[drawn.rows], drawn.src])
-    dst = np.concatenate([stream.dst[drawn.rows], drawn.dst])
-    at = np.arange(len(of)) if at is None else at
-    return met_before(stream, src[at], dst[at], stream.t[of[at]])
-
-
 def with_probabilities(
-    report: LinkReport, stream: EventStream, drawn: Mapping[tuple[str, str], Negatives], *, told: bool
+    report: LinkReport, order: Orders | None, drawn: Mapping[tuple[str, str], Negatives], *, told: bool
 ) -> LinkReport:
-    """Return a report that knows who met, as far as its curve asks; where told is True with `probability_ap` too.
+    """Return a report that has the order of random pairs too; where told is True with `probability_ap`.
 
     That is the average precision of random pairs in the order of their probabilities, those of `hopstate score`. It is
-    there where pairs that met are raised; without that it would be the one of the scores.
+    there where that order is another than that of scores.
+
+    Args:
+        report: of an evaluation.
+        order: of candidates; None where it is that of scores.
+        drawn: what the report is of.
+        told: whether the metric is.
     """
-    curve = report.curve
-    if curve is None or not curve.met:
+    if order is None:
         return report
-    rows, met = [], {}
+    rows, orders = [], dict(report.orders)
     for row in report.rows:
         key = row["split"], row["strategy"]
-        if key[1] == curve.strategy:
-            met[key] = met_of(stream, drawn[key])
-            y, scores = report.scores[key].pooled()
-            own = {"probability_ap": average_precision(y, curve.ordered(scores, met[key]))}
+        if key[1] == order.curve.strategy:
+            orders[key] = order.of(report.scores[key], drawn[key])
+            own = {"probability_ap": average_precision(*orders[key].pooled())}
             row = row | (own if told else {})
         rows.append(row)
-    return replace(report, rows=rows, met=met)
+    return replace(report, rows=rows, orders=orders)
 
 
 def of_pairs(
-    scores: np.ndarray,
+    order: np.ndarray,
     y: np.ndarray,
     of: str,
     curve: Curve | None,
     raw: np.ndarray | None,
-    met: np.ndarray | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the reliability of raw probabilities (Q,), where there are such, and of scores (Q,) through a curve."""
+    """Return the reliability of raw probabilities (Q,), where there are such, and of an order (Q,) through a curve."""
     found = [] if raw is None else [reliability(calibration(y, raw), of, TRAINED)]
-    return found + ([] if curve is None else [reliability(calibration(y, curve(scores, met)), of, FITTED)])
+    return found + ([] if curve is None else [reliability(calibration(y, curve.at(order)), of, FITTED)])
 
 
 def of_links(report: LinkReport, split: str, *, calibrated: bool) -> dict[str, Any]:
@@ -170,22 +176,21 @@ def of_links(report: LinkReport, split: str, *, calibrated: bool) -> dict[str, A
             own = sizes > 0
             if own.any():
                 bounds = np.concatenate([[0], np.cumsum(sizes[own])])
-                order = report.orders.get((name, strategy), scored)
-                rank = ranks(order.positive[own], order.negative, bounds)
+                ordered = report.orders.get((name, strategy), scored)
+                rank = ranks(ordered.positive[own], ordered.negative, bounds)
                 ranking.append(ranking_curve(rank, sizes[own], "other destinations"))
         elif (name, strategy) in report.reliability:
             how = WITHIN if calibrated else TRAINED
             bins.append(reliability(report.reliability[name, strategy], f"{strategy} negatives", how))
         if curve is not None and strategy == curve.strategy:
-            y, scores = scored.pooled()
-            bins += of_pairs(scores, y, f"{strategy} negatives", curve, None, report.met.get((name, strategy)))
+            y, order = report.orders.get((name, strategy), scored).pooled()
+            bins += of_pairs(order, y, f"{strategy} negatives", curve, None)
     return {"ranking": ranking, "reliability": bins}
 
 
 __all__ = [
     "KEY",
     "ValidationCurve",
-    "met_of",
     "of_classes",
     "of_links",
     "of_pairs",

@@ -36,6 +36,8 @@ class JoinedLogits(nn.Module):
 
     Args:
         rules: a module; it has a gradient of its own or none.
+
+    ranker: further rules over the same features, which are kept here and move no logit; None for none.
     """
 
     share: Tensor
@@ -43,6 +45,7 @@ class JoinedLogits(nn.Module):
     def __init__(self, rules: nn.Module) -> None:
         super().__init__()
         self.rules = rules
+        self.ranker: nn.Module | None = None
         self.register_buffer("share", torch.zeros((), dtype=torch.float64))
 
     def forward(self, logits: Tensor, features: Tensor) -> Tensor:

@@ -129,15 +129,20 @@ class Quality:
             found = np.full((3, len(row)), np.nan)
             found[2][asked] = yield from in_slices(partial(_scored, queries, ends), len(v), self._pace)
             found[1][asked] = recency.score(*ends)
-            found[0][asked] = self._ordered(found[2][asked], found[1][asked] > NEVER)
+            found[0][asked] = self._ordered(found[2][asked], found[1][asked] > NEVER, wider, ends)
             self._count(found)
             yield
 
-    def _ordered(self, scores: np.ndarray, met: np.ndarray) -> np.ndarray:
+    def _ordered(
+        self, scores: np.ndarray, met: np.ndarray, before: Past, ends: tuple[np.ndarray, np.ndarray, np.ndarray]
+    ) -> np.ndarray:
         """Return what `rank` orders by, the scores themselves of a run that had no curve when judging began."""
         if not self._asked:
             self._curve, self._asked = kept_curve(self.live.run, self.live.task), True
-        return scores if self._curve is None else self._curve.ordered(scores, met)
+        curve, ranker = self._curve, self.live.task.ranker
+        if curve is None:
+            return scores
+        return curve.ordered(scores, met, ranker.over(before)(*ends) if ranker is not None and curve.share else None)
 
     def _count(self, found: np.ndarray) -> None:
         self.judged += 1
@@ -225,14 +230,14 @@ class Quality:
             for i, name in enumerate(("", "recency_")):
                 row[f"{name}average_precision"] = average_precision(y, pairs[i])
                 row[f"{name}mrr"] = mrr(ranks(window[some, i, 0], others[some, i][there[some]], offsets))
-            found[kind] = row | self._calibrated(y, pairs[2], pairs[1] > NEVER)
+            found[kind] = row | self._calibrated(y, pairs[0])
         return found
 
-    def _calibrated(self, y: np.ndarray, scores: np.ndarray, met: np.ndarray) -> dict[str, float]:
+    def _calibrated(self, y: np.ndarray, order: np.ndarray) -> dict[str, float]:
         """Return the errors of probabilities, where there are any."""
         if self._curve is None and not self.live.task.calibrated:
             return {}
-        told = calibration(y, scores if self._curve is None else self._curve(scores, met))
+        told = calibration(y, order if self._curve is None else self._curve.at(order))
         return {"ece": told.ece, "brier": told.brier}
 
 

@@ -1,8 +1,9 @@
 """Trees beside a learned head: grown once from the run's own training events, their share of the logit validation's.
 
 The trees are those of `pair-trees` without features of events, from at most `GROWN` of the latest training events; they
-see what the head sees, and weigh pairs that met as the run's own mixture of training negatives does. Each time that
-validation is judged, each of `SHARES` is tried on scores that are there already, and the best by the run's own metric
+see what the head sees, and weigh pairs that met as `pair-trees` does, or more where the run's own mixture of training
+negatives does. Beside them grow the trees that rank (`ranker`). Each time that validation is judged, each of `SHARES`
+is tried on scores that are there already, and the best by the run's own metric
 is taken; of equal ones the network's larger share.
 
 Source: ours.
@@ -12,16 +13,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.past import Past
 from hopstate.evaluation.link import LinkReport, LinkScores
 from hopstate.layers.joined_logits import JoinedLogits, mean_of_logits
 from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.method import Context
-from hopstate.methods.pair_trees.fitting import grow, training_pairs, validation_pairs
+from hopstate.methods.pair_trees.fitting import Growth, grow, random_pairs, training_pairs, validation_pairs
 from hopstate.methods.pair_trees.floor import LEAST
+from hopstate.methods.pair_trees.ranker import TREES, TreeRanker, ranks_by_trees
 from hopstate.methods.pair_trees.scorer import PairTreesScorer
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.pair_history import features_known
@@ -36,6 +41,7 @@ from hopstate.training.tasks.link import AllScores, LinkTask
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the trees
 GROWN = 100_000  # latest training events that they grow from
+LEAST_MET = 0.33  # as `pair-trees` weighs pairs that met, where the run's own negatives have any
 JUDGED = 30_000  # validation events that choose how many trees are kept
 
 
@@ -97,7 +103,11 @@ class TreesBeside:
             train = _features(task.scorer("train"))
             drawn = training_pairs(task.stream, task.split, train, seed=self.loop.seed, most=GROWN)
             judged = validation_pairs(task.stream, task.split, whole, most=JUDGED)
-            grow(self.trees, drawn, judged, historical=self.historical, seed=self.loop.seed, without=GROWING)
+            growths = [Growth(model=self.trees, training=drawn, validation=judged, historical=self.historical)]
+            if isinstance(self.joined.ranker, PairTrees):
+                further = random_pairs(task.stream, task.split, train, seed=self.loop.seed, most=GROWN)
+                growths.append(growths[0].beside_random(self.joined.ranker, further))
+            grow(*growths, seed=self.loop.seed, without=GROWING)
             spent = time.perf_counter() - begin
             if spent > BATCH_SECONDS:
                 note(self.loop, f"the trees beside the head are grown, in {duration(spent)}")
@@ -151,9 +161,24 @@ def with_trees(task: LinkTask, loop: LoopConfig, context: Context, mixture: Mixt
     """
     heads = (layer for layer in task.model.modules() if isinstance(layer, PairHistory))
     joined = next((head.joined for head in heads), None)
-    if joined is not None and context.trained is None:
-        task.beside = TreesBeside(joined, task, loop, mixture.met)
+    if joined is None:
+        return task
+    assert isinstance(joined.rules, PairTrees)
+    if ranks_by_trees(context, task.evaluation.raise_met):
+        read = joined.rules.num_features
+        joined.ranker = PairTrees(TREES, read, np.empty(0, np.int64))
+        task.ranker = TreeRanker(
+            joined.ranker, lambda split: _features(task.scorer(split)), partial(_of_past, task, read)
+        )
+    if context.trained is None:
+        task.beside = TreesBeside(joined, task, loop, max(mixture.met, LEAST_MET) if mixture.met else 0.0)
     return task
+
+
+def _of_past(task: LinkTask, read: int, past: Past) -> PairFeatures:
+    """Return the features that trees read over a past, so many."""
+    assert task.clock is not None
+    return PairFeatures(NeighborStore(0), task.stream, task.clock, np.empty(0, np.int64), read).over(past)
 
 
 __all__ = ["SHARES", "TreesBeside", "tree_features", "with_trees"]

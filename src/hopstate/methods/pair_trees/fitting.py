@@ -9,11 +9,13 @@ random, historical and inductive pairs, over all events and over those with new 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from threadpoolctl import threadpool_limits
 
 from hopstate.data.event_splits import EventSplit
@@ -31,6 +33,7 @@ from hopstate.tokens.pair_features import PairFeatures
 STAGE = 10  # trees between two looks at validation
 SMALL = 20  # leaves that few pairs may at least be shared out to
 SURE = 20  # values expected among them, of which all are missed once in 5e8
+FURTHER = 2  # random pairs beside a training event, of trees beside these alone
 CHECKED = 256  # training pairs on which our scores are held to scikit-learn's
 
 
@@ -106,42 +109,85 @@ def _let_go(stream: EventStream, features: PairReader) -> None:
         features.store.let_go()
 
 
-def grow(
-    model: PairTrees,
-    training: tuple[np.ndarray, dict[str, np.ndarray]],
-    validation: Pairs,
-    *,
-    historical: float,
-    seed: int,
-    without: Sequence[int] = (),
-) -> list[dict[str, float]]:
-    """Grow trees, keep those that validation chooses, and calibrate them; the model then holds them.
+def random_pairs(stream: EventStream, split: EventSplit, features: PairReader, *, seed: int, most: int) -> np.ndarray:
+    """Return features of further random pairs beside the latest `most` training events, `FURTHER` beside each."""
+    rows = stream.additions(split.train)
+    last = slice(max(0, len(rows) - most), len(rows))
+    found = []
+    for i in range(FURTHER):
+        drawn_from = int(named_rng(seed, "negatives", "random", i).integers(2**32))
+        drawn = draw_negatives(stream, split, "train", "random", seed=drawn_from, part=last)
+        found.append(features.pairs(drawn.src, drawn.dst, stream.t[rows[last]]))
+    _let_go(stream, features)
+    return np.concatenate(found)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Growth:
+    """Trees that are to be grown.
 
     Args:
-        model: takes the trees.
+        model: takes them.
         training, validation: features, as `training_pairs` and `validation_pairs` return them.
         historical: w, the weight of a historical pair; a random one weighs 1 - w.
+    """
+
+    model: PairTrees
+    training: tuple[np.ndarray, dict[str, np.ndarray]]
+    validation: Pairs
+    historical: float
+
+    def beside_random(self, model: PairTrees, further: np.ndarray) -> Growth:
+        """Return the same beside random pairs alone, more of them, of another model."""
+        events, others = self.training
+        kept = {key: rows for key, rows in self.validation.others.items() if key[1] == "random"}
+        training = events, {"random": np.concatenate([others["random"], further])}
+        validation = replace(self.validation, others=kept)
+        return Growth(model=model, training=training, validation=validation, historical=0.0)
+
+
+def grow(*growths: Growth, seed: int, without: Sequence[int] = ()) -> list[list[dict[str, float]]]:
+    """Grow trees, keep those that validation chooses, and calibrate them; the models then hold them.
+
+    Args:
+        growths: what is to be grown; side by side, where there are threads for it.
         seed: of what the trees draw.
         without: columns that no tree is to split on.
 
     Returns:
-        A row for each stage: trees so far, and validation's figures.
+        Of each a row for each stage: trees so far, and validation's figures.
     """
-    x, y, weight = _table(training, historical)
-    x[:, list(without)] = 0
-    x[:, _known_too_rarely(x, weight)] = 0
-    grower, some = _grower(model.config, seed, len(x)), slice(None, None, max(1, len(x) // CHECKED))
-    checked = x[some].copy()
-    bins = Bins.put(x, weight, seed)
-    with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would follow the number of threads
-        grower.fit(x, y, weight)
-    model.put(grower._predictors, float(np.asarray(grower._baseline_prediction).reshape(-1)[0]), bins)
-    _hold_to(model, grower, checked, x[some])
-    rows = _stages(model, validation, x.shape[1])
-    best = max(rows, key=lambda row: row["mean_average_precision"])
-    model.keep(int(best["trees"]))
-    _calibrate(model, validation, historical)
-    return rows
+    with ThreadPoolExecutor(min(len(growths), torch.get_num_threads())) as pool:
+        grown = list(pool.map(lambda one: _Grown(one, seed, without), growths))
+    return [one.finish() for one in grown]
+
+
+class _Grown:
+    """Trees as scikit-learn has grown them, and the rows that they were grown from, in bins."""
+
+    def __init__(self, growth: Growth, seed: int, without: Sequence[int]) -> None:
+        self.growth = growth
+        x, y, weight = _table(growth.training, growth.historical)
+        x[:, list(without)] = 0
+        x[:, _known_too_rarely(x, weight)] = 0
+        self.some = slice(None, None, max(1, len(x) // CHECKED))
+        self.checked = x[self.some].copy()
+        self.x, self.bins = x, Bins.put(x, weight, seed)
+        self.grower = _grower(growth.model.config, seed, len(x))
+        with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would follow the number of threads
+            self.grower.fit(x, y, weight)
+
+    def finish(self) -> list[dict[str, float]]:
+        """Have the model hold those that validation chooses."""
+        model, grower, validation = self.growth.model, self.grower, self.growth.validation
+        baseline = float(np.asarray(grower._baseline_prediction).reshape(-1)[0])
+        model.put(grower._predictors, baseline, self.bins)
+        _hold_to(model, grower, self.checked, self.x[self.some])
+        rows = _stages(model, validation, self.x.shape[1])
+        best = max(rows, key=lambda row: row["mean_average_precision"])
+        model.keep(int(best["trees"]))
+        _calibrate(model, validation, self.growth.historical)
+        return rows
 
 
 def _known_too_rarely(x: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -46,7 +46,9 @@ def tree_floor(stream: EventStream, config: JudgedRun, context: Context) -> tupl
         model=TREES,
     )
     # the folder's data.json tells what the run's own head reads, which is no matter of the floor's
-    task = build(stream, replace(own, max_events=GROWN), replace(context, trained=None), len(NAMES))
+    task = build(
+        stream, replace(own, max_events=GROWN), replace(context, trained=None), len(NAMES), own.evaluation.raise_met
+    )
     task.keep_importances = False
     task.fit_whole()
     said = f"grown from {min(len(train), GROWN):,} of {len(train):,} training events"

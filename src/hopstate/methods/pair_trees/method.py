@@ -24,8 +24,9 @@ from hopstate.errors import check_range
 from hopstate.io.files import write_text
 from hopstate.methods.heuristics.floors import heuristic_floors
 from hopstate.methods.method import Context, Method
-from hopstate.methods.pair_trees.fitting import grow, training_pairs, validation_pairs
+from hopstate.methods.pair_trees.fitting import Growth, grow, random_pairs, training_pairs, validation_pairs
 from hopstate.methods.pair_trees.pair_encodings import EncodedPairs, Frozen, frozen_model
+from hopstate.methods.pair_trees.ranker import TREES, TreeRanker, ranks_by_trees
 from hopstate.methods.pair_trees.scorer import PairReader, PairTreesScorer
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.event_run import EventRun
@@ -48,7 +49,9 @@ class PairTreesRun(EventRun):
 
     Args:
         model: the trees.
-        historical: weight of pairs that met before among those that did not meet; random ones have the rest.
+        historical: weight of pairs that met before among those that did not meet; random ones have the rest. Trees
+            beside random pairs alone, which rank and tell probabilities, have none of them (evaluation.raise_met=false
+            grows none of these).
         max_events: latest training events that trees are grown from; all are looked up.
         encodings: folder of a finished run of dyg-mamba, dygformer or graphmixer on the same split: the trees also read
             what its head makes of a pair; the model stays as it is, and its weights are kept with the trees.
@@ -57,7 +60,7 @@ class PairTreesRun(EventRun):
     """
 
     model: PairTrees.Config = field(default_factory=PairTrees.Config)
-    historical: float = 0.25
+    historical: float = 0.33
     max_events: int = 300_000
     encodings: str | None = None
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
@@ -77,6 +80,7 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         clock: what a gap of 1 is.
         frozen: a model whose encodings the trees read; None for none.
         known: features of a pair, without those of events.
+        ranker: trees that rank; None for none.
     """
 
     def __init__(
@@ -87,11 +91,12 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         clock: Clock,
         frozen: Frozen | None = None,
         known: int = len(NAMES),
+        ranker: PairTrees | None = None,
     ) -> None:
         dims = (0, model.edge_dim) if frozen is None else frozen.source.feature_dims
         super().__init__(model, stream, split, feature_dims=dims)
         self.trees, self.clock, self.frozen, self.known = model, clock, frozen, known
-        self._known = Known(stream, deletions=False)
+        self._known, self.ranker = Known(stream, deletions=False), ranker
 
     def over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
         """Return the features of pairs, looked up in a store."""
@@ -132,9 +137,13 @@ class TreeFeatures(EventSource[PairTreesScorer]):
 
     def follow(self, model: nn.Module, past: Past) -> PairTreesScorer:
         """Return the trees over a past."""
+        return PairTreesScorer(self.trees, self.of_past(past))
+
+    def of_past(self, past: Past) -> PairReader:
+        """Return what the trees read of pairs over a past."""
         own = self.over(NeighborStore(0), self.stream)
         read = own if self.frozen is None else self.frozen.beside(own, "train")
-        return PairTreesScorer(self.trees, read.over(past))
+        return read.over(past)
 
 
 class PairTreesTask(LinkTask):
@@ -161,6 +170,8 @@ class PairTreesTask(LinkTask):
         kept: TaskFacts = {} if source.frozen is None else {"encodings": source.frozen.kept}
         super().__init__(source, evaluation=config.evaluation, negatives=negatives, clock=source.clock, kept=kept)
         self.features, self.trees, self.config, self._folder = source, source.trees, config, folder
+        if source.ranker is not None:
+            self.ranker = TreeRanker(source.ranker, source.of, source.of_past)
 
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
         """Grow the trees; return a row a stage, with the trees so far as its epoch, and which stage was chosen."""
@@ -168,11 +179,15 @@ class PairTreesTask(LinkTask):
         training = training_pairs(stream, split, self.features.of("train"), seed=c.loop.seed, most=c.max_events)
         whole = self.features.of("val")
         validation = validation_pairs(stream, split, whole, most=c.max_events)
+        growths = [Growth(model=self.trees, training=training, validation=validation, historical=c.historical)]
+        if self.features.ranker is not None:
+            reader = self.features.of("train")
+            further = random_pairs(stream, split, reader, seed=c.loop.seed, most=c.max_events)
+            growths.append(growths[0].beside_random(self.features.ranker, further))
         if time.perf_counter() - begin > BATCH_SECONDS:
-            rows = len(training[0]) + sum(map(len, training[1].values()))
+            rows = sum(len(one.training[0]) + sum(map(len, one.training[1].values())) for one in growths)
             note(c.loop, f"pairs are looked up in {duration(time.perf_counter() - begin)}; trees grow from {rows:,}")
-        seed = c.loop.seed
-        found = grow(self.trees, training, validation, historical=c.historical, seed=seed, without=GROWING)
+        found, *_ = grow(*growths, seed=c.loop.seed, without=GROWING)
         if self._folder is not None and self.keep_importances:
             write_text(self._folder / "importances.csv", self._importances(whole.names))
         spent = round(time.perf_counter() - begin, 4)
@@ -199,12 +214,19 @@ class PairTreesTask(LinkTask):
         return {"logit": float(logit[0]), "rest": rest, "probability": probability, "table": pd.DataFrame(columns)}
 
 
-def build(stream: EventStream, config: PairTreesRun, context: Context, known: int | None = None) -> PairTreesTask:
+def build(
+    stream: EventStream,
+    config: PairTreesRun,
+    context: Context,
+    known: int | None = None,
+    ranks: bool | None = None,
+) -> PairTreesTask:
     """Return the task of growing trees over the pairs of stream.
 
     Args:
         stream, config, context: as for every method.
         known: features without those of events; as `features_known` where None.
+        ranks: whether there are trees that rank; as `ranks_by_trees` where None.
     """
     split = config.split.of(stream)
     clock = clock_of(stream, split, config.gap_unit, context)
@@ -213,11 +235,15 @@ def build(stream: EventStream, config: PairTreesRun, context: Context, known: in
     columns = varied_columns(stream, split.train, few) if context.trained is None else np.arange(few)
     frozen = frozen_model(stream, config, config.encodings, context)
     known = features_known(context) if known is None else known
-    model = PairTrees(config.model, known + 3 * few + (0 if frozen is None else len(frozen.names)), columns, width)
+    read = known + 3 * few + (0 if frozen is None else len(frozen.names))
+    model, ranker = PairTrees(config.model, read, columns, width), None
     if frozen is not None:
         model.add_module("frozen", frozen.model)
+    if ranks_by_trees(context, config.evaluation.raise_met) if ranks is None else ranks:
+        ranker = PairTrees(TREES, read, columns, width)
+        model.add_module("ranker", ranker)
     return PairTreesTask(
-        TreeFeatures(model, stream, split, clock, frozen, known),
+        TreeFeatures(model, stream, split, clock, frozen, known, ranker),
         config,
         negatives=kept_negatives(stream, split, config, context),
         folder=context.run if context.trained is None else None,

@@ -13,7 +13,7 @@ from hopstate.layers.joined_logits import JoinedLogits
 from hopstate.layers.pair_history import WIDTH, PairHistory
 from hopstate.methods.pair_trees.trees import PairTrees
 
-TREES = PairTrees.Config()  # as `pair-trees` has them
+TREES = PairTrees.Config(max_trees=250, learning_rate=0.1)  # the tensors of runs hold so many
 
 
 class ReadsPairs(Protocol):

@@ -135,8 +135,8 @@ class PairTrees(nn.Module):
             l2: penalty on the values of leaves.
         """
 
-        max_trees: int = 250
-        learning_rate: float = 0.1
+        max_trees: int = 200
+        learning_rate: float = 0.12
         max_leaves: int = 31
         min_leaf: int = 100
         l2: float = 10.0
@@ -186,7 +186,8 @@ class PairTrees(nn.Module):
             raise CheckpointError("the trees look at event features that are not there: they are damaged; train again")
         if not float(self.platt[0]) > 0:
             raise CheckpointError("the trees' calibration turns scores round: it is damaged; train again")
-        self.forest()
+        for trees in (part for part in self.modules() if isinstance(part, PairTrees)):
+            trees.forest()
         return found
 
     def forward(self, features: Tensor) -> Tensor:

@@ -101,7 +101,9 @@ def chances(asked: Session, pairs: Any, time: Any = None) -> Steps[tuple[np.ndar
     """Return (Q,) scores and (Q,) probabilities of pairs as `scored` does, in slices and without a table."""
     u, v, t = _pairs(asked, pairs, time)
     scores = yield from asked.scoring(u, v, t)
-    return scores, Calibrator(asked).probabilities(scores, *with_rows(asked.past, u, v), t)[0]
+    worth, ends = Calibrator(asked), with_rows(asked.past, u, v)
+    order = yield from worth.ordering(scores, *ends, t)
+    return scores, worth.probabilities(scores, *ends, t, order)[0]
 
 
 def _pairs(asked: Session, pairs: Any, time: Any, columns: Columns = (None,) * 3) -> tuple[Nodes, Nodes, np.ndarray]:
@@ -240,7 +242,8 @@ def _ranking(
     times = np.full(len(found), t)
     asking = many, found, times
     scores = (yield from asked.scoring(*asking, told=True)) if sliced else asked.scores(*asking, told=True)
-    order = worth.ordered(scores, *with_rows(asked.past, many, found), times)
+    given = scores, *with_rows(asked.past, many, found), times
+    order = (yield from worth.ordering(*given)) if sliced else worth.ordered(*given)
     best = np.argsort(-order, kind="stable")[:top]
     return many.at(best), found.at(best), np.arange(1, len(best) + 1), times[best], scores[best]
 

@@ -1,8 +1,9 @@
 """Scores as probabilities, and the order of candidates: from validation's events and random pairs beside them.
 
 A probability is the chance that a pair is an event where events and other pairs are as many as there: the ratio is kept
-with the curve and told. Candidates stand in the order of what the curve rises with: the score, raised where a pair met
-before by what those pairs tell (not in runs with evaluation.raise_met=false, nor where scores are no probabilities).
+with the curve and told. Candidates stand in the order of what the curve rises with: the score, joined with what rules
+beside random pairs say where a run has them, raised where a pair met before by what those pairs tell (not in runs with
+evaluation.raise_met=false, nor where scores are no probabilities).
 Both are kept in the run folder (`runs.curves`), from training or, where they are not there, from the first question on.
 The curve itself is `hopstate.evaluation.probabilities`'.
 """
@@ -10,15 +11,17 @@ The curve itself is `hopstate.evaluation.probabilities`'.
 from __future__ import annotations
 
 import warnings
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from hopstate.errors import DataError, HopstateError, HopstateWarning
-from hopstate.evaluation.probabilities import Curve
+from hopstate.evaluation.probabilities import Curve, Says
 from hopstate.runs.curves import kept_curve, put_curve
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
+from hopstate.streaming.slices import Pace, Steps, in_slices
 from hopstate.training.tasks.link import LinkTask
 
 MET = "met"  # the input of a program that its curve reads
@@ -41,14 +44,20 @@ class Calibrator:
         except HopstateError as error:
             self.curve = error
 
-    @property
-    def raises(self) -> bool:
-        """Whether pairs that met before are raised."""
-        return isinstance(self.curve, Curve) and self.curve.met != 0
-
     def met(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) bool: which pairs met before their times, as far as is known; arguments as of `ordered`."""
+        """Return (Q,) bool: which pairs met before their times, as far as is known; arguments as of `ordering`."""
         return self.asked.queries.past.store().last_meeting(u, v, t)[1]
+
+    @cached_property
+    def rules(self) -> Says | None:
+        """What stands beside scores in the order of candidates, None where nothing does."""
+        ranker = self.asked.task.ranker
+        return ranker.over(self.asked.queries.past) if ranker is not None and self._curve.share else None
+
+    @property
+    def _curve(self) -> Curve:
+        assert isinstance(self.curve, Curve)
+        return self.curve
 
     def ordered(self, scores: np.ndarray, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) what candidates stand in the order of, the scores themselves where there is no curve.
@@ -58,14 +67,32 @@ class Calibrator:
             u, v: (Q,) rows of their ends, as `with_rows` has them.
             t: (Q,) their times.
         """
-        if isinstance(self.curve, Curve) and self.raises:
-            return self.curve.ordered(scores, self.met(u, v, t))
-        return scores
+        if not isinstance(self.curve, Curve) or not self.curve.moves:
+            return scores
+        rules = None if self.rules is None else self.rules(u, v, t)
+        return self.curve.ordered(scores, self.met(u, v, t), rules)
 
-    def probabilities(self, scores: np.ndarray, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, str]:
-        """Return (Q,) probabilities, NaN where no curve can be made, and what they mean; arguments as above."""
+    def ordering(self, scores: np.ndarray, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Steps[np.ndarray]:
+        """Return what `ordered` does, in slices."""
+        if not isinstance(self.curve, Curve) or not self.curve.moves:
+            return scores
+
+        def order(part: slice) -> np.ndarray:
+            return self.ordered(scores[part], u[part], v[part], t[part])
+
+        return (yield from in_slices(order, len(scores), self.asked.found.setdefault("order's pace", Pace())))
+
+    def probabilities(
+        self, scores: np.ndarray, u: np.ndarray, v: np.ndarray, t: np.ndarray, order: np.ndarray | None = None
+    ) -> tuple[np.ndarray, str]:
+        """Return (Q,) probabilities, NaN where no curve can be made, and what they mean.
+
+        Args:
+            scores, u, v, t: as of `ordered`.
+            order: what that returns, where it is known.
+        """
         if isinstance(self.curve, Curve):
-            return self.curve(scores, self.met(u, v, t) if self.raises else None), self.curve.text()
+            return self.curve.at(self.ordered(scores, u, v, t) if order is None else order), self.curve.text()
         if self.asked.task.calibrated:
             return scores, f"as calibrated in training; {self.curve}"
         warnings.warn(f"scores have no probabilities: {self.curve}", HopstateWarning, stacklevel=5)

@@ -16,6 +16,7 @@ import numpy as np
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EVENT_SPLITS
 from hopstate.data.events import EventStream
+from hopstate.data.past import Past
 from hopstate.data.ties import as_in_file
 from hopstate.errors import ConfigError, check_range, nearest
 from hopstate.evaluation import summaries
@@ -29,7 +30,8 @@ from hopstate.evaluation.link import (
     score_split,
 )
 from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
-from hopstate.evaluation.probabilities import Curve
+from hopstate.evaluation.orders import Orders
+from hopstate.evaluation.probabilities import Curve, Says
 from hopstate.sampling.judged import number_or_all
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
@@ -128,6 +130,23 @@ class Beside(Protocol):
         ...
 
 
+class Ranker(Protocol):
+    """Rules that are fitted beside random pairs alone, which is what probabilities and ranks are among."""
+
+    @property
+    def there(self) -> bool:
+        """Whether they were fitted."""
+        ...
+
+    def of(self, split: str) -> Says:
+        """Return what they say by the training events for "train", else by the whole stream, before each time."""
+        ...
+
+    def over(self, past: Past) -> Says:
+        """Return what they say by the events of a past, before each time."""
+        ...
+
+
 class LinkTask(EventTask[LinkFollower]):
     """Prediction of links: the probability that two nodes meet, from what came before.
 
@@ -161,11 +180,12 @@ class LinkTask(EventTask[LinkFollower]):
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
         self._curve: Curve | None = None  # from validation's scores, when they were last judged
         self.raises = evaluation.raise_met and not isinstance(source, Untrained)  # other scores are no probabilities
-        self._validation = summaries.ValidationCurve(source.stream, raises=self.raises)
+        self._validation = self._unjudged()
         self.curves: dict[str, Any] = {}
         count = len(split.val) if evaluation.most is None else min(len(split.val), evaluation.most)
         self._recent = replace(split, train=split.train[-count:])
         self.beside: Beside | None = None  # of a model that is trained
+        self.ranker: Ranker | None = None
 
     def facts(self) -> TaskFacts:
         """Return what a run must remember."""
@@ -201,11 +221,15 @@ class LinkTask(EventTask[LinkFollower]):
 
         def told(scores: AllScores) -> LinkReport:
             curve = self._curve_of(scores, beside | chosen) if split == "val" else self._curve
-            by = curve.met if raised and curve is not None else 0.0
+            order = None
+            if curve is not None and curve.moves:
+                order = Orders(self.stream, curve, self.rules(split) if curve.share else None)
             how: dict[str, Any] = {"protocol": e.protocol, "bootstrap": e.bootstrap if split == "test" else 0}
-            table = link_report({key: scores[key] for key in chosen}, chosen, self.stream, **how, by=by)
+            table = link_report(
+                {key: scores[key] for key in chosen}, chosen, self.stream, **how, order=order if raised else None
+            )
             table = replace(table, curve=curve)
-            return table if split == "val" else summaries.with_probabilities(table, self.stream, chosen, told=raised)
+            return table if split == "val" else summaries.with_probabilities(table, order, chosen, told=raised)
 
         if self.beside is not None and split == "val":
             found = self.beside.choose(scored, told, lambda table: self._figures(table).get(self.metric, -np.inf))
@@ -236,9 +260,16 @@ class LinkTask(EventTask[LinkFollower]):
         """Return the curve of probabilities from those events of validation alone that it is made of; None without."""
         if not self._random:
             return None
-        made = summaries.ValidationCurve(self.stream, raises=self.raises)
+        made = self._unjudged()
         own = self._scored(self.scorer("val"), "val", self._random, protocol="pooled")
         return made.of(own[summaries.KEY], self._random[summaries.KEY])
+
+    def _unjudged(self) -> summaries.ValidationCurve:
+        return summaries.ValidationCurve(self.source.stream, raises=self.raises, rules=lambda: self.rules("val"))
+
+    def rules(self, split: str) -> Says | None:
+        """Return what stands beside scores in the order of candidates, None where nothing does; see `Ranker.of`."""
+        return self.ranker.of(split) if self.ranker is not None and self.ranker.there and self.raises else None
 
     def take_curve(self, curve: Curve) -> None:
         """Have the curve that the run has kept, until validation is judged."""

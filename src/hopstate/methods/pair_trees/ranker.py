@@ -1,0 +1,84 @@
+"""Trees grown beside random pairs alone: the order of candidates, and probabilities, beside scores.
+
+A score says how a pair compares with a mixture of random pairs and of pairs that met, as one tells best who of those
+that were met comes next. Among all others, which is what a ranking and a probability are among, trees that were grown
+beside random pairs alone say more, and on pairs that met beside as many of those they say much less: two questions,
+two forests over one set of features.
+
+Source: ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from hopstate.data.past import Past
+from hopstate.evaluation.probabilities import Says
+from hopstate.methods.method import Context
+from hopstate.methods.pair_trees.scorer import PairReader
+from hopstate.methods.pair_trees.trees import PairTrees
+from hopstate.training.run_folder import RunFolder
+
+TREES = PairTrees.Config(max_trees=100, learning_rate=0.1)
+BLOCK = 65_536  # pairs whose features are held at once
+NOTE = "ranker"  # in data.json
+
+
+class TreeRanker:
+    """Such trees over what is known; a `hopstate.training.tasks.link.Ranker`.
+
+    Args:
+        trees: empty until they are grown.
+        features: of pairs by split, as `Ranker.of` has it.
+        past: of pairs by the events of a past.
+    """
+
+    def __init__(
+        self, trees: PairTrees, features: Callable[[str], PairReader], past: Callable[[Past], PairReader]
+    ) -> None:
+        self.trees, self._features, self._past = trees, features, past
+
+    @property
+    def there(self) -> bool:
+        """See `Ranker`."""
+        return self.trees.kept > 0
+
+    def of(self, split: str) -> Says:
+        """See `Ranker`."""
+        return partial(log_odds, self.trees, self._features(split))
+
+    def over(self, past: Past) -> Says:
+        """See `Ranker`."""
+        return partial(log_odds, self.trees, self._past(past))
+
+
+def log_odds(trees: PairTrees, features: PairReader, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """Return (Q,) float64 log-odds of pairs u (Q,), v (Q,) at times t (Q,), a row by itself whatever its company."""
+    forest, block = trees.forest(), BLOCK if features.alike else 1
+    found = np.empty(len(u))
+    for start in range(0, len(u), block):
+        part = slice(start, start + block)
+        found[part] = forest.scores(features.pairs(u[part], v[part], t[part]))
+    return found
+
+
+def ranks_by_trees(context: Context, wanted: bool) -> bool:
+    """Return whether a run has trees that rank, noted for its data.json: an earlier run has what it began with.
+
+    Args:
+        context: of the build.
+        wanted: whether a run that begins is to have them.
+    """
+    known = context.trained
+    if known is None and (context.run / "data.json").is_file():
+        known = RunFolder(context.run).read_json("data.json")
+    found = wanted if known is None else bool(known.get(NOTE, False))
+    if context.trained is None:
+        context.noted[NOTE] = found
+    return found
+
+
+__all__ = ["NOTE", "TREES", "TreeRanker", "log_odds", "ranks_by_trees"]
