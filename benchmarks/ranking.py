@@ -3,8 +3,9 @@
 Each event is ranked among K candidates, half of them met by its source before where it met so many; MRR with its 95 %
 interval, then by what the event's pair had been, and among those met alone. Runs over the same data and split get the
 same candidates. Recency, EdgeBank and `pair-trees` are runs like any other: give them first. A row whose MRR is below
-that of the best of these floors on its data says so. Where `hopstate rank` raises pairs that met before, by what the
-run's validation tells, a row is as it ranks and says by how much, and the row before it as the scores alone would.
+that of the best of these floors on its data says so. Where `hopstate rank` has another order than that of scores (the
+summand of pairs that met before, the share of trees beside random pairs alone), a row is as it ranks and says so, and
+the row before it as the scores alone would.
 
     python benchmarks/ranking.py RUN [RUN ...] [--split test] [--events 1000] [--candidates 200] \
         [--resamples 200]
@@ -22,7 +23,8 @@ import torch
 
 from common import machine, require_green
 from hopstate.errors import DataError
-from hopstate.evaluation.link import LinkScores, raised_scores, score_split
+from hopstate.evaluation.link import LinkScores, score_split
+from hopstate.evaluation.orders import Orders
 from hopstate.evaluation.ranked_links import ranking_metrics
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.calibrated import curve_of
@@ -71,8 +73,10 @@ def measured(run: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
             new = ", new nodes" if name.startswith("new_") else ""
             about = {"data": f"{task.stream.name}{new}, {len(drawn):,}", "method": method}
             orders = {run.name: own}
-            if curve.met:
-                orders[f"{run.name}, met + {curve.met:.2g}"] = raised_scores(own, drawn, task.stream, curve.met)
+            if curve.moves:
+                rules = task.rules(args.split) if curve.share else None
+                told = f"{run.name}, met + {curve.met:.2g}, trees {curve.share:.0%}"
+                orders[told] = Orders(task.stream, curve, rules).of(own, drawn)
             for told, order in orders.items():
                 columns = order.rows, order.positive, order.negative, order.offsets, drawn.dst
                 found = ranking_metrics(task.stream, *columns, bootstrap=args.resamples, seed=args.seed)

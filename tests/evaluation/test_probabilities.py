@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from hopstate.evaluation.probabilities import Curve, fitted, raise_of, raised
+from hopstate.evaluation.probabilities import Curve, fitted, order_of, raise_of, raised
 from hopstate.testing.asserts import F32_TIGHT, F64
 
 
@@ -67,6 +67,57 @@ def test_little_evidence_moves_little(count: int) -> None:
     some = np.r_[:count, 100 : 100 + count]
     drawn = [raise_of(*(column[some] for column in asked(100, 0.25, seed)[:3])) for seed in range(60)]
     assert max(map(abs, drawn)) < 3
+
+
+def two(count: int, seed: int, own: float, other: float, by: float) -> tuple[np.ndarray, ...]:
+    """Return scores, outcomes, who met and rules, outcomes drawn from so much of both logits and a summand."""
+    rng = np.random.default_rng(seed)
+    z, rules, met = rng.normal(0, 2, count), rng.normal(0, 2, count), rng.random(count) < 0.3
+    y = (rng.random(count) < expit(own * z + other * rules + by * met - 0.7)).astype(float)
+    return expit(z), y, met, rules
+
+
+@pytest.mark.parametrize(("own", "other", "by"), [(0.6, 0.4, 1.0), (0.9, 0.3, -0.5), (0.0, 1.0, 0.0), (1.0, 0.0, 0.7)])
+def test_the_share_of_rules_is_what_outcomes_were_drawn_from(own: float, other: float, by: float) -> None:
+    found = order_of(*two(60_000, 0, own, other, by))
+    assert found == pytest.approx((by / (own + other), other / (own + other)), abs=0.05)
+
+
+def test_neither_of_two_speaks_against_itself() -> None:
+    """Rules that say the contrary have no share, and scores that do have none; the other is as good as alone."""
+    scores, y, met, rules = two(5_000, 1, 1.0, -0.5, 0.0)
+    assert order_of(scores, y, met, rules)[1] == 0
+    assert order_of(1 - scores, y, met, rules)[1] == 0  # neither is worth a thing
+    scores, y, met, rules = two(5_000, 1, -0.5, 1.0, 0.0)
+    assert order_of(scores, y, met, rules)[1] == 1
+
+
+def test_an_order_of_two_is_told_by_outcomes_alone() -> None:
+    """Not by the order of rows, a constant that all rules add, or what few say."""
+    given = two(1_000, 2, 0.5, 0.5, 0.5)
+    by, share = order_of(*given)
+    back = order_of(*(column[::-1] for column in given))
+    assert back == pytest.approx((by, share), abs=F32_TIGHT)
+    assert order_of(*given[:3], given[3] + 7) == pytest.approx((by, share), abs=F32_TIGHT)
+    scores, _, met, rules = (column[:4] for column in given)
+    assert order_of(scores, np.ones(4), met, rules) == (0.0, 0.0)
+    assert order_of(scores, np.array([1.0, 0, 1, 0]), np.zeros(4, bool), rules)[0] == 0
+    by, share = order_of(scores, np.array([1.0, 0, 1, 0]), met, rules)
+    assert abs(by) < 2
+    assert 0 <= share <= 1
+
+
+def test_a_curve_of_two_rises_with_their_order_and_says_so() -> None:
+    scores, y, met, rules = two(2_000, 3, 0.5, 0.5, 0.5)
+    by, share = order_of(scores, y, met, rules)
+    curve = fitted(scores, y, "random", met, by, rules, share)
+    order, chance = curve.ordered(scores, met, rules), curve(scores, met, rules)
+    assert order.tolist() == pytest.approx(((1 - share) * logit(scores) + share * rules + by * met).tolist(), rel=F64)
+    assert (np.diff(chance[np.argsort(order)]) >= 0).all()
+    assert curve.at(order).tolist() == chance.tolist()
+    assert f"{share:.0%} of the logit from trees grown beside random pairs alone" in curve.text()
+    with pytest.raises(AssertionError, match="asks them"):
+        curve(scores, met)
 
 
 def test_useless_scores_leave_the_order_to_who_met_and_do_not_jump() -> None:

@@ -12,11 +12,11 @@ import torch
 from hopstate.data.event_splits import chronological_split
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.evaluation import summaries
-from hopstate.evaluation.link import link_negatives, score_links
+from hopstate.evaluation.link import LinkScores, link_negatives, score_links
 from hopstate.evaluation.metrics import average_precision
+from hopstate.evaluation.orders import Orders, pairs_of
 from hopstate.evaluation.probabilities import Curve
 from hopstate.evaluation.ranked_links import ranking_metrics
-from hopstate.evaluation.summaries import met_of
 from hopstate.runs.api import Run, fit, open_run
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.calibrated import curve_of
@@ -51,11 +51,17 @@ def by_hand(run: Run, split: str = "test") -> dict[str, dict[str, float]]:
         at, of = many.rows, np.repeat(many.rows, np.diff(many.offsets))
         own = store.last_meeting(task.stream.src[at], task.stream.dst[at], task.stream.t[at])[1]
         beside = store.last_meeting(many.src, many.dst, task.stream.t[of])[1]
-        orders = {"rank": (curve.ordered(scored.positive, own), curve.ordered(scored.negative, beside))}
+        rules = task.rules(split) if curve.share else None
+        ends = (task.stream.src[at], task.stream.dst[at], task.stream.t[at]), (many.src, many.dst, task.stream.t[of])
+        said = [None if rules is None else rules(*pair) for pair in ends]
+        ordered = curve.ordered(scored.positive, own, said[0]), curve.ordered(scored.negative, beside, said[1])
+        orders = {"rank": ordered}
         orders["score"] = scored.positive, scored.negative
         both = score_links(task.scorer(split), *data, drawn, batch_size=size)[split, "random"]
         y, values = both.pooled()
-        order = curve.ordered(values, met_of(task.stream, drawn[split, "random"]))
+        order = (
+            Orders(task.stream, curve, rules).of(both, drawn[split, "random"]).pooled()[1] if curve.moves else values
+        )
         pooled = {"probability_ap": average_precision(y, order), "average_precision": average_precision(y, values)}
         for name, (positive, negative) in orders.items():
             found[name] = ranking_metrics(task.stream, at, positive, negative, many.offsets, many.dst)
@@ -86,7 +92,7 @@ def test_by_scores_alone_where_asked(tmp_path: Path) -> None:
         with load_run(run.path) as (_, task), torch.no_grad():
             assert isinstance(task, LinkTask)
             task.report("val")
-            assert not task.report("test").orders
+            assert ("test", "many") not in task.report("test").orders
         assert "probability_ap" not in run.metrics["test"]
 
 
@@ -99,7 +105,12 @@ def test_the_curve_of_an_evaluation_is_that_of_questions(runs: dict[str, Run]) -
             made = task.report("val").curve
         assert made is not None
         assert (made.events, made.ratio, made.strategy) == (kept.events, kept.ratio, kept.strategy)
-        for one, other in ((made.met, kept.met), (made.scores, kept.scores), (made.values, kept.values)):
+        for one, other in (
+            (made.met, kept.met),
+            (made.share, kept.share),
+            (made.scores, kept.scores),
+            (made.values, kept.values),
+        ):
             np.testing.assert_allclose(one, other, rtol=0, atol=F64)
 
 
@@ -199,12 +210,21 @@ def test_other_events_are_ranked_in_the_runs_own_order(runs: dict[str, Run], tmp
     assert twin.evaluate(other, split="test", fresh=True)["many_mrr"] != before["many_mrr"]
 
 
-def test_who_met_is_told_in_the_order_of_pooled_scores() -> None:
+def test_pairs_stand_in_the_order_of_pooled_scores() -> None:
+    """Who met, and what rules say of each, is told of the pair that has the score."""
     stream = repeating(200)
     drawn = draw_negatives(stream, chronological_split(stream), "test")
     src, dst = np.concatenate([stream.src[drawn.rows], drawn.src]), np.concatenate([stream.dst[drawn.rows], drawn.dst])
     t = np.tile(stream.t[drawn.rows], 2)
-    expected = NeighborStore.from_stream(stream).last_meeting(src, dst, t)[1]
-    assert met_of(stream, drawn).tolist() == expected.tolist()
-    at = np.array([3, 0, len(expected) - 1])
-    assert met_of(stream, drawn, at).tolist() == expected[at].tolist()
+    for column, expected in zip(pairs_of(stream, drawn), (src, dst, t), strict=True):
+        assert column.tolist() == expected.tolist()
+    at = np.array([3, 0, len(src) - 1])
+    assert pairs_of(stream, drawn, at)[1].tolist() == dst[at].tolist()
+    curve = Curve(np.array([-9.0, 9.0]), np.array([0.1, 0.9]), 1, 1.0, "random", 2.0, 0.25)
+    scores = np.linspace(0.2, 0.8, len(src))
+    count = len(drawn.rows)
+    given = LinkScores(rows=drawn.rows, positive=scores[:count], negative=scores[count:], offsets=drawn.offsets)
+    order = Orders(stream, curve, lambda u, v, t: 10.0 * u + v + t / 1000).of(given, drawn).pooled()[1]
+    met = NeighborStore.from_stream(stream).last_meeting(src, dst, t)[1]
+    expected = 0.75 * np.log(scores / (1 - scores)) + 0.25 * (10.0 * src + dst + t / 1000) + 2 * met
+    np.testing.assert_allclose(order, expected, rtol=F64, atol=F64)

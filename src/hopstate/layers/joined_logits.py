@@ -60,9 +60,14 @@ class JoinedLogits(nn.Module):
         return mean_of_logits(logits, self.rules(features).to(logits.device), share)
 
     def as_program(self) -> JoinedProgram | None:
-        """Return the same in torch's own operations, with the share of now; None where the network has it all."""
-        rules: Rules = self.rules  # type: ignore[assignment]
-        return JoinedProgram(rules.as_program(), float(self.share)) if float(self.share) else None
+        """Return the same in torch's own operations, with the share of now; None where the network has it all.
+
+        Further rules are in it, where there are such.
+        """
+        rules, ranker = self.rules, self.ranker
+        if ranker is None and not float(self.share):
+            return None
+        return JoinedProgram(_program(rules), float(self.share), None if ranker is None else _program(ranker))
 
     def feature_shares(self, features: Tensor) -> np.ndarray:
         """Return (P, F) float64: what each feature adds to joined logits by the rules."""
@@ -73,17 +78,24 @@ class JoinedLogits(nn.Module):
         return share * rules.feature_shares(features.cpu().numpy())
 
 
+def _program(rules: nn.Module) -> nn.Module:
+    own: Rules = rules  # type: ignore[assignment]
+    return own.as_program()
+
+
 class JoinedProgram(JoinedLogits):
     """Joined logits as a program is traced: of the network's own type.
 
     Args:
         rules: in torch's own operations.
         share: of the rules.
+        ranker: further rules in torch's own operations; None for none.
     """
 
-    def __init__(self, rules: nn.Module, share: float) -> None:
+    def __init__(self, rules: nn.Module, share: float, ranker: nn.Module | None = None) -> None:
         super().__init__(rules)
-        self.fixed = share
+        self.fixed, self.ranker = share, ranker
+        self._said: list[Tensor] = []
 
     def forward(self, logits: Tensor, features: Tensor) -> Tensor:
         """Return joined logits: a program is never trained."""
@@ -91,7 +103,13 @@ class JoinedProgram(JoinedLogits):
 
     def joined(self, logits: Tensor, features: Tensor) -> Tensor:
         """Return (P,) logits of a network's (P,) and of features (P, F)."""
-        return mean_of_logits(logits, self.rules(features), self.fixed).to(logits.dtype)
+        self._said = [] if self.ranker is None else [self.ranker(features)]
+        return mean_of_logits(logits, self.rules(features), self.fixed).to(logits.dtype) if self.fixed else logits
+
+    def ranked(self) -> Tensor:
+        """Return what the further rules said of the features that were last asked about, once."""
+        (found,), self._said = self._said, []
+        return found
 
 
 def mean_of_logits(network: Tensor, rules: Tensor, share: float) -> Tensor:

@@ -135,18 +135,19 @@ def test_whose_a_score_is_stands_in_the_result_and_wherever_it_is_shown(
 @pytest.mark.parametrize("method", SMALL)
 @pytest.mark.parametrize(
     ("mixture", "met"),
-    [({}, 0.25), ({"historical": 0.0}, 0.0), ({"historical": 0.1, "inductive": 0.3, "popular": 0.2}, 0.4)],
+    [({}, 0.4), ({"historical": 0.0}, 0.0), ({"historical": 0.1, "inductive": 0.3, "popular": 0.2}, 0.4)],
 )
-def test_trees_weigh_pairs_that_met_as_the_runs_own_mixture_does(
+def test_trees_weigh_pairs_that_met_as_the_runs_own_mixture_does_or_more(
     method: str, mixture: dict[str, float], met: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weights, grow = [], beside.grow
+    weights: list[list[float]] = []
+    grow = beside.grow
     monkeypatch.setattr(
-        beside, "grow", lambda *args, **given: weights.append(given["historical"]) or grow(*args, **given)
+        beside, "grow", lambda *args, **how: weights.append([one.historical for one in args]) or grow(*args, **how)
     )
     given = {f"negatives.mixture.{kind}": share for kind, share in mixture.items()}
     fit(method, events(), out=tmp_path / "run", config=config(method, **given))
-    assert weights == [pytest.approx(met, abs=F64)]
+    assert weights == [[pytest.approx(met, abs=F64), 0]]
 
 
 def test_without_enough_events_there_are_no_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
 from hopstate.data.events import EventStream
-from hopstate.methods.pair_trees.fitting import Pairs, grow
+from hopstate.methods.pair_trees.fitting import Growth, Pairs, grow
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.tokens.pair_features import varied_columns
 
@@ -25,7 +26,8 @@ def grown(count: int, missing: bool = False, **config: object) -> tuple[PairTree
     model = PairTrees(PairTrees.Config(max_trees=20, **config), 3, np.empty(0, np.int64))
     training, (events, others) = pairs(count, False, 0), pairs(1000, missing, 1)
     validation = Pairs(events={"val": events}, others={("val", "random"): others})
-    grow(model, (training[0], {"random": training[1]}), validation, historical=0.0, seed=0)
+    drawn = (training[0], {"random": training[1]})
+    grow(Growth(model=model, training=drawn, validation=validation, historical=0.0), seed=0)
     return model, events, others
 
 
@@ -55,7 +57,8 @@ def test_a_column_that_is_known_of_few_among_many_rows_says_nothing(
     model = PairTrees(PairTrees.Config(max_trees=3), 3, np.empty(0, np.int64))
     one, other = pairs(1000, False, 1)
     validation = Pairs(events={"val": one}, others={("val", "random"): other})
-    grow(model, (events, {"random": others}), validation, historical=0.0, seed=0)
+    drawn = (events, {"random": others})
+    grow(Growth(model=model, training=drawn, validation=validation, historical=0.0), seed=0)
     changed = one.copy()
     changed[:, 1] = 5
     np.testing.assert_array_equal(model.forest().scores(one), model.forest().scores(changed))
@@ -65,8 +68,40 @@ def test_columns_left_out_are_split_on_by_no_tree() -> None:
     training, (events, others) = pairs(2000, False, 0), pairs(1000, False, 1)
     validation = Pairs(events={"val": events}, others={("val", "random"): others})
     model = PairTrees(PairTrees.Config(max_trees=20), 3, np.empty(0, np.int64))
-    grow(model, (training[0], {"random": training[1]}), validation, historical=0.0, seed=0, without=(1,))
+    drawn = (training[0], {"random": training[1]})
+    grow(Growth(model=model, training=drawn, validation=validation, historical=0.0), seed=0, without=(1,))
     assert (model.importances() > 0).tolist() == [True, False, True]
+
+
+def test_forests_that_grow_side_by_side_are_those_that_grow_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of threads; and of the second no pair that met has a say."""
+    training, validation, further = pairs(2000, False, 0), pairs(1000, False, 1), pairs(4000, False, 2)[1]
+    met = pairs(2000, False, 3)[1] + 3
+    given = Pairs(events={"val": validation[0]}, others={("val", "random"): validation[1], ("val", "historical"): met})
+
+    def growth(historical: float = 0.4) -> list[Growth]:
+        models = [PairTrees(PairTrees.Config(max_trees=20), 3, np.empty(0, np.int64)) for _ in range(2)]
+        drawn = (training[0], {"random": training[1], "historical": met})
+        own = Growth(model=models[0], training=drawn, validation=given, historical=historical)
+        return [own, own.beside_random(models[1], further)]
+
+    found = []
+    for threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
+        one = growth()
+        assert [len(rows) for rows in grow(*one, seed=0)] == [2, 2]
+        found.append(one)
+    alone = growth()
+    for part in alone:
+        grow(part, seed=0)
+    other = growth(0.9)
+    grow(*other, seed=0)
+    for i in range(2):
+        states = [run[i].model.state_dict() for run in (*found, alone, other)]
+        for name, value in states[0].items():
+            assert all(torch.equal(value, state[name]) for state in states[1:3])
+        assert all(torch.equal(value, states[3][name]) for name, value in states[0].items()) == (i == 1)
+    assert len(found[0][1].training[1]["random"]) == 6000
 
 
 def test_of_standardised_features_the_first_are_looked_at() -> None:
@@ -87,7 +122,8 @@ def test_what_a_few_new_nodes_say_hardly_chooses_how_many_trees_are_kept() -> No
         events={"val": events, "new_val": events[:9]},
         others={("val", "random"): others, ("new_val", "random"): others[:9]},
     )
-    rows = grow(model, (training[0], {"random": training[1]}), validation, historical=0.0, seed=0)
+    drawn = (training[0], {"random": training[1]})
+    (rows,) = grow(Growth(model=model, training=drawn, validation=validation, historical=0.0), seed=0)
     for row in rows:
         expected = (500 * row["average_precision"] + 9 * row["new_average_precision"]) / 509
         assert row["mean_average_precision"] == pytest.approx(expected)

@@ -12,13 +12,14 @@ import pytest
 import torch
 
 from hopstate.errors import HopstateWarning, MissingFileError
-from hopstate.evaluation.probabilities import Curve, raised_words
+from hopstate.evaluation.probabilities import Curve, order_words
 from hopstate.runs.api import Run
-from hopstate.runs.curves import kept_curve, told_raise
+from hopstate.runs.curves import kept_curve, told_order
 from hopstate.runs.load import load_run
 from hopstate.runs.queries import calibrated as module
 from hopstate.runs.queries.ask import chances, ranked, scored
 from hopstate.runs.queries.calibrated import Calibrator, curve_of
+from hopstate.runs.queries.names import nodes_of, with_rows
 from hopstate.runs.queries.session import session
 from hopstate.streaming.slices import finished
 from hopstate.testing.asserts import F32
@@ -48,14 +49,26 @@ each = pytest.mark.parametrize("run", METHODS, indirect=True)
 def test_pairs_that_met_are_raised_and_the_order_is_that_of_raised_logits(run: Run) -> None:
     own, whole = named(repeating(400)), run.rank("u3", top=None)
     met = whole["dst"].isin(set(own[own.src == "u3"]["dst"])).to_numpy()
-    with session(run.path) as asked:
-        by = curve_of(asked).met
-    assert by > 0
-    assert told_raise(RunFolder(run.path)) == raised_words(by)
-    assert whole.attrs["probability"].endswith(f"met before is {raised_words(by)}")
-    order = np.log(whole["score"] / (1 - whole["score"])) + by * met
+    curve = curve_of_run(run)
+    assert curve.met > 0
+    assert (curve.share > 0) == (run.method == "pair-trees")  # so few events that heads have no trees beside them
+    assert told_order(RunFolder(run.path)) == order_words(curve.met, curve.share)
+    assert whole.attrs["probability"].endswith(f"in its order: {order_words(curve.met, curve.share)}")
+    rules = ruled(run, whole) if curve.share else 0.0
+    logit = np.log(whole["score"] / (1 - whole["score"]))
+    order = (1 - curve.share) * logit + curve.share * rules + curve.met * met
     assert (np.diff(order) <= 0).all()
     assert not (np.diff(whole["score"]) <= 0).all()
+
+
+def ruled(run: Run, table: pd.DataFrame) -> np.ndarray:
+    """Return (Q,) what the trees that rank say of a table's pairs, by the whole stream."""
+    with load_run(run.path) as (_, task):
+        assert isinstance(task, LinkTask)
+        rules = task.rules("test")
+        assert rules is not None
+        rows = [[task.stream.node_ids.row(name) for name in table[end]] for end in ("src", "dst")]
+        return rules(np.array(rows[0]), np.array(rows[1]), table["t"].to_numpy())
 
 
 @each
@@ -86,7 +99,12 @@ def test_an_event_that_comes_raises_its_pair_from_then_on(run: Run) -> None:
             assert curve_of(asked).met == kept.met
             for pair in (("u3", new), (new, "u3")):
                 found = scored(asked, [pair], when)
-                expected = kept(found["score"].to_numpy(), np.array([met]))
+                rules = None
+                if kept.share:
+                    ends = with_rows(asked.past, *(nodes_of(asked.past, np.array([name]), "x") for name in pair))
+                    assert asked.task.ranker is not None
+                    rules = asked.task.ranker.over(asked.queries.past)(*ends, np.array([when]))
+                expected = kept(found["score"].to_numpy(), np.array([met]), rules)
                 assert found["probability"].tolist() == expected.tolist()
 
 
@@ -160,7 +178,7 @@ def test_without_a_curve_the_order_is_the_scores(run: Run, tmp_path: Path) -> No
     with session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "load_run", broken)
         worth = Calibrator(asked)
-        assert not worth.raises
+        assert worth.in_order() is None
         known = asked.task.calibrated
         if known:
             whole = ranked(asked, "u3", top=None)

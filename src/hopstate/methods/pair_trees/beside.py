@@ -1,10 +1,10 @@
 """Trees beside a learned head: grown once from the run's own training events, their share of the logit validation's.
 
 The trees are those of `pair-trees` without features of events, from at most `GROWN` of the latest training events; they
-see what the head sees, and weigh pairs that met as `pair-trees` does, or more where the run's own mixture of training
+see what the head sees, and weigh pairs that met by `LEAST_MET`, or more where the run's own mixture of training
 negatives does. Beside them grow the trees that rank (`ranker`). Each time that validation is judged, each of `SHARES`
-is tried on scores that are there already, and the best by the run's own metric
-is taken; of equal ones the network's larger share.
+is tried on scores that are there already, and the best by the run's own metric is taken; of equal ones the network's
+larger share.
 
 Source: ours.
 """
@@ -41,7 +41,8 @@ from hopstate.training.tasks.link import AllScores, LinkTask
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the trees
 GROWN = 100_000  # latest training events that they grow from
-LEAST_MET = 0.33  # as `pair-trees` weighs pairs that met, where the run's own negatives have any
+LEAST_MET = 0.4  # weight of pairs that met where the run's own negatives have any: random ones are told by the ranker
+FURTHER = 5  # further random pairs beside an event, of trees that rank: networks take longer than trees in any case
 JUDGED = 30_000  # validation events that choose how many trees are kept
 
 
@@ -105,7 +106,7 @@ class TreesBeside:
             judged = validation_pairs(task.stream, task.split, whole, most=JUDGED)
             growths = [Growth(model=self.trees, training=drawn, validation=judged, historical=self.historical)]
             if isinstance(self.joined.ranker, PairTrees):
-                further = random_pairs(task.stream, task.split, train, seed=self.loop.seed, most=GROWN)
+                further = random_pairs(task.stream, task.split, train, seed=self.loop.seed, most=GROWN, each=FURTHER)
                 growths.append(growths[0].beside_random(self.joined.ranker, further))
             grow(*growths, seed=self.loop.seed, without=GROWING)
             spent = time.perf_counter() - begin

@@ -109,12 +109,14 @@ def _let_go(stream: EventStream, features: PairReader) -> None:
         features.store.let_go()
 
 
-def random_pairs(stream: EventStream, split: EventSplit, features: PairReader, *, seed: int, most: int) -> np.ndarray:
-    """Return features of further random pairs beside the latest `most` training events, `FURTHER` beside each."""
+def random_pairs(
+    stream: EventStream, split: EventSplit, features: PairReader, *, seed: int, most: int, each: int = FURTHER
+) -> np.ndarray:
+    """Return features of further random pairs beside the latest `most` training events, so many beside each."""
     rows = stream.additions(split.train)
     last = slice(max(0, len(rows) - most), len(rows))
     found = []
-    for i in range(FURTHER):
+    for i in range(each):
         drawn_from = int(named_rng(seed, "negatives", "random", i).integers(2**32))
         drawn = draw_negatives(stream, split, "train", "random", seed=drawn_from, part=last)
         found.append(features.pairs(drawn.src, drawn.dst, stream.t[rows[last]]))

@@ -11,12 +11,10 @@ Source: ours.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
 from hopstate.data.past import Past
-from hopstate.evaluation.probabilities import Says
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.scorer import PairReader
 from hopstate.methods.pair_trees.trees import PairTrees
@@ -46,23 +44,37 @@ class TreeRanker:
         """See `Ranker`."""
         return self.trees.kept > 0
 
-    def of(self, split: str) -> Says:
+    def of(self, split: str) -> TreesOver:
         """See `Ranker`."""
-        return partial(log_odds, self.trees, self._features(split))
+        return TreesOver(self.trees, self._features(split))
 
-    def over(self, past: Past) -> Says:
+    def over(self, past: Past) -> TreesOver:
         """See `Ranker`."""
-        return partial(log_odds, self.trees, self._past(past))
+        return TreesOver(self.trees, self._past(past))
 
 
-def log_odds(trees: PairTrees, features: PairReader, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """Return (Q,) float64 log-odds of pairs u (Q,), v (Q,) at times t (Q,), a row by itself whatever its company."""
-    forest, block = trees.forest(), BLOCK if features.alike else 1
-    found = np.empty(len(u))
-    for start in range(0, len(u), block):
-        part = slice(start, start + block)
-        found[part] = forest.scores(features.pairs(u[part], v[part], t[part]))
-    return found
+class TreesOver:
+    """Trees over what is known of pairs; a `hopstate.training.tasks.link.Rules`.
+
+    Args:
+        trees: as they are now.
+        features: of pairs.
+    """
+
+    def __init__(self, trees: PairTrees, features: PairReader) -> None:
+        self.forest, self.features = trees.forest(), features
+
+    def __call__(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """See `Rules`."""
+        found, block = np.empty(len(src)), BLOCK if self.features.alike else 1
+        for start in range(0, len(src), block):
+            part = slice(start, start + block)
+            found[part] = self.forest.scores(self.features.pairs(src[part], dst[part], t[part]))
+        return found
+
+    def feature_shares(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """See `Rules`."""
+        return self.forest.contributions(self.features.pairs(src, dst, t))[0]
 
 
 def ranks_by_trees(context: Context, wanted: bool) -> bool:
@@ -81,4 +93,4 @@ def ranks_by_trees(context: Context, wanted: bool) -> bool:
     return found
 
 
-__all__ = ["NOTE", "TREES", "TreeRanker", "log_odds", "ranks_by_trees"]
+__all__ = ["NOTE", "TREES", "TreeRanker", "TreesOver", "ranks_by_trees"]

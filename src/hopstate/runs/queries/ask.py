@@ -264,7 +264,7 @@ def _table(
     found, said = worth.probabilities(scores, *with_rows(asked.past, u, v), t)
     columns = {"src": u.names, "dst": v.names, "t": asked.shown(t), "score": scores, "probability": found}
     if explain:
-        columns["why"] = yield from reasons(asked, u, v, t)
+        columns["why"] = yield from reasons(worth, u, v, t)
     table = pd.DataFrame(columns)
     table.attrs["probability"] = said
     return table

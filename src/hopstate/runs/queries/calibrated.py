@@ -11,18 +11,20 @@ The curve itself is `hopstate.evaluation.probabilities`'.
 from __future__ import annotations
 
 import warnings
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
+from hopstate.data.past import Past
 from hopstate.errors import DataError, HopstateError, HopstateWarning
-from hopstate.evaluation.probabilities import Curve, Says
+from hopstate.evaluation.probabilities import Curve
 from hopstate.runs.curves import kept_curve, put_curve
 from hopstate.runs.load import load_run
+from hopstate.runs.queries.influences import InOrder
 from hopstate.runs.queries.session import Session
 from hopstate.streaming.slices import Pace, Steps, in_slices
-from hopstate.training.tasks.link import LinkTask
+from hopstate.training.tasks.link import LinkTask, Rules
 
 MET = "met"  # the input of a program that its curve reads
 
@@ -48,16 +50,28 @@ class Calibrator:
         """Return (Q,) bool: which pairs met before their times, as far as is known; arguments as of `ordering`."""
         return self.asked.queries.past.store().last_meeting(u, v, t)[1]
 
+    @property
+    def share(self) -> float:
+        """What the rules beside scores have of the order of candidates."""
+        return self.curve.share if isinstance(self.curve, Curve) else 0.0
+
     @cached_property
-    def rules(self) -> Says | None:
+    def rules(self) -> Rules | None:
         """What stands beside scores in the order of candidates, None where nothing does."""
         ranker = self.asked.task.ranker
-        return ranker.over(self.asked.queries.past) if ranker is not None and self._curve.share else None
+        return ranker.over(self.asked.queries.past) if ranker is not None and self.share else None
 
-    @property
-    def _curve(self) -> Curve:
-        assert isinstance(self.curve, Curve)
-        return self.curve
+    def in_order(self) -> InOrder | None:
+        """Return what candidates stand in the order of, of a score's log-odds; None for these themselves."""
+        curve, ranker = self.curve, self.asked.task.ranker
+        if not isinstance(curve, Curve) or not curve.moves:
+            return None
+
+        def aside(past: Past, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
+            found = curve.met * past.store().last_meeting(u, v, t)[1]
+            return found + curve.share * ranker.over(past)(u, v, t) if curve.share and ranker is not None else found
+
+        return InOrder(1 - curve.share, lambda past: partial(aside, past))
 
     def ordered(self, scores: np.ndarray, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) what candidates stand in the order of, the scores themselves where there is no curve.

@@ -31,7 +31,7 @@ from hopstate.evaluation.link import (
 )
 from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
 from hopstate.evaluation.orders import Orders
-from hopstate.evaluation.probabilities import Curve, Says
+from hopstate.evaluation.probabilities import Curve
 from hopstate.sampling.judged import number_or_all
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
@@ -130,6 +130,18 @@ class Beside(Protocol):
         ...
 
 
+class Rules(Protocol):
+    """What speaks of pairs beside a model's scores."""
+
+    def __call__(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) float64 log-odds of pairs src (Q,), dst (Q,) at times t (Q,), each by itself."""
+        ...
+
+    def feature_shares(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q, F) float64: what each of a pair's features adds to them."""
+        ...
+
+
 class Ranker(Protocol):
     """Rules that are fitted beside random pairs alone, which is what probabilities and ranks are among."""
 
@@ -138,12 +150,12 @@ class Ranker(Protocol):
         """Whether they were fitted."""
         ...
 
-    def of(self, split: str) -> Says:
-        """Return what they say by the training events for "train", else by the whole stream, before each time."""
+    def of(self, split: str) -> Rules:
+        """Return them by the training events for "train", else by the whole stream, before each time."""
         ...
 
-    def over(self, past: Past) -> Says:
-        """Return what they say by the events of a past, before each time."""
+    def over(self, past: Past) -> Rules:
+        """Return them by the events of a past, before each time."""
         ...
 
 
@@ -267,7 +279,7 @@ class LinkTask(EventTask[LinkFollower]):
     def _unjudged(self) -> summaries.ValidationCurve:
         return summaries.ValidationCurve(self.source.stream, raises=self.raises, rules=lambda: self.rules("val"))
 
-    def rules(self, split: str) -> Says | None:
+    def rules(self, split: str) -> Rules | None:
         """Return what stands beside scores in the order of candidates, None where nothing does; see `Ranker.of`."""
         return self.ranker.of(split) if self.ranker is not None and self.ranker.there and self.raises else None
 
