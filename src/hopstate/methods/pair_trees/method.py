@@ -60,7 +60,7 @@ class PairTreesRun(EventRun):
     """
 
     model: PairTrees.Config = field(default_factory=PairTrees.Config)
-    historical: float = 0.33
+    historical: float = 0.25
     max_events: int = 300_000
     encodings: str | None = None
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
