@@ -30,6 +30,11 @@ class Rules(Protocol):
         """Return the same in torch's own operations, as a program is traced."""
         ...
 
+    @property
+    def kept(self) -> int:
+        """How many rules there are."""
+        ...
+
 
 class JoinedLogits(nn.Module):
     """(1 - w) z + w r outside training, of a network's logit z and the rules' r; z in training, or where w is 0.
@@ -64,10 +69,13 @@ class JoinedLogits(nn.Module):
 
         Further rules are in it, where there are such.
         """
-        rules, ranker = self.rules, self.ranker
+        rules: Rules = self.rules  # type: ignore[assignment]
+        ranker: Rules | None = self.ranker  # type: ignore[assignment]
+        if ranker is not None and not ranker.kept:
+            ranker = None
         if ranker is None and not float(self.share):
             return None
-        return JoinedProgram(_program(rules), float(self.share), None if ranker is None else _program(ranker))
+        return JoinedProgram(rules.as_program(), float(self.share), None if ranker is None else ranker.as_program())
 
     def feature_shares(self, features: Tensor) -> np.ndarray:
         """Return (P, F) float64: what each feature adds to joined logits by the rules."""
@@ -76,11 +84,6 @@ class JoinedLogits(nn.Module):
         if not share:
             return np.zeros(tuple(features.shape))
         return share * rules.feature_shares(features.cpu().numpy())
-
-
-def _program(rules: nn.Module) -> nn.Module:
-    own: Rules = rules  # type: ignore[assignment]
-    return own.as_program()
 
 
 class JoinedProgram(JoinedLogits):

@@ -299,7 +299,7 @@ def test_the_number_of_threads_changes_neither_trees_nor_answers(
             torch.set_num_threads(count)
             try:
                 with threadpool_limits(count):
-                    grower = beside.TreesBeside(joined, task, LoopConfig(progress=False), historical=0.25)
+                    grower = beside.TreesBeside(joined, task, LoopConfig(progress=False), historical=beside.LEAST_MET)
                     assert grower._grown(beside._features(scored))
                     found.append(np.asarray(scored.score(*pairs)))
             finally:
