@@ -23,8 +23,7 @@ def pairs_of(
     of = np.concatenate([drawn.rows, np.repeat(drawn.rows, np.diff(drawn.offsets))])
     src = np.concatenate([stream.src[drawn.rows], drawn.src])
     dst = np.concatenate([stream.dst[drawn.rows], drawn.dst])
-    at = np.arange(len(of)) if at is None else at
-    return src[at], dst[at], stream.t[of[at]]
+    return (src, dst, stream.t[of]) if at is None else (src[at], dst[at], stream.t[of[at]])
 
 
 class Orders:

@@ -44,7 +44,7 @@ def kept_curve(folder: RunFolder, task: LinkTask) -> Curve | None:
         by = 0.0 if found["format"] == _FIRST else float(found["met"])
         share = float(found["share"]) if found["format"] == _FORMAT else 0.0
         curve = Curve(knots, values, *told, by, share)
-    except (CheckpointError, KeyError, TypeError, ValueError):
+    except (CheckpointError, ArithmeticError, KeyError, TypeError, ValueError):
         return None
     sound = knots.ndim == 1 and knots.shape == values.shape and len(knots) and np.isfinite([knots, values]).all()
     rising = sound and (np.diff(knots) >= 0).all() and (np.diff(values) >= 0).all()
@@ -77,7 +77,7 @@ def told_order(folder: RunFolder) -> str:
     try:
         found = folder.read_json(NAME)
         by, share = float(found["met"]), float(found.get("share", 0.0))
-    except (HopstateError, AttributeError, KeyError, TypeError, ValueError):
+    except (HopstateError, ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
         return ""
     return order_words(by, share) if abs(by) < _MOST and 0 <= share <= 1 and (by or share) else ""
 

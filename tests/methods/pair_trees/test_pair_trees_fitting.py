@@ -94,6 +94,8 @@ def test_forests_that_grow_side_by_side_are_those_that_grow_alone(monkeypatch: p
     alone = growth()
     for part in alone:
         grow(part, seed=0)
+    met = met[::-1] * 2
+    given = Pairs(events=given.events, others=given.others | {("val", "historical"): met})
     other = growth(0.9)
     grow(*other, seed=0)
     for i in range(2):

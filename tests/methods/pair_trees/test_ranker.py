@@ -10,13 +10,18 @@ import pytest
 import torch
 
 import hopstate
+from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import EventStream
+from hopstate.errors import CheckpointError
 from hopstate.methods.pair_trees import beside
 from hopstate.methods.pair_trees import pair_head as pair_head_module
+from hopstate.methods.pair_trees.fitting import random_pairs, training_pairs
+from hopstate.methods.pair_trees.method import PairTreesTask
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.runs.api import Run, fit, open_run
 from hopstate.runs.export import export_run
 from hopstate.runs.load import load_run
+from hopstate.runs.queries import reasons
 from hopstate.runs.queries.calibrated import Calibrator
 from hopstate.runs.queries.influences import influences
 from hopstate.runs.queries.session import session
@@ -168,7 +173,47 @@ def test_a_run_from_before_has_none(method: str, tmp_path: Path) -> None:
 
 
 @each
-@pytest.mark.parametrize("share", [-0.1, 1.5, "much", None])
+def test_a_curve_from_before_is_not_good_for_a_run_that_has_it(method: str, home: Path) -> None:
+    run = trained(method, home)
+    kept = (run.path / "calibration.json").read_text()
+    before = json.loads(kept) | {"format": "hopstate-calibration-2"}
+    del before["share"]
+    (run.path / "calibration.json").write_text(json.dumps(before))
+    run.rank(3, top=3)
+    assert json.loads((run.path / "calibration.json").read_text())["share"] > 0
+    (run.path / "calibration.json").write_text(kept)
+
+
+def test_no_random_pair_is_drawn_twice_for_one_event() -> None:
+    """Each of the further ones has its own draw, the same again for the same seed."""
+    stream = events()
+    split = chronological_split(stream)
+
+    class Reader:
+        def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
+            return np.stack([u, v], 1).astype(np.float32)
+
+    found = random_pairs(stream, split, Reader(), seed=0, most=300, each=3).reshape(3, 300, 2)
+    again = random_pairs(stream, split, Reader(), seed=0, most=300, each=3).reshape(3, 300, 2)
+    assert np.array_equal(found, again)
+    first = training_pairs(stream, split, Reader(), seed=0, most=300)[1]["random"]
+    drawn = [first[:, 1], *found[:, :, 1]]
+    shares = [(drawn[i] == drawn[k]).mean() for i in range(4) for k in range(i)]
+    assert max(shares) < 0.4  # six targets, so that chance alone gives a sixth
+
+
+@pytest.mark.parametrize("broken", [7, -1])
+def test_damaged_trees_that_rank_are_refused(broken: int, tmp_path: Path) -> None:
+    run = trained("pair-trees", tmp_path)
+    with load_run(run.path, events()) as (_, task):
+        state = {name: value.clone() for name, value in task.model.state_dict().items()}
+        state["ranker.child"][0, 0, 1] = broken * 1000
+        with pytest.raises(CheckpointError, match="damaged"):
+            task.model.load_state_dict(state)
+
+
+@each
+@pytest.mark.parametrize("share", [-0.1, 1.5, "much", None, 10**400])
 def test_a_curve_with_a_share_that_cannot_be_is_made_anew(method: str, share: object, home: Path) -> None:
     run = trained(method, home)
     kept = (run.path / "calibration.json").read_text()
@@ -230,7 +275,21 @@ def test_reasons_are_of_the_order(method: str, home: Path) -> None:
             past = past_of(asked.task, replace(stream, **known))
             lost = worth.rules(*pair) - asked.task.ranker.over(past)(*pair)
             met = 1.0 - float(past.store().last_meeting(*pair)[1][0])
-            expected = (1 - curve.share) * other.weight + curve.share * lost[0] + curve.met * met
+            slope = asked.task.trees.platt[0].item() if isinstance(asked.task, PairTreesTask) else 1.0
+            expected = (1 - curve.share) * slope * other.weight + curve.share * lost[0] + curve.met * met
             assert one.weight == pytest.approx(expected, abs=F64)
-        table = run.rank(3, top=3, explain=True)
-        assert (table["why"] != "").all()
+    table = run.rank(3, top=3, explain=True)
+    assert (table["why"] != "").all()
+
+
+def test_features_that_are_told_add_up_to_the_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, stream = trained("pair-trees", home), events()
+    monkeypatch.setattr(reasons, "SHOWN", 1000)
+    u, v, t = np.array([3, 3]), np.array([12, 17]), np.array([600, 600])
+    with session(run.path, own=stream) as asked, torch.no_grad():
+        worth: Any = Calibrator(asked)
+        found = reasons._features(asked.queries.follower, worth, u, v, t)  # type: ignore[arg-type]
+        sums = [sum(float(part.split("(")[-1].rstrip(")")) for part in text.split("; ")) for text in found]
+        order = worth.ordered(asked.queries.scores(u, v, t), u, v, t)
+        order -= worth.curve.met * worth.met(u, v, t)
+        assert sums[0] - sums[1] == pytest.approx(order[0] - order[1], abs=0.3)  # two places of each are told

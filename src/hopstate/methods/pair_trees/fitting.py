@@ -8,8 +8,8 @@ random, historical and inductive pairs, over all events and over those with new 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -117,7 +117,7 @@ def random_pairs(
     last = slice(max(0, len(rows) - most), len(rows))
     found = []
     for i in range(each):
-        drawn_from = int(named_rng(seed, "negatives", "random", i).integers(2**32))
+        drawn_from = int(named_rng(seed, "negatives", "further", i).integers(2**32))
         drawn = draw_negatives(stream, split, "train", "random", seed=drawn_from, part=last)
         found.append(features.pairs(drawn.src, drawn.dst, stream.t[rows[last]]))
     _let_go(stream, features)
@@ -159,22 +159,43 @@ def grow(*growths: Growth, seed: int, without: Sequence[int] = ()) -> list[list[
     Returns:
         Of each a row for each stage: trees so far, and validation's figures.
     """
-    with ThreadPoolExecutor(min(len(growths), torch.get_num_threads())) as pool:
-        grown = list(pool.map(lambda one: _Grown(one, seed, without), growths))
-    return [one.finish() for one in grown]
+    grown: list[_Grown | BaseException | None] = [None] * len(growths)
+
+    def work(i: int) -> None:
+        try:
+            grown[i] = _Grown(growths[i], seed, without)
+        except BaseException as error:  # told to who waits
+            grown[i] = error
+
+    # the first grows here, where it can be interrupted; nobody waits for the others then
+    others = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(1, len(growths))]
+    if torch.get_num_threads() > 1:
+        for thread in others:
+            thread.start()
+    grown[0] = _Grown(growths[0], seed, without)
+    for thread in others:
+        if torch.get_num_threads() > 1:
+            thread.join()
+        else:
+            thread.run()
+    for found in grown:
+        if isinstance(found, BaseException):
+            raise found
+    return [found.finish() for found in grown if isinstance(found, _Grown)]
 
 
 class _Grown:
-    """Trees as scikit-learn has grown them, and the rows that they were grown from, in bins."""
+    """Trees as scikit-learn has grown them, and some of the rows that they were grown from, as they are and in bins."""
 
     def __init__(self, growth: Growth, seed: int, without: Sequence[int]) -> None:
         self.growth = growth
         x, y, weight = _table(growth.training, growth.historical)
         x[:, list(without)] = 0
         x[:, _known_too_rarely(x, weight)] = 0
-        self.some = slice(None, None, max(1, len(x) // CHECKED))
-        self.checked = x[self.some].copy()
-        self.x, self.bins = x, Bins.put(x, weight, seed)
+        some = slice(None, None, max(1, len(x) // CHECKED))
+        self.checked = x[some].copy()
+        self.bins = Bins.put(x, weight, seed)
+        self.numbers, self.width = x[some].copy(), x.shape[1]
         self.grower = _grower(growth.model.config, seed, len(x))
         with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would follow the number of threads
             self.grower.fit(x, y, weight)
@@ -184,8 +205,8 @@ class _Grown:
         model, grower, validation = self.growth.model, self.grower, self.growth.validation
         baseline = float(np.asarray(grower._baseline_prediction).reshape(-1)[0])
         model.put(grower._predictors, baseline, self.bins)
-        _hold_to(model, grower, self.checked, self.x[self.some])
-        rows = _stages(model, validation, self.x.shape[1])
+        _hold_to(model, grower, self.checked, self.numbers)
+        rows = _stages(model, validation, self.width)
         best = max(rows, key=lambda row: row["mean_average_precision"])
         model.keep(int(best["trees"]))
         _calibrate(model, validation, self.growth.historical)

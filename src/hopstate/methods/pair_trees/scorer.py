@@ -38,6 +38,11 @@ class PairTreesScorer:
         """Whether each score follows from its own row alone."""
         return self.features.alike
 
+    @property
+    def slope(self) -> float:
+        """What log-odds are multiplied by where they become a score."""
+        return float(self.model.platt[0])
+
     def over(self, past: Past) -> PairTreesScorer:
         """Return the same over all events of a past."""
         made = copy(self)

@@ -135,8 +135,8 @@ def rank(
 ) -> pd.DataFrame:
     """Return whom sources most likely meet at a time, best first, from all that a run knows; nothing is changed.
 
-    Each candidate's score is what `score` gives the pair. They stand in the order of their scores, raised where a pair
-    met before as far as the run's validation tells (see `hopstate.runs.queries.calibrated`), which is that of their
+    Each candidate's score is what `score` gives the pair. They stand in the order of their scores, joined with what
+    trees beside random pairs say and raised where a pair met before, as far as the run's validation tells (see `hopstate.runs.queries.calibrated`), which is that of their
     probabilities; equal ones in the order of the candidates.
 
     Args:
@@ -220,8 +220,8 @@ def ranking(
     tell_few(top, nodes.names, [len(answer[0]) for answer in parts], new_only=pool.new_only)
     src, dst = _joined(asked, [answer[0] for answer in parts]), _joined(asked, [answer[1] for answer in parts])
     _, _, *columns = zip(*parts, strict=True)
-    place, times, found = (np.concatenate(column) for column in columns)
-    table = yield from _table(worth, src, dst, times.astype(t.dtype), found, explain=explain)
+    place, times, found, order = (np.concatenate(column) for column in columns)
+    table = yield from _table(worth, src, dst, times.astype(t.dtype), found, order, explain=explain)
     table.insert(1, "rank", place)
     table.attrs |= pool.told()
     return table
@@ -235,8 +235,8 @@ def _check_counts(top: int | None, first_stage: int | None) -> None:
 
 def _ranking(
     worth: Calibrator, pool: Any, nodes: Nodes, i: int, t: Any, top: int | None, *, sliced: bool
-) -> Steps[tuple[Nodes, Nodes, np.ndarray, np.ndarray, np.ndarray]]:
-    """Return sources, targets, ranks, times and scores of one source's best candidates."""
+) -> Steps[tuple[Nodes, Nodes, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Return sources, targets, ranks, times, scores and what orders them of one source's best candidates."""
     asked, source, found = worth.asked, nodes.at(np.array([i])), (yield from pool.of(nodes, i, t))
     many = source.at(np.zeros(len(found), np.int64))
     times = np.full(len(found), t)
@@ -245,7 +245,7 @@ def _ranking(
     given = scores, *with_rows(asked.past, many, found), times
     order = (yield from worth.ordering(*given)) if sliced else worth.ordered(*given)
     best = np.argsort(-order, kind="stable")[:top]
-    return many.at(best), found.at(best), np.arange(1, len(best) + 1), times[best], scores[best]
+    return many.at(best), found.at(best), np.arange(1, len(best) + 1), times[best], scores[best], order[best]
 
 
 def _joined(asked: Session, parts: list[Nodes]) -> Nodes:
@@ -255,13 +255,20 @@ def _joined(asked: Session, parts: list[Nodes]) -> Nodes:
 
 
 def _table(
-    worth: Calibrator, u: Nodes, v: Nodes, t: np.ndarray, scores: np.ndarray, *, explain: bool
+    worth: Calibrator,
+    u: Nodes,
+    v: Nodes,
+    t: np.ndarray,
+    scores: np.ndarray,
+    order: np.ndarray | None = None,
+    *,
+    explain: bool,
 ) -> Steps[pd.DataFrame]:
     """Return the columns of an answer, in slices where reasons are asked for."""
     import pandas as pd
 
     asked = worth.asked
-    found, said = worth.probabilities(scores, *with_rows(asked.past, u, v), t)
+    found, said = worth.probabilities(scores, *with_rows(asked.past, u, v), t, order)
     columns = {"src": u.names, "dst": v.names, "t": asked.shown(t), "score": scores, "probability": found}
     if explain:
         columns["why"] = yield from reasons(worth, u, v, t)

@@ -15,7 +15,7 @@ import numpy as np
 
 from hopstate.data.past import Past
 from hopstate.data.without import OneEvent, PastWithout
-from hopstate.evaluation.probabilities import Says
+from hopstate.evaluation.probabilities import Says, raised
 from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.history_scorer import HistoryScorer, plain
 from hopstate.streaming.memory_influence import LATEST as IN_MEMORY
@@ -116,8 +116,13 @@ def _placed(
     queries: PairQueries, follower: LinkFollower, order: InOrder | None, past: Past, *asked: np.ndarray
 ) -> np.ndarray:
     """Return what pairs asked for stand in the order of, by a follower and a past."""
-    found = queries.asked(_log_odds(follower), *asked)
-    return found if order is None else order.own * found + order.aside(past)(*asked)
+    if order is None:
+        return queries.asked(_log_odds(follower), *asked)
+    if isinstance(follower, OnlyLooksUp):  # whose log-odds are calibrated before they are a score
+        found = raised(queries.asked(follower.score, *asked), None, 0.0)
+    else:
+        found = queries.asked(_log_odds(follower), *asked)
+    return order.own * found + order.aside(past)(*asked)
 
 
 def _without(follower: LinkFollower, event: OneEvent, queries: PairQueries) -> LinkFollower:

@@ -45,7 +45,7 @@ def reasons(worth: Calibrator, u: Nodes, v: Nodes, t: np.ndarray) -> Steps[np.nd
 def _features(scorer: ExplainsPairs, worth: Calibrator, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[str]:
     names, x, shares = scorer.feature_shares(u, v, t)
     if worth.rules is not None:  # which read the same features
-        shares = (1 - worth.share) * shares + worth.share * worth.rules.feature_shares(u, v, t)
+        shares = (1 - worth.share) * scorer.slope * shares + worth.share * worth.rules.feature_shares(u, v, t)
     best = np.argsort(-np.abs(shares), axis=1, kind="stable")[:, :SHOWN]
     return [
         "; ".join(

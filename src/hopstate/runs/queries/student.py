@@ -33,7 +33,7 @@ NEAR = 200  # candidates, first by the rule, of which half of them are drawn
 CHECKED, BEST, MOST = 5, 10, 2_000  # sources ranked by both, the model's best of each, candidates of each at most
 BLOCK = 65_536  # pairs whose features are held at once
 MANY = 20_000  # candidates that the rule orders
-TREES = PairTrees.Config(max_trees=150, min_leaf=20)
+TREES = PairTrees.Config(max_trees=150, learning_rate=0.1, min_leaf=20)
 
 
 @dataclass(frozen=True, eq=False)

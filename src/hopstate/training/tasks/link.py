@@ -56,9 +56,10 @@ class LinkEvaluation:
             many, of all events and of those with new nodes; kinds told from fewer than 500 events count less in it.
         max_events: of each split that are judged; of more, batches of 200 spread over all of it, drawn from a fixed
             seed. "all" judges every event.
-        raise_met: many ranks candidates as `hopstate rank` does, those that the source met before raised by what
-            validation's events tell beside random pairs, and random pairs are also judged by the probabilities so made
-            (`probability_ap` of test); false leaves both to the scores alone, as published figures do.
+        raise_met: many ranks candidates as `hopstate rank` does, those that the source met before raised, and trees
+            beside random pairs alone (which are grown then) joined, by what validation's events tell beside random
+            pairs; random pairs are also judged by the probabilities so made (`probability_ap` of test). False leaves
+            both to the scores alone, as published figures do.
     """
 
     protocol: LinkProtocol = "pooled"
