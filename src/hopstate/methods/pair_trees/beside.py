@@ -1,7 +1,7 @@
 """Trees beside a learned head: grown once from the run's own training events, their share of the logit validation's.
 
-The trees are as those of `pair-trees`, without features of events, from at most `GROWN` of the latest training events; they
-see what the head sees, and weigh pairs that met by `LEAST_MET`, or more where the run's own mixture of training
+The trees are as those of `pair-trees`, without features of events, from at most `GROWN` of the latest training events;
+they see what the head sees, and weigh pairs that met by `LEAST_MET`, or more where the run's own mixture of training
 negatives does. Beside them grow the trees that rank (`ranker`). Each time that validation is judged, each of `SHARES`
 is tried on scores that are there already, and the best by the run's own metric is taken; of equal ones the network's
 larger share.

@@ -136,8 +136,8 @@ def rank(
     """Return whom sources most likely meet at a time, best first, from all that a run knows; nothing is changed.
 
     Each candidate's score is what `score` gives the pair. They stand in the order of their scores, joined with what
-    trees beside random pairs say and raised where a pair met before, as far as the run's validation tells (see `hopstate.runs.queries.calibrated`), which is that of their
-    probabilities; equal ones in the order of the candidates.
+    trees beside random pairs say and raised where a pair met before, as far as the run's validation tells (see
+    `hopstate.runs.queries.calibrated`), which is that of their probabilities; equal ones in the order of the candidates.
 
     Args:
         run: a run folder of a temporal method for links, or of links of a graph, see `score`; there new_only leaves
