@@ -137,7 +137,7 @@ def rank(
 
     Each candidate's score is what `score` gives the pair. They stand in the order of their scores, joined with what
     trees beside random pairs say and raised where a pair met before, as far as the run's validation tells (see
-    `hopstate.runs.queries.calibrated`), which is that of their probabilities; equal ones in the order of the candidates.
+    `hopstate.runs.queries.calibrated`), which is that of their probabilities; equal ones in the order given.
 
     Args:
         run: a run folder of a temporal method for links, or of links of a graph, see `score`; there new_only leaves
