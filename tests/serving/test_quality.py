@@ -42,7 +42,7 @@ def later(many: int, first: int = 200, *, seed: int = 11) -> list[dict[str, Any]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     home = tmp_path_factory.mktemp("runs")
-    return {name: small_run(name, home, table(0, 160)) for name in ("recency", "ctdg-ssm")}
+    return {name: small_run(name, home, table(0, 160)) for name in ("recency", "ctdg-ssm", "pair-trees")}
 
 
 def fed(live: LiveRun, quality: Quality, events: list[dict[str, Any]], each: int = 3) -> None:
@@ -72,9 +72,10 @@ def test_recency_beside_recency_and_no_trace(runs: dict[str, Run], tmp_path: Pat
         assert digest(live.past) == seen
 
 
-def test_scores_are_those_of_a_question_before_the_commit(runs: dict[str, Run], tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["ctdg-ssm", "pair-trees"])
+def test_scores_are_those_of_a_question_before_the_commit(method: str, runs: dict[str, Run], tmp_path: Path) -> None:
     """For the events themselves, nodes that were never met among them, and for each other target."""
-    run, events = runs["ctdg-ssm"], [*later(9), {"src": "new", "dst": "v1", "t": 300}]
+    run, events = runs[method], [*later(9), {"src": "new", "dst": "v1", "t": 300}]
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take(events[:6])
         before, asked = live.past, live.asked()
@@ -84,10 +85,15 @@ def test_scores_are_those_of_a_question_before_the_commit(runs: dict[str, Run], 
         found = np.stack(quality._window)
         assert found.shape == (4, 3, 1 + 2 * BESIDE)
         pairs, times = [(e["src"], e["dst"]) for e in events[6:9]], [e["t"] for e in events[6:9]]
-        assert scored(asked, pairs, times)["score"].tolist() == found[:3, 2, 0].tolist()
-        by, met = curve_of(asked).met, found[:, 1] > NEVER
-        assert by != 0
-        np.testing.assert_allclose(found[:, 0], np.log(found[:, 2] / (1 - found[:, 2])) + by * met, rtol=0, atol=F64)
+        table, curve = scored(asked, pairs, times), curve_of(asked)
+        assert table["score"].tolist() == found[:3, 2, 0].tolist()
+        assert table["probability"].tolist() == curve.at(found[:3, 0, 0]).tolist()
+        met = found[:, 1] > NEVER
+        assert curve.met != 0
+        assert (curve.share > 0) == (method == "pair-trees")
+        if not curve.share:
+            order = np.log(found[:, 2] / (1 - found[:, 2])) + curve.met * met
+            np.testing.assert_allclose(found[:, 0], order, rtol=0, atol=F64)
         assert met[:, 1:].any()
         new = live.past.events(len(before)).take(np.arange(4))
         others = quality._partners(before, new, np.random.default_rng(0))
