@@ -23,7 +23,8 @@ import torch
 
 from common import machine, require_green
 from hopstate.errors import DataError
-from hopstate.evaluation.link import LinkScores, score_split
+from hopstate.evaluation.link import score_split
+from hopstate.evaluation.link_scores import LinkScores
 from hopstate.evaluation.orders import Orders
 from hopstate.evaluation.ranked_links import ranking_metrics
 from hopstate.runs.load import load_run

@@ -12,7 +12,8 @@ import torch
 from hopstate.data.event_splits import chronological_split
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.evaluation import summaries
-from hopstate.evaluation.link import LinkScores, link_negatives, score_links
+from hopstate.evaluation.link import link_negatives, score_links
+from hopstate.evaluation.link_scores import LinkScores
 from hopstate.evaluation.metrics import average_precision
 from hopstate.evaluation.orders import Orders, pairs_of
 from hopstate.evaluation.probabilities import Curve

@@ -241,8 +241,8 @@ def test_probabilities_rise_with_ranks_and_are_kept(name: str, runs: dict[str, R
     found["met"] = [pair in met for pair in zip(found["src"], found["dst"], strict=True)]
     for _, one in found.groupby("src"):
         assert (np.diff(one["probability"]) <= 0).all()
-        for _, same in one.groupby("met"):
-            assert (np.diff(same["score"]) <= 0).all()
+        for _, same in one.groupby("met"):  # but for trees that rank, which stand beside the score
+            assert name == "pair-trees" or (np.diff(same["score"]) <= 0).all()
     kept = run.path / "calibration.json"
     kept.unlink()
     found = run.rank(["u1", "u2"], top=None)  # what training kept is the same to rounding; see test_calibrated

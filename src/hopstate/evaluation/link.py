@@ -28,6 +28,7 @@ from hopstate.evaluation.areas import average_precision_of, roc_auc_of
 from hopstate.evaluation.asked_pairs import Asked, scored
 from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.intervals import bootstrap_areas, limits_of
+from hopstate.evaluation.link_scores import LinkScores
 from hopstate.evaluation.orders import Orders
 from hopstate.evaluation.probabilities import Curve
 from hopstate.evaluation.ranked_links import HITS, ranking_metrics
@@ -40,27 +41,6 @@ from hopstate.streaming.replay import replay_anywhere
 
 LinkProtocol = Literal["pooled", "dyglib"]
 _DYGLIB_BATCH = 200
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LinkScores:
-    """Scores of some positives and their negatives.
-
-    Args:
-        rows: (P,) positions of the positives in the stream.
-        positive: (P,) float64.
-        negative, offsets: (T,) float64, packed by (P+1,) offsets.
-    """
-
-    rows: np.ndarray
-    positive: np.ndarray
-    negative: np.ndarray
-    offsets: np.ndarray
-
-    def pooled(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return (labels, scores) of all positives and negatives."""
-        labels = np.repeat(np.array([1, 0], np.int8), [len(self.positive), len(self.negative)])
-        return labels, np.concatenate([self.positive, self.negative])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

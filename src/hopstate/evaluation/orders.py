@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.data.meetings import met_before
+from hopstate.evaluation.link_scores import LinkScores
 from hopstate.evaluation.probabilities import Curve, Says
 from hopstate.sampling.negative_sets import Negatives
-
-if TYPE_CHECKING:
-    from hopstate.evaluation.link import LinkScores
 
 
 def pairs_of(

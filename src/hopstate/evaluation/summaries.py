@@ -15,7 +15,8 @@ import numpy as np
 from hopstate.data.events import EventStream
 from hopstate.data.meetings import met_before
 from hopstate.evaluation.calibration import Calibration, calibration
-from hopstate.evaluation.link import LinkReport, LinkScores
+from hopstate.evaluation.link import LinkReport
+from hopstate.evaluation.link_scores import LinkScores
 from hopstate.evaluation.metrics import average_precision
 from hopstate.evaluation.orders import Orders, pairs_of
 from hopstate.evaluation.probabilities import Curve, Says, evenly, fitted, order_of, raise_of

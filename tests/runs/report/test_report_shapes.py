@@ -14,7 +14,8 @@ import hopstate
 from hopstate.errors import CheckpointError
 from hopstate.evaluation import summaries
 from hopstate.evaluation.calibration import calibration
-from hopstate.evaluation.link import LinkReport, LinkScores
+from hopstate.evaluation.link import LinkReport
+from hopstate.evaluation.link_scores import LinkScores
 from hopstate.evaluation.probabilities import fitted
 from hopstate.runs.report import write_report
 from hopstate.training.kept_curves import kept_curves
@@ -53,7 +54,9 @@ def test_test_scores_go_through_the_curve_of_validation() -> None:
     assert after["ece"] == pytest.approx(calibration(y, curve(p)).ece)
     assert sum(after["count"]) == 6000
     met, raising = rng.random(6000) < 0.5, replace(curve, met=0.5)
-    told_ = replace(report, curve=raising, met={("test", "random"): met})
+    order = raising.ordered(p, met)
+    raised = replace(test, positive=order[:3000], negative=order[3000:])
+    told_ = replace(report, curve=raising, orders={("test", "random"): raised})
     _, after = summaries.of_links(told_, "test", calibrated=False)["reliability"]
     assert after["ece"] == pytest.approx(calibration(y, raising(p, met)).ece)
     (only,) = summaries.of_links(report, "test", calibrated=True)["reliability"]

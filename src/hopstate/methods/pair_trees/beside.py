@@ -20,7 +20,8 @@ import torch
 
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
-from hopstate.evaluation.link import LinkReport, LinkScores
+from hopstate.evaluation.link import LinkReport
+from hopstate.evaluation.link_scores import LinkScores
 from hopstate.layers.joined_logits import JoinedLogits, mean_of_logits
 from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.method import Context

@@ -26,7 +26,7 @@ NOTE = "ranker"  # in data.json
 
 
 class TreeRanker:
-    """Such trees over what is known; a `hopstate.training.tasks.link.Ranker`.
+    """Such trees over what is known; a `hopstate.training.tasks.ranker.Ranker`.
 
     Args:
         trees: empty until they are grown.
@@ -54,7 +54,7 @@ class TreeRanker:
 
 
 class TreesOver:
-    """Trees over what is known of pairs; a `hopstate.training.tasks.link.Rules`.
+    """Trees over what is known of pairs; a `hopstate.training.tasks.ranker.Rules`.
 
     Args:
         trees: as they are now.

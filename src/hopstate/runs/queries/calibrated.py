@@ -24,7 +24,8 @@ from hopstate.runs.load import load_run
 from hopstate.runs.queries.influences import InOrder
 from hopstate.runs.queries.session import Session
 from hopstate.streaming.slices import Pace, Steps, in_slices
-from hopstate.training.tasks.link import LinkTask, Rules
+from hopstate.training.tasks.link import LinkTask
+from hopstate.training.tasks.ranker import Rules
 
 MET = "met"  # the input of a program that its curve reads
 

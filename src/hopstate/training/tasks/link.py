@@ -16,19 +16,18 @@ import numpy as np
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EVENT_SPLITS
 from hopstate.data.events import EventStream
-from hopstate.data.past import Past
 from hopstate.data.ties import as_in_file
 from hopstate.errors import ConfigError, check_range, nearest
 from hopstate.evaluation import summaries
 from hopstate.evaluation.link import (
     LinkProtocol,
     LinkReport,
-    LinkScores,
     link_negatives,
     link_report,
     score_links,
     score_split,
 )
+from hopstate.evaluation.link_scores import LinkScores
 from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
 from hopstate.evaluation.orders import Orders
 from hopstate.evaluation.probabilities import Curve
@@ -39,6 +38,7 @@ from hopstate.streaming.protocols import LinkFollower, LinkScorer, Scores
 from hopstate.streaming.replay import replay_split
 from hopstate.training.tasks.events import EventSource, EventTask, Untrained, events_to_score, to_user_ids
 from hopstate.training.tasks.protocols import TaskFacts
+from hopstate.training.tasks.ranker import Ranker, Rules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,35 +128,6 @@ class Beside(Protocol):
     @property
     def share(self) -> float:
         """Its share of a score's logit, from 0 to 1."""
-        ...
-
-
-class Rules(Protocol):
-    """What speaks of pairs beside a model's scores."""
-
-    def __call__(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) float64 log-odds of pairs src (Q,), dst (Q,) at times t (Q,), each by itself."""
-        ...
-
-    def feature_shares(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q, F) float64: what each of a pair's features adds to them."""
-        ...
-
-
-class Ranker(Protocol):
-    """Rules that are fitted beside random pairs alone, which is what probabilities and ranks are among."""
-
-    @property
-    def there(self) -> bool:
-        """Whether they were fitted."""
-        ...
-
-    def of(self, split: str) -> Rules:
-        """Return them by the training events for "train", else by the whole stream, before each time."""
-        ...
-
-    def over(self, past: Past) -> Rules:
-        """Return them by the events of a past, before each time."""
         ...
 
 
