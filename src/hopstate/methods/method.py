@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 from hopstate.errors import ConfigError
 from hopstate.methods.space import Space
+from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:  # torch takes a second, and help names methods without it
     import numpy as np
@@ -136,6 +137,13 @@ class Context:
     trained: Mapping[str, Any] | None = None
     noted: dict[str, Any] = field(default_factory=dict)
     ranks: Ranks | None = None
+
+    def begun(self) -> Mapping[str, Any] | None:
+        """Return what a run that is applied or resumed noted when it began; None of one that begins."""
+        folder = RunFolder(self.run)
+        if self.trained is not None or not (folder.path / "data.json").is_file():
+            return self.trained
+        return folder.read_json("data.json")
 
 
 class RunConfig(Protocol):

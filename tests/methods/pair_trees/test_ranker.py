@@ -13,10 +13,12 @@ import hopstate
 from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError
+from hopstate.methods.method import Context
 from hopstate.methods.pair_trees import beside
 from hopstate.methods.pair_trees import pair_head as pair_head_module
 from hopstate.methods.pair_trees.fitting import random_pairs, training_pairs
 from hopstate.methods.pair_trees.method import PairTreesTask
+from hopstate.methods.pair_trees.ranker import ranks_by_trees
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.runs.api import Run, fit, open_run
 from hopstate.runs.export import export_run
@@ -202,6 +204,18 @@ def test_no_random_pair_is_drawn_twice_for_one_event() -> None:
     assert max(shares) < 0.4  # six targets, so that chance alone gives a sixth
 
 
+@pytest.mark.parametrize(("noted", "expected"), [(None, True), ({}, False), ({"ranker": True}, True)])
+def test_a_run_that_is_resumed_or_applied_has_what_it_began_with(
+    noted: dict[str, bool] | None, expected: bool, tmp_path: Path
+) -> None:
+    if noted is not None:
+        (tmp_path / "data.json").write_text(json.dumps(noted))
+    resumed = Context(run=tmp_path, cache=tmp_path)
+    assert ranks_by_trees(resumed, wanted=True) is expected
+    assert resumed.noted == {"ranker": expected}
+    assert ranks_by_trees(Context(run=tmp_path, cache=tmp_path, trained=noted or {}), wanted=True) is bool(noted)
+
+
 @pytest.mark.parametrize("broken", [7, -1])
 def test_damaged_trees_that_rank_are_refused(broken: int, tmp_path: Path) -> None:
     run = trained("pair-trees", tmp_path)
@@ -282,14 +296,15 @@ def test_reasons_are_of_the_order(method: str, home: Path) -> None:
     assert (table["why"] != "").all()
 
 
-def test_features_that_are_told_add_up_to_the_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_that_are_told_add_up_to_the_order(home: Path) -> None:
     run, stream = trained("pair-trees", home), events()
-    monkeypatch.setattr(reasons, "SHOWN", 1000)
-    u, v, t = np.array([3, 3]), np.array([12, 17]), np.array([600, 600])
+    v = np.arange(12, 18)
+    u, t = np.full(6, 3), np.full(6, 600)
     with session(run.path, own=stream) as asked, torch.no_grad():
         worth: Any = Calibrator(asked)
-        found = reasons._features(asked.queries.follower, worth, u, v, t)  # type: ignore[arg-type]
-        sums = [sum(float(part.split("(")[-1].rstrip(")")) for part in text.split("; ")) for text in found]
-        order = worth.ordered(asked.queries.scores(u, v, t), u, v, t)
-        order -= worth.curve.met * worth.met(u, v, t)
-        assert sums[0] - sums[1] == pytest.approx(order[0] - order[1], abs=0.3)  # two places of each are told
+        worth.curve = replace(worth.curve, share=0.5)  # so that both forests have a say
+        _, _, shares = reasons._shares(asked.queries.follower, worth, u, v, t)  # type: ignore[arg-type]
+        order = worth.ordered(asked.queries.scores(u, v, t), u, v, t) - worth.curve.met * worth.met(u, v, t)
+    rest = order - shares.sum(1)
+    assert np.ptp(order) > 0
+    np.testing.assert_allclose(rest, rest[0], rtol=0, atol=F64)

@@ -12,7 +12,6 @@ from hopstate.methods.method import Context
 from hopstate.sampling.partition import MODULES, NAMES, Partitioner, first_installed
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import note
-from hopstate.training.run_folder import RunFolder
 
 
 def with_partitioner(config: Batching, context: Context, loop: LoopConfig) -> Batching:
@@ -29,9 +28,7 @@ def with_partitioner(config: Batching, context: Context, loop: LoopConfig) -> Ba
     if config.partitioner != "auto":
         context.noted["partitioner"] = config.partitioner
         return config
-    known = context.trained
-    if known is None and (context.run / "data.json").is_file():
-        known = RunFolder(context.run).read_json("data.json")
+    known = context.begun()
     chosen = first_installed() if known is None else known.get("partitioner", first_installed(("metis",)))
     if not isinstance(chosen, str) or chosen not in NAMES:
         raise CheckpointError(f"{context.run}: data.json gives the partitioner as {shown(chosen)!r}; train again")

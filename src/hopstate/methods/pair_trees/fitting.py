@@ -9,9 +9,11 @@ random, historical and inductive pairs, over all events and over those with new 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -159,29 +161,27 @@ def grow(*growths: Growth, seed: int, without: Sequence[int] = ()) -> list[list[
     Returns:
         Of each a row for each stage: trees so far, and validation's figures.
     """
-    grown: list[_Grown | BaseException | None] = [None] * len(growths)
-
-    def work(i: int) -> None:
-        try:
-            grown[i] = _Grown(growths[i], seed, without)
-        except BaseException as error:  # told to who waits
-            grown[i] = error
-
-    # the first grows here, where it can be interrupted; nobody waits for the others then
-    others = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(1, len(growths))]
+    first, *rest = growths
+    aside: list[Future[_Grown]] = []
     if torch.get_num_threads() > 1:
-        for thread in others:
-            thread.start()
-    grown[0] = _Grown(growths[0], seed, without)
-    for thread in others:
-        if torch.get_num_threads() > 1:
-            thread.join()
-        else:
-            thread.run()
-    for found in grown:
-        if isinstance(found, BaseException):
-            raise found
-    return [found.finish() for found in grown if isinstance(found, _Grown)]
+        aside, rest = [_aside(partial(_Grown, one, seed, without)) for one in rest], []
+    # the first grows here, where it can be interrupted; nobody waits for those aside then
+    grown = [_Grown(one, seed, without) for one in (first, *rest)] + [one.result() for one in aside]
+    return [one.finish() for one in grown]
+
+
+def _aside(work: Callable[[], _Grown]) -> Future[_Grown]:
+    """Return what work gives in a thread that ends with the program, which an executor's would not."""
+    told: Future[_Grown] = Future()
+
+    def tell() -> None:
+        try:
+            told.set_result(work())
+        except BaseException as error:
+            told.set_exception(error)
+
+    threading.Thread(target=tell, daemon=True).start()
+    return told
 
 
 class _Grown:

@@ -176,18 +176,18 @@ class PairTreesTask(LinkTask):
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
         """Grow the trees; return a row a stage, with the trees so far as its epoch, and which stage was chosen."""
         begin, c, stream, split = time.perf_counter(), self.config, self.stream, self.split
-        training = training_pairs(stream, split, self.features.of("train"), seed=c.loop.seed, most=c.max_events)
+        reader, seed = self.features.of("train"), c.loop.seed
+        training = training_pairs(stream, split, reader, seed=seed, most=c.max_events)
         whole = self.features.of("val")
         validation = validation_pairs(stream, split, whole, most=c.max_events)
         growths = [Growth(model=self.trees, training=training, validation=validation, historical=c.historical)]
         if self.features.ranker is not None:
-            reader = self.features.of("train")
-            further = random_pairs(stream, split, reader, seed=c.loop.seed, most=c.max_events)
+            further = random_pairs(stream, split, reader, seed=seed, most=c.max_events)
             growths.append(growths[0].beside_random(self.features.ranker, further))
         if time.perf_counter() - begin > BATCH_SECONDS:
             rows = sum(len(one.training[0]) + sum(map(len, one.training[1].values())) for one in growths)
             note(c.loop, f"pairs are looked up in {duration(time.perf_counter() - begin)}; trees grow from {rows:,}")
-        found, *_ = grow(*growths, seed=c.loop.seed, without=GROWING)
+        found, *_ = grow(*growths, seed=seed, without=GROWING)
         if self._folder is not None and self.keep_importances:
             write_text(self._folder / "importances.csv", self._importances(whole.names))
         spent = round(time.perf_counter() - begin, 4)

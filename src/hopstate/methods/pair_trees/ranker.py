@@ -18,7 +18,6 @@ from hopstate.data.past import Past
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.scorer import PairReader
 from hopstate.methods.pair_trees.trees import PairTrees
-from hopstate.training.run_folder import RunFolder
 
 TREES = PairTrees.Config(max_trees=100, learning_rate=0.1)
 BLOCK = 65_536  # pairs whose features are held at once
@@ -84,9 +83,7 @@ def ranks_by_trees(context: Context, wanted: bool) -> bool:
         context: of the build.
         wanted: whether a run that begins is to have them.
     """
-    known = context.trained
-    if known is None and (context.run / "data.json").is_file():
-        known = RunFolder(context.run).read_json("data.json")
+    known = context.begun()
     found = wanted if known is None else bool(known.get(NOTE, False))
     if context.trained is None:
         context.noted[NOTE] = found

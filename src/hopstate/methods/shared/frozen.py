@@ -70,7 +70,7 @@ def frozen_run(
     """
     if run is None:
         return None
-    own = context.trained if context.trained is not None else _begun(context)
+    own = context.begun()
     before = None if own is None else _facts(own.get(what), f"the run lacks the model of its {what}")
     folder = None
     if context.trained is None and not (before is not None and _stands_alone(run, context)):
@@ -98,12 +98,6 @@ def frozen_run(
         load_weights(task.model, load_checkpoint(folder.weights).tensors.get("model", {}), str(folder.weights))
     task.model.requires_grad_(False)
     return FrozenRun(config=theirs, task=task, kept=kept)
-
-
-def _begun(context: Context) -> Mapping[str, Any] | None:
-    """Return what a run that is resumed noted when it began."""
-    folder = RunFolder(str(context.run))
-    return folder.read_json("data.json") if (folder.path / "data.json").is_file() else None
 
 
 def _stands_alone(run: str, context: Context) -> bool:

@@ -27,7 +27,6 @@ from hopstate.methods.shared.around import AroundTokenizer
 from hopstate.random import named_rng
 from hopstate.streaming.history_scorer import Input, PairTokenizer
 from hopstate.tokens.pair_features import EARLIER, KNOWN, NAMES, PairFeatures
-from hopstate.training.run_folder import RunFolder
 
 LOOKED_AT = 20_000  # training events, evenly spread, that features are scaled by
 _NONE = np.empty(0, np.int64)
@@ -51,9 +50,7 @@ def features_known(context: Context, *, read: bool = True, fresh: int = len(NAME
     Raises:
         CheckpointError: the run's data.json names a number that there never was.
     """
-    known = context.trained
-    if known is None and (context.run / "data.json").is_file():
-        known = RunFolder(context.run).read_json("data.json")
+    known = context.begun()
     if read:
         count = fresh if known is None else known.get(name, EARLIER)
     else:  # a head that only hands them on to trees has a scale of as many as there were

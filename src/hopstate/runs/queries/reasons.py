@@ -7,6 +7,8 @@ or no: there, and where no event changes the score, the text says what is known 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from hopstate.data.layered_store import LayeredStore
@@ -42,10 +44,18 @@ def reasons(worth: Calibrator, u: Nodes, v: Nodes, t: np.ndarray) -> Steps[np.nd
     return found
 
 
-def _features(scorer: ExplainsPairs, worth: Calibrator, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[str]:
+def _shares(
+    scorer: ExplainsPairs, worth: Calibrator, u: np.ndarray, v: np.ndarray, t: np.ndarray
+) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
+    """Return what `ExplainsPairs.feature_shares` does, of what candidates stand in the order of."""
     names, x, shares = scorer.feature_shares(u, v, t)
     if worth.rules is not None:  # which read the same features
         shares = (1 - worth.share) * scorer.slope * shares + worth.share * worth.rules.feature_shares(u, v, t)
+    return names, x, shares
+
+
+def _features(scorer: ExplainsPairs, worth: Calibrator, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[str]:
+    names, x, shares = _shares(scorer, worth, u, v, t)
     best = np.argsort(-np.abs(shares), axis=1, kind="stable")[:, :SHOWN]
     return [
         "; ".join(
