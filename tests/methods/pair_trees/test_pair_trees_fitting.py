@@ -73,6 +73,37 @@ def test_columns_left_out_are_split_on_by_no_tree() -> None:
     assert (model.importances() > 0).tolist() == [True, False, True]
 
 
+def test_columns_that_say_nothing_change_no_tree() -> None:
+    """Alike or missing in all rows, wherever they stand: trees are those of the others, under their names."""
+
+    def among(x: np.ndarray) -> np.ndarray:
+        alike, missing = np.full(len(x), 7.0), np.full(len(x), np.nan)
+        return np.stack([alike, x[:, 0], missing, x[:, 1], x[:, 2], alike], 1).astype(np.float32)
+
+    training, (events, others) = pairs(2000, False, 0), pairs(1000, False, 1)
+    found = []
+    for put, width in ((np.asarray, 3), (among, 6)):
+        model = PairTrees(PairTrees.Config(max_trees=20), width, np.empty(0, np.int64))
+        validation = Pairs(events={"val": put(events)}, others={("val", "random"): put(others)})
+        drawn = (put(training[0]), {"random": put(training[1])})
+        grow(Growth(model=model, training=drawn, validation=validation, historical=0.0), seed=0)
+        found.append(model)
+    plain, wide = found
+    np.testing.assert_array_equal(wide.forest().scores(among(events)), plain.forest().scores(events))
+    np.testing.assert_array_equal(wide.importances()[[1, 3, 4]], plain.importances())
+    assert not wide.importances()[[0, 2, 5]].any()
+
+
+def test_where_no_column_says_anything_all_pairs_are_alike() -> None:
+    same, missing = np.full((300, 3), 2.0, np.float32), np.full((300, 3), np.nan, np.float32)
+    for rows, without in ((same, ()), (missing, ()), (pairs(300, False, 0)[0], (0, 1, 2))):
+        model = PairTrees(PairTrees.Config(max_trees=20), 3, np.empty(0, np.int64))
+        validation = Pairs(events={"val": rows}, others={("val", "random"): rows})
+        drawn = (rows, {"random": rows})
+        grow(Growth(model=model, training=drawn, validation=validation, historical=0.0), seed=0, without=without)
+        assert len(np.unique(model.forest().scores(pairs(300, False, 1)[0]))) == 1
+
+
 def test_forests_that_grow_side_by_side_are_those_that_grow_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of threads; and of the second no pair that met has a say."""
     training, validation, further = pairs(2000, False, 0), pairs(1000, False, 1), pairs(4000, False, 2)[1]

@@ -21,21 +21,29 @@ _FAR = 1e300  # no threshold lies beyond
 
 @dataclass(frozen=True, eq=False)
 class Bins:
-    """Of each feature the upper ends of all bins but the last, rising.
+    """Of each column the upper ends of all bins but the last, rising.
 
     Args:
-        ends: F arrays (b,) float64; value x is in bin i where ends[i-1] < x <= ends[i].
-        met: F arrays of the bins in which some row was.
+        ends: C arrays (b,) float64; value x is in bin i where ends[i-1] < x <= ends[i].
+        met: C arrays of the bins in which some row was.
+        features: (C,) which features the columns are.
     """
 
     ends: list[np.ndarray]
     met: list[np.ndarray]
+    features: np.ndarray
 
     @classmethod
-    def put(cls, x: np.ndarray, weight: np.ndarray, seed: int) -> Bins:
-        """Return the bins of rows x (n, F), weights (n,), and write into x the number of each value's bin.
+    def put(cls, x: np.ndarray, weight: np.ndarray, seed: int, features: np.ndarray | None = None) -> Bins:
+        """Return the bins of rows x (n, C), weights (n,), and write into x the number of each value's bin.
 
         What is missing stays so.
+
+        Args:
+            x: columns of features; quick where each lies in one piece.
+            weight: of the rows.
+            seed: of the rows that bins are found from, where there are many.
+            features: (C,) which features the columns are; None for all.
         """
         rows = _drawn(weight, seed) if len(x) > BINNED else None
         ends, met = [], []
@@ -46,14 +54,14 @@ class Bins:
             numbers = np.searchsorted(ends[-1], column.astype(np.float64)).astype(np.float32)
             column[:] = np.where(np.isnan(column), np.float32(np.nan), numbers)
             met.append(np.flatnonzero(np.bincount(numbers[~np.isnan(column)].astype(np.int64))))
-        return cls(ends, met)
+        return cls(ends, met, np.arange(x.shape[1]) if features is None else features)
 
-    def threshold(self, feature: int, between: float) -> float:
-        """Return up to which value a feature goes left, that does so up to a number between those of two bins."""
+    def threshold(self, column: int, between: float) -> float:
+        """Return up to which value a column goes left, that does so up to a number between those of two bins."""
         if not np.isfinite(between):
             return between  # known from missing
-        met = self.met[feature]
-        return float(self.ends[feature][met[np.searchsorted(met, between, side="right") - 1]])
+        met = self.met[column]
+        return float(self.ends[column][met[np.searchsorted(met, between, side="right") - 1]])
 
 
 def _drawn(weight: np.ndarray, seed: int) -> np.ndarray:
@@ -73,7 +81,7 @@ def bin_ends(column: np.ndarray, weight: np.ndarray) -> np.ndarray:
     column, weight = column[here], weight[here]
     order = np.argsort(column)
     column, weight = column[order], weight[order]
-    values = np.unique(column)
+    values = column[np.append(True, column[1:] != column[:-1])] if len(column) else column
     if len(values) <= MOST:
         found = (values[1:] + values[:-1]) / 2
     else:

@@ -190,12 +190,14 @@ class _Grown:
     def __init__(self, growth: Growth, seed: int, without: Sequence[int]) -> None:
         self.growth = growth
         x, y, weight = _table(growth.training, growth.historical)
-        x[:, list(without)] = 0
-        x[:, _known_too_rarely(x, weight)] = 0
         some = slice(None, None, max(1, len(x) // CHECKED))
-        self.checked = x[some].copy()
-        self.bins = Bins.put(x, weight, seed)
-        self.numbers, self.width = x[some].copy(), x.shape[1]
+        self.checked, self.width = x[some].copy(), x.shape[1]
+        columns = _told_apart(x, weight, without)
+        x = np.take(x.T, columns, axis=0).T  # a column in one piece: it is sorted, and grown from, by itself
+        if not len(columns):  # trees of one leaf are grown, of a column all the same
+            x, columns = np.zeros((len(x), 1), np.float32), np.zeros(1, np.int64)
+        self.bins = Bins.put(x, weight, seed, columns)
+        self.numbers = x[some].copy()
         self.grower = _grower(growth.model.config, seed, len(x))
         with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would follow the number of threads
             self.grower.fit(x, y, weight)
@@ -213,17 +215,25 @@ class _Grown:
         return rows
 
 
-def _known_too_rarely(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return (F,) which columns may have no value among the rows that scikit-learn bins by, which it refuses.
+def _told_apart(x: np.ndarray, weight: np.ndarray, without: Sequence[int]) -> np.ndarray:
+    """Return which columns a tree may split on, rising; a column that says nothing takes as long as one that does.
+
+    Left out are those that are alike in all rows, and of which scikit-learn may find no value among the rows that it
+    bins by, which it refuses.
 
     Args:
         x: (n, F) training rows.
-        weight: (n,) by which it draws rows where there are more than it bins by.
+        weight: (n,) by which scikit-learn draws rows where there are more than it bins by.
+        without: columns that no tree is to split on.
     """
-    if len(x) <= BINNED:
-        return np.isnan(x).all(0)
-    shares = np.array([weight[~np.isnan(column)].sum() for column in x.T]) / weight.sum()
-    return shares * BINNED < SURE
+    missing = np.isnan(x)
+    alike = missing.all(0) | (x == x[0]).all(0)
+    rarely = np.zeros(x.shape[1], bool)
+    if len(x) > BINNED:
+        rarely = np.array([weight[~column].sum() for column in missing.T]) / weight.sum() * BINNED < SURE
+    told = ~(alike | rarely)
+    told[list(without)] = False
+    return np.flatnonzero(told)
 
 
 def _table(training: tuple[np.ndarray, dict[str, np.ndarray]], historical: float) -> tuple[np.ndarray, ...]:

@@ -226,12 +226,13 @@ class PairTrees(nn.Module):
             left, right = (np.where(leaf, own, nodes[side].astype(np.int32)) for side in ("left", "right"))
             missing = np.where(nodes["missing_go_to_left"].astype(bool), left, right)
             feature = np.where(leaf, 0, nodes["feature_idx"]).astype(np.int32)
-            self.child[tree, :n] = torch.from_numpy(np.stack([feature, left, right, missing], 1))
             # a split between known and missing has an infinite threshold
             threshold = np.where(leaf, 0.0, nodes["num_threshold"])
             if bins is not None:
                 for i in np.flatnonzero(~leaf):
                     threshold[i] = bins.threshold(int(feature[i]), float(threshold[i]))
+                feature = np.where(leaf, 0, bins.features[feature]).astype(np.int32)
+            self.child[tree, :n] = torch.from_numpy(np.stack([feature, left, right, missing], 1))
             threshold = np.minimum(threshold, _LARGEST)
             count = nodes["count"].astype(np.float64)
             value = nodes["value"].astype(np.float64).copy()
