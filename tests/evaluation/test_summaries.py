@@ -15,7 +15,7 @@ from hopstate.evaluation import summaries
 from hopstate.evaluation.link import link_negatives, score_links
 from hopstate.evaluation.link_scores import LinkScores
 from hopstate.evaluation.metrics import average_precision
-from hopstate.evaluation.orders import Orders, pairs_of
+from hopstate.evaluation.orders import Key, Known, Orders, pairs_of
 from hopstate.evaluation.probabilities import Curve
 from hopstate.evaluation.ranked_links import ranking_metrics
 from hopstate.runs.api import Run, fit, open_run
@@ -60,9 +60,8 @@ def by_hand(run: Run, split: str = "test") -> dict[str, dict[str, float]]:
         orders["score"] = scored.positive, scored.negative
         both = score_links(task.scorer(split), *data, drawn, batch_size=size)[split, "random"]
         y, values = both.pooled()
-        order = (
-            Orders(task.stream, curve, rules).of(both, drawn[split, "random"]).pooled()[1] if curve.moves else values
-        )
+        made, key = Orders(task.stream, curve, rules), (split, "random")
+        order = made.of(key, both, drawn[key]).pooled()[1] if curve.moves else values
         pooled = {"probability_ap": average_precision(y, order), "average_precision": average_precision(y, values)}
         for name, (positive, negative) in orders.items():
             found[name] = ranking_metrics(task.stream, at, positive, negative, many.offsets, many.dst)
@@ -225,7 +224,32 @@ def test_pairs_stand_in_the_order_of_pooled_scores() -> None:
     scores = np.linspace(0.2, 0.8, len(src))
     count = len(drawn.rows)
     given = LinkScores(rows=drawn.rows, positive=scores[:count], negative=scores[count:], offsets=drawn.offsets)
-    order = Orders(stream, curve, lambda u, v, t: 10.0 * u + v + t / 1000).of(given, drawn).pooled()[1]
+    order = Orders(stream, curve, lambda u, v, t: 10.0 * u + v + t / 1000).of(summaries.KEY, given, drawn).pooled()[1]
     met = NeighborStore.from_stream(stream).last_meeting(src, dst, t)[1]
     expected = 0.75 * np.log(scores / (1 - scores)) + 0.25 * (10.0 * src + dst + t / 1000) + 2 * met
     np.testing.assert_allclose(order, expected, rtol=F64, atol=F64)
+
+
+def test_what_is_asked_again_is_known() -> None:
+    """Validation of every share and epoch: the same orders as if each were asked anew, and each thing asked once."""
+    stream, calls = repeating(200), []
+    split = chronological_split(stream)
+
+    def rules(u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
+        calls.append(len(u))
+        return 10.0 * u + v + t / 1000
+
+    known: dict[Key, Known] = {}
+    drawn = {("val", name): draw_negatives(stream, split, "val", name) for name in ("random", "historical")}
+    shares = [(0.0, 0.0), (2.0, 0.0), (2.0, 0.25), (0.0, 0.5), (-1.0, 1.0)]
+    for i, (met, share) in enumerate(shares):
+        curve = Curve(np.array([-9.0, 9.0]), np.array([0.1, 0.9]), 1, 1.0, "random", met, share)
+        if not curve.moves:
+            continue
+        for key, own in drawn.items():
+            values = np.linspace(0.2, 0.8, len(own.rows)) ** (i + 1)
+            given = LinkScores(rows=own.rows, positive=values, negative=values[: len(own.src)], offsets=own.offsets)
+            again = Orders(stream, curve, rules if share else None, known).of(key, given, own)
+            anew = Orders(stream, curve, lambda u, v, t: 10.0 * u + v + t / 1000).of(key, given, own)
+            np.testing.assert_array_equal(again.pooled()[1], anew.pooled()[1])
+    assert len(calls) == len(drawn)

@@ -29,7 +29,7 @@ from hopstate.evaluation.link import (
 )
 from hopstate.evaluation.link_scores import LinkScores
 from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
-from hopstate.evaluation.orders import Orders
+from hopstate.evaluation.orders import Known, Orders
 from hopstate.evaluation.probabilities import Curve
 from hopstate.sampling.judged import number_or_all
 from hopstate.sampling.negative_sets import Negatives
@@ -170,6 +170,7 @@ class LinkTask(EventTask[LinkFollower]):
         self._recent = replace(split, train=split.train[-count:])
         self.beside: Beside | None = None  # of a model that is trained
         self.ranker: Ranker | None = None
+        self._asked: dict[tuple[str, str], Known] = {}  # of validation, whose pairs are the same each time
 
     def facts(self) -> TaskFacts:
         """Return what a run must remember."""
@@ -207,7 +208,8 @@ class LinkTask(EventTask[LinkFollower]):
             curve = self._curve_of(scores, beside | chosen) if split == "val" else self._curve
             order = None
             if curve is not None and curve.moves:
-                order = Orders(self.stream, curve, self.rules(split) if curve.share else None)
+                again = self._asked if self.beside is not None and split == "val" else None
+                order = Orders(self.stream, curve, self.rules(split) if curve.share else None, again)
             how: dict[str, Any] = {"protocol": e.protocol, "bootstrap": e.bootstrap if split == "test" else 0}
             table = link_report(
                 {key: scores[key] for key in chosen}, chosen, self.stream, **how, order=order if raised else None
