@@ -134,20 +134,22 @@ class Growth:
         model: takes them.
         training, validation: features, as `training_pairs` and `validation_pairs` return them.
         historical: w, the weight of a historical pair; a random one weighs 1 - w.
+        how: how they grow, at most as many as the model holds; None: as its own settings say.
     """
 
     model: PairTrees
     training: tuple[np.ndarray, dict[str, np.ndarray]]
     validation: Pairs
     historical: float
+    how: PairTrees.Config | None = None
 
-    def beside_random(self, model: PairTrees, further: np.ndarray) -> Growth:
+    def beside_random(self, model: PairTrees, further: np.ndarray, how: PairTrees.Config | None = None) -> Growth:
         """Return the same beside random pairs alone, more of them, of another model."""
         events, others = self.training
         kept = {key: rows for key, rows in self.validation.others.items() if key[1] == "random"}
         training = events, {"random": np.concatenate([others["random"], further])}
         validation = replace(self.validation, others=kept)
-        return Growth(model=model, training=training, validation=validation, historical=0.0)
+        return Growth(model=model, training=training, validation=validation, historical=0.0, how=how)
 
 
 def grow(*growths: Growth, seed: int, without: Sequence[int] = ()) -> list[list[dict[str, float]]]:
@@ -198,7 +200,7 @@ class _Grown:
             x, columns = np.zeros((len(x), 1), np.float32), np.zeros(1, np.int64)
         self.bins = Bins.put(x, weight, seed, columns)
         self.numbers = x[some].copy()
-        self.grower = _grower(growth.model.config, seed, len(x))
+        self.grower = _grower(growth.how or growth.model.config, seed, len(x))
         with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would follow the number of threads
             self.grower.fit(x, y, weight)
 

@@ -26,7 +26,7 @@ from hopstate.methods.heuristics.floors import heuristic_floors
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.fitting import Growth, grow, random_pairs, training_pairs, validation_pairs
 from hopstate.methods.pair_trees.pair_encodings import EncodedPairs, Frozen, frozen_model
-from hopstate.methods.pair_trees.ranker import TREES, TreeRanker, ranks_by_trees
+from hopstate.methods.pair_trees.ranker import SOONER, TREES, TreeRanker, ranks_by_trees
 from hopstate.methods.pair_trees.scorer import PairReader, PairTreesScorer
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.event_run import EventRun
@@ -183,7 +183,7 @@ class PairTreesTask(LinkTask):
         growths = [Growth(model=self.trees, training=training, validation=validation, historical=c.historical)]
         if self.features.ranker is not None:
             further = random_pairs(stream, split, reader, seed=seed, most=c.max_events)
-            growths.append(growths[0].beside_random(self.features.ranker, further))
+            growths.append(growths[0].beside_random(self.features.ranker, further, SOONER))
         if time.perf_counter() - begin > BATCH_SECONDS:
             rows = sum(len(one.training[0]) + sum(map(len, one.training[1].values())) for one in growths)
             note(c.loop, f"pairs are looked up in {duration(time.perf_counter() - begin)}; trees grow from {rows:,}")

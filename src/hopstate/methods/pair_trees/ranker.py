@@ -11,6 +11,7 @@ Source: ours.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.scorer import PairReader
 from hopstate.methods.pair_trees.trees import PairTrees
 
-TREES = PairTrees.Config(max_trees=70, learning_rate=0.15)  # validation: as good as 100 at 0.1, and sooner
+TREES = PairTrees.Config(max_trees=100, learning_rate=0.1)  # the tensors of runs hold so many
+SOONER = replace(TREES, max_trees=70, learning_rate=0.15)  # how those of pair-trees grow, on validation as good
 BLOCK = 65_536  # pairs whose features are held at once
 NOTE = "ranker"  # in data.json
 
@@ -90,4 +92,4 @@ def ranks_by_trees(context: Context, wanted: bool) -> bool:
     return found
 
 
-__all__ = ["NOTE", "TREES", "TreeRanker", "TreesOver", "ranks_by_trees"]
+__all__ = ["NOTE", "SOONER", "TREES", "TreeRanker", "TreesOver", "ranks_by_trees"]
