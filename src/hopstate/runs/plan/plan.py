@@ -86,9 +86,11 @@ Laws = dict[tuple[str, str], Law]
 
 
 def _laws(own: MethodPlan, points: Sequence[Point]) -> Laws:
-    memory = _EVENT_MEMORY if own.events else _MEMORY
     found = {(stage, "seconds"): law(points, stage, "seconds", terms) for stage, terms in own.stages.items()}
-    return found | {(stage, "memory"): law(points, stage, "memory", memory) for stage in own.stages}
+    for stage in own.stages:
+        terms = own.memory.get(stage, _EVENT_MEMORY if own.events else _MEMORY)
+        found[stage, "memory"] = law(points, stage, "memory", terms)
+    return found
 
 
 def _cost(

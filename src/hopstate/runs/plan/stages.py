@@ -19,6 +19,7 @@ class MethodPlan:
     Args:
         stages: stage → what its processor time grows with, of `hopstate.runs.plan.cost.TERMS`.
         settings: with which it is measured and planned, by dotted name.
+        memory: stage → what its memory grows with, where that is not what it grows with for most.
         events: it reads events; their number stands for edges.
         few: where it is measured few of validation's events are judged, as no model must be shown those between them.
         whole: it is made at once rather than in epochs.
@@ -28,6 +29,7 @@ class MethodPlan:
 
     stages: Mapping[str, tuple[str, ...]]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    memory: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     events: bool = False
     few: bool = False
     whole: bool = False
@@ -82,6 +84,7 @@ PLANS: dict[str, MethodPlan] = {
     "pair-trees": MethodPlan(  # bins of a fixed number; the pairs of all events are numbered
         {**_READ, "epoch": ("one", "grown", "edges"), "inference": ("one", "judged", "far_judged")},
         _QUIET,
+        memory={"epoch": ("one", "grown", "edges")},
         events=True,
         whole=True,
     ),
