@@ -109,6 +109,7 @@ class TreesBeside:
             if isinstance(self.joined.ranker, PairTrees):
                 further = random_pairs(task.stream, task.split, train, seed=self.loop.seed, most=GROWN, each=FURTHER)
                 growths.append(growths[0].beside_random(self.joined.ranker, further))
+                del further  # a copy is in the growth
             grow(*growths, seed=self.loop.seed, without=GROWING)
             spent = time.perf_counter() - begin
             if spent > BATCH_SECONDS:

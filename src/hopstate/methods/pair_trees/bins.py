@@ -51,9 +51,9 @@ class Bins:
             column = x[:, f]
             some, own = (column, weight) if rows is None else (column[rows], np.ones(len(rows)))
             ends.append(bin_ends(some.astype(np.float64), own))
-            numbers = np.searchsorted(ends[-1], column.astype(np.float64)).astype(np.float32)
-            column[:] = np.where(np.isnan(column), np.float32(np.nan), numbers)
-            met.append(np.flatnonzero(np.bincount(numbers[~np.isnan(column)].astype(np.int64))))
+            numbers, known = np.searchsorted(ends[-1], column.astype(np.float64)), ~np.isnan(column)
+            column[known] = numbers[known]
+            met.append(np.flatnonzero(np.bincount(numbers[known])))
         return cls(ends, met, np.arange(x.shape[1]) if features is None else features)
 
     def threshold(self, column: int, between: float) -> float:

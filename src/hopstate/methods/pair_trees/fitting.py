@@ -36,6 +36,7 @@ STAGE = 10  # trees between two looks at validation
 SMALL = 20  # leaves that few pairs may at least be shared out to
 SURE = 20  # values expected among them, of which all are missed once in 5e8
 FURTHER = 2  # random pairs beside a training event, of trees beside these alone
+BLOCK = 4_096  # rows that are turned at once
 CHECKED = 256  # training pairs on which our scores are held to scikit-learn's
 
 
@@ -195,9 +196,9 @@ class _Grown:
         some = slice(None, None, max(1, len(x) // CHECKED))
         self.checked, self.width = x[some].copy(), x.shape[1]
         columns = _told_apart(x, weight, without)
-        x = np.take(x.T, columns, axis=0).T  # a column in one piece: it is sorted, and grown from, by itself
         if not len(columns):  # trees of one leaf are grown, of a column all the same
             x, columns = np.zeros((len(x), 1), np.float32), np.zeros(1, np.int64)
+        x = _by_column(x, columns)
         self.bins = Bins.put(x, weight, seed, columns)
         self.numbers = x[some].copy()
         self.grower = _grower(growth.how or growth.model.config, seed, len(x))
@@ -238,6 +239,18 @@ def _told_apart(x: np.ndarray, weight: np.ndarray, without: Sequence[int]) -> np
     return np.flatnonzero(told)
 
 
+def _by_column(x: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return columns (C,) of x (n, F), (n, C) float64, each in one piece: so they are binned, and grown from.
+
+    scikit-learn reads float64, of which it then makes no copy of its own.
+    """
+    out = np.empty((len(columns), len(x)))
+    for start in range(0, len(x), BLOCK):
+        part = slice(start, start + BLOCK)
+        out[:, part] = x[part, columns].T
+    return out.T
+
+
 def _table(training: tuple[np.ndarray, dict[str, np.ndarray]], historical: float) -> tuple[np.ndarray, ...]:
     """Return rows, outcomes and weights; what weighs nothing is left out."""
     events, others = training
@@ -267,7 +280,7 @@ def _grower(c: PairTrees.Config, seed: int, rows: int) -> Any:
 
 def _hold_to(model: PairTrees, grower: Any, x: np.ndarray, numbers: np.ndarray) -> None:
     """Check that what was read from scikit-learn scores rows as it does, which knows the numbers of their bins."""
-    if not np.array_equal(model.forest().scores(x), grower.decision_function(numbers.astype(np.float64))):
+    if not np.array_equal(model.forest().scores(x), grower.decision_function(numbers)):
         raise HopstateError(
             "this version of scikit-learn keeps its trees in another way than hopstate reads; install the one of "
             "constraints.txt"

@@ -184,6 +184,7 @@ class PairTreesTask(LinkTask):
         if self.features.ranker is not None:
             further = random_pairs(stream, split, reader, seed=seed, most=c.max_events)
             growths.append(growths[0].beside_random(self.features.ranker, further, SOONER))
+            del further  # a copy is in the growth
         if time.perf_counter() - begin > BATCH_SECONDS:
             rows = sum(len(one.training[0]) + sum(map(len, one.training[1].values())) for one in growths)
             note(c.loop, f"pairs are looked up in {duration(time.perf_counter() - begin)}; trees grow from {rows:,}")
