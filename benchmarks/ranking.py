@@ -77,7 +77,7 @@ def measured(run: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
             if curve.moves:
                 rules = task.rules(args.split) if curve.share else None
                 told = f"{run.name}, met + {curve.met:.2g}, trees {curve.share:.0%}"
-                orders[told] = Orders(task.stream, curve, rules).of(own, drawn)
+                orders[told] = Orders(task.stream, curve, rules).of((name, "many"), own, drawn)
             for told, order in orders.items():
                 columns = order.rows, order.positive, order.negative, order.offsets, drawn.dst
                 found = ranking_metrics(task.stream, *columns, bootstrap=args.resamples, seed=args.seed)

@@ -5,8 +5,8 @@
 runs every step of `ROWS` with the programs of VENV/bin first on the path, an empty home and empty caches, and writes
 the page; --only runs the rows whose title holds a text, in the folder that was left, and keeps the others as they
 stand. VENV is a fresh environment with the built wheel and the extras export, hub, tensorboard, mlflow and wandb.
-What is printed is cut to the lines that a step keeps. Steps marked `same` print the same on any machine:
-tests/docs/test_transcripts.py runs them.
+What is printed is cut to the lines that a step keeps; a step that fails and was not meant to is told. Steps marked
+`same` print the same on any machine: tests/docs/test_transcripts.py runs them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,6 @@ and what came back, stdout and stderr together, cut to what matters (`[...]`). T
 status and the seconds of the processor, imports and first compilations included, one thread on an AMD EPYC that others
 used too: the processor's seconds can be compared, the clock's could not. The page is made by
 `docs/made/transcripts.py`; a test types the commands that print the same everywhere, and compares.
-
-Figures with trees in them, but for the demo's, are of 25 November, before features of paths of three events; rankings are
-of before candidates stood in the order of their probabilities (27 November).
 
 """
 
@@ -83,7 +80,7 @@ def typed(step: Step, folder: Path, env: dict[str, str]) -> tuple[str, int, floa
         words, cwd=folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
     after = os.times()
-    took = after.children_user + after.children_system - before.children_user - before.children_system
+    took = abs(after.children_user + after.children_system - before.children_user - before.children_system)
     return done.stdout, done.returncode, took
 
 
@@ -151,6 +148,8 @@ def _each(row: Row, work: Path, env: dict[str, str]) -> list[tuple[Step, str, in
             for name in re.findall(r"(?:--out |out=\")(\w+[/\w-]*)", step.typed):
                 shutil.rmtree(work / name, ignore_errors=True)
         found.append((step, *typed(step, work, env)))
+        if found[-1][2] and "fail" not in step.mark:
+            print(f"status {found[-1][2]}: {step.typed.strip()}\n{found[-1][1][-500:]}", flush=True)
     return found
 
 

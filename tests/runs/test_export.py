@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.datasets.generators import stochastic_block_model
-from hopstate.errors import ConfigError, MissingExtraError
+from hopstate.errors import ConfigError, HopstateError, MissingExtraError
 from hopstate.methods import MODULES, get_method
 from hopstate.runs import export
 from hopstate.runs.api import fit
-from hopstate.runs.export import export_run, refuse
+from hopstate.runs.export import export_run, one_by_one, refuse, refuse_races
 from hopstate.runs.exported_inputs import export_inputs
 from hopstate.runs.load import load_run
 from hopstate.sampling.adjacency import whole_adjacency
@@ -120,6 +120,52 @@ def test_a_program_gives_the_runs_own_answers(method: str, settings: dict[str, o
 @pytest.mark.parametrize("method", [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in EXPORTED])
 def test_onnx_gives_the_runs_own_answers(method: str, tmp_path: Path) -> None:
     same_answers(method, tmp_path, "onnx")
+
+
+class Summing(nn.Module):
+    """Sums over rows in the ways that torch has of it."""
+
+    def forward(self, x: Tensor, index: Tensor) -> tuple[Tensor, ...]:
+        out = x.new_zeros(7, x.shape[1])
+        twice = out.index_add(0, index, x, alpha=2.0)
+        own = x.new_zeros(7).index_add_(0, index, x[:, 0])
+        across = x.new_ones(x.shape[1], 7).index_add(1, index, x.T)
+        counts = torch.zeros(7, dtype=torch.int64).index_add(0, index, torch.ones_like(index))
+        return out.index_add(0, index, x), twice, own, across, counts
+
+
+@pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
+def test_sums_of_an_onnx_program_are_the_same_at_every_call() -> None:
+    """Whatever the threads that it runs in: of many rows for one, onnxruntime's would overwrite each other."""
+    import onnxruntime
+
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(3000, 16)).astype(np.float32))
+    index = torch.from_numpy(rng.integers(0, 7, 3000))
+    with torch.no_grad():
+        program, wanted = torch.export.export(Summing(), (x, index)), Summing()(x, index)
+        made = torch.onnx.export(one_by_one(program), dynamo=True, verbose=False)
+    assert made is not None
+    refuse_races(made.model_proto)
+    how = onnxruntime.SessionOptions()
+    how.intra_op_num_threads = 4
+    session = onnxruntime.InferenceSession(made.model_proto.SerializeToString(), how, ["CPUExecutionProvider"])
+    given = dict(zip([port.name for port in session.get_inputs()], (x.numpy(), index.numpy()), strict=True))
+    first = session.run(None, given)
+    for found, own in zip(first, wanted, strict=True):
+        np.testing.assert_allclose(found, own.numpy(), rtol=PROGRAM, atol=PROGRAM)
+    for _ in range(50):
+        for found, before in zip(session.run(None, given), first, strict=True):
+            np.testing.assert_array_equal(found, before)
+
+
+@pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
+def test_a_program_whose_sums_would_race_is_not_written() -> None:
+    program = torch.export.export(Summing(), (torch.ones(4, 3), torch.tensor([0, 1, 1, 2])))
+    made = torch.onnx.export(program, dynamo=True, verbose=False)
+    assert made is not None
+    with pytest.raises(HopstateError, match="ScatterND, add"):
+        refuse_races(made.model_proto)
 
 
 @pytest.mark.parametrize("method", MODULES)

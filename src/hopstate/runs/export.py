@@ -102,13 +102,41 @@ def packed(program: torch.export.ExportedProgram, form: ExportForm, to: Format) 
         if to == "torch":
             torch.export.save(program, buffer)
             return buffer.getvalue()
-        names = [port.name for port in form.inputs]
-        made = torch.onnx.export(
-            program, dynamo=True, verbose=False, input_names=names, output_names=[port.name for port in form.outputs]
-        )
+        taken, given = ([port.name for port in ports] for ports in (form.inputs, form.outputs))
+        made = torch.onnx.export(one_by_one(program), dynamo=True, verbose=False, input_names=taken, output_names=given)
     if made is None:
         raise HopstateError("torch.onnx.export gave no program")
+    refuse_races(made.model_proto)
     return made.model_proto.SerializeToString()
+
+
+def one_by_one(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Return a program whose sums over rows are added one by one wherever it runs.
+
+    onnxruntime adds up what torch's exporter makes of `index_add` (ScatterND) in several threads that overwrite each
+    other, https://github.com/microsoft/onnxruntime/issues/18048; that of `scatter_add` (ScatterElements) in one.
+    """
+    return program.run_decompositions({torch.ops.aten.index_add.default: _scattered})
+
+
+def refuse_races(model: Any) -> None:
+    """Raise HopstateError for an ONNX model with sums that onnxruntime does not add one by one."""
+    nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    for node in nodes:
+        how = {a.name: a.s for a in node.attribute}.get("reduction", b"none")
+        if node.op_type == "ScatterND" and how != b"none":
+            raise HopstateError(
+                f"torch {torch.__version__} writes sums (ScatterND, {how.decode()}) that threads of onnxruntime "
+                "overwrite, so that answers would differ from one call to the next; export with --to torch, and tell us"
+            )
+
+
+def _scattered(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """Return index_add as scatter_add."""
+    shape = [1] * source.dim()
+    shape[dim] = -1
+    added = source if alpha == 1 else source * alpha
+    return x.scatter_add(dim, index.view(shape).expand_as(source), added)
 
 
 def described(form: ExportForm) -> dict[str, Any]:
