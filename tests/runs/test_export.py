@@ -146,7 +146,7 @@ def test_sums_of_an_onnx_program_are_the_same_at_every_call() -> None:
         program, wanted = torch.export.export(Summing(), (x, index)), Summing()(x, index)
         made = torch.onnx.export(one_by_one(program), dynamo=True, verbose=False)
     assert made is not None
-    refuse_races(made.model_proto)
+    refuse_races(made)
     how = onnxruntime.SessionOptions()
     how.intra_op_num_threads = 4
     session = onnxruntime.InferenceSession(made.model_proto.SerializeToString(), how, ["CPUExecutionProvider"])
@@ -165,7 +165,7 @@ def test_a_program_whose_sums_would_race_is_not_written() -> None:
     made = torch.onnx.export(program, dynamo=True, verbose=False)
     assert made is not None
     with pytest.raises(HopstateError, match="ScatterND, add"):
-        refuse_races(made.model_proto)
+        refuse_races(made)
 
 
 @pytest.mark.parametrize("method", MODULES)

@@ -106,7 +106,7 @@ def packed(program: torch.export.ExportedProgram, form: ExportForm, to: Format) 
         made = torch.onnx.export(one_by_one(program), dynamo=True, verbose=False, input_names=taken, output_names=given)
     if made is None:
         raise HopstateError("torch.onnx.export gave no program")
-    refuse_races(made.model_proto)
+    refuse_races(made)
     return made.model_proto.SerializeToString()
 
 
@@ -119,8 +119,9 @@ def one_by_one(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     return program.run_decompositions({torch.ops.aten.index_add.default: _scattered})
 
 
-def refuse_races(model: Any) -> None:
-    """Raise HopstateError for an ONNX model with sums that onnxruntime does not add one by one."""
+def refuse_races(program: torch.onnx.ONNXProgram) -> None:
+    """Raise HopstateError for an ONNX program with sums that onnxruntime does not add one by one."""
+    model = program.model_proto
     nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
     for node in nodes:
         how = {a.name: a.s for a in node.attribute}.get("reduction", b"none")
