@@ -1,11 +1,11 @@
 """What `pair-trees` costs: processor seconds of training on a file, pairs scored per second, memory on a made stream.
 
-    python benchmarks/pair_trees.py FILE... [--million 10]
+    python benchmarks/pair_trees.py FILE... [--million 10] [--most 100000] [--threads 1]
 
 FILE is an event file (DyGLib's ml_uci.csv, say), split as DyGLib does. Times are processor seconds of one thread, so
 that other programs on the machine do not count. With --million N, a stream of N million events is made (bipartite,
-popular destinations, half of the events between pairs that met lately), trees are grown from its latest training
-events, and the largest memory of the process is printed.
+popular destinations, half of the events between pairs that met lately), trees are grown from its latest --most training
+events, and the largest memory of the process is printed. With two --threads both forests grow side by side.
 """
 
 from __future__ import annotations
@@ -64,17 +64,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*")
     parser.add_argument("--million", type=float, default=None)
+    parser.add_argument("--most", type=int, default=100_000)
+    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     require_green("tests/tokens/test_pair_features.py", "tests/methods/pair_trees/test_pair_trees.py")
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     print(machine())
     measure(made(5000))  # loads what is compiled
     for file in options.files:
         measure(read_events(file), **{"split.kind": "dyglib"})
     if options.million is not None:
-        measure(made(int(options.million * 10**6)), max_events=100_000)
+        measure(made(int(options.million * 10**6)), max_events=options.most)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-        print(f"largest memory of the process: {peak:.2f} GB; trees from the latest 100,000 training events")
+        print(f"largest memory of the process: {peak:.2f} GB; trees from the latest {options.most:,} training events")
 
 
 if __name__ == "__main__":

@@ -210,6 +210,11 @@ def test_other_events_are_ranked_in_the_runs_own_order(runs: dict[str, Run], tmp
     assert twin.evaluate(other, split="test", fresh=True)["many_mrr"] != before["many_mrr"]
 
 
+def spoken(u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """Return log-odds that differ from pair to pair and from time to time."""
+    return 10.0 * u + v + t / 1000
+
+
 def test_pairs_stand_in_the_order_of_pooled_scores() -> None:
     """Who met, and what rules say of each, is told of the pair that has the score."""
     stream = repeating(200)
@@ -224,9 +229,9 @@ def test_pairs_stand_in_the_order_of_pooled_scores() -> None:
     scores = np.linspace(0.2, 0.8, len(src))
     count = len(drawn.rows)
     given = LinkScores(rows=drawn.rows, positive=scores[:count], negative=scores[count:], offsets=drawn.offsets)
-    order = Orders(stream, curve, lambda u, v, t: 10.0 * u + v + t / 1000).of(summaries.KEY, given, drawn).pooled()[1]
+    order = Orders(stream, curve, spoken).of(summaries.KEY, given, drawn).pooled()[1]
     met = NeighborStore.from_stream(stream).last_meeting(src, dst, t)[1]
-    expected = 0.75 * np.log(scores / (1 - scores)) + 0.25 * (10.0 * src + dst + t / 1000) + 2 * met
+    expected = 0.75 * np.log(scores / (1 - scores)) + 0.25 * spoken(src, dst, t) + 2 * met
     np.testing.assert_allclose(order, expected, rtol=F64, atol=F64)
 
 
@@ -237,7 +242,7 @@ def test_what_is_asked_again_is_known() -> None:
 
     def rules(u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
         calls.append(len(u))
-        return 10.0 * u + v + t / 1000
+        return spoken(u, v, t)
 
     known: dict[Key, Known] = {}
     drawn = {("val", name): draw_negatives(stream, split, "val", name) for name in ("random", "historical")}
@@ -250,6 +255,6 @@ def test_what_is_asked_again_is_known() -> None:
             values = np.linspace(0.2, 0.8, len(own.rows)) ** (i + 1)
             given = LinkScores(rows=own.rows, positive=values, negative=values[: len(own.src)], offsets=own.offsets)
             again = Orders(stream, curve, rules if share else None, known).of(key, given, own)
-            anew = Orders(stream, curve, lambda u, v, t: 10.0 * u + v + t / 1000).of(key, given, own)
+            anew = Orders(stream, curve, spoken).of(key, given, own)
             np.testing.assert_array_equal(again.pooled()[1], anew.pooled()[1])
     assert len(calls) == len(drawn)

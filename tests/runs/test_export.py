@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,6 +168,13 @@ def test_a_program_whose_sums_would_race_is_not_written() -> None:
     assert made is not None
     with pytest.raises(HopstateError, match="ScatterND, add"):
         refuse_races(made)
+    import onnx
+
+    model = made.model_proto
+    within = onnx.helper.make_node("If", ["x"], ["y"], then_branch=model.graph, else_branch=onnx.GraphProto())
+    whole: Any = SimpleNamespace(model_proto=onnx.ModelProto(graph=onnx.GraphProto(node=[within])))
+    with pytest.raises(HopstateError, match="ScatterND, add"):
+        refuse_races(whole)
 
 
 @pytest.mark.parametrize("method", MODULES)

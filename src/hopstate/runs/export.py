@@ -8,8 +8,9 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,9 @@ from hopstate.runs.load import load_run
 from hopstate.training.exported import ExportForm, Port
 from hopstate.training.run_folder import RunFolder, json_text
 from hopstate.training.tasks.link import LinkTask
+
+if TYPE_CHECKING:
+    import onnx
 
 Format = Literal["torch", "onnx"]
 FILES: dict[str, str] = {"torch": "model.pt2", "onnx": "model.onnx"}
@@ -122,14 +126,22 @@ def one_by_one(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
 def refuse_races(program: torch.onnx.ONNXProgram) -> None:
     """Raise HopstateError for an ONNX program with sums that onnxruntime does not add one by one."""
     model = program.model_proto
-    nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
-    for node in nodes:
+    for node in chain(_nodes(model.graph), *map(_nodes, model.functions)):
         how = {a.name: a.s for a in node.attribute}.get("reduction", b"none")
         if node.op_type == "ScatterND" and how != b"none":
             raise HopstateError(
                 f"torch {torch.__version__} writes sums (ScatterND, {how.decode()}) that threads of onnxruntime "
                 "overwrite, so that answers would differ from one call to the next; export with --to torch, and tell us"
             )
+
+
+def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph, and of those that it repeats or chooses from."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
 
 
 def _scattered(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:

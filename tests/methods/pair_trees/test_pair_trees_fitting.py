@@ -21,14 +21,22 @@ def pairs(count: int, missing: bool, seed: int) -> tuple[np.ndarray, np.ndarray]
     return events, others
 
 
+def grown_from(
+    training: tuple[np.ndarray, np.ndarray], validation: tuple[np.ndarray, np.ndarray], without: tuple[int, ...] = (),
+    **config: object,
+) -> PairTrees:  # fmt: skip
+    """Return a model that has grown from features of events and of random pairs, and was judged by others."""
+    model = PairTrees(PairTrees.Config(**{"max_trees": 20, **config}), training[0].shape[1], np.empty(0, np.int64))
+    judged = Pairs(events={"val": validation[0]}, others={("val", "random"): validation[1]})
+    drawn = (training[0], {"random": training[1]})
+    grow(Growth(model=model, training=drawn, validation=judged, historical=0.0), seed=0, without=without)
+    return model
+
+
 def grown(count: int, missing: bool = False, **config: object) -> tuple[PairTrees, np.ndarray, np.ndarray]:
     """Return a model that has grown, and validation's features of events and of other pairs."""
-    model = PairTrees(PairTrees.Config(max_trees=20, **config), 3, np.empty(0, np.int64))
-    training, (events, others) = pairs(count, False, 0), pairs(1000, missing, 1)
-    validation = Pairs(events={"val": events}, others={("val", "random"): others})
-    drawn = (training[0], {"random": training[1]})
-    grow(Growth(model=model, training=drawn, validation=validation, historical=0.0), seed=0)
-    return model, events, others
+    validation = pairs(1000, missing, 1)
+    return grown_from(pairs(count, False, 0), validation, **config), *validation
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -54,22 +62,15 @@ def test_a_column_that_is_known_of_few_among_many_rows_says_nothing(
     events, others = pairs(count, False, 0)
     events[:, 1] = others[:, 1] = np.nan
     events[:known, 1] = 5
-    model = PairTrees(PairTrees.Config(max_trees=3), 3, np.empty(0, np.int64))
     one, other = pairs(1000, False, 1)
-    validation = Pairs(events={"val": one}, others={("val", "random"): other})
-    drawn = (events, {"random": others})
-    grow(Growth(model=model, training=drawn, validation=validation, historical=0.0), seed=0)
+    model = grown_from((events, others), (one, other), max_trees=3)
     changed = one.copy()
     changed[:, 1] = 5
     np.testing.assert_array_equal(model.forest().scores(one), model.forest().scores(changed))
 
 
 def test_columns_left_out_are_split_on_by_no_tree() -> None:
-    training, (events, others) = pairs(2000, False, 0), pairs(1000, False, 1)
-    validation = Pairs(events={"val": events}, others={("val", "random"): others})
-    model = PairTrees(PairTrees.Config(max_trees=20), 3, np.empty(0, np.int64))
-    drawn = (training[0], {"random": training[1]})
-    grow(Growth(model=model, training=drawn, validation=validation, historical=0.0), seed=0, without=(1,))
+    model = grown_from(pairs(2000, False, 0), pairs(1000, False, 1), without=(1,))
     assert (model.importances() > 0).tolist() == [True, False, True]
 
 
@@ -80,15 +81,10 @@ def test_columns_that_say_nothing_change_no_tree() -> None:
         alike, missing = np.full(len(x), 7.0), np.full(len(x), np.nan)
         return np.stack([alike, x[:, 0], missing, x[:, 1], x[:, 2], alike], 1).astype(np.float32)
 
-    training, (events, others) = pairs(2000, False, 0), pairs(1000, False, 1)
-    found = []
-    for put, width in ((np.asarray, 3), (among, 6)):
-        model = PairTrees(PairTrees.Config(max_trees=20), width, np.empty(0, np.int64))
-        validation = Pairs(events={"val": put(events)}, others={("val", "random"): put(others)})
-        drawn = (put(training[0]), {"random": put(training[1])})
-        grow(Growth(model=model, training=drawn, validation=validation, historical=0.0), seed=0)
-        found.append(model)
-    plain, wide = found
+    training, validation = pairs(2000, False, 0), pairs(1000, False, 1)
+    plain = grown_from(training, validation)
+    wide = grown_from(tuple(map(among, training)), tuple(map(among, validation)))  # type: ignore[arg-type]
+    events = validation[0]
     np.testing.assert_array_equal(wide.forest().scores(among(events)), plain.forest().scores(events))
     np.testing.assert_array_equal(wide.importances()[[1, 3, 4]], plain.importances())
     assert not wide.importances()[[0, 2, 5]].any()
@@ -97,10 +93,7 @@ def test_columns_that_say_nothing_change_no_tree() -> None:
 def test_where_no_column_says_anything_all_pairs_are_alike() -> None:
     same, missing = np.full((300, 3), 2.0, np.float32), np.full((300, 3), np.nan, np.float32)
     for rows, without in ((same, ()), (missing, ()), (pairs(300, False, 0)[0], (0, 1, 2))):
-        model = PairTrees(PairTrees.Config(max_trees=20), 3, np.empty(0, np.int64))
-        validation = Pairs(events={"val": rows}, others={("val", "random"): rows})
-        drawn = (rows, {"random": rows})
-        grow(Growth(model=model, training=drawn, validation=validation, historical=0.0), seed=0, without=without)
+        model = grown_from((rows, rows), (rows, rows), without)
         assert len(np.unique(model.forest().scores(pairs(300, False, 1)[0]))) == 1
 
 
@@ -135,6 +128,19 @@ def test_forests_that_grow_side_by_side_are_those_that_grow_alone(monkeypatch: p
             assert all(torch.equal(value, state[name]) for state in states[1:3])
         assert all(torch.equal(value, states[3][name]) for name, value in states[0].items()) == (i == 1)
     assert len(found[0][1].training[1]["random"]) == 6000
+
+
+def test_a_growth_may_take_fewer_trees_than_its_model_holds() -> None:
+    """Those that rank are fewer in `pair-trees` than the tensors of its runs hold."""
+    training, (events, others) = pairs(2000, False, 0), pairs(1000, False, 1)
+    judged = Pairs(events={"val": events}, others={("val", "random"): others})
+    own = Growth(model=PairTrees(PairTrees.Config(max_trees=20), 3, np.empty(0, np.int64)),
+                 training=(training[0], {"random": training[1]}), validation=judged, historical=0.0)  # fmt: skip
+    model = PairTrees(PairTrees.Config(max_trees=20), 3, np.empty(0, np.int64))
+    few = own.beside_random(model, pairs(2000, False, 2)[1], PairTrees.Config(max_trees=10, max_leaves=4))
+    (rows,) = grow(few, seed=0)
+    assert [row["trees"] for row in rows] == [10]
+    assert int(model.size.max()) == 7  # nodes of four leaves
 
 
 def test_of_standardised_features_the_first_are_looked_at() -> None:

@@ -29,7 +29,7 @@ from hopstate.evaluation.link import (
 )
 from hopstate.evaluation.link_scores import LinkScores
 from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
-from hopstate.evaluation.orders import Known, Orders
+from hopstate.evaluation.orders import Key, Known, Orders
 from hopstate.evaluation.probabilities import Curve
 from hopstate.sampling.judged import number_or_all
 from hopstate.sampling.negative_sets import Negatives
@@ -170,7 +170,7 @@ class LinkTask(EventTask[LinkFollower]):
         self._recent = replace(split, train=split.train[-count:])
         self.beside: Beside | None = None  # of a model that is trained
         self.ranker: Ranker | None = None
-        self._asked: dict[tuple[str, str], Known] = {}  # of validation, whose pairs are the same each time
+        self._asked: dict[Key, Known] = {}  # of validation, whose pairs are the same each time
 
     def facts(self) -> TaskFacts:
         """Return what a run must remember."""
