@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("HOPSTATE_TYPECHECK", "1")
@@ -11,6 +12,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # side by side, workers with a thread f
 
 import pytest
 import torch
+from filelock import FileLock
+
+import made_events
+import made_tables
+from hopstate.runs.api import Run, open_run
 
 SHARED = Path(os.environ.get("HOPSTATE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
@@ -27,3 +33,26 @@ def shared() -> Path:
 def _seeded() -> None:
     torch.manual_seed(0)
     random.seed()  # torch-geometric names modules by it; one that draws a name again would get the code of another
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """Return a finished small run of a method by name, trained once and shared by all workers of the session.
+
+    Nobody may change its folder: a test that writes into one copies it first. See `made_events.train_shared` and
+    `made_tables.train_shared` for the data.
+    """
+    home = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        home = home.parent  # the workers' common folder
+    home = home / "trained"
+    home.mkdir(exist_ok=True)
+
+    def run(method: str) -> Run:
+        with FileLock(home / f"{method}.lock"):
+            if not (home / method / "result.json").is_file():
+                made = made_events if method in made_events.SMALL else made_tables
+                made.train_shared(method, home)
+        return open_run(home / method)
+
+    return run

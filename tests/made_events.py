@@ -62,6 +62,16 @@ def small_run(method: str, home: Path, events: pd.DataFrame | None = None, **set
     return fit(method, own, out=home / method, config={**LOOP, **RANDOM, **SMALL.get(method, {}), **settings})
 
 
+def train_shared(method: str, home: Path) -> Run:
+    """Train `home`/method, with its curve of probabilities, on 160 events with an amount; see the fixture `trained`."""
+    own = home / f"{method}.csv"
+    table(0, 160, seed=7, amount=True).to_csv(own, index=False)
+    extra = {"read.edge_columns": ["amount"], "evaluation.batch_size": 16}
+    run = fit(method, own, out=home / method, config={**LOOP, **RANDOM, **SMALL[method], **extra})
+    run.score([("u1", "v2")])
+    return run
+
+
 def additions_and_deletions(
     count: int, seed: int, *, people: int, goods: int, last: int, features: bool = False
 ) -> EventStream:
