@@ -20,10 +20,10 @@ def seed_everything(seed: int) -> None:
 
 
 def named_rng(seed: int, *names: int | str) -> np.random.Generator:
-    """Return the generator of a seed and names, e.g. named_rng(0, "batches", epoch): equal names, equal draws.
+    """Return the generator of a seed and names: equal names, equal draws.
 
-    Without names it is numpy's own of that seed. A 0 at the end is to numpy as no name at all: what draws with and
-    without a number needs another name beside it.
+    An example is `named_rng(0, "batches", epoch)`. Without names it is numpy's own of that seed. A 0 at the end is to
+    numpy as no name at all: what draws with and without a number needs another name beside it.
     """
     keys = [zlib.crc32(n.encode()) if isinstance(n, str) else int(n) for n in names]
     return np.random.default_rng([seed, *keys])

@@ -1,6 +1,7 @@
 # mypy: ignore-errors
-"""Compiled loops of `standing`, over some events after others; what stands is in arrays of nodes and a table of pairs.
-Imported on first use.
+"""Compiled loops of `standing`, over some events after others. Imported on first use.
+
+What stands is in arrays of nodes and a table of pairs.
 """
 
 from __future__ import annotations

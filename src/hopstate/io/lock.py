@@ -26,8 +26,9 @@ MARKS = ("environment.json", "search.json", "table.json", "live.json")  # what r
 
 @contextlib.contextmanager
 def locked(folder: str | Path, what: str = "a run") -> Iterator[None]:
-    """Hold a folder, which is made where it is not there; leftovers of killed work are deleted
-    where it is one of ours.
+    """Hold a folder, which is made if it is missing.
+
+    Leftovers of killed work are deleted if the folder is one of ours.
 
     Args:
         folder: what is held, by the file `.lock` in it while that lasts.

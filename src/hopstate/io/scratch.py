@@ -70,8 +70,10 @@ def mapped_array(folder: Path, count: int, dtype: Any) -> np.ndarray:
 
 
 def folder_beside(array: np.ndarray) -> Path | None:
-    """Return where scratch of a mapped array goes: beside its file, or where that cannot be written to, with all
-    temporary files; None where it is in memory."""
+    """Return where scratch of a mapped array goes, None if it is in memory.
+
+    That is the folder of its file, or the folder of all temporary files if that one cannot be written to.
+    """
     if not isinstance(array, np.memmap) or array.filename is None:
         return None
     folder = Path(array.filename).parent
@@ -96,8 +98,7 @@ def held_of_files() -> int:
 
 
 class Held:
-    """Gives back what was read of mapped arrays once the process holds more of files than a sixth of the machine's
-    memory.
+    """Gives back what was read of mapped arrays once it exceeds a sixth of the machine's memory.
 
     A place that is read again after that costs a fault, some ten times what a look-up does: so pages stay as long as
     there is room. Where others hold all of it, there is still room for `_LEAST`.

@@ -183,8 +183,11 @@ def _iterate(laplacian: Any, trivial: np.ndarray, wanted: int) -> tuple[np.ndarr
 
 
 def _factor_stays_sparse(laplacian: Any) -> bool:
-    """Whether L is like a mesh or a tree: its nodes line up so that entries lie near the diagonal, or few edges close
-    rings. (Minimum-degree ordering of other graphs is slow itself, so their fill cannot be had by trying.)"""
+    """Return whether L is like a mesh or a tree.
+
+    Its nodes line up so that entries lie near the diagonal, or few edges close rings. (Minimum-degree ordering of other
+    graphs is slow itself, so their fill cannot be had by trying.)
+    """
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
     n = laplacian.shape[0]

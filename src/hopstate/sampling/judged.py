@@ -44,8 +44,10 @@ def epoch_batches(count: int, most: int | None, batch_size: int, seed: int, epoc
 
 
 def spread_batches(count: int, most: int | None, batch_size: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the rising numbers of all batches of count events, or of one drawn out of each of as many stretches as
-    `most` events have batches."""
+    """Return the rising numbers of all batches of count events, or of a sample of them.
+
+    The sample is one batch drawn out of each of as many stretches as `most` events have batches.
+    """
     batches = -(-count // batch_size)
     if most is None or count <= most:
         return np.arange(batches)

@@ -1,9 +1,9 @@
-"""Crashes of a live run, one after another on one log: nothing acknowledged may be lost or doubled, no commit halved,
-and the state after each start must be a replay's, bit for bit.
+"""Crashes of a live run, one after another on one log.
 
-A process takes made events in commits of drawn sizes, tells what it sends and what was acknowledged, and ends by a
-fault of its disk (`serving.faulty_disk`) or by SIGKILL at a drawn moment. The next one goes on behind what was
-acknowledged, so that what came through unacknowledged is sent again.
+Nothing acknowledged may be lost or doubled, no commit halved, and the state after each start must be a replay's, bit
+for bit. A process takes made events in commits of drawn sizes, tells what it sends and what was
+acknowledged, and ends by a fault of its disk (`serving.faulty_disk`) or by SIGKILL at a drawn moment. The next one goes
+on behind what was acknowledged, so that what came through unacknowledged is sent again.
 """
 
 from __future__ import annotations

@@ -262,7 +262,6 @@ class Doors:
 
     async def taken(self, events: list[dict[str, Any]], *, score: bool = True) -> list[Receipt]:
         """Return receipts of events once they are durable; see `LiveRun.take`."""
-
         if self.live.follows:
             self.live.take([])  # refuses
 

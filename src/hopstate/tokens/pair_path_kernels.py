@@ -64,8 +64,10 @@ def _slot(key, stamp, keys, stamps):
 
 @njit(cache=True, nogil=True)
 def _targets(a, b, begin, end, codes, times, stamp, keys, stamps, counts, latest):
-    """Put the partners of a target's latest events, both ends left out, into a table; return how many events those
-    are, and how many partners."""
+    """Put the partners of a target's latest events, both ends left out, into a table.
+
+    Returns how many events those are, and how many partners.
+    """
     events, nodes = 0, 0
     for i in range(end - 1, max(begin, end - WIDE) - 1, -1):
         node = np.int64(codes[i] ^ (codes[i] >> 31))

@@ -67,8 +67,10 @@ def _bounds(size: int, kind: np.dtype) -> tuple[int, int]:
 
 
 def _middle(parts: Parts, sizes: np.ndarray, kind: np.dtype) -> tuple[int, int]:
-    """Return the keys of the one or two numbers in the middle: the range that holds the first is made narrower until
-    its numbers can be held or are all the same."""
+    """Return the keys of the one or two numbers in the middle.
+
+    The range that holds the first is made narrower until its numbers can be held or are all the same.
+    """
     total = int(sizes.sum())
     first, second = (total - 1) // 2, total // 2
     place, below, inside = _class_of(sizes, first)

@@ -86,8 +86,10 @@ def _plot_stream(stream: EventStream, axes: Any) -> None:
 
 
 def _activity(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many of rising times (E,), E over 0, stand between each edge and the next, the last included, and the
-    edges in the times' type: 81, or as many as differ."""
+    """Return counts of rising times (E,), E over 0, between each edge and the next, and the edges.
+
+    The last edge belongs to the last interval. The edges have the times' type: 81, or as many as differ.
+    """
     low, high = t[0].item(), t[-1].item()
     high = high if high > low else max(low + 1, np.nextafter(low, np.inf).item())
     if t.dtype.kind == "f":

@@ -72,7 +72,9 @@ def stream_degrees(stream: EventRecord) -> np.ndarray:
 
 
 def repetition(stream: EventRecord, cuts: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return (C,) how many events between each cut and the next are the first of their directed pair, and how many
+    """Count the events that are new and those that answer an earlier one.
+
+    Returns (C,) how many events between each cut and the next are the first of their directed pair, and how many
     events of all have a pair that met the other way before.
 
     The pairs are told apart in parts by a hash of both ends, for each of which the events are gone through once.

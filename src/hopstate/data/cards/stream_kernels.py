@@ -1,6 +1,7 @@
 # mypy: ignore-errors
-"""Compiled loops of `stream_figures`, over some events after others; what they have seen stands in arrays of nodes and
-in a table of pairs. Imported on first use.
+"""Compiled loops of `stream_figures`, over some events after others. Imported on first use.
+
+What they have seen is in arrays of nodes and in a table of pairs.
 """
 
 from __future__ import annotations

@@ -142,8 +142,10 @@ def _values(labels: np.ndarray) -> np.ndarray:
 
 
 def _distinct(labels: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return which values labels (E,) have, NaN left out, and how often; where they are more than `most`, the values
-    until then."""
+    """Return which values labels (E,) have, NaN left out, and how often.
+
+    If they are more than `most`, the values until then are returned.
+    """
     values, counts = np.asarray(labels[:0]), np.zeros(0, np.int64)
     for _, block in row_blocks(labels[:, None]):
         own, times = np.unique(block[~np.isnan(block)] if block.dtype.kind == "f" else block, return_counts=True)

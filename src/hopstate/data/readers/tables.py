@@ -43,7 +43,6 @@ def read_table(path: Path, id_columns: Sequence[str] = (), num_ids: int = 1) -> 
         MissingFileError: no such file.
         FormatError: neither text nor Parquet, empty, or lines of unequal length.
     """
-
     with open_regular(path) as file:
         magic = file.read(4)
     _check_name(path, magic)
