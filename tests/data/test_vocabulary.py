@@ -42,7 +42,7 @@ def test_an_id_that_stands_twice_is_found_wherever(piece: int, kind, monkeypatch
             assert known.rows(ids).tolist() == np.argsort(order).tolist()
         for at in range(1, count):
             for order in (np.insert(ids, at, ids[at - 1]), np.insert(ids, at, ids[0])):
-                with pytest.raises(DataError, match="more than once"):
+                with pytest.raises(DataError):
                     Vocabulary(order)
 
 

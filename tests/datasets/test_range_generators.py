@@ -112,5 +112,5 @@ def test_a_marked_first_node_is_told_from_noise(ring: bool) -> None:
     ],
 )
 def test_settings_that_cannot_be_are_refused(call) -> None:
-    with pytest.raises(ConfigError, match="got"):
+    with pytest.raises(ConfigError):
         call()

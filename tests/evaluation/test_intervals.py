@@ -62,7 +62,7 @@ def test_bad_probabilities_are_errors():
     for bad in ([1.2], [np.nan], [-0.1]):
         with pytest.raises(DataError):
             calibration(np.ones(1), np.array(bad))
-    with pytest.raises(DataError, match="at least one"):
+    with pytest.raises(DataError):
         calibration(np.ones(0), np.ones(0))
     with pytest.raises(ConfigError):
         calibration(np.ones(1), np.ones(1), bins=0)

@@ -97,7 +97,7 @@ class OwnFeatures(Recency):
     ids=["inclusive", "future", "inside", "own features"],
 )
 def test_planted_leaks_are_caught(build):
-    with pytest.raises(LeakError, match="strictly before"):
+    with pytest.raises(LeakError):
         check_leak(build, made_stream())
 
 
@@ -133,5 +133,5 @@ def test_node_scores_are_guarded_too():
 
 def test_a_stream_of_one_time_cannot_be_checked():
     stream = EventStream(src=np.zeros(3, int), dst=np.ones(3, int), t=np.zeros(3))
-    with pytest.raises(DataError, match="two times"):
+    with pytest.raises(DataError):
         check_leak(recency, stream)

@@ -116,7 +116,7 @@ def test_a_curve_of_two_rises_with_their_order_and_says_so() -> None:
     assert (np.diff(chance[np.argsort(order)]) >= 0).all()
     assert curve.at(order).tolist() == chance.tolist()
     assert f"{share:.0%} of the logit from trees grown beside random pairs alone" in curve.text()
-    with pytest.raises(AssertionError, match="asks them"):
+    with pytest.raises(AssertionError):
         curve(scores, met)
 
 

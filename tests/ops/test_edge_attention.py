@@ -67,7 +67,7 @@ def test_threads_change_nothing():
 
 def test_shapes_are_checked():
     indptr, indices, nodes, (a, b, v) = problem(4, 2, 3)
-    with pytest.raises(ShapeError, match="one longer"):
+    with pytest.raises(ShapeError):
         edge_attention(indptr, indices, nodes[:2], a, b, v)
-    with pytest.raises(ShapeError, match=r"\(N, H\)"):
+    with pytest.raises(ShapeError):
         edge_attention(indptr, indices, nodes, a, b[:, :1], v)

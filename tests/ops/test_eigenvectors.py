@@ -154,7 +154,7 @@ def test_what_lanczos_misses_is_found(sparse: bool, monkeypatch: pytest.MonkeyPa
 def test_a_large_residual_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eigenvectors, "DENSE", 4)
     monkeypatch.setattr(eigenvectors, "RESIDUAL", 1e-300)
-    with pytest.raises(HopstateError, match="did not converge"):
+    with pytest.raises(HopstateError):
         laplacian_eigenvectors(*csr(nx.path_graph(40)), 3)
 
 

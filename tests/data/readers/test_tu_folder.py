@@ -107,7 +107,7 @@ def test_folders_that_are_none_or_hold_several(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match="TOY_graph_indicator"):
         read_graph_set(str(folder))
     (folder / "B_A.txt").write_text("1, 2\n")
-    with pytest.raises(MissingFileError, match=r"edges of 2 sets of graphs \(B_A.txt, TOY_A.txt\)"):
+    with pytest.raises(MissingFileError, match=r"B_A.*TOY_A"):
         read_graph_set(str(folder))
     (tmp_path / "empty").mkdir()
     with pytest.raises(HopstateError):

@@ -73,7 +73,7 @@ def test_it_learns_what_the_past_tells():
     assert set(task.evaluate("train")) == {"roc_auc", "average_precision", "positives"}
     table = task.predict("val")
     assert table["node"].tolist() == task.stream.src[task.split.val].tolist()
-    with pytest.raises(ConfigError, match=r"not .all."):
+    with pytest.raises(ConfigError, match="all"):
         task.evaluate("all")
 
 
@@ -88,7 +88,7 @@ def test_a_live_scorer_equals_one_over_the_whole_stream():
 
 @pytest.mark.parametrize("labels", [None, np.full(200, 2), np.full(200, 0.5)])
 def test_labels_are_classes(labels):
-    with pytest.raises(DataError, match=r"needs classes|only the class 2"):
+    with pytest.raises(DataError):
         _task(_stream().with_(labels=labels))
     with pytest.raises(ConfigError, match="batch_size"):
         _task(batch_size=0)

