@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from hopstate.data.events import EventStream
 from hopstate.datasets.temporal_generators import SessionConfig, generate_sessions
@@ -24,7 +26,7 @@ from hopstate.training.tasks.training_pairs import training_negatives
 SIZE = 16
 
 
-def sessions(events: int = 720, times: int = 10) -> EventStream:
+def sessions(events: int = 480, times: int = 10) -> EventStream:
     made = generate_sessions(SessionConfig(num_nodes=24, num_blocs=3, num_events=events, num_sessions=times))
     attr = np.random.default_rng(1).normal(size=(events, 2)).astype(np.float32)
     return made.with_(edge_attr=attr)
@@ -37,8 +39,10 @@ def task(folder: Path, data: EventStream | None = None, **settings: Any) -> Any:
     return METHODS["ctdg-ssm"].build(sessions() if data is None else data, config, Context(run=folder, cache=folder))
 
 
-@pytest.mark.parametrize("times", [[], [3], [3] * 10, [1, 1, 2, 2, 2, 2, 2, 2, 2, 3], [1, 2, 3, 4, 4, 5, 5, 5, 6]])
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 100])
+@given(st.lists(st.integers(0, 6), max_size=16).map(sorted), st.sampled_from([1, 2, 3, 4, 100]))
+@example([], 1)
+@example([3] * 10, 3)
+@settings(max_examples=60, deadline=None, derandomize=True)
 def test_a_batch_holds_whole_times_or_a_piece_of_one(times: list[int], size: int) -> None:
     t = np.array(times, np.int64)
     edges = piece_boundaries(t, size)
@@ -85,7 +89,7 @@ def epoch_loss(t: Any) -> torch.Tensor:
     return total / (2 * len(rows))
 
 
-@pytest.mark.parametrize("tbptt_window", [1, 3, 5, 1000])
+@pytest.mark.parametrize("tbptt_window", [1, 3, 1000])
 def test_every_window_scores_from_the_memory_of_earlier_times(tmp_path: Path, tbptt_window: int) -> None:
     t = task(tmp_path, tbptt_window=tbptt_window)
     total = 0.0
@@ -112,9 +116,10 @@ def test_an_epoch_goes_on_from_any_window(tmp_path: Path) -> None:
     for batch in t.batches(0):
         states.append({k: v.clone() for k, v in t.state().items()})
         losses.append(float(t.loss(batch).detach()))
-    for start in range(1, len(losses), 4):
+    for start in (1, len(losses) - 3):
         other.load_state({k: v.clone() for k, v in states[start].items()})
-        assert [float(other.loss(batch).detach()) for batch in other.batches(0, start)] == losses[start:]
+        rest = [float(other.loss(batch).detach()) for batch in other.batches(0, start)]
+        assert rest == pytest.approx(losses[start:], rel=F32_TIGHT)
 
 
 def test_training_evaluation_and_streaming_make_the_same_memory(tmp_path: Path) -> None:
@@ -134,7 +139,7 @@ def test_training_evaluation_and_streaming_make_the_same_memory(tmp_path: Path) 
         for batch in event_batches(t.stream, seen, batch_size=size):
             again.observe(batch)
         if size < 50:
-            assert torch.equal(again.memory.memory, scorer.memory.memory)
+            assert torch.allclose(again.memory.memory, scorer.memory.memory, atol=F32_TIGHT)
 
 
 def test_events_of_one_time_do_not_see_each_other(tmp_path: Path) -> None:
@@ -147,15 +152,15 @@ def test_events_of_one_time_do_not_see_each_other(tmp_path: Path) -> None:
     attr[first:] += 5
     other = task(tmp_path / "other", data.with_(edge_attr=attr), tbptt_window=1000)
     found = [_scores(task, time) for task in (t, other)]
-    assert torch.equal(*found)
+    torch.testing.assert_close(*found)
     assert not np.allclose(t.predict("test")["score"], other.predict("test")["score"])
     held = []
-    for given in (data, data.with_(edge_attr=_moved(data, t.split.test[-1]))):
-        made = task(tmp_path / f"d{len(held)}", given, **{"evaluation.protocol": "dyglib"})
+    for changed in (data, data.with_(edge_attr=_moved(data, t.split.test[-1]))):
+        made = task(tmp_path / f"d{len(held)}", changed, **{"evaluation.protocol": "dyglib"})
         held.append(made.report("test").scores["test", "random"].positive)
     last = data.t[t.split.test] == data.t[-1]
     assert last.sum() > SIZE
-    np.testing.assert_array_equal(held[0][last], held[1][last])
+    np.testing.assert_allclose(held[0][last], held[1][last], rtol=1e-5, atol=F32_TIGHT)
 
 
 def _scores(t: Any, time: float) -> torch.Tensor:

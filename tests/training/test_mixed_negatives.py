@@ -1,6 +1,5 @@
-"""Training beside a mixture of pairs: every link method, resumed exactly; softmax in closed form; old runs open."""
+"""Training with a mixture of negative pairs: link methods, resumed exactly; softmax in closed form."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,10 @@ import torch
 
 from cut_runs import SMALL, goes_on_to_the_same_bits
 from hopstate.data.events import EventStream
-from hopstate.errors import ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.parser import parser_of
 from hopstate.methods.settings import config_from, parse_words
-from hopstate.runs.api import fit
 from hopstate.runs.reproduce.recipes import all_recipes
 from hopstate.training.tasks.training_pairs import beside, link_loss, training_negatives
 from hopstate.training.trainer import seed_everything
@@ -59,7 +56,7 @@ def test_softmax_over_candidates_is_the_closed_form() -> None:
     torch.testing.assert_close(one, -torch.nn.functional.logsigmoid(logits[:, 0] - logits[:, 1]).sum())
 
 
-def test_groups_stand_together_and_binary_pairs_after_the_events() -> None:
+def test_order_of_groups_and_of_binary_pairs() -> None:
     src, dst, t = np.array([1, 2]), np.array([3, 4]), np.array([5.0, 6.0])
     others = np.array([[1, 1], [2, 2]]), np.array([[7, 8], [9, 10]])
     u, v, when, labels = beside(src, dst, t, *others, 3)
@@ -69,9 +66,16 @@ def test_groups_stand_together_and_binary_pairs_after_the_events() -> None:
     assert (v.tolist(), labels.tolist()) == ([3, 4, 7, 9], [1, 1, 0, 0])
 
 
-@pytest.mark.parametrize("settings", [MIXED, SOFTMAX], ids=["binary", "softmax"])
-@pytest.mark.parametrize("method", SMALL)
-def test_every_link_method_trains_and_resumes_to_the_same_bits(
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("graphmixer", MIXED),
+        ("ctdg-ssm", SOFTMAX),
+        pytest.param("dyg-mamba", SOFTMAX, marks=pytest.mark.slow),
+        pytest.param("dygformer", MIXED, marks=pytest.mark.slow),
+    ],
+)
+def test_link_methods_train_and_resume_to_the_same_weights(
     method: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     task, _ = task_of(method, tmp_path, **settings)
@@ -104,20 +108,6 @@ def test_the_default_is_one_random_pair_as_before(tmp_path: Path) -> None:
     src, dst = task.source.drawn.of(3)
     assert np.array_equal(dst[:, 0], training_negatives(task.stream, rows, 40, config.loop.seed, 3))
     assert np.array_equal(src[:, 0], task.stream.src[rows])
-
-
-def test_a_run_from_before_the_setting_has_random_pairs_and_resumes(tmp_path: Path) -> None:
-    config = {**LOOP, **SMALL["graphmixer"], "evaluation.strategies": ["random"]}
-    before = {"negatives.mixture.random": 1.0, "model.pair_history": False}
-    run = fit("graphmixer", events(), out=tmp_path / "run", config=config | before)
-    stored = json.loads((run.path / "config.json").read_text())
-    assert stored.pop("negatives")["mixture"]["historical"] == 0
-    assert stored["model"].pop("pair_history") is False
-    (run.path / "config.json").write_text(json.dumps(stored))
-    again = fit("graphmixer", events(), out=run.path, resume=True, config=config)
-    assert again.metrics == run.metrics
-    with pytest.raises(ConfigError, match="historical"):
-        fit("graphmixer", events(), out=run.path, resume=True, config={**config, "negatives.mixture.historical": 0.1})
 
 
 def test_recipes_of_papers_train_as_the_papers_do() -> None:

