@@ -2,101 +2,106 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, MissingExtraError
-from hopstate.runs import api
-from hopstate.runs.queries.card import run_card
+from hopstate.methods.message_passing.batching import Batching
+from hopstate.methods.message_passing.clusters import with_partitioner
+from hopstate.methods.message_passing.method import METHODS, FullBatchRun
+from hopstate.methods.message_passing.model import Backbone
+from hopstate.methods.method import Context
 from hopstate.sampling import partition as partition_module
+from hopstate.training.config import LoopConfig
 
-SETTINGS = {"kind": "top", "num_clusters": 6, "clusters_per_batch": 2, "inference": "one-pass", "top": {"refresh": 0}}
+QUIET = LoopConfig(progress=False)
+TOP = Batching(kind="top", num_clusters=6, clusters_per_batch=2)
 
 
 @pytest.fixture
-def installed(monkeypatch) -> set[str]:
-    """Modules that seem installed; KaMinPar's stand-in deals nodes out by turns, METIS's in blocks."""
-    there = {"kaminpar"}
+def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Modules that seem installed."""
+    there: set[str] = set()
     monkeypatch.setattr(partition_module, "find_spec", lambda name: object() if name in there else None)
-
-    def turns(indptr: np.ndarray, indices: np.ndarray, clusters: int, seed: int) -> np.ndarray:
-        used.append("kaminpar")
-        return np.arange(len(indptr) - 1) % clusters
-
-    def blocks(indptr: np.ndarray, indices: np.ndarray, clusters: int, seed: int) -> np.ndarray:
-        used.append("metis")
-        return np.arange(len(indptr) - 1) * clusters // (len(indptr) - 1)
-
-    used.clear()
-    monkeypatch.setattr(partition_module, "_kaminpar", turns)
-    monkeypatch.setattr(partition_module, "_metis", blocks)
     return there
 
 
-used: list[str] = []
+def chosen(folder: Path, batching: Batching = TOP, **context: Any) -> tuple[str, Any]:
+    """Return the partitioner of a run in a folder, and what it notes."""
+    surroundings = Context(run=folder, cache=folder, **context)
+    return with_partitioner(batching, surroundings, QUIET).partitioner, surroundings.noted.get("partitioner")
 
 
-def graph() -> Graph:
-    rng = np.random.default_rng(0)
-    y = np.arange(120) % 2
-    return Graph.from_edges(rng.integers(0, 120, (400, 2)), 120, x=rng.random((120, 4), np.float32), y=y)
+def note(folder: Path, **known: Any) -> None:
+    (folder / "data.json").write_text(json.dumps(known))
 
 
-def fit(out: Path, epochs: int, *, resume: bool = False, progress: bool = False) -> api.Run:
-    return api.fit(
-        "gcn", graph(), out=out, resume=resume, batching=SETTINGS, model={"dim": 8},
-        loop={"epochs": epochs, "patience": 100, "progress": progress},
-    )  # fmt: skip
-
-
-def kept(out: Path) -> dict:
-    return json.loads((out / "data.json").read_text())
-
-
-def test_a_run_says_and_keeps_its_partitioner(installed: set[str], tmp_path: Path, capsys) -> None:
-    out = tmp_path / "run"
-    whole = fit(tmp_path / "whole", 4)
-    fit(out, 2, progress=True)
-    assert "clusters by KaMinPar" in capsys.readouterr().err
-    assert kept(out)["partitioner"] == "kaminpar"
-    assert "clusters by KaMinPar" in run_card(out)
-    installed.add("pymetis")
-    used.clear()
-    assert fit(out, 4, resume=True).metrics == whole.metrics
-    assert set(used) == {"kaminpar"}
-    assert kept(out)["partitioner"] == "kaminpar"
-    installed.remove("kaminpar")
-    with pytest.raises(MissingExtraError, match=r"hopstate\[kaminpar\]"):
-        fit(out, 6, resume=True)
-    with pytest.raises(MissingExtraError, match=r"hopstate\[kaminpar\]"):
-        api.load(out).evaluate(graph())
-    installed.add("kaminpar")
-    api.load(out).evaluate(graph())
-    assert set(used) == {"kaminpar"}
-
-
-@pytest.mark.parametrize(("there", "expected"), [({"kaminpar", "pymetis"}, "metis"), ({"kaminpar"}, "bisection")])
-def test_runs_with_nothing_written_down_go_on_as_they_did(
-    there: set[str], expected: str, installed: set[str], tmp_path: Path
+@pytest.mark.parametrize(
+    ("there", "first"),
+    [({"kaminpar", "pymetis"}, "kaminpar"), ({"pymetis"}, "metis"), (set(), "bisection")],
+    ids=str,
+)
+def test_a_new_run_takes_and_notes_the_first_that_is_installed(
+    there: set[str], first: str, installed: set[str], tmp_path: Path
 ) -> None:
-    installed.clear()
-    installed |= there - {"kaminpar"}
-    out = tmp_path / "run"
-    fit(out, 2)
-    known = kept(out)
-    assert known.pop("partitioner") == expected
-    (out / "data.json").write_text(json.dumps(known))
     installed |= there
-    api.load(out).evaluate(graph())
-    fit(out, 3, resume=True)
-    assert "kaminpar" not in used
-    assert kept(out)["partitioner"] == expected
+    assert chosen(tmp_path) == (first, first)
+    assert chosen(tmp_path, Batching(kind="top", partitioner="metis")) == ("metis", "metis")
+    assert chosen(tmp_path, Batching(kind="top", nodes="random")) == ("auto", None)
+    assert chosen(tmp_path, Batching(kind="neighbor")) == ("auto", None)
+
+
+def test_a_run_that_is_resumed_or_applied_keeps_its_own(installed: set[str], tmp_path: Path) -> None:
+    installed.add("kaminpar")
+    note(tmp_path, partitioner="metis")
+    assert chosen(tmp_path) == ("metis", "metis")
+    assert chosen(tmp_path, trained={"partitioner": "bisection"}) == ("bisection", "bisection")
+
+
+@pytest.mark.parametrize(("there", "meant"), [({"kaminpar", "pymetis"}, "metis"), ({"kaminpar"}, "bisection")], ids=str)
+def test_a_run_that_noted_nothing_means_what_there_was_then(
+    there: set[str], meant: str, installed: set[str], tmp_path: Path
+) -> None:
+    installed |= there
+    note(tmp_path)
+    assert chosen(tmp_path) == (meant, meant)
+    assert chosen(tmp_path, trained={}) == (meant, meant)
 
 
 def test_an_unknown_partitioner_is_named(installed: set[str], tmp_path: Path) -> None:
-    fit(tmp_path, 1)
-    (tmp_path / "data.json").write_text(json.dumps(kept(tmp_path) | {"partitioner": ["x"]}))
+    note(tmp_path, partitioner=["x"])
     with pytest.raises(CheckpointError, match="partitioner"):
-        fit(tmp_path, 2, resume=True)
+        chosen(tmp_path)
+
+
+def test_the_clusters_of_a_run_are_its_partitioners(
+    installed: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for KaMinPar deals nodes out in turns; without it the run cannot go on."""
+
+    def turns(indptr: np.ndarray, indices: np.ndarray, clusters: int, seed: int) -> np.ndarray:
+        return np.arange(len(indptr) - 1) % clusters
+
+    monkeypatch.setattr(partition_module, "_kaminpar", turns)
+    rng = np.random.default_rng(0)
+    x, y = rng.random((60, 4), np.float32), np.arange(60) % 2
+    graph = Graph.from_edges(rng.integers(0, 60, (200, 2)), 60, x=x, y=y)
+    model = Backbone.Config(dim=4, num_layers=1)
+    config = FullBatchRun(
+        data="x", model=model, batching=Batching(kind="cluster", num_clusters=6, clusters_per_batch=1), loop=QUIET
+    )
+    context = Context(run=tmp_path, cache=tmp_path)
+    installed.add("kaminpar")
+    source = METHODS["gcn"].build(graph, config, context).source.source
+    assert context.noted["partitioner"] == "kaminpar"
+    for number in range(6):
+        nodes = source.batch(0, number).nodes
+        assert len(nodes) == 10
+        assert len(set(nodes % 6)) == 1
+    installed.clear()
+    note(tmp_path, partitioner="kaminpar")
+    with pytest.raises(MissingExtraError, match="kaminpar"):
+        METHODS["gcn"].build(graph, config, context)
