@@ -1,44 +1,60 @@
-"""Every command of README and docs runs.
+"""The commands of README and docs run.
 
-Blocks in sh, bash and python are taken from the pages in order and run in one scratch folder a page, which holds small
-files of the names that the pages use. A comment before a block marks it:
+Blocks in sh, bash and python are taken from the pages in order and run in one scratch folder per page, which holds
+small files of the names that the pages use. A comment before a block marks it:
 
     <!-- run: slow -->       minutes; run with the tests marked slow
     <!-- run: network -->    fetches something
     <!-- run: gpu -->        needs a CUDA device
     <!-- run: no, REASON --> for another reason, which must be given
 
-Unmarked blocks run here with every training cut to one epoch and every search to two trials (appended to the command,
-where the last setting counts), on generated data of a smaller size; and as they are written in the test marked slow.
+The options and names of all pages are checked without running anything. The unmarked blocks of README and the
+quickstart run with small models on small generated data, every training cut to one epoch and every search to two trials
+(appended to the command, because the last setting counts). A slow test runs the other pages like this, and another one
+runs all pages as they are written.
 """
 
 from __future__ import annotations
 
+import argparse
+import ast
 import os
 import re
 import shlex
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from hopstate.cli.compare import _settings
+from hopstate.cli.completion import OF_METHODS
 from hopstate.cli.main import main
+from hopstate.cli.manner import Manner
+from hopstate.cli.option_table import check_names, listed, with_device
+from hopstate.cli.options import Options
 from hopstate.datasets import registry
+from hopstate.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 MADE = ROOT / "docs" / "notebooks"  # pages of notebooks, which run in test_notebooks
 PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent != MADE)]
+QUICK = ("README.md", "docs/quickstart.md")
 MARKS = ("slow", "network", "gpu", "no")
 SMALL = {
-    "minesweeper-generated": {"size": 30},
-    "messages-generated": {"num_events": 2000},
-    "sbm": {"num_nodes": 500},
-    "clubs-generated": {"num_nodes": 200, "num_events": 1000},
+    "minesweeper-generated": {"size": 16},
+    "messages-generated": {"num_events": 600},
+    "sbm": {"num_nodes": 300},
+    "clubs-generated": {"num_nodes": 100, "num_events": 600},
+}
+MODELS = {  # settings that make a model of a page small
+    "dygformer": ["--model.channel_dim=8", "--model.time_dim=8", "--model.out_dim=8", "--model.max_length=4"],
+    "ctdg-ssm": ["--model.dim=8", "--model.time_dim=4", "--model.hidden=8"],
 }
 BLOCK = re.compile(
     r"(?:^<!-- run: (?P<mark>[^>]*?) -->\n+)?^```(?P<language>\w+)(?P<rest>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S
@@ -56,7 +72,7 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    """Return the blocks of a page that can be run; what the page includes from a file is that file's matter."""
+    """Return the blocks of a page that can be run, without those that a page includes from a file."""
     text = page.read_text(encoding="utf-8")
     found = [
         Block(m["language"], m["mark"] or "", m["text"], text[: m.start("text")].count("\n"))
@@ -121,12 +137,15 @@ def smaller(name: str) -> registry.Dataset:
 
 
 def cut(words: list[str]) -> list[str]:
-    """Return a hopstate command with its training cut to one epoch, its search to two trials."""
+    """Return a hopstate command with its training, search or check cut short."""
+    if words[0] == "check-leak":
+        return [*words, "--moments=1", "--queries=4"]
     short = ["--loop.epochs=1", "--loop.progress=false", "--loop.tensorboard=no"]
     if words[0] == "compare":
         return [*words, *([] if "--" in words else ["--"]), *short]
     if words[0] in ("fit", "tune") and "--help" not in words:
-        return [*words, *short, *(["--trials=2"] if words[0] == "tune" else [])]
+        model = [] if any(word.startswith("--model") for word in words) else MODELS.get(words[1], [])
+        return [*words, *short, *model, *(["--trials=2"] if words[0] == "tune" else [])]
     return words
 
 
@@ -163,7 +182,97 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, *, whole: bool) -> Non
             run_shell(command, monkeypatch, whole=whole)
 
 
-@pytest.mark.parametrize("name", NAMED)
+class Parsed(BaseException):
+    """A command's options are known; nothing runs after this."""
+
+
+def stop_after_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands with a parser of their own raise `Parsed` where they would begin to work."""
+
+    def parsed(self: Options, words: list[str]) -> NoReturn:
+        argparse.ArgumentParser.parse_args(self, words)
+        raise Parsed
+
+    monkeypatch.setattr(Options, "parse_args", parsed)
+    monkeypatch.setattr("hopstate.cli.compare.own_options", parsed)
+    monkeypatch.setattr("hopstate.cli.reproduce.own_options", parsed)
+
+
+def check_command(words: list[str]) -> None:
+    """Raise for a hopstate command with an option that it does not have; nothing runs.
+
+    Methods of the user's own and words that are no options (`PATH`, `$RUN`) pass.
+    """
+    command, *rest = Manner.of(words)[1]
+    if command in OF_METHODS and rest and listed(rest[0]):
+        own = OF_METHODS[command]
+        named = [word for word, before in zip(rest[1:], rest, strict=False) if not {word, before} & set(own)]
+        check_names(rest[0], with_device(word for word in named if word.partition("=")[0] not in own))
+    if command not in OF_METHODS:
+        status: Any = 0
+        try:
+            status = main(words)
+        except Parsed:
+            pass
+        except SystemExit as left:
+            status = left.code
+        if status:
+            raise ConfigError(" ".join(words))
+    if command == "compare" and "--" in rest:
+        at, names = rest.index("--"), rest[0].split(",")
+        for name in filter(listed, names):
+            check_names(name, ["--data", "x", *with_device(_settings(name, rest[at + 1 :], names))])
+
+
+def dry(page: Path) -> list[str]:
+    """Return what is wrong with a page's blocks, without running them."""
+    wrong = []
+    for block in blocks(page):
+        mark, _, reason = block.mark.partition(",")
+        if mark not in ("", *MARKS) or (mark == "no" and not reason.strip()):
+            wrong.append(f"{page.name}: {block.mark}")
+        if mark == "no":  # it may be meant to fail
+            continue
+        if block.language == "python":
+            wrong += [f"{page.name}: {name}" for name in unknown_names(block.text)]
+            continue
+        for command in commands(block.text):
+            words = shlex.split(re.split(r" \| | > | && | 2>", command)[0], comments=True)
+            while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+                words.pop(0)
+            if words[:1] == ["hopstate"] and words[1:]:
+                try:
+                    check_command(words[1:])
+                except (Exception, SystemExit) as error:
+                    wrong.append(f"{page.name}: {command}: {error}")
+    return wrong
+
+
+def unknown_names(code: str) -> list[str]:
+    """Return what a block in Python takes from hopstate that is not there."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "hopstate":
+            found += [(str(node.module), alias.name) for alias in node.names]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "hopstate":
+            found.append(("hopstate", node.attr))
+    return [f"{module}.{name}" for module, name in found if not hasattr(import_module(module), name)]
+
+
+def test_pages_name_options_and_functions_that_exist(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop_after_parsing(monkeypatch)
+    assert len(NAMED) > 10
+    assert [wrong for page in NAMED.values() for wrong in dry(page)] == []
+    page = tmp_path / "page.md"
+    bad = ["hopstate fit gcn --data x --modle.dim 3", "hopstate predict run --outt p.csv", "hopstate nothing run"]
+    bad += ["hopstate compare gcn,mlp --data x -- --mlp.model.dimm 3", "hopstate rank run --sourec a | head"]
+    page.write_text("".join(f"```sh\n{command}\n```\n\n" for command in bad) + "```python\nhopstate.nothing()\n```\n")
+    assert len(dry(page)) == len(bad) + 1
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in NAMED])
 @pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")
 def test_commands_run(name: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_BY_NAME", registry._BY_NAME | {name: smaller(name) for name in SMALL})
@@ -176,26 +285,3 @@ def test_commands_run(name: str, scratch: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")
 def test_commands_run_as_they_are_written(name: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_page(NAMED[name], monkeypatch, whole=True)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_marks_are_known_and_stand_before_a_block(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    marks = re.findall(r"<!-- run: ([^>]*?) -->", text)
-    assert len(marks) == sum(bool(b.mark) for b in blocks(page)), "a mark with no block after it"
-    for mark in marks:
-        word, _, reason = mark.partition(",")
-        assert word in MARKS, mark
-        assert word != "no" or reason.strip(), "say why"
-
-
-def test_a_command_that_does_not_run_is_found(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = tmp_path / "page.md"
-    for command in ("hopstate fit mlp --data edges.csv --no.such.option 1", "hopstate evaluate nowhere", "false"):
-        page.write_text(f"```sh\n{command}\n```\n")
-        with pytest.raises(AssertionError, match=re.escape(command)):
-            run_page(page, monkeypatch, whole=False)
-    page.write_text("<!-- run: network -->\n```sh\nfalse\n```\n")
-    run_page(page, monkeypatch, whole=False)
