@@ -1,9 +1,10 @@
-"""Programs of Graph Mamba Networks give the runs' own answers, from inputs that hopstate makes of the runs' data."""
+"""Programs of Graph Mamba Networks and GINs give the runs' own answers, from inputs that hopstate makes of the data."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,35 +20,46 @@ from hopstate.datasets.generators import stochastic_block_model
 from hopstate.errors import ConfigError, DataError, ShapeError
 from hopstate.methods import get_method
 from hopstate.methods.gmn.export import gmn_form
+from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun
+from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig
+from hopstate.methods.gmn.model import GMN
+from hopstate.methods.method import Context
+from hopstate.runs.api import Run
 from hopstate.runs.export import Format, export_run
 from hopstate.runs.load import load_run
 from hopstate.testing.asserts import F32
+from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.graph import GraphTask
 from hopstate.training.tasks.static_link import StaticLinkTask
 from made_graphs import rings
 
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
 FORMATS = ["torch", pytest.param("onnx", marks=pytest.mark.skipif(not ONNX, reason="needs onnx and onnxruntime"))]
-SMALL: dict[str, Any] = {
-    "model.dim": 8, "model.state_dim": 4, "encoding.size": 3, "walks.max_length": 2, "walks.repeats": 1,
-    "walks.walks": 2, "loop.epochs": 2, "loop.progress": False, "loop.device": "cpu",
-}  # fmt: skip
-GPS = {"model.variant": "gps-mamba", "walks.max_length": 0}
-WALKED = {"model.local": "rwf", "model.mpnn": "pna", "encoding.relative": True}
+RELATIVE = EncodingConfig(kind="rwse", size=3, relative=True)
+SMALL: dict[str, Any] = {"dim": 8, "expand": 1.0, "state_dim": 4, "mpnn_layers": 2}
+FEW: dict[str, Any] = {"max_length": 2, "repeats": 1, "walks": 2}
+NO_WALKS = {"walks": {"max_length": 0}}
+GPS: dict[str, Any] = {"model": {"variant": "gps-mamba"}, **NO_WALKS}
+WALKED = {"model": {"local": "rwf", "mpnn": "pna"}, "encoding": RELATIVE}
 SETTINGS: list[dict[str, Any]] = [
-    {"model.local": "gatedgcn", "model.mpnn": "gatedgcn", "encoding.relative": True, "model.pooling": "max"},
-    {"model.local": "gcn", "model.mpnn": "gcn", "model.local_layers": 2},
-    {"model.local": "gine", "model.mpnn": "gine", "encoding.relative": True},
-    {"model.local": "sage", "model.mpnn": "sage", "model.conv_width": 0, "loop.precision": "64"},
+    {"model": {"local": "gatedgcn", "mpnn": "gatedgcn", "pooling": "max"}, "encoding": RELATIVE},
+    {"model": {"local": "gcn", "mpnn": "gcn", "local_layers": 2}},
+    {"model": {"local": "gine", "mpnn": "gine"}, "encoding": RELATIVE},
+    {"model": {"local": "sage", "mpnn": "sage", "conv_width": 0}, "loop": LoopConfig(precision="64")},
     WALKED,
-    {"model.variant": "gmn-"},
+    {"model": {"variant": "gmn-"}},
+    {"model": {"variant": "gps-mamba", "mpnn": "gatedgcn"}, **NO_WALKS, "encoding": RELATIVE},
+    {"model": {"mpnn": "none"}, **NO_WALKS},
+    {"model": {"own_token": False, "readout": "mean"}, "walks": {"repeats": 2, "lengths": "doubling"}},
+    {"model": {"token_heads": 1, "local": "rwf"}, "walks": {"repeats": 2}},
+    {"model": {"mark": False, "local_layers": 0, "node_layers": 0, "bidirectional": False}},
+]
+OF_SETS: list[dict[str, Any]] = [
+    WALKED,
     GPS,
-    {**GPS, "model.mpnn": "gatedgcn", "encoding.relative": True},
-    {"walks.max_length": 0, "model.mpnn": "none"},
-    {"model.own_token": False, "model.readout": "mean", "walks.repeats": 2, "walks.lengths": "doubling"},
-    {"model.token_heads": 2, "model.pooling": "max"},
-    {"model.token_heads": 1, "model.local": "rwf", "walks.repeats": 2},
-    {"model.mark": False, "model.local_layers": 0, "model.node_layers": 0, "model.bidirectional": False},
+    {"model": {"token_heads": 2, "pooling": "max", "graph_pooling": "all", "features_out": True}},
+    {"level": "node", "model": {"variant": "gmn-"}},
+    {"level": "edge", "model": {"pooling": "max"}},
 ]
 IDS = np.array([3, 0, 7, 11, 2])
 PAIRS = np.array([[0, 1], [5, 9], [7, 7], [59, 3], [2, 40]])
@@ -57,32 +69,119 @@ def graph() -> Graph:
     return stochastic_block_model(num_nodes=60, num_classes=3, num_features=5, seed=1)
 
 
-def trained(method: str, folder: Path, **settings: Any) -> Path:
-    return hopstate.fit(method, data_of(method), out=folder / "run", config={**SMALL, **settings}).path
-
-
 def data_of(method: str) -> Graph | GraphSet:
     return graph() if method == "gmn" else rings()
 
 
-def own_answers(method: str, run: Path) -> tuple[dict[str, Tensor], Tensor]:
-    """Return a program's inputs of all nodes, of PAIRS of them or of graphs IDS, and the run's own answers."""
-    with load_run(run, data_of(method), device="cpu") as (_, task), torch.no_grad():
-        task.model.eval()
-        if isinstance(task, GraphTask):
-            asked, found = IDS, task._outputs(IDS)
-        elif isinstance(task, StaticLinkTask):
-            asked, found = PAIRS, torch.from_numpy(task.scorer("test")(*PAIRS.T))
-        else:
-            asked, found = None, task.logits(np.arange(60))
-    inputs = hopstate.export_inputs(run, asked, own=data_of(method))
-    return {name: torch.from_numpy(x) for name, x in inputs.items()}, found
+def task_of(method: str, folder: Path, **settings: Any) -> Any:
+    """Return a task after two steps of training."""
+    given = {"encoding": EncodingConfig(kind="rwse", size=3)} | settings
+    given["model"] = GMN.Config(**{**SMALL, **settings.get("model", {})})
+    given["walks"] = WalksConfig(**{**FEW, **settings.get("walks", {})})
+    config = (GMNRun if method == "gmn" else GMNGraphsRun)(data="x", **given)
+    return stepped(get_method(method).build(data_of(method), config, Context(run=folder, cache=folder)), config.loop)
 
 
-def same_program(method: str, folder: Path, to: Format, **settings: Any) -> None:
-    run = trained(method, folder, **settings)
-    inputs, wanted = own_answers(method, run)
-    path = export_run(run, to, folder / "program", data=data_of(method))
+def stepped(task: Any, loop: LoopConfig) -> Any:
+    if loop.precision == "64":
+        task.model.double()
+        return task
+    optimizer = torch.optim.Adam(task.model.parameters(), 1e-2)
+    for epoch in range(2):
+        optimizer.zero_grad()
+        task.loss(next(iter(task.batches(epoch)))).backward()
+        optimizer.step()
+    return task
+
+
+def own_answers(task: Any) -> tuple[Any, Tensor]:
+    """Return what is asked of a task, nodes, PAIRS of them or graphs IDS, and its own answers."""
+    task.model.eval()
+    if isinstance(task, GraphTask):
+        return IDS, task._outputs(IDS)
+    if isinstance(task, StaticLinkTask):
+        return PAIRS, torch.from_numpy(task.scorer("test")(*PAIRS.T))
+    return None, task.logits(np.arange(task.source.labels.y.shape[0]))
+
+
+@torch.no_grad()
+def same_answers(method: str, task: Any) -> None:
+    asked, wanted = own_answers(task)
+    form = get_method(method).export(task)  # type: ignore[operator]
+    form.module.eval()
+    inputs = form.fill(asked)
+    assert len(inputs) == len(form.inputs)
+    found = form.module(*inputs)
+    found = found[0] if isinstance(found, tuple) else found
+    torch.testing.assert_close(found.to(wanted), wanted, rtol=F32, atol=F32)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_the_module_of_a_program_gives_the_answers_of_a_graph(settings: dict[str, Any], tmp_path: Path) -> None:
+    same_answers("gmn", task_of("gmn", tmp_path, **settings))
+
+
+def test_the_module_of_a_program_gives_the_links_of_a_graph(tmp_path: Path) -> None:
+    task = task_of("gmn", tmp_path, task="link")
+    same_answers("gmn", task)
+    with pytest.raises(ShapeError, match="pairs"):
+        get_method("gmn").export(task).fill([1, 2])  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("settings", OF_SETS)
+def test_the_module_of_a_program_gives_the_answers_of_graphs(settings: dict[str, Any], tmp_path: Path) -> None:
+    task = task_of("gmn-graphs", tmp_path, **settings)
+    same_answers("gmn-graphs", task)
+    with pytest.raises(DataError, match="30"):
+        get_method("gmn-graphs").export(task).fill([30])  # type: ignore[operator]
+
+
+def test_the_module_of_a_program_gives_the_answers_of_a_gin(tmp_path: Path) -> None:
+    made = get_method("gin-graphs").build(rings(), GINRun(data="x"), Context(run=tmp_path, cache=tmp_path))
+    same_answers("gin-graphs", stepped(made, LoopConfig()))
+
+
+def test_inputs_of_a_run_are_named_and_give_its_answers(trained: Callable[[str], Run]) -> None:
+    run = trained("gmn")
+    inputs = hopstate.export_inputs(run.path)
+    with load_run(run.path, device="cpu") as (_, task), torch.no_grad():
+        wanted = own_answers(task)[1]
+        form = get_method("gmn").export(task)  # type: ignore[operator]
+        assert [port.name for port in form.inputs] == list(inputs)
+        form.module.eval()
+        found = form.module(*(torch.from_numpy(x) for x in inputs.values()))
+    torch.testing.assert_close(found, wanted, rtol=F32, atol=F32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("gmn", {"batch_size": 16}),
+        ("gmn", {"model.local": "rwf", "model.mpnn": "pna", "encoding.relative": True}),
+        ("gmn", {"model.variant": "gps-mamba", "walks.max_length": 0}),
+        ("gmn", {"task": "link"}),
+        ("gmn-graphs", {"model.graph_pooling": "all", "model.features_out": True}),
+        ("gmn-graphs", {"model.local": "rwf", "model.mpnn": "pna", "encoding.relative": True}),
+        ("gmn-graphs", {"level": "node", "model.variant": "gmn-"}),
+        ("gmn-graphs", {"level": "edge", "model.pooling": "max"}),
+    ],
+    ids=str,
+)
+def test_a_program_gives_the_runs_own_answers(
+    method: str, settings: dict[str, Any], to: Format, tmp_path: Path
+) -> None:
+    small: dict[str, Any] = {
+        "model.dim": 8, "model.state_dim": 4, "encoding.size": 3, "walks.max_length": 2, "walks.repeats": 1,
+        "walks.walks": 2, "loop.epochs": 2, "loop.progress": False, "loop.device": "cpu",
+    }  # fmt: skip
+    data = data_of(method)
+    run = hopstate.fit(method, data, out=tmp_path / "run", config={**small, **settings}).path
+    with load_run(run, data, device="cpu") as (_, task), torch.no_grad():
+        asked, wanted = own_answers(task)
+    inputs = {name: torch.from_numpy(x) for name, x in hopstate.export_inputs(run, asked, own=data).items()}
+    path = export_run(run, to, tmp_path / "program", data=data)
     ports = json.loads((path.parent / "export.json").read_text())["inputs"]
     assert [port["name"] for port in ports] == list(inputs)
     assert [f"torch.{port['dtype']}" for port in ports] == [str(x.dtype) for x in inputs.values()]
@@ -97,55 +196,11 @@ def same_program(method: str, folder: Path, to: Format, **settings: Any) -> None
     torch.testing.assert_close(found.detach().to(wanted), wanted, rtol=F32, atol=F32)
 
 
-@pytest.mark.parametrize("method", ["gmn", "gmn-graphs"])
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_the_module_of_a_program_gives_the_runs_own_answers(
-    method: str, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    run = trained(method, tmp_path, **settings)
-    inputs, wanted = own_answers(method, run)
-    with load_run(run, data_of(method), device="cpu") as (_, task), torch.no_grad():
-        form = get_method(method).export(task)  # type: ignore[operator]
-        form.module.eval()
-        torch.testing.assert_close(form.module(*inputs.values()).to(wanted), wanted, rtol=F32, atol=F32)
-
-
-@pytest.mark.parametrize("to", FORMATS)
-@pytest.mark.parametrize(
-    ("method", "settings"),
-    [
-        ("gmn", {"batch_size": 16}),
-        pytest.param("gmn", WALKED, marks=pytest.mark.slow),
-        pytest.param("gmn", GPS, marks=pytest.mark.slow),
-        pytest.param("gmn", {"task": "link"}, marks=pytest.mark.slow),
-        ("gmn-graphs", {"model.graph_pooling": "all", "model.features_out": True}),
-        pytest.param("gmn-graphs", WALKED, marks=pytest.mark.slow),
-        pytest.param("gmn-graphs", {"level": "node", "model.variant": "gmn-"}, marks=pytest.mark.slow),
-        pytest.param("gmn-graphs", {"level": "edge", "model.pooling": "max"}, marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_a_program_gives_the_runs_own_answers(
-    method: str, settings: dict[str, Any], to: Format, tmp_path: Path
-) -> None:
-    same_program(method, tmp_path, to, **settings)
-
-
-def test_a_run_that_draws_walks_more_than_once_says_so(tmp_path: Path) -> None:
-    run = trained("gmn", tmp_path, **{"walks.draws": 3})
-    with load_run(run, graph(), device="cpu") as (_, task):
-        assert "mean of the outputs for 3 draws" in get_method("gmn").export(task).preprocessing  # type: ignore[operator]
-
-
-def test_inputs_of_what_is_not_there_are_refused(tmp_path: Path) -> None:
-    run = trained("gmn-graphs", tmp_path)
-    with pytest.raises(DataError, match=r"numbers 0\.\.29.*30"):
-        hopstate.export_inputs(run, [30], own=rings())
-    links = trained("gmn", tmp_path / "links", task="link")
-    with pytest.raises(ShapeError, match=r"pairs are \(P, 2\)"):
-        hopstate.export_inputs(links, [1, 2], own=graph())
+def test_a_run_that_draws_walks_more_than_once_says_how_often(tmp_path: Path) -> None:
+    one, three = (get_method("gmn").export(task_of("gmn", tmp_path, walks={"draws": n})) for n in (1, 3))  # type: ignore[operator]
+    assert "3" in three.preprocessing.replace(one.preprocessing, "")
 
 
 def test_another_network_has_no_such_program() -> None:
-    with pytest.raises(ConfigError, match="Linear is no Graph Mamba Network"):
+    with pytest.raises(ConfigError, match="Linear"):
         gmn_form(torch.nn.Linear(2, 2))
