@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,20 +20,18 @@ from hopstate.datasets.generators import stochastic_block_model
 from hopstate.errors import ConfigError, HopstateError, MissingExtraError
 from hopstate.methods import MODULES, get_method
 from hopstate.runs import export
-from hopstate.runs.api import fit
+from hopstate.runs.api import Run, fit
 from hopstate.runs.export import export_run, one_by_one, refuse, refuse_races
 from hopstate.runs.exported_inputs import export_inputs
 from hopstate.runs.load import load_run
 from hopstate.sampling.adjacency import whole_adjacency
-from hopstate.testing.asserts import PROGRAM
+from hopstate.testing.asserts import F32_TIGHT, PROGRAM
 from hopstate.training.tasks.node import RowBatches
-from made_events import small_run
 
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
 APART = ("gmn",)  # its programs take walks: tests/methods/gmn/test_gmn_export.py
 GRAPHS = [name for name in MODULES if get_method(name).data == "graph" and name not in APART]
 EXPORTED = [name for name in GRAPHS if callable(get_method(name).export)]
-QUICK = ("nagphormer", "gcn")
 SMALL = {"model.dim": 8, "model.num_layers": 2, "loop.epochs": 2, "loop.progress": False, "loop.device": "cpu"}
 OWN = {"nagphormer": {"model.num_heads": 2, "tokens.num_hops": 2, "tokens.eigenvectors": 3}, "gat": {"model.heads": 2}}
 KINDS = [
@@ -49,31 +48,32 @@ def graph() -> Graph:
     return stochastic_block_model(num_nodes=60, num_classes=3, num_features=5, seed=1)
 
 
-def trained(method: str, folder: Path, **settings: object) -> Path:
+def fitted(method: str, folder: Path, **settings: object) -> Path:
     return fit(method, graph(), out=folder, config={**SMALL, **OWN.get(method, {}), **settings}).path
 
 
-NAMES = {
-    "mlp": ["x"],
-    "gcn": ["x", "edge_index", "edge_weight"],
-    "sage": ["x", "edge_index"],
-    "nagphormer": ["tokens"],
-}
+NAMES = {"gcn": ["x", "edge_index", "edge_weight"], "nagphormer": ["tokens"]}
 
 
 @pytest.mark.parametrize("method", NAMES)
 def test_inputs_are_those_that_the_run_answers_from(method: str, tmp_path: Path) -> None:
-    run = trained(method, tmp_path / "run")
+    run = fitted(method, tmp_path / "run")
     inputs, _ = asked(run)
     found = export_inputs(run, own=graph())
     assert list(found) == NAMES[method]
     for own, wanted in zip(found.values(), inputs):
-        np.testing.assert_array_equal(own, wanted.numpy())
+        np.testing.assert_allclose(own, wanted.numpy(), rtol=F32_TIGHT, atol=F32_TIGHT)
 
 
-def test_inputs_of_a_method_without_a_program_say_why(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="recency has no program, so that there are no inputs: it has no weights"):
-        export_inputs(small_run("recency", tmp_path).path)
+def test_a_method_without_a_program_has_no_inputs_and_writes_nothing(
+    trained: Callable[[str], Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained("recency").path
+    with pytest.raises(ConfigError, match="recency"):
+        export_inputs(run)
+    assert main(["export", str(run), "--to", "torch", "--out", str(tmp_path / "out")]) == 2
+    assert "recency" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def asked(run: Path) -> tuple[list[Tensor], Tensor]:
@@ -100,18 +100,18 @@ def answers(path: Path, inputs: list[Tensor]) -> Tensor:
 
 
 def same_answers(method: str, folder: Path, to: export.Format, **settings: object) -> None:
-    run = trained(method, folder / "run", **settings)
+    run = fitted(method, folder / "run", **settings)
     inputs, wanted = asked(run)
     path = export_run(run, to, folder / "program", data=graph())
-    told = json.loads((path.parent / "export.json").read_text())
-    taken = inputs[: len(told["inputs"])]
-    assert [str(x.dtype) for x in taken] == [f"torch.{port['dtype']}" for port in told["inputs"]]
+    kept = json.loads((path.parent / "export.json").read_text())
+    taken = inputs[: len(kept["inputs"])]
+    assert [str(x.dtype) for x in taken] == [f"torch.{port['dtype']}" for port in kept["inputs"]]
     torch.testing.assert_close(answers(path, taken).float(), wanted, rtol=PROGRAM, atol=PROGRAM)
 
 
 @pytest.mark.parametrize(
     ("method", "settings"),
-    [pytest.param(m, s, marks=() if m in QUICK and not s else pytest.mark.slow) for m, s in KINDS],
+    [pytest.param(m, s, marks=() if m == "gcn" and not s else pytest.mark.slow) for m, s in KINDS],
     ids=str,
 )
 def test_a_program_gives_the_runs_own_answers(method: str, settings: dict[str, object], tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_program_gives_the_runs_own_answers(method: str, settings: dict[str, o
 
 
 @pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
-@pytest.mark.parametrize("method", [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in EXPORTED])
+@pytest.mark.parametrize("method", [m if m == "mlp" else pytest.param(m, marks=pytest.mark.slow) for m in EXPORTED])
 def test_onnx_gives_the_runs_own_answers(method: str, tmp_path: Path) -> None:
     same_answers(method, tmp_path, "onnx")
 
@@ -136,6 +136,7 @@ class Summing(nn.Module):
         return out.index_add(0, index, x), twice, own, across, counts
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
 def test_sums_of_an_onnx_program_are_the_same_at_every_call() -> None:
     """Whatever the threads that it runs in: of many rows for one, onnxruntime's would overwrite each other."""
@@ -166,34 +167,26 @@ def test_a_program_whose_sums_would_race_is_not_written() -> None:
     program = torch.export.export(Summing(), (torch.ones(4, 3), torch.tensor([0, 1, 1, 2])))
     made = torch.onnx.export(program, dynamo=True, verbose=False)
     assert made is not None
-    with pytest.raises(HopstateError, match="ScatterND, add"):
+    with pytest.raises(HopstateError, match="ScatterND"):
         refuse_races(made)
     import onnx
 
     model = made.model_proto
     within = onnx.helper.make_node("If", ["x"], ["y"], then_branch=model.graph, else_branch=onnx.GraphProto())
     whole: Any = SimpleNamespace(model_proto=onnx.ModelProto(graph=onnx.GraphProto(node=[within])))
-    with pytest.raises(HopstateError, match="ScatterND, add"):
+    with pytest.raises(HopstateError, match="ScatterND"):
         refuse_races(whole)
 
 
-@pytest.mark.parametrize("method", MODULES)
-def test_every_method_says_whether_it_is_exported(method: str) -> None:
-    known = get_method(method)
-    assert known.export, "give the method a program or the reason why it has none (Method.export)"
-    if not callable(known.export):
-        with pytest.raises(ConfigError, match=f"^{method} is not exported: {known.export[:20]}"):
-            refuse(known)
-
-
-def test_a_method_without_a_program_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = small_run("recency", tmp_path).path
-    assert main(["export", str(run), "--to", "torch", "--out", str(tmp_path / "out")]) == 2
-    assert "recency is not exported: it has no weights" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+def test_every_method_has_a_program_or_a_reason_why_not() -> None:
+    for method in MODULES:
+        known = get_method(method)
+        if not callable(known.export):
+            with pytest.raises(ConfigError, match=method):
+                refuse(known)
 
 
 def test_onnx_without_its_packages_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "NEEDED", ("no_such_package",))
-    with pytest.raises(MissingExtraError, match=r"no_such_package.*hopstate\[export\]"):
+    with pytest.raises(MissingExtraError, match="no_such_package"):
         export_run(tmp_path, "onnx", tmp_path / "out")

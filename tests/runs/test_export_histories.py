@@ -50,7 +50,7 @@ def asked(method: str, run: Path, count: int) -> tuple[tuple[Tensor, ...], Tenso
 
 
 def answer(path: Path, inputs: dict[str, Tensor]) -> Tensor:
-    """Return the logits, or rows of nodes, that a program says."""
+    """Return the logits, or rows of nodes, that a program gives."""
     if path.suffix == ".pt2":
         found = torch.export.load(path).module()(*inputs.values())
         return found if isinstance(found, Tensor) else found[0]
@@ -63,21 +63,27 @@ def answer(path: Path, inputs: dict[str, Tensor]) -> Tensor:
 def same_answers(method: str, folder: Path, to: Any, **settings: object) -> None:
     run = small_run(method, folder, table(0, 160, amount=True), **settings).path
     path = export_run(run, to, folder / "program")
-    told = json.loads((path.parent / "export.json").read_text())
+    kept = json.loads((path.parent / "export.json").read_text())
     for count in (0, 1, 5):
         inputs, wanted = asked(method, run, count)
-        assert [str(x.dtype) for x in inputs] == [f"torch.{port['dtype']}" for port in told["inputs"]]
-        named = dict(zip([port["name"] for port in told["inputs"]], inputs, strict=True))
+        assert [str(x.dtype) for x in inputs] == [f"torch.{port['dtype']}" for port in kept["inputs"]]
+        named = dict(zip([port["name"] for port in kept["inputs"]], inputs, strict=True))
         torch.testing.assert_close(answer(path, named), wanted, rtol=PROGRAM, atol=PROGRAM)
 
 
-@pytest.mark.parametrize("to", ["torch", pytest.param("onnx", marks=pytest.mark.skipif(not ONNX, reason="needs onnx"))])
-def test_trees_beside_the_head_are_in_the_program(to: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+FILES = [
+    pytest.param("torch", marks=pytest.mark.slow),
+    pytest.param("onnx", marks=[pytest.mark.slow, pytest.mark.skipif(not ONNX, reason="needs onnx")]),
+]
+
+
+@pytest.mark.parametrize("to", ["", *FILES])
+def test_trees_of_pairs_are_in_the_program(to: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in the network alone, without a file, which takes seconds to write."""
     monkeypatch.setattr(beside, "LEAST", 50)
     monkeypatch.setattr(beside.TreesBeside, "_set", lambda self, share: self.joined.share.fill_(0.5))
     monkeypatch.setattr(pair_head, "TREES", PairTrees.Config(max_trees=20, max_leaves=8, min_leaf=10))
     run = small_run("graphmixer", tmp_path, table(0, 160, amount=True), **{"model.pair_trees": True}).path
-    path = export_run(run, to, tmp_path / "program")
     with load_run(run, device="cpu") as (_, task), torch.no_grad():
         stream, rows = task.stream, np.arange(150, 155)
         tokens = task.source.inputs.pairs(stream.src[rows], stream.dst[rows], stream.t[rows])
@@ -86,42 +92,46 @@ def test_trees_beside_the_head_are_in_the_program(to: Any, tmp_path: Path, monke
         joined = model.head.pair.joined
         assert joined.rules.kept > 0
         trees = joined.rules(tokens.pair)
+        inputs = *form.fill(tokens), torch.zeros(5, dtype=torch.bool)
+        found = form.module.eval()(*inputs[: len(form.inputs)])
+        found = found if isinstance(found, Tensor) else found[0]
+        torch.testing.assert_close(found, wanted.float(), rtol=PROGRAM, atol=PROGRAM)
         joined.share.fill_(0.0)
         assert (wanted - model(tokens)).abs().max() > 0.01
         torch.testing.assert_close(wanted, 0.5 * model(tokens).double() + 0.5 * trees)
+    if not to:
+        return
+    path = export_run(run, to, tmp_path / "program")
     names = [port["name"] for port in json.loads((path.parent / "export.json").read_text())["inputs"]]
-    found = answer(path, dict(zip(names, (*form.fill(tokens), torch.zeros(5, dtype=torch.bool)), strict=True)))
+    found = answer(path, dict(zip(names, inputs, strict=True)))
     torch.testing.assert_close(found, wanted.float(), rtol=PROGRAM, atol=PROGRAM)
 
 
-@pytest.mark.parametrize(
-    ("method", "settings"), [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)], ids=str
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "settings"), [*CASES, *MORE], ids=str)
 def test_a_program_gives_the_runs_own_logits(method: str, settings: dict[str, object], tmp_path: Path) -> None:
     same_answers(method, tmp_path, "torch", **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
-@pytest.mark.parametrize(
-    ("method", "settings"), [CASES[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[1:])], ids=str
-)
+@pytest.mark.parametrize(("method", "settings"), CASES, ids=str)
 def test_onnx_gives_the_runs_own_logits(method: str, settings: dict[str, object], tmp_path: Path) -> None:
     same_answers(method, tmp_path, "onnx", **settings)
 
 
 def test_attention_between_the_ends_is_refused_by_name(tmp_path: Path) -> None:
-    run = small_run("dyg-mamba", tmp_path, **{"model.cross_attention": 2}).path
+    run = small_run("dyg-mamba", tmp_path, table(0, 40), **{"model.cross_attention": 2}).path
     with pytest.raises(ConfigError, match=r"model\.cross_attention"):
         export_run(run, "torch", tmp_path / "program")
     assert not (tmp_path / "program").exists()
 
 
-@pytest.mark.parametrize("to", ["torch", *(["onnx"] if ONNX else [])])
-def test_what_a_memory_says_in_a_given_state(to: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("to", FILES)
+def test_scores_of_a_memory_in_a_given_state(to: Any, tmp_path: Path) -> None:
     settings = {"model.pair_history": True, "model.static": "random", "model.static_dim": 3, "model.pair_dim": 5}
     run = small_run("ctdg-ssm", tmp_path, **settings, **{"model.node_gaps": True, "model.read_norm": True}).path
     path = export_run(run, to, tmp_path / "program")
-    assert "moves the memory of ctdg-ssm" in json.loads((path.parent / "export.json").read_text())["left_out"]
     with load_run(run, device="cpu") as (_, task), torch.no_grad():
         model = task.model
         state = model.initial_state(9)
@@ -143,14 +153,14 @@ def labelled(classes: int) -> pd.DataFrame:
     return events.assign(label=events["src"].str[1:].astype(int) % classes)
 
 
-def told_inputs(path: Path, given: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return of what is given the inputs that a program takes, in its order."""
+def inputs_of(path: Path, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return those of the given arrays that a program takes, in its order."""
     ports = json.loads((path.parent / "export.json").read_text())["inputs"]
     assert [str(given[port["name"]].dtype) for port in ports] == [f"torch.{port['dtype']}" for port in ports]
     return {port["name"]: given[port["name"]] for port in ports}
 
 
-@pytest.mark.parametrize("to", ["torch", *(["onnx"] if ONNX else [])])
+@pytest.mark.parametrize("to", FILES)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_rows_of_nodes_after_their_histories(classes: int, to: Any, tmp_path: Path) -> None:
     small = {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6}
@@ -161,13 +171,13 @@ def test_rows_of_nodes_after_their_histories(classes: int, to: Any, tmp_path: Pa
             rows = np.arange(len(task.stream) - count, len(task.stream))
             tokens = task.source.inputs.nodes(task.stream.src[rows], task.stream.t[rows])
             given = {"lengths": tokens.lengths, "gaps": tokens.gaps, "spans": tokens.spans}
-            inputs = told_inputs(path, given | {"edge_attr": tokens.edge_attr})
+            inputs = inputs_of(path, given | {"edge_attr": tokens.edge_attr})
             wanted = task.model(tokens)
             assert wanted.shape == (count, 1 if classes == 2 else classes)
             torch.testing.assert_close(answer(path, inputs), wanted, rtol=PROGRAM, atol=PROGRAM)
 
 
-@pytest.mark.parametrize("to", ["torch", *(["onnx"] if ONNX else [])])
+@pytest.mark.parametrize("to", FILES)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_rows_of_nodes_by_a_memory_in_a_given_state(classes: int, to: Any, tmp_path: Path) -> None:
     small = {"model.dim": 6, "model.time_dim": 4, "batch_size": 16, "model.static": "random", "model.static_dim": 3}
@@ -180,4 +190,4 @@ def test_rows_of_nodes_by_a_memory_in_a_given_state(classes: int, to: Any, tmp_p
         given = {"memory": state.output[nodes][None], "static": task.model.static(nodes)[None], "gap": gap}
         wanted = task.model.node_logits(state, nodes, gap)
     assert wanted.shape == (4, 1 if classes == 2 else classes)
-    torch.testing.assert_close(answer(path, told_inputs(path, given)), wanted, rtol=PROGRAM, atol=PROGRAM)
+    torch.testing.assert_close(answer(path, inputs_of(path, given)), wanted, rtol=PROGRAM, atol=PROGRAM)

@@ -20,6 +20,7 @@ ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "on
 SMALL = {"model.dim": 8, "model.num_layers": 2, "loop.epochs": 2, "loop.progress": False, "loop.device": "cpu"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["sum", "mean", "max", "all"])
 @pytest.mark.parametrize("to", ["torch", pytest.param("onnx", marks=pytest.mark.skipif(not ONNX, reason="needs onnx"))])
 def test_a_program_of_graphs_gives_the_runs_own_rows(pooling: str, to: str, tmp_path: Path) -> None:

@@ -23,18 +23,15 @@ from hopstate.training.tasks.static_link import StaticLinkTask
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
 SMALL = {"task": "link", "model.dim": 8, "loop.epochs": 1, "loop.progress": False, "loop.device": "cpu"}
 HOPS = {"model.num_heads": 2, "tokens.num_hops": 2}
-QUICK = [
+KINDS = [
     ("gcn", {}),
     ("nagphormer", {**HOPS, "link.decoder": "bilinear", "link.structure": False}),
-]
-SLOW = [
     *((method, {}) for method in ("mlp", "sage", "gin", "pna", "gcnii")),
     ("gat", {"model.heads": 2}),
     ("gcn", {"link.decoder": "dot", "link.structure": False}),
     ("nagphormer", {**HOPS, "link.structure": True}),
     ("sage", {"batching.kind": "neighbor"}),
 ]
-KINDS = [*QUICK, *(pytest.param(m, s, marks=pytest.mark.slow) for m, s in SLOW)]
 PAIRS = np.array([[0, 1], [5, 9], [7, 7], [59, 3], [2, 40], [1, 0], [33, 34]])
 
 
@@ -49,15 +46,15 @@ def asked(run: Path) -> tuple[dict[str, Tensor], np.ndarray]:
         task.model.eval()
         source, messages = task.vectors("test")
         like, near = next(task.model.parameters()), task.near(messages).features(*PAIRS.T)
-        told = {"pairs": torch.from_numpy(PAIRS), "near": torch.from_numpy(near).to(like)}
+        given = {"pairs": torch.from_numpy(PAIRS), "near": torch.from_numpy(near).to(like)}
         if isinstance(source, RowBatches):
-            told["tokens"] = source.inputs(np.arange(60))
+            given["tokens"] = source.inputs(np.arange(60))
         lists = messages.incoming
         receivers = torch.from_numpy(np.repeat(np.arange(60), np.diff(lists.indptr)))
-        told["edge_index"] = torch.stack([torch.from_numpy(np.array(lists.indices, np.int64)), receivers])
-        told["edge_weight"] = torch.ones(len(receivers)).to(like)
-        told["x"] = torch.tensor(messages.x).to(like)
-        return told, task.scorer("test")(*PAIRS.T)
+        given["edge_index"] = torch.stack([torch.from_numpy(np.array(lists.indices, np.int64)), receivers])
+        given["edge_weight"] = torch.ones(len(receivers)).to(like)
+        given["x"] = torch.tensor(messages.x).to(like)
+        return given, task.scorer("test")(*PAIRS.T)
 
 
 def same_logits(method: str, folder: Path, to: str, settings: dict[str, object]) -> None:
@@ -78,12 +75,14 @@ def same_logits(method: str, folder: Path, to: str, settings: dict[str, object])
     np.testing.assert_allclose(score, 1 / (1 + np.exp(-wanted)), rtol=PROGRAM, atol=PROGRAM)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "settings"), KINDS, ids=str)
 def test_a_program_of_links_gives_the_runs_own_logits(method: str, settings: dict[str, object], tmp_path: Path) -> None:
     same_logits(method, tmp_path, "torch", settings)
 
 
 @pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "settings"), KINDS, ids=str)
 def test_onnx_of_links_gives_the_runs_own_logits(method: str, settings: dict[str, object], tmp_path: Path) -> None:
     same_logits(method, tmp_path, "onnx", settings)
