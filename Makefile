@@ -1,4 +1,5 @@
-# make demo: environment, install, train on the embedded data. make test: environment, install, tests.
+# make demo: environment, install, train on the embedded data. make test: environment, install, quick tests.
+# make test-full: every test. make test-gpu: those of a GPU. make golden: record what every method computes today.
 # make docs: the site, links checked. make release: wheel and sdist, each installed in an empty environment.
 PYTHON ?= python3
 VENV ?= .venv
@@ -15,7 +16,7 @@ DEMO_STREAM := --pair-trees.historical 0 \
 	--ctdg-ssm.batch_size 8 --ctdg-ssm.num_neighbors 1 --ctdg-ssm.model.static none --ctdg-ssm.model.read_norm false
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo demo-graph demo-stream test test-slow fuzz test-portable gpu made lint types imports wheel docs release clean
+.PHONY: demo demo-graph demo-stream test test-full test-gpu test-portable golden fuzz gpu made lint types imports wheel docs release clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -49,22 +50,32 @@ demo-stream: $(VENV)/.installed
 	$(BIN)/hopstate rank $(DYG) --source 7 --top 5
 	$(BIN)/hopstate explain $(DYG) --pair 7,248 --time 2026-03-02 --out $(DYG)/explain-7-248.csv
 
+# quick tests of all behavior
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile
+
+# everything: documentation commands, notebooks, fault injection, kills, hostile files, slow references
+test-full: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile --timeout 1800
+
+# on a machine with a GPU, with the Python that has torch; nothing is installed
+test-gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu
+
+# losses, metrics and scores of every method and the outputs of commands, into tests/golden/values
+golden: $(VENV)/.installed-dev
+	$(BIN)/python tests/golden/record.py
 
 # an hour of changed files at every reader; what it finds lies in fuzz/
 fuzz: $(VENV)/.installed-dev
 	$(PIP) -e '.[fuzz]'
 	$(BIN)/python tests/hostile/fuzz.py --seconds 3600 --out fuzz
 
-test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m slow
-
-# operators, layers and loss curves as on other processors, and with 1, 2 and 3 threads
+# operators, layers and golden values with the instructions of other processors, and with 1 and 3 threads
 test-portable: $(VENV)/.installed-dev
 	$(BIN)/python tests/portable.py
 
-# on a machine with a GPU, by the Python that has torch there; nothing is installed
+# figures of a GPU
 gpu:
 	PYTHONPATH=src $(PYTHON) benchmarks/gpu.py --out gpu-results
 
