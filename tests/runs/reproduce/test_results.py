@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,10 @@ import pytest
 from hopstate.errors import FormatError, StorageError
 from hopstate.runs.reproduce import results
 
-WRITER = """
-import sys
-from pathlib import Path
-from hopstate.runs.reproduce.results import append
-for i in range(int(sys.argv[2])):
-    append(sys.argv[1], {"writer": int(sys.argv[3]), "i": i, "long": "x" * 3000})
-"""
+
+def write(path: Path, count: int, number: int) -> None:
+    for i in range(count):
+        results.append(path, {"writer": number, "i": i, "long": "x" * 3000})
 
 
 def line(recipe: str = "gcn/cora", run: int = 0, value: float = 0.8, **more: Any) -> results.Line:
@@ -72,13 +68,15 @@ def test_nan_is_written_as_null(tmp_path: Path) -> None:
 
 def test_concurrent_writers_lose_and_mix_nothing(tmp_path: Path) -> None:
     path, count, writers = tmp_path / "results.jsonl", 15, 3
-    started = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(count), str(number)])
-        for number in range(writers)
-    ]
-    assert [child.wait(timeout=240) for child in started] == [0] * writers
-    held = [json.loads(text) for text in path.read_text().splitlines()]
-    assert sorted((one["writer"], one["i"]) for one in held) == [(w, i) for w in range(writers) for i in range(count)]
+    processes = multiprocessing.get_context("fork")
+    started = [processes.Process(target=write, args=(path, count, number)) for number in range(writers)]
+    for child in started:
+        child.start()
+    for child in started:
+        child.join(240)
+    assert [child.exitcode for child in started] == [0] * writers
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    assert sorted((one["writer"], one["i"]) for one in lines) == [(w, i) for w in range(writers) for i in range(count)]
     assert [path.name for path in tmp_path.iterdir()] == ["results.jsonl"]
 
 
@@ -110,7 +108,7 @@ def test_a_file_edited_by_hand_without_a_last_newline_goes_on_whole(tmp_path: Pa
 def test_what_is_no_result_is_named_by_its_line(tmp_path: Path, bad: str) -> None:
     path = tmp_path / "results.jsonl"
     path.write_text(json.dumps(line()) + "\n" + bad + "\n")
-    with pytest.raises(FormatError, match=r"line 2 of .*results\.jsonl"):
+    with pytest.raises(FormatError, match=r"line 2.*results\.jsonl"):
         results.read(path)
 
 
@@ -129,11 +127,3 @@ def test_the_latest_line_of_a_run_and_the_latest_settings_of_a_recipe_count() ->
     assert altered.label == "gcn/cora (altered: loop.epochs=1)"
     assert plain.mean("seconds") == 1.5
     assert plain.mean("nothing") is None
-
-
-def test_lines_of_earlier_versions_are_read_by_todays_names_of_metrics(tmp_path: Path) -> None:
-    file = tmp_path / "results.jsonl"
-    file.write_text(json.dumps(line(metric="new_ap", metrics={"val": {}, "test": {"new_ap": 0.5, "auc": None}})) + "\n")
-    found = results.read(file)[0]
-    assert found["metric"] == "new_average_precision"
-    assert found["metrics"]["test"] == {"new_average_precision": 0.5, "roc_auc": None}

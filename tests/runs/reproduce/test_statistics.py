@@ -66,7 +66,6 @@ def test_welch_equals_the_test_on_raw_values() -> None:
     mine = summary(ours.tolist())
     assert mine is not None
     found = compare(mine, published(float(theirs.mean()), float(theirs.std(ddof=1)), 10))
-    assert found.test == "Welch's t"
     assert found.p == pytest.approx(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
     assert found.difference == pytest.approx(ours.mean() - theirs.mean())
 
@@ -77,15 +76,14 @@ def test_without_the_papers_spread_or_number_the_test_is_one_sample(std: float |
     mine = summary(values)
     assert mine is not None
     found = compare(mine, published(0.88, std, runs))
-    assert found.test == "one-sample t"
     assert found.p == pytest.approx(stats.ttest_1samp(values, 0.88).pvalue)
 
 
 def test_no_test_is_made_up() -> None:
     one = compare(Summary(0.9, None, 1), published(0.8, 0.1, 10))
-    assert (one.test, one.p, str(one)) == ("none", None, "no test: one run")
+    assert one.p is None
     same = compare(Summary(0.9, 0.0, 3), published(0.9, None, 1))
     assert same.p is None
     assert math.isclose(same.difference, 0)
-    assert compare(Summary(1.0, 0.0, 3), published(1.0, 0.0, 5)).reason == "no spread"
-    assert compare(Summary(1.0, 0.0, 3), published(0.98, 0.01, 5)).test == "Welch's t"
+    assert compare(Summary(1.0, 0.0, 3), published(1.0, 0.0, 5)).p is None
+    assert compare(Summary(1.0, 0.0, 3), published(0.98, 0.01, 5)).p is not None
