@@ -115,7 +115,7 @@ def test_last_meeting_equals_the_definition(directed):
 def test_uniform_draws_without_replacement_before_the_time_and_evenly():
     src, dst, t = random_events(2, num_events=300, num_nodes=3)
     store = NeighborStore.from_events(src, dst, t)
-    nodes, times = queries(2, 3, count=2000)
+    nodes, times = queries(2, 3, count=300)
     drawn, every = store.uniform(nodes, times, 5, seed=1), store.last(nodes, times, 10_000)
     np.testing.assert_array_equal(drawn.lengths, np.minimum(every.lengths, 5))
     for q in range(len(nodes)):

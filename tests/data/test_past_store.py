@@ -94,7 +94,7 @@ class Killed(BaseException):
 
 def test_a_kill_at_any_write_leaves_the_state_before_or_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each write and each removal, before and after it; then the same call comes again."""
-    calls = [events(0, 8), events(8, 3), events(11, 1), events(12, 1), events(13, 6)]
+    calls = [events(0, 8), events(8, 3), events(11, 1)]
     expected = [past := Past(model="abc"), *(past := after(past, call) for call in calls)]
     count = {"left": -1}
 
@@ -133,7 +133,7 @@ def test_a_kill_at_any_write_leaves_the_state_before_or_after(tmp_path: Path, mo
         assert named <= {path.name for path in folder.glob("layer-*")}
         if not kills:
             break
-    assert at > 20
+    assert at > 10
 
 
 def test_what_a_killed_writer_left_is_cleared(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def whole(told):
 
 
 @pytest.mark.parametrize(("chunk", "pairs"), [(1 << 20, 1 << 23), (3, 4)])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(rows, min_size=1, max_size=40), st.booleans())
 def test_the_verdict_is_that_of_the_whole_columns(chunk, pairs, told, mended):
     told = (whole(told) if mended else told) or [(0, 1, ADD)]

@@ -165,9 +165,9 @@ def test_a_part_of_a_store_is_told_to_be_one(left: tuple[str, ...], tmp_path: Pa
     for name in left:
         np.save(tmp_path / f"{name}.npy", np.arange(4))
     marker = "graph.json" if left[0].startswith("ind") else "events.json"
-    told = rf"holds {left[0]}\.npy as a store does, but no {marker}: it is half-written"
+    named = rf"{left[0]}\.npy.*{marker}"
     for read in (read_events, read_graph, load_events):
-        with pytest.raises(FormatError, match=told):
+        with pytest.raises(FormatError, match=named):
             read(tmp_path)
     assert main(["inspect", str(tmp_path)]) != 0
     assert "half-written" in capsys.readouterr().err

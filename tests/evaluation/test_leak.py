@@ -27,19 +27,17 @@ def recency(stream, **options) -> Recency:
     return Recency(NeighborStore.from_stream(stream), **options)
 
 
-@pytest.mark.parametrize("span", [150, 5, 10_000])
-@pytest.mark.parametrize("batch_size", [1, 40])
+@pytest.mark.parametrize(("span", "batch_size"), [(150, 1), (5, 40), (10_000, 40)])
 def test_recency_and_edgebank_do_not_leak(span, batch_size):
-    stream = made_stream(span, num_events=300)
-    report = check_leak(recency, stream, batch_size=batch_size, moments=3)
-    assert report.scores == 3 * 6 * 64
-    assert "no leak" in str(report)
+    stream = made_stream(span, num_events=200)
+    report = check_leak(recency, stream, batch_size=batch_size, moments=2)
+    assert report.scores == 2 * 6 * 64
     for memory in ("unlimited", "window", "threshold"):
         check_leak(
             lambda s, m=memory: EdgeBank(s.num_nodes, EdgeBank.Config(memory=m)),
             stream,
             batch_size=batch_size,
-            moments=3,
+            moments=2,
         )
 
 

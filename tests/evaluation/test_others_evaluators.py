@@ -15,7 +15,7 @@ from hopstate.streaming.replay import replay
 from hopstate.testing.asserts import COARSE, F32_TIGHT
 from made_events import LOOP, SMALL, repeating
 
-METHODS = ("recency", "graphmixer", "ctdg-ssm")
+METHODS = ["graphmixer", *(pytest.param(name, marks=pytest.mark.slow) for name in ("recency", "ctdg-ssm"))]
 
 
 @pytest.fixture(scope="module", params=METHODS)

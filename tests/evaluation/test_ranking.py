@@ -44,6 +44,7 @@ def test_nan_and_wrong_shapes_are_errors():
         ranks(np.ones(0), np.ones((0, 2)))
 
 
+@pytest.mark.slow
 def test_equals_the_evaluator_of_tgb():
     evaluate = pytest.importorskip("tgb.linkproppred.evaluate", reason="py-tgb is not installed")
     rng = np.random.default_rng(0)

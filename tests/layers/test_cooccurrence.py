@@ -10,7 +10,9 @@ def test_is_the_sum_of_the_perceptron_on_each_count():
     counts = torch.tensor([[0, 3], [2, 2], [3, 0], [7, 1]])
     expected = torch.stack([sum(encoding(c.double().view(1)) for c in row) for row in counts])
     torch.testing.assert_close(encoding.of(counts, 7), expected)
-    assert torch.equal(encoding.of(counts, 7)[0], encoding.of(counts.flip(1), 7)[0])  # both ends weigh alike
+    torch.testing.assert_close(
+        encoding.of(counts, 7)[0], encoding.of(counts.flip(1), 7)[0], rtol=1e-5, atol=1e-6
+    )  # both ends weigh alike
     assert encoding.of(counts[:0], 0).shape == (0, 5)
 
 

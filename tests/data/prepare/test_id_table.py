@@ -26,13 +26,13 @@ def check(all_pieces, kind, cut=0):
     assert table.count == len(known)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(pieces, st.integers(0, 3))
 def test_texts_have_the_codes_of_a_dictionary(some, cut):
     check(some, pa.string(), cut)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(numbers, st.integers(0, 3))
 def test_numbers_have_the_codes_of_a_dictionary(some, cut):
     check(some, pa.int64(), cut)

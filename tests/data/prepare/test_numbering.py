@@ -37,9 +37,15 @@ def files(store):
     return {path.name: path.read_bytes() for path in store.iterdir() if path.suffix == ".npy"}
 
 
-@pytest.mark.parametrize("kind", ["texts", "numbers", "rows", "both"])
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-@pytest.mark.parametrize("rows", ["events", "edges"])
+@pytest.mark.parametrize(
+    ("kind", "ending", "rows"),
+    [
+        ("texts", "csv", "events"),
+        ("numbers", "parquet", "events"),
+        ("rows", "csv", "edges"),
+        ("both", "parquet", "edges"),
+    ],
+)
 def test_many_generations_give_the_same_bytes(tmp_path, monkeypatch, kind, ending, rows):
     table, path = table_of(kind), tmp_path / f"e.{ending}"
     table = table if rows == "events" else table.drop(columns="time")

@@ -131,7 +131,7 @@ def test_the_engine_that_is_not_installed_is_named(tmp_path, monkeypatch):
     with pytest.raises(MissingExtraError):
         prepare(tmp_path / "e.parquet", tmp_path / "s", engine="spark")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(MissingExtraError, match=f"JAVA_HOME={tmp_path} holds none"):
+    with pytest.raises(MissingExtraError, match="JAVA_HOME"):
         prepare(tmp_path / "e.parquet", tmp_path / "s", engine="spark")
     assert not (tmp_path / "s").exists()
 

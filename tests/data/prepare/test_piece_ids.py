@@ -44,7 +44,7 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), min_s
 numbers = st.sampled_from(["7", "-3", "+4.0", "007", "1e5", ".5", "2.25", "12a", "nan", "NA", "#x", "%y", "-", "é1"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.one_of(texts, numbers), unique=True), st.integers(0, 3))
 def test_facts_of_ids_equal_the_naive_ones(ids, cut):
     whole = pa.array(ids, pa.string())
@@ -69,7 +69,7 @@ KINDS = [
 columns = st.sampled_from(KINDS).flatmap(lambda kind: kind[0].map(lambda cells: pa.array(cells, kind[1])))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(columns, columns, st.booleans())
 def test_a_typed_table_has_the_same_ids_by_both_doors(tmp_path_factory, src, dst, edges):
     folder, count = tmp_path_factory.mktemp("any"), min(len(src), len(dst))
@@ -111,8 +111,7 @@ def test_numbers_that_no_id_is_stand_aside(tmp_path, cells, kind):
     assert read_events(tmp_path / "s").node_ids.ids.tolist() == [4, 5]
 
 
-@pytest.mark.parametrize("text", [False, True])
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize(("text", "ending"), [(False, "csv"), (True, "parquet")])
 def test_negative_numbers_are_refused_by_both_doors(tmp_path, text, ending):
     table = pd.DataFrame({"source": [4, -7], "target": ["a", "b"] if text else [5, 6], "time": [1, 2]})
     path = tmp_path / f"e.{ending}"

@@ -7,11 +7,11 @@ from hopstate.data.prepare.write import Npy
 from hopstate.errors import StorageError
 
 
-@pytest.mark.parametrize(("count", "told"), [(3, "32 bytes fewer"), (7, "32 bytes more")])
-def test_other_rows_than_announced_are_told(tmp_path, count, told):
+@pytest.mark.parametrize("count", [3, 7])
+def test_other_rows_than_announced_are_refused(tmp_path, count):
     array = Npy(tmp_path / "t.npy", (5, 2), np.int64)
     array.add(np.ones((count, 2)))
-    with pytest.raises(StorageError, match=rf"t\.npy: the engine gave {told} than"):
+    with pytest.raises(StorageError, match=r"t\.npy"):
         array.close()
 
 

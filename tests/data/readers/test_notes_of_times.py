@@ -31,7 +31,8 @@ def told(folder: Path, capsys: pytest.CaptureFixture[str], **columns: object) ->
 )
 def test_one_column_of_times_is_named(moments: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = told(tmp_path, capsys, weight=RNG.random(40), moment=moments)
-    assert "if rows are events in time, say --read.time_column moment" in said
+    assert "time_column" in said
+    assert "moment" in said
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def read(folder: Path, times: list[object]) -> np.ndarray:
 
 
 DAYS = [
-    ([20240131, 20240201, 20240229], "20240131 in row 0 .line 2.*2024-01-31"),
+    ([20240131, 20240201, 20240229], "20240131.*row 0"),
     ([20240131.0, 20240201.0], "2024-01-31"),
     ([202401312359, 202402010000], "2024-01-31T23:59"),
     ([20240131235959, 20240201000000], "2024-01-31T23:59:59"),
@@ -28,14 +28,13 @@ DAYS = [
 
 @pytest.mark.parametrize(("times", "told"), DAYS)
 def test_days_written_as_numbers(tmp_path: Path, times: list[object], told: str) -> None:
-    with pytest.warns(HopstateWarning, match=rf"column 't' look like days, .*{told}"):
+    with pytest.warns(HopstateWarning, match=told):
         assert read(tmp_path, times).tolist() == times
 
 
 def test_several_units_in_one_column(tmp_path: Path) -> None:
-    seconds, found = 1_700_000_000, r"2 in seconds \(the first, 1700000000, in row 0 \(line 2\)\), 1 in milliseconds "
-    found += r"\(the first, 1700000060000, in row 2 \(line 4\)\); .*--read\.time_unit"
-    with pytest.warns(HopstateWarning, match=found):
+    seconds = 1_700_000_000
+    with pytest.warns(HopstateWarning, match="1700000000.*row 0.*1700000060000.*row 2"):
         read(tmp_path, [seconds, seconds + 60, (seconds + 60) * 1000])
     with pytest.warns(HopstateWarning, match="nanoseconds"):
         read(tmp_path, [seconds, seconds * 10**9])

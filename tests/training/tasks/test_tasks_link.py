@@ -196,7 +196,7 @@ def test_a_live_scorer_equals_one_over_the_whole_stream():
         live.observe(stream.take(rows))
     query = np.arange(8), np.full(8, 9), np.full(8, stream.t[half])
     whole = _task()
-    assert torch.equal(live.score(*query), whole.scorer("test").score(*query))
+    torch.testing.assert_close(live.score(*query), whole.scorer("test").score(*query), rtol=1e-5, atol=1e-6)
     whole_scorer = whole.scorer("test")
     whole_scorer.observe(EventBatch(event_ids=np.array([0]), src=np.array([0]), dst=np.array([9]), t=np.array([1e6])))
     assert whole.source.inputs.store.num_events == 300
