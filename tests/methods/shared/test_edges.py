@@ -1,32 +1,41 @@
-"""What runs make of a graph's edges: direction, weights, features; what they refuse; runs made before they did."""
+"""What methods make of a graph's edges: direction, weights, features; what they refuse; runs made before they did."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
+from hopstate.compensation.top.config import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, HopstateWarning
+from hopstate.methods import get_method
 from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig
 from hopstate.methods.gmn.method import build as build_gmn
 from hopstate.methods.gmn.model import GMN
+from hopstate.methods.message_passing.batching import Batching
+from hopstate.methods.message_passing.method import FullBatchRun, reads_edges
+from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import Context
 from hopstate.methods.nagphormer.hops import hop_tokens
+from hopstate.methods.nagphormer.method import HopTokensConfig, NAGphormerRun
+from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.edges import EdgeConfig
+from hopstate.random import seed_everything
 from hopstate.runs import api
-from hopstate.testing.asserts import F32_TIGHT, relative_rmse
+from hopstate.runs.scales import fitted_graph
+from hopstate.testing.asserts import F32_SUM, F32_TIGHT, relative_rmse
 from hopstate.training.config import LoopConfig
 
-QUICK = {"progress": False, "tensorboard": "no", "device": "cpu", "epochs": 1, "patience": None}
-MODEL = {"dim": 8, "num_layers": 2, "dropout": 0.0}
+QUICK: dict[str, Any] = {"progress": False, "tensorboard": "no", "device": "cpu", "epochs": 1, "patience": None}
 N = 60
 
 
 def graph(**carried: np.ndarray) -> Graph:
-    """A directed graph without self-loops or repeated edges; carried arrays have a row an edge."""
+    """Return a directed graph without self-loops or repeated edges; carried arrays have a row an edge."""
     rng = np.random.default_rng(0)
     ends = rng.integers(0, N, (240, 2))
     ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
@@ -40,16 +49,26 @@ def numbers(columns: int = 1, low: float = 0.5) -> np.ndarray:
     return np.random.default_rng(3).uniform(low, 2, (240, columns)).astype(np.float32)
 
 
-def fit(method: str, data: Graph, out: Path, *, resume: bool = False, **settings: object) -> api.Run:
-    model = MODEL | ({"heads": 2} if method == "gat" else {})
+def made(
+    method: str, data: Graph, folder: Path, *, trained: dict[str, Any] | None = None, batching: Any = None, **edges: Any
+) -> Any:
+    """Return a task, the same weights every time; `trained` is what is known of a finished run."""
+    shared: dict[str, Any] = {"data": "x", "edges": EdgeConfig(**edges), "loop": LoopConfig(**QUICK)}
+    config: Any
     if method == "nagphormer":
-        model = {"dim": 8, "num_heads": 2}
-        settings |= {"tokens": {"num_hops": 2, "eigenvectors": 0}}
-    return api.fit(method, data, out=out, resume=resume, config={"model": model, "loop": QUICK, **settings})
+        tokens = HopTokensConfig(num_hops=2, eigenvectors=0)
+        config = NAGphormerRun(**shared, model=NAGphormer.Config(dim=8, num_heads=2), tokens=tokens)
+    else:
+        model = Backbone.Config(dim=8, num_layers=2, dropout=0.0, heads=2)
+        config = FullBatchRun(**shared, model=model, batching=batching or Batching())
+    seed_everything(0)
+    return get_method(method).build(data, config, Context(run=folder, cache=folder, trained=trained))
 
 
-def probabilities(run: Path, data: Graph) -> np.ndarray:
-    return api.predict(run, data=data)[["p_0", "p_1"]].to_numpy()
+@torch.no_grad()
+def outputs(task: Any) -> torch.Tensor:
+    task.model.eval()
+    return task.logits(np.arange(N))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -72,81 +91,99 @@ def test_hop_averages_are_powers_of_torch_geometrics_normalisation(weighted: boo
 
 
 @pytest.mark.parametrize("method", ["gcn", "gcnii", "nagphormer", "gat", "gin", "pna"])
-def test_what_edges_carry_is_used_and_kept(method: str, tmp_path: Path) -> None:
-    """Other numbers on the edges, other predictions of the same run; the same ones from its folder."""
+def test_what_edges_carry_is_used_and_left_out_if_asked(method: str, tmp_path: Path) -> None:
+    """Other numbers on the edges, other outputs of the same weights."""
     data = graph(edge_attr=numbers())
-    run = fit(method, data, tmp_path / "run")
-    first = probabilities(run.path, data)
-    assert np.array_equal(first, probabilities(run.path, data))
     other = data.with_(edge_attr=data.edge_attr * np.linspace(0.1, 3, data.num_edges, dtype=np.float32)[:, None])
-    assert np.abs(first - probabilities(run.path, other)).max() > 1e-4
-    plain = fit(method, data, tmp_path / "plain", edges={"use": "drop"})
-    assert np.array_equal(probabilities(plain.path, data), probabilities(plain.path, other))
+    one, two = (outputs(made(method, one, tmp_path)) for one in (data, other))
+    assert (one - two).abs().max() > 1e-4
+    one, two = (outputs(made(method, one, tmp_path, use="drop")) for one in (data, other))
+    torch.testing.assert_close(one, two)
 
 
-@pytest.mark.parametrize("kind", ["full", "top", "cluster", "gas", "neighbor", "labor", "shadow"])
+ALL_NODES: dict[str, Any] = {"num_clusters": 4, "clusters_per_batch": 4, "batch_size": N, "fanouts": (1000,)}
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [("gcn", "top"), ("gcn", "cluster"), ("gcn", "gas"), ("gat", "top"), ("gat", "cluster"), ("gat", "neighbor")],
+)
+def test_a_batch_of_all_nodes_uses_edges_as_the_full_graph_does(method: str, kind: Any, tmp_path: Path) -> None:
+    losses = []
+    for name in ("full", kind):
+        task = made(method, graph(edge_attr=numbers()), tmp_path, batching=Batching(kind=name, **ALL_NODES))
+        task.model.eval()
+        (batch,) = task.batches(0)
+        losses.append(task.loss(batch))
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["top", "cluster", "gas", "neighbor", "labor", "shadow"])
 @pytest.mark.parametrize("method", ["gcn", "gat"])
-def test_every_batching_trains_with_them(method: str, kind: str, tmp_path: Path) -> None:
-    batching = {"kind": kind, "num_clusters": 4, "clusters_per_batch": 2, "batch_size": 20, "top": {"refresh": 2}}
-    run = fit(method, graph(edge_attr=numbers()), tmp_path / "run", batching=batching)
-    assert np.isfinite(run.metrics["test"]["loss"])
+def test_every_batching_computes_a_loss_with_them(method: str, kind: Any, tmp_path: Path) -> None:
+    small: dict[str, Any] = {"num_clusters": 4, "clusters_per_batch": 2, "batch_size": 20}
+    batching = Batching(kind=kind, top=TopConfig(refresh=2), **small)
+    task = made(method, graph(edge_attr=numbers()), tmp_path, batching=batching)
+    losses = [task.loss(batch) for batch in task.batches(0)]
+    assert len(losses) > 0
+    assert all(loss.isfinite() for loss in losses)
 
 
 def test_refusals_name_method_data_and_setting(tmp_path: Path) -> None:
     several, negative = graph(edge_attr=numbers(3)), graph(edge_attr=numbers(1, -1.0))
-    with pytest.raises(ConfigError, match=r"sage has no place for 3 edge features.*--edges\.use drop.*gat"):
-        fit("sage", several, tmp_path / "a")
-    with pytest.raises(ConfigError, match=r"gcn has a place for one weight.*--edges\.weight COLUMN"):
-        fit("gcn", several, tmp_path / "b")
-    with pytest.raises(DataError, match=r"edge weights are negative.*the first -\S+ of edge \(\d+, \d+\)"):
-        fit("gcn", negative, tmp_path / "c")
-    with pytest.raises(DataError, match=r"edges\.weight=7 is a column of the edge features; edges has 3"):
-        fit("nagphormer", several, tmp_path / "d", edges={"weight": 7})
-    with pytest.raises(ConfigError, match=r"leave edges\.weight out"):
-        fit("gat", several, tmp_path / "e", edges={"weight": 1})
-    with pytest.raises(ConfigError, match=r"edges\.use=drop leaves out"):
+    with pytest.raises(ConfigError, match=r"sage.*edges"):
+        made("sage", several, tmp_path)
+    with pytest.raises(ConfigError, match=r"gcn.*edges\.weight"):
+        made("gcn", several, tmp_path)
+    with pytest.raises(DataError, match="weight"):
+        made("gcn", negative, tmp_path)
+    with pytest.raises(DataError, match=r"edges\.weight=7"):
+        made("nagphormer", several, tmp_path, weight=7)
+    with pytest.raises(ConfigError, match=r"edges\.weight"):
+        made("gat", several, tmp_path, weight=1)
+    with pytest.raises(ConfigError, match=r"edges\.use"):
         EdgeConfig(use="drop", weight=1)
-    for settings in ({"weight": 1}, {"use": "drop"}):
-        fit("gcn", several, tmp_path / next(iter(settings)), edges=settings)
-    fit("mlp", several, tmp_path / "mlp")  # it reads no edges at all
+    made("gcn", several, tmp_path, weight=1)
+    made("gcn", several, tmp_path, use="drop")
+    made("mlp", several, tmp_path)  # it reads no edges at all
 
 
-def test_a_column_is_what_the_same_weights_are(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["gcn", "nagphormer"])
+def test_a_column_is_what_the_same_weights_are(method: str, tmp_path: Path) -> None:
     columns = numbers(3)
-    for method in ("gcn", "nagphormer"):
-        runs = [
-            fit(method, graph(edge_attr=columns), tmp_path / f"{method}-column", edges={"weight": 1}),
-            fit(method, graph(edge_weight=columns[:, 1]), tmp_path / f"{method}-weights"),
-        ]
-        assert runs[0].metrics == runs[1].metrics
+    of_column = made(method, graph(edge_attr=columns), tmp_path, weight=1)
+    weights = made(method, graph(edge_weight=columns[:, 1]), tmp_path)
+    torch.testing.assert_close(outputs(of_column), outputs(weights))
+    other = made(method, graph(edge_weight=columns[:, 2]), tmp_path)
+    assert (outputs(other) - outputs(weights)).abs().max() > 1e-4
 
 
-def test_edge_features_of_far_apart_scales_are_said(tmp_path: Path) -> None:
-    """A year among amounts is said, in training alone; weights and what is left out are not."""
-    data = graph(edge_attr=np.concatenate([numbers(), 2000 + 10 * numbers()], 1) * [1e-3, 1.0])
-    with pytest.warns(HopstateWarning, match=r"edge features of edges .*column 1 and column 0.*--read.scale standard"):
-        run = fit("gat", data, tmp_path / "gat")
-    probabilities(run.path, data)
-    fit("gat", data, tmp_path / "dropped", edges={"use": "drop"})
-    fit("gcn", data, tmp_path / "gcn", edges={"weight": 1})
+def test_edge_features_of_far_apart_scales_warn_if_they_are_read() -> None:
+    data = graph(edge_attr=(np.concatenate([numbers(), 2000 + 10 * numbers()], 1) * [1e-3, 1.0]).astype(np.float32))
+    config = FullBatchRun(data="x")
+    assert reads_edges(config, "gat")
+    with pytest.warns(HopstateWarning, match=r"edges .*read\.scale"):
+        fitted_graph(data, config, edges=True)
+    for edges, kind in ((EdgeConfig(use="drop"), "gat"), (EdgeConfig(weight=1), "gcn")):
+        assert not reads_edges(FullBatchRun(data="x", edges=edges), kind)
+    fitted_graph(data, config, edges=False)  # warnings are errors in tests
 
 
 def test_data_with_other_edge_features_than_the_trained_are_refused(tmp_path: Path) -> None:
-    run = fit("gat", graph(edge_attr=numbers(3)), tmp_path / "run")
-    with pytest.raises(DataError, match="edges has 2 features an edge, the model was trained with 3"):
-        api.predict(run.path, data=graph(edge_attr=numbers(2)))
-    with pytest.raises(DataError, match="edges has 0 features an edge"):
-        api.predict(run.path, data=graph())
+    known = {"num_features": 4, "class_names": ["0", "1"], "edge_columns": 3}
+    made("gat", graph(edge_attr=numbers(3)), tmp_path, trained=known)
+    for other in (graph(edge_attr=numbers(2)), graph()):
+        with pytest.raises(DataError, match="edges"):
+            made("gat", other, tmp_path, trained=known)
 
 
 @pytest.mark.parametrize("method", ["gcn", "pna", "nagphormer"])
-def test_flow_turns_messages_round(method: str, tmp_path: Path) -> None:
+def test_flow_turns_messages_around(method: str, tmp_path: Path) -> None:
     data = graph(edge_attr=numbers())
-    forward = fit(method, data, tmp_path / "forward")
-    back = fit(method, data.reversed(), tmp_path / "back", edges={"flow": "target_to_source"})
-    other = fit(method, data.reversed(), tmp_path / "other")
-    assert forward.metrics == back.metrics
-    assert forward.metrics != other.metrics
+    forward = outputs(made(method, data, tmp_path))
+    back = outputs(made(method, data.reversed(), tmp_path, flow="target_to_source"))
+    torch.testing.assert_close(forward, back, rtol=F32_SUM, atol=F32_SUM)
+    assert (outputs(made(method, data.reversed(), tmp_path)) - forward).abs().max() > 1e-4
 
 
 def as_made_by_0_1_0(run: Path) -> None:
@@ -159,17 +196,16 @@ def as_made_by_0_1_0(run: Path) -> None:
     (run / "data.json").write_text(json.dumps(known))
 
 
-@pytest.mark.parametrize("method", ["gcn", "nagphormer"])
-def test_runs_made_before_keep_what_they_meant(method: str, tmp_path: Path) -> None:
-    data = graph(edge_attr=numbers(3))
-    meant = {"use": "drop", "flow": "target_to_source"}
-    run = fit(method, data, tmp_path / "run", edges=meant)
-    expected = probabilities(run.path, data)
+def test_runs_made_before_keep_what_they_meant(tmp_path: Path) -> None:
+    data, meant = graph(edge_attr=numbers(3)), {"use": "drop", "flow": "target_to_source"}
+    config = {"model": {"dim": 8, "num_layers": 2}, "loop": QUICK, "edges": meant}
+    run = api.fit("gcn", data, out=tmp_path / "run", config=config)
+    expected = run.predict(data)[["p_0", "p_1"]]
     as_made_by_0_1_0(run.path)
-    assert np.array_equal(probabilities(run.path, data), expected)
-    for _ in range(2):  # the folder then says so itself
-        assert fit(method, data, run.path, resume=True).metrics == run.metrics
-        assert json.loads((run.path / "config.json").read_text())["edges"] == meant | {"weight": None}
+    np.testing.assert_allclose(api.predict(run.path, data=data)[["p_0", "p_1"]], expected, rtol=F32_SUM)
+    again = api.fit("gcn", data, out=run.path, resume=True, config={k: config[k] for k in ("model", "loop")})
+    assert again.metrics == run.metrics
+    assert json.loads((run.path / "config.json").read_text())["edges"] == meant | {"weight": None}  # it says so itself
 
 
 def test_psi_of_a_gmn_receives_over_in_edges(tmp_path: Path) -> None:
