@@ -1,6 +1,9 @@
-"""Settings that suit the data: what is given stands, labels held back say nothing, floors are of the same split."""
+"""Settings that suit the data: what is given wins, labels held back say nothing, floors are of the same split."""
 
 import json
+import shutil
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,17 +11,23 @@ import torch
 from sklearn.dummy import DummyClassifier
 from sklearn.metrics import accuracy_score
 
-from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.methods import get_method
-from hopstate.methods.method import SplitConfig
+from hopstate.methods.gmn.method import GMNRun
+from hopstate.methods.message_passing.batching import Batching
+from hopstate.methods.message_passing.method import FullBatchRun
+from hopstate.methods.message_passing.model import Backbone
+from hopstate.methods.method import Context, SplitConfig
+from hopstate.methods.nagphormer.method import NAGphormerRun
 from hopstate.methods.parser import parser_of
 from hopstate.methods.settings import parse_given, parse_words
-from hopstate.methods.shared.floors import below, constant
+from hopstate.methods.shared.floors import below, constant, graph_run_floors
+from hopstate.methods.shared.link_config import LinkConfig
 from hopstate.methods.shared.suit_nodes import adjusted_homophily, facts
 from hopstate.runs import api
 from hopstate.runs.data import settle
 from hopstate.testing.asserts import F32_TIGHT
+from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.target import target_of
 
 
@@ -35,65 +44,75 @@ def blocks(n: int = 90, alike: float = 0.9, skew: float = 0.5, seed: int = 0) ->
     return Graph.from_edges(pairs, n, x=x, y=y, masks=masks)
 
 
-def settled(method: str, graph: Graph, **given):
+def suited(method: str, graph: Graph, metrics: tuple[str, ...] = (), **given: Any) -> Mapping[str, Any]:
+    """Return what suits a graph if a configuration has these fields."""
+    kind = {"nagphormer": NAGphormerRun, "gmn": GMNRun}.get(method, FullBatchRun)
+    return get_method(method).suit(graph, kind(data="memory:toy", **given), metrics)  # type: ignore[misc]
+
+
+def settled(method: str, graph: Graph, **given: Any) -> Any:
     chosen = get_method(method)
     return settle(chosen, parse_given(chosen, {"data": "memory:toy", "loop.progress": False, **given}), record=graph)[0]
 
 
-def test_what_is_given_stands_over_what_suits_however_it_is_written(tmp_path):
-    free = settled("sage", blocks())
-    assert settled("sage", blocks(), **{"model.dim": 7}).model.dim == 7
-    assert settled("sage", blocks(), model={"dim": 7}).model.num_layers == free.model.num_layers
+def test_what_is_given_wins_however_it_is_written(tmp_path):
+    graph = blocks()
+    free = suited("sage", graph)
+    found = settled("sage", graph, model={"dim": 7}, **{"loop.epochs": 3})
+    assert (found.model.dim, found.loop.epochs, found.model.num_layers) == (7, 3, free["model.num_layers"])
     yaml = tmp_path / "c.yaml"
     yaml.write_text("model:\n  dim: 9\n")
     method = get_method("sage")
     words = ["--data=memory:toy", f"--config={yaml}", "--loop.epochs=3"]
-    config, _ = settle(method, parse_words(method, parser_of(method), words), record=blocks())
-    assert (config.model.dim, config.loop.epochs, config.model.num_layers) == (9, 3, free.model.num_layers)
+    config, _ = settle(method, parse_words(method, parser_of(method), words), record=graph)
+    assert (config.model.dim, config.loop.epochs, config.model.num_layers) == (9, 3, free["model.num_layers"])
 
 
 @pytest.mark.parametrize("method", ["sage", "mlp", "gcnii", "nagphormer", "gmn"])
 def test_labels_that_are_held_back_change_no_setting(method):
     graph = blocks()
     other = np.where(graph.masks["train"], graph.y, 1 - graph.y)
-    assert settled(method, graph) == settled(method, graph.with_(y=other))
+    assert suited(method, graph) == suited(method, graph.with_(y=other))
 
 
-def test_depth_follows_the_neighbours_and_the_metric_the_classes():
-    assert settled("gcn", blocks(alike=0.95)).model.num_layers < settled("gcn", blocks(alike=0.5)).model.num_layers
-    assert settled("gcn", blocks()).metric == "auto"
-    assert settled("gcn", blocks(skew=0.9)).metric == "roc_auc"
-    assert settled("gcn", blocks(skew=0.9), metric="accuracy").metric == "accuracy"
+def test_depth_follows_the_neighbors_and_the_metric_the_classes():
+    alike, mixed = (suited("gcn", blocks(alike=share))["model.num_layers"] for share in (0.95, 0.5))
+    assert alike < mixed
+    skewed = blocks(skew=0.9)
+    assert "metric" not in suited("gcn", blocks())
+    assert suited("gcn", skewed)["metric"] == "roc_auc"
+    assert "metric" not in suited("gcn", skewed, metric="accuracy")
+    assert "metric" not in suited("gcn", skewed, metrics=("macro_f1",))
 
 
-def test_links_by_vectors_alone_take_plain_blocks_of_gcn_unless_told_otherwise():
-    alone = {"task": "link", "link.structure": False}
-    assert settled("gcn", blocks(), **alone).model.block == "plain"
-    assert settled("gcn", blocks(), **alone, **{"model.block": "ffn"}).model.block == "ffn"
-    for method, given in (("gcn", {}), ("sage", {"task": "link"}), ("sage", alone)):
-        assert settled(method, blocks(), **given).model.block == "ffn"
-    assert settled("gcn", blocks(), task="link").model.block == "convolutions"
-    assert settled("gcn", blocks(), task="link", **{"model.jump": "cat"}).model.block == "ffn"
-    assert settled("gcn", blocks(), task="link", **{"batching.kind": "neighbor"}).model.block == "ffn"
+def test_links_by_vectors_alone_take_plain_blocks_of_gcn():
+    link, alone = {"task": "link"}, {"task": "link", "link": LinkConfig(structure=False)}
+    assert suited("gcn", blocks(), **alone)["model.block"] == "plain"
+    assert suited("gcn", blocks(), **link)["model.block"] == "convolutions"
+    for method, given in (
+        ("gcn", {}), ("sage", link), ("sage", alone), ("gcn", link | {"model": Backbone.Config(jump="cat")}),
+        ("gcn", link | {"batching": Batching(kind="neighbor")}),
+    ):  # fmt: skip
+        assert "model.block" not in suited(method, blocks(), **given)
 
 
 def test_backbones_on_the_whole_graph_hide_the_links_of_a_step():
-    link = {"task": "link"}
-    found = settled("sage", blocks(), **link)
-    assert found.link.hide
-    assert found.link.batch_size * 6 >= found.link.fractions[0] * blocks().num_edges / 2
+    graph = blocks()
+    found = suited("sage", graph, task="link")
+    assert found["link.hide"]
+    assert found["link.batch_size"] * 6 >= LinkConfig().fractions[0] * graph.num_edges / 2
     for method, given in (
-        ("mlp", {}), ("nagphormer", {}), ("gcn", {"batching.kind": "neighbor"}), ("gcn", {"link.disjoint": 0.3}),
-        ("gcn", {"link.structure": False}), ("gcn", {"link.hide": False}),
+        ("mlp", {}), ("nagphormer", {}), ("gcn", {"batching": Batching(kind="neighbor")}),
+        ("gcn", {"link": LinkConfig(disjoint=0.3)}), ("gcn", {"link": LinkConfig(structure=False)}),
     ):  # fmt: skip
-        assert not settled(method, blocks(), **link, **given).link.hide
+        assert "link.hide" not in suited(method, graph, task="link", **given)
 
 
 def test_features_that_can_be_learned_by_heart_are_dropped_at_random():
     few = blocks()  # many beside 30 training nodes, yet none may be missed
     many = few.with_(x=np.concatenate([few.x, np.zeros((few.num_nodes, 60), np.float32)], axis=1))
-    assert settled("gmn", few).model.input_dropout == 0
-    assert settled("gmn", many).model.input_dropout == 0.5
+    assert suited("gmn", few)["model.input_dropout"] == 0
+    assert suited("gmn", many)["model.input_dropout"] == 0.5
 
 
 def test_homophily_does_not_depend_on_how_classes_are_shared_out():
@@ -110,45 +129,54 @@ def test_larger_graphs_get_narrower_models():
     sizes = (1_000, 12_000, 60_000)
     made = [Graph.from_edges(np.random.default_rng(0).integers(0, n, (20 * n, 2)), n, x=np.ones((n, 8), np.float32),
             y=np.arange(n) % 2) for n in sizes]  # fmt: skip
-    dims = [settled("sage", graph).model.dim for graph in made]
+    dims = [suited("sage", graph)["model.dim"] for graph in made]
     assert dims == sorted(dims, reverse=True)
     assert dims[0] > dims[-1]
 
 
-def test_a_resumed_run_keeps_its_own_settings(tmp_path):
-    graph, small = blocks(), {"model": {"dim": 8, "num_layers": 1}, "loop": {"epochs": 2, "progress": False}}
-    api.fit("sage", graph, out=tmp_path / "run", config={**small, "metric": "macro_f1"})
-    again = api.fit("sage", graph, out=tmp_path / "run", resume=True)
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A run on a graph of unlike classes, with settings of its own."""
+    graph = blocks(skew=0.7)
+    config = {"model": {"dim": 8, "num_layers": 1}, "metric": "macro_f1", "loop": {"epochs": 2, "progress": False}}
+    return api.fit("sage", graph, out=tmp_path_factory.mktemp("small") / "run", config=config), graph
+
+
+def test_a_resumed_run_keeps_its_own_settings(small, tmp_path):
+    run, graph = small
+    own = shutil.copytree(run.path, tmp_path / "run")
+    again = api.fit("sage", graph, out=own, resume=True)
     stored = json.loads((again.path / "config.json").read_text())
     assert (stored["model"]["dim"], stored["metric"], stored["loop"]["epochs"]) == (8, "macro_f1", 2)
 
 
-def test_floors_are_of_the_same_split_and_metric(tmp_path):
-    graph = blocks(skew=0.7)
-    run = api.fit("gcn", graph, out=tmp_path / "run", config={"model": {"dim": 8}, "loop": {"epochs": 2}})
-    held = dict(graph.masks)
-    dummy = DummyClassifier().fit(graph.x[held["train"]], graph.y[held["train"]])
-    expected = accuracy_score(graph.y[held["test"]], dummy.predict(graph.x[held["test"]]))
-    assert run.floors["majority"]["accuracy"] == expected
+def test_floors_are_of_the_same_split_and_metric(small):
+    run, graph = small
+    split = dict(graph.masks)
+    dummy = DummyClassifier().fit(graph.x[split["train"]], graph.y[split["train"]])
+    expected = accuracy_score(graph.y[split["test"]], dummy.predict(graph.x[split["test"]]))
+    assert run.floors["majority"]["accuracy"] == pytest.approx(expected)
     assert run.floors["mlp"]["accuracy"] > 0.7
     assert json.loads((run.path / "floors.json").read_text()) == run.floors
-    again = api.fit("gcn", graph, out=tmp_path / "b", config={"model": {"dim": 8}, "loop": {"epochs": 2}})
-    assert again.floors == run.floors
-    assert again.metrics == run.metrics  # judging the floors moves nothing of the run
 
 
-def test_links_stand_beside_recency(tmp_path, capsys):
-    words = ["--loop.epochs", "1", "--model.num_links", "4", "--loop.progress", "false"]
-    assert main(["fit", "graphmixer", "--data", "messages-generated", "--out", str(tmp_path / "run"), *words]) == 0
-    said = capsys.readouterr().out
-    floors = json.loads((tmp_path / "run" / "floors.json").read_text())
-    assert {"recency", "edgebank", "pair-trees"} == set(floors)
-    assert floors["pair-trees"]["average_precision"] > floors["recency"]["average_precision"]
-    assert main(["fit", "recency", "--data", "messages-generated", "--out", str(tmp_path / "recency")]) == 0
-    alone = json.loads((tmp_path / "recency" / "result.json").read_text())["metrics"]["test"]
-    assert floors["recency"]["average_precision"] == alone["average_precision"]
-    assert "recency" in said
-    assert f"{alone['mean_average_precision']:.4f}" in said  # what the run was chosen by
+def test_floors_are_repeatable_and_draw_nothing_from_the_runs_random_numbers(tmp_path):
+    graph, config = blocks(skew=0.7), FullBatchRun(data="x", loop=LoopConfig(progress=False))
+    context = Context(run=tmp_path, cache=tmp_path)
+    task = get_method("gcn").build(graph, config, context)
+    torch.manual_seed(3)
+    expected = torch.rand(3)
+    torch.manual_seed(3)
+    floors = graph_run_floors(graph, config, context, task)
+    torch.testing.assert_close(torch.rand(3), expected)
+    assert graph_run_floors(graph, config, context, task) == floors
+
+
+def test_links_are_judged_beside_recency(trained):
+    floors = json.loads((trained("graphmixer").path / "floors.json").read_text())
+    assert set(floors) == {"recency", "edgebank", "pair-trees"}
+    alone = trained("recency").metrics["test"]
+    assert floors["recency"]["average_precision"] == pytest.approx(alone["average_precision"])
 
 
 def test_a_run_below_a_floor_is_named():
