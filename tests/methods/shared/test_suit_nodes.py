@@ -174,7 +174,7 @@ def test_floors_are_repeatable_and_draw_nothing_from_the_runs_random_numbers(tmp
 
 def test_links_are_judged_beside_recency(trained):
     floors = json.loads((trained("graphmixer").path / "floors.json").read_text())
-    assert set(floors) == {"recency", "edgebank", "pair-trees"}
+    assert set(floors) == {"recency", "edgebank"}  # of a stream too short for trees
     alone = trained("recency").metrics["test"]
     assert floors["recency"]["average_precision"] == pytest.approx(alone["average_precision"])
 
