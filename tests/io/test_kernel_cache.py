@@ -98,6 +98,7 @@ def test_without_a_home_none_is_made_in_the_working_directory(sealed: Path, monk
     assert not (sealed / "~").exists()
 
 
+@pytest.mark.slow
 def test_a_read_only_installation_computes_with_one_warning(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "site/hopstate", ignore=shutil.ignore_patterns("__pycache__"))
     for folder in (tmp_path / "site/hopstate").rglob("*"):

@@ -15,9 +15,10 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 
 
 @needs_triton
-def test_interpreted_kernels_equal_the_float64_loop():
+@pytest.mark.parametrize("size", ["few", pytest.param("all", marks=pytest.mark.slow)])
+def test_interpreted_kernels_equal_the_float64_loop(size):
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
-    command = [sys.executable, str(HERE / "triton_checks.py")]
+    command = [sys.executable, str(HERE / "triton_checks.py"), size]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
 

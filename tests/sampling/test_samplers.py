@@ -75,7 +75,7 @@ def test_saint_sums_are_unbiased(kind: str, size: int) -> None:
     """Loss weights and edge scales make the mean over batches of weighted sums the sum over the graph."""
     graph = random_graph()
     sampler = SaintSampler(graph, kind, size, seed=0, length=3, coverage=1000)
-    cutter, draws = Neighborhoods(graph.indptr, graph.indices), 4000
+    cutter, draws = Neighborhoods(graph.indptr, graph.indices), 1500
     nodes, edges = np.zeros((draws, graph.num_nodes)), np.zeros((draws, graph.num_edges))
     for i in range(draws):
         drawn = sampler.node_set(i, 0)
@@ -89,7 +89,7 @@ def test_saint_sums_are_unbiased(kind: str, size: int) -> None:
         assert drawn.shape[1] > 0.8 * values.shape[1]
         slack = 0.1 if kind == "walk" else 0.0  # its probabilities are themselves counted
         assert (np.abs(drawn.mean(0) - 1) < 5.5 * error + slack).all()
-        assert abs(drawn.mean() - 1) < 0.02
+        assert abs(drawn.mean() - 1) < 0.03
 
 
 def test_saint_needs_an_undirected_graph() -> None:

@@ -53,7 +53,7 @@ def test_sampled_sums_are_those_of_all_neighbours_on_average(labor: bool) -> Non
     source = LayerSource(graph, LayerSampler(graph, np.arange(50), 50, (2,), seed=0, labor=labor))
     x, whole = whole_graph(graph)
     drawn = []
-    for epoch in range(3000):
+    for epoch in range(1000):
         batch = source.batch(epoch, 0)
         order = torch.from_numpy(np.argsort(batch.nodes))
         drawn.append((batch.graph.layers[0].normalized_adjacency("sum") @ batch.x)[order])

@@ -53,8 +53,9 @@ def features(stream: EventStream, rows: np.ndarray | None = None, columns: np.nd
     return PairFeatures(NeighborStore.from_stream(stream, rows), stream, Clock(unit=3.0), columns)
 
 
-@pytest.mark.parametrize("floats", [False, True])
-@pytest.mark.parametrize("count", [0, 1, 2, 40, 400, 1500])
+@pytest.mark.parametrize(
+    ("count", "floats"), [(0, False), (1, True), (2, False), (40, True), (400, False), (1500, True)]
+)
 def test_equals_the_twin(count: int, floats: bool) -> None:
     stream = events(max(count, 1), floats=floats)
     if count == 0:
@@ -78,7 +79,7 @@ def test_of_some_events_alone() -> None:
     np.testing.assert_allclose(features(stream, rows).pairs(*asked), expected, rtol=F32_LAST)
 
 
-@pytest.mark.parametrize("two_kinds", [False, True])
+@pytest.mark.parametrize("two_kinds", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_paths_among_many_nodes(two_kinds: bool) -> None:
     """More partners than paths go on from, and of each more events; all candidates of a source at once or alone."""
     rng, stream = np.random.default_rng(3), events(1500, 60, seed=2)
@@ -260,8 +261,9 @@ def in_layers(stream: EventStream, size: int) -> Past:
     return past
 
 
-@pytest.mark.parametrize(("count", "size"), [(400, 1), (400, 37), (400, 400), (2000, 211), (2000, 1300)])
-@pytest.mark.parametrize("floats", [False, True])
+@pytest.mark.parametrize(
+    ("count", "size", "floats"), [(200, 1, False), (400, 37, True), (400, 400, False), (2000, 211, True)]
+)
 def test_over_a_past_in_layers(count: int, size: int, floats: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A live run's look-ups are those of one store of all events, however they came and are asked; new nodes included.
 

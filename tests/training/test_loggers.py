@@ -81,7 +81,7 @@ def in_tensorboard(folder):
     return {tag: [(e.step, e.value) for e in held.Scalars(tag)] for tag in tags["scalars"]}, texts
 
 
-@pytest.mark.parametrize("asked", [{"loop.logger": "tensorboard"}, {"loop.tensorboard": "yes"}, {}])
+@pytest.mark.parametrize("asked", [{"loop.logger": "tensorboard"}, {"loop.tensorboard": "yes"}])
 def test_tensorboard_holds_the_rows_the_final_metrics_and_the_settings(graph, asked):
     pytest.importorskip("tensorboard")
     run = fitted(graph, "auto", **asked)
