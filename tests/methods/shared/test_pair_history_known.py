@@ -12,7 +12,7 @@ from hopstate.errors import CheckpointError
 from hopstate.methods.method import Context
 from hopstate.methods.shared.pair_history import features_known
 from hopstate.runs.api import evaluate, fit, open_run
-from hopstate.testing.asserts import F64
+from hopstate.testing.asserts import F32_SUM, F64
 from hopstate.tokens.pair_features import BEFORE_PATHS, EARLIER, KNOWN, NAMES
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder
@@ -43,7 +43,11 @@ def _widths(path: Path) -> set[int]:
     return {len(x) for name, x in found.items() if name.endswith(("pair.mean", "pair_history.mean"))}
 
 
-@pytest.mark.parametrize("place", SMALL)
+QUICK = ("pair_trees", "dyg_mamba")  # trees, and a head over histories; a memory is read in the same way
+PLACES = [place if place in QUICK else pytest.param(place, marks=pytest.mark.slow) for place in SMALL]
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_a_run_from_before_scores_as_it_did(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, file = np.random.default_rng(0), tmp_path / "events.csv"
     columns = {
@@ -70,6 +74,7 @@ def test_a_run_from_before_scores_as_it_did(place: str, tmp_path: Path, monkeypa
         assert np.isfinite(score).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [place for place in SMALL if place != "pair_trees"])
 def test_a_run_from_before_with_trees_alone_scores_as_it_did(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -92,7 +97,7 @@ def test_a_run_from_before_with_trees_alone_scores_as_it_did(
         old = fit(method, file, out=tmp_path / "old", config=settings)
         score = old.score([(1, 13), (2, 19)])["score"]
     again = open_run(old.path).score([(1, 13), (2, 19)])["score"]
-    assert again.tolist() == score.tolist()
+    np.testing.assert_allclose(again, score, rtol=F32_SUM)
 
 
 def test_a_run_that_is_resumed_goes_on_with_its_own(tmp_path: Path) -> None:
@@ -104,7 +109,7 @@ def test_a_run_that_is_resumed_goes_on_with_its_own(tmp_path: Path) -> None:
         assert (features_known(again), again.noted) == (count, {"pair_features": count})
 
 
-def test_another_number_is_said(tmp_path: Path) -> None:
+def test_another_number_is_named(tmp_path: Path) -> None:
     def context(**known: Any) -> Context:
         return Context(run=tmp_path, cache=tmp_path, trained=known)
 
@@ -112,8 +117,8 @@ def test_another_number_is_said(tmp_path: Path) -> None:
     assert [features_known(context(pair_features=count)) for count in KNOWN] == list(KNOWN)
     none = context(pair_features=7)
     assert (features_known(none, read=False), none.noted) == (len(NAMES), {})
-    with pytest.raises(CheckpointError, match="pair_features as '7'"):
+    with pytest.raises(CheckpointError, match=r"pair_features.*7"):
         features_known(none)
     for wrong in ("abc", None, [1], 7):
-        with pytest.raises(CheckpointError, match="gives tree_features as "):
+        with pytest.raises(CheckpointError, match="tree_features"):
             features_known(context(tree_features=wrong), read=False)

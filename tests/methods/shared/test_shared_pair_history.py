@@ -23,7 +23,7 @@ from hopstate.runs.analysis.questions import explain
 from hopstate.runs.analysis.robustness import robustness
 from hopstate.runs.api import evaluate, fit
 from hopstate.streaming.live import go_on, past_of
-from hopstate.testing.asserts import F32, F64
+from hopstate.testing.asserts import F32, F32_TIGHT
 from hopstate.tokens.pair_features import EARLIER, NAMES, PairFeatures
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder
@@ -39,6 +39,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 6, "model.out_dim": 4, "batch_size": 40},
 }
 ALL = pytest.mark.parametrize("method", SMALL)
+TWO = pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba"])  # the others read histories as dyg-mamba does
 
 
 def events(count: int = 240, first: int = 0, *, factor: int = 1, unit: str = "s", deletes: bool = False) -> EventStream:
@@ -69,7 +70,7 @@ def asked(stream: EventStream, count: int = 60) -> tuple[np.ndarray, np.ndarray,
     return stream.src[rows], rng.integers(12, 20, count), stream.t[rng.integers(len(stream) // 2, len(stream), count)]
 
 
-def told_in_training(task: Any) -> list[tuple[np.ndarray, torch.Tensor]]:
+def read_in_training(task: Any) -> list[tuple[np.ndarray, torch.Tensor]]:
     """Return for each batch of an epoch (labels, features of its pairs' histories)."""
     found = []
     for batch in task.batches(0):
@@ -90,23 +91,23 @@ def test_training_reads_training_events_strictly_before_each(method: str, tmp_pa
     store = NeighborStore.from_stream(stream, task.split.train)
     features = PairFeatures(store, stream, task.clock, np.empty(0, np.int64), KNOWN[method])
     expected = features.pairs(stream.src[train], stream.dst[train], stream.t[train])
-    found = np.concatenate([told[labels == 1].numpy() for labels, told in told_in_training(task)])
+    found = np.concatenate([told[labels == 1].numpy() for labels, told in read_in_training(task)])
     np.testing.assert_array_equal(found, expected)
 
 
-@ALL
+@TWO
 def test_no_later_event_reaches_training(method: str, tmp_path: Path) -> None:
     stream = events()
     task = task_of(method, tmp_path, stream)
     later = stream.t > stream.t[task.split.train[-1]]
     other = replace(stream, src=np.where(later, 0, stream.src), dst=np.where(later, 19, stream.dst))
     again = task_of(method, tmp_path / "other", other)
-    for (_, mine), (_, theirs) in zip(told_in_training(task), told_in_training(again), strict=True):
+    for (_, mine), (_, theirs) in zip(read_in_training(task), read_in_training(again), strict=True):
         np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
     assert all(torch.equal(a, b) for a, b in zip(task.model.state_dict().values(), again.model.state_dict().values()))
 
 
-@ALL
+@TWO
 def test_scores_follow_the_history_and_nothing_at_or_after_the_time(method: str, tmp_path: Path) -> None:
     stream = events()
     task = task_of(method, tmp_path, stream)
@@ -120,7 +121,7 @@ def test_scores_follow_the_history_and_nothing_at_or_after_the_time(method: str,
     assert (np.asarray(task.scorer("test").score(*query)) != before).all()
 
 
-@ALL
+@TWO
 def test_alone_in_a_batch_and_in_any_order(method: str, tmp_path: Path) -> None:
     stream = events()
     scorer = task_of(method, tmp_path, stream).scorer("test")
@@ -132,25 +133,23 @@ def test_alone_in_a_batch_and_in_any_order(method: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(np.asarray(scorer.score(u[one], v[one], t[one])), whole[one], rtol=F32)
 
 
-@ALL
+@TWO
 def test_one_answer_in_every_unit(method: str, tmp_path: Path) -> None:
     found = []
     for unit, factor in (("s", 1), ("ms", 10**3), ("ns", 10**9)):
         stream = events(factor=factor, unit=unit)
         task = task_of(method, tmp_path / unit, stream)
         found.append(np.asarray(task.scorer("test").score(*asked(stream))))
-    np.testing.assert_array_equal(found[1], found[0])
-    np.testing.assert_array_equal(found[2], found[0])
+    np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=F32, atol=F32_TIGHT)
 
 
-@ALL
-@pytest.mark.parametrize("deletes", [False, True])
+@pytest.mark.parametrize(("method", "deletes"), [("ctdg-ssm", True), ("dyg-mamba", False), ("dygformer", True)])
 def test_a_live_run_is_the_same_however_its_events_are_cut(method: str, deletes: bool, tmp_path: Path) -> None:
-    task, later = task_of(method, tmp_path, events(deletes=deletes)), events(40, 1, deletes=deletes)
+    task, later = task_of(method, tmp_path, events(deletes=deletes)), events(20, 1, deletes=deletes)
     with torch.no_grad():
         past = past_of(task, task.stream)
         one = go_on(task, past, later, again=True)[0]["score"]
-        for size in (2, 14):
+        for size in (2, 6):
             found, now = [], past
             for a in range(0, len(later), size):
                 names = ("src", "dst", "t", "kind")
@@ -163,12 +162,12 @@ def test_a_live_run_is_the_same_however_its_events_are_cut(method: str, deletes:
     joined = {k: np.concatenate([getattr(task.stream, k), getattr(later, k)]) for k in names if k in part}
     whole = EventStream(**joined, num_nodes=20, time_unit="s")
     features = PairFeatures(NeighborStore.from_stream(whole), whole, task.clock, np.empty(0, np.int64), KNOWN[method])
-    query = later.src[:20], later.dst[20:40], np.full(20, later.t[-1] + 1)
+    query = later.src[:10], later.dst[10:20], np.full(10, later.t[-1] + 1)
     np.testing.assert_array_equal(told.pairs(*query), features.pairs(*query))
     assert len(np.unique(one)) > len(one) // 2
 
 
-@ALL
+@TWO
 def test_deletions_are_no_meetings(method: str, tmp_path: Path) -> None:
     """The head reads of a stream with deletions what it reads of the additions alone."""
     plain, cut = (task_of(method, tmp_path / str(d), events(deletes=d)).source for d in (False, True))
@@ -177,7 +176,7 @@ def test_deletions_are_no_meetings(method: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(one.pairs(*asked(plain.stream)), other.pairs(*asked(plain.stream)))
 
 
-@ALL
+@TWO
 def test_resumed_to_the_same_bits(method: str, tmp_path: Path) -> None:
     ends = []
     for stop in (False, True):
@@ -202,29 +201,30 @@ def _stopped(trainer: Trainer, step: Any, batch: Any, count: int) -> None:
         raise KeyboardInterrupt
 
 
-@ALL
-def test_a_run_is_read_again_asked_and_made_noisy(method: str, tmp_path: Path) -> None:
-    data, file = events(), tmp_path / "events.csv"
-    pd.DataFrame({"src": data.src, "dst": data.dst, "t": data.t}).to_csv(file, index=False)
-    settings = {**SMALL[method], **LOOP, "evaluation.strategies": ["random"], "model.pair_history": True}
-    run = fit(method, file, out=tmp_path / "run", config=settings)
-    assert evaluate(run.path)["average_precision"] == pytest.approx(run.metrics["test"]["average_precision"], abs=F64)
-    pairs = [(1, 13), (2, 19), (7, 12)]
-    both = run.score(pairs)["score"].tolist()
-    assert [run.score([pair])["score"][0] for pair in pairs] == both
-    ranked = run.rank(1, top=3)
-    assert run.score(list(zip(ranked["src"], ranked["dst"], strict=True)))["score"].tolist() == ranked["score"].tolist()
-    if method == "dyg-mamba":
-        told = explain(run.path, 1, 13, int(data.t[-1]) + 5)
-        assert told.logit == pytest.approx(told.rest + told.events.contribution.sum())
-        assert len(told.features)  # of what no event adds
-    task = task_of(method, tmp_path / "task", data)
-    kind = "stream" if method == "ctdg-ssm" else "sequences"
+@pytest.mark.parametrize(("method", "kind"), [("ctdg-ssm", "stream"), ("dyg-mamba", "sequences")])
+def test_noise_of_no_size_changes_nothing(method: str, kind: str, tmp_path: Path) -> None:
+    task = task_of(method, tmp_path, events())
     noisy = robustness(task, noise=[kind, "stream"], levels=(0.0, 0.5))
     still = task.evaluate("test")["average_precision"]
-    assert noisy[noisy.sigma == 0.0].query("setting == 'transductive'").average_precision.tolist()[0] == pytest.approx(
-        still
-    )
+    found = noisy[noisy.sigma == 0.0].query("setting == 'transductive'").average_precision
+    assert found.tolist()[0] == pytest.approx(still)
+
+
+def test_a_run_with_the_head_is_read_again_ranked_and_explained(tmp_path: Path) -> None:
+    data, file = events(), tmp_path / "events.csv"
+    pd.DataFrame({"src": data.src, "dst": data.dst, "t": data.t}).to_csv(file, index=False)
+    settings = {**SMALL["dyg-mamba"], **LOOP, "evaluation.strategies": ["random"], "model.pair_history": True}
+    run = fit("dyg-mamba", file, out=tmp_path / "run", config=settings)
+    assert evaluate(run.path) == pytest.approx(run.metrics["test"])
+    pairs = [(1, 13), (2, 19), (7, 12)]
+    both = run.score(pairs)["score"]
+    np.testing.assert_allclose([run.score([pair])["score"][0] for pair in pairs], both, rtol=F32)
+    ranked = run.rank(1, top=3)
+    scored = run.score(list(zip(ranked["src"], ranked["dst"], strict=True)))["score"]
+    np.testing.assert_allclose(scored, ranked["score"], rtol=F32)
+    shares = explain(run.path, 1, 13, int(data.t[-1]) + 5)
+    assert shares.logit == pytest.approx(shares.rest + shares.events.contribution.sum())
+    assert len(shares.features)  # of what no event adds
 
 
 @pytest.mark.parametrize("method", ["dyg-mamba-nodes", "ctdg-ssm-nodes"])
@@ -232,5 +232,5 @@ def test_a_node_has_no_pair(method: str, tmp_path: Path) -> None:
     stream = replace(events(), labels=np.arange(240) % 2)
     chosen = get_method(method)
     config = config_from(chosen, {"data": "x", "model.pair_history": True})
-    with pytest.raises(ConfigError, match="pair"):
+    with pytest.raises(ConfigError, match="pair_history"):
         chosen.build(stream, config, Context(run=tmp_path, cache=tmp_path))
