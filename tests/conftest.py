@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("HOPSTATE_TYPECHECK", "1")
@@ -27,6 +27,23 @@ def shared() -> Path:
     if not (SHARED / "data").is_dir():
         pytest.skip("needs the shared data folder beside the checkout, which is not here")
     return SHARED
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _draw_no_curves() -> Iterator[Callable[..., None]]:
+    """Runs draw no curves: the picture would be a third of the time of a small run. The fixture is the real function."""
+    from hopstate.training import progress
+
+    with pytest.MonkeyPatch.context() as patch:
+        real = progress.draw_curves
+        patch.setattr(progress, "draw_curves", lambda *_: None)
+        yield real
+
+
+@pytest.fixture
+def draws_curves(_draw_no_curves: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs draw their curves."""
+    monkeypatch.setattr("hopstate.training.progress.draw_curves", _draw_no_curves)
 
 
 @pytest.fixture(autouse=True)
