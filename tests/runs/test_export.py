@@ -25,7 +25,7 @@ from hopstate.runs.export import export_run, one_by_one, refuse, refuse_races
 from hopstate.runs.exported_inputs import export_inputs
 from hopstate.runs.load import load_run
 from hopstate.sampling.adjacency import whole_adjacency
-from hopstate.testing.asserts import F32_TIGHT, PROGRAM
+from hopstate.testing.asserts import F32_TIGHT, F64, PROGRAM
 from hopstate.training.tasks.node import RowBatches
 
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
@@ -109,17 +109,19 @@ def same_answers(method: str, folder: Path, to: export.Format, **settings: objec
     torch.testing.assert_close(answers(path, taken).float(), wanted, rtol=PROGRAM, atol=PROGRAM)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "settings"),
-    [pytest.param(m, s, marks=() if m == "gcn" and not s else pytest.mark.slow) for m, s in KINDS],
+    KINDS,
     ids=str,
 )
 def test_a_program_gives_the_runs_own_answers(method: str, settings: dict[str, object], tmp_path: Path) -> None:
     same_answers(method, tmp_path, "torch", **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
-@pytest.mark.parametrize("method", [m if m == "mlp" else pytest.param(m, marks=pytest.mark.slow) for m in EXPORTED])
+@pytest.mark.parametrize("method", EXPORTED)
 def test_onnx_gives_the_runs_own_answers(method: str, tmp_path: Path) -> None:
     same_answers(method, tmp_path, "onnx")
 
@@ -162,20 +164,26 @@ def test_sums_of_an_onnx_program_are_the_same_at_every_call() -> None:
             np.testing.assert_array_equal(found, before)
 
 
-@pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
-def test_a_program_whose_sums_would_race_is_not_written() -> None:
-    program = torch.export.export(Summing(), (torch.ones(4, 3), torch.tensor([0, 1, 1, 2])))
-    made = torch.onnx.export(program, dynamo=True, verbose=False)
-    assert made is not None
-    with pytest.raises(HopstateError, match="ScatterND"):
-        refuse_races(made)
-    import onnx
+def test_sums_written_one_by_one_are_the_same_sums() -> None:
+    rng = np.random.default_rng(0)
+    x, index = torch.from_numpy(rng.normal(size=(30, 3))), torch.from_numpy(rng.integers(0, 7, 30))
+    program = one_by_one(torch.export.export(Summing(), (x, index)))
+    assert "index_add" not in str(program.graph)
+    torch.testing.assert_close(program.module()(x, index), Summing()(x, index), rtol=F64, atol=F64)
 
-    model = made.model_proto
-    within = onnx.helper.make_node("If", ["x"], ["y"], then_branch=model.graph, else_branch=onnx.GraphProto())
-    whole: Any = SimpleNamespace(model_proto=onnx.ModelProto(graph=onnx.GraphProto(node=[within])))
-    with pytest.raises(HopstateError, match="ScatterND"):
-        refuse_races(whole)
+
+def test_a_program_whose_sums_would_race_is_not_written() -> None:
+    """Also if they are in a branch of it."""
+    helper = pytest.importorskip("onnx.helper")
+    racing = helper.make_graph([helper.make_node("ScatterND", ["x", "i", "u"], ["y"], reduction="add")], "g", [], [])
+    plain = helper.make_graph([helper.make_node("ScatterND", ["x", "i", "u"], ["y"])], "g", [], [])
+    branch = helper.make_node("If", ["x"], ["y"], then_branch=racing, else_branch=plain)
+    for graph_ in (racing, helper.make_graph([branch], "g", [], [])):
+        program: Any = SimpleNamespace(model_proto=helper.make_model(graph_))
+        with pytest.raises(HopstateError, match="ScatterND"):
+            refuse_races(program)
+    allowed: Any = SimpleNamespace(model_proto=helper.make_model(plain))
+    refuse_races(allowed)
 
 
 def test_every_method_has_a_program_or_a_reason_why_not() -> None:

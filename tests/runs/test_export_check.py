@@ -40,7 +40,7 @@ OWN: dict[str, dict[str, Any]] = {
     "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 4},
     "ctdg-ssm-nodes": {"model.dim": 6, "model.time_dim": 4, "batch_size": 16},
 }  # fmt: skip
-QUICK = ("gcn", "gmn", "gin-graphs", "dyg-mamba", "dyg-mamba-nodes", "ctdg-ssm", "ctdg-ssm-nodes")  # a kind each
+QUICK = ("gcn", "gin-graphs", "dyg-mamba-nodes", "ctdg-ssm")  # a kind each
 EXPORTED = [name for name in MODULES if callable(get_method(name).export)]
 CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in EXPORTED),
@@ -54,7 +54,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 
 def quick(method: str, settings: dict[str, Any]) -> bool:
-    return method in QUICK and settings in ({}, {"task": "link"})
+    return (method in QUICK and not settings) or (method == "gcn" and settings == {"task": "link"})
 
 
 def graph() -> Graph:
@@ -123,7 +123,7 @@ def test_the_command_gives_the_largest_difference_and_refuses_the_program_of_ano
 ) -> None:
     for seed in (0, 1):
         config = {**NODES, "loop.seed": seed}
-        hopstate.fit("mlp", "sbm", out=tmp_path / f"run{seed}", config=config)
+        hopstate.fit("gcn", "sbm", out=tmp_path / f"run{seed}", config=config)
     run, out = str(tmp_path / "run0"), str(tmp_path / "program")
     assert main(["export", run, "--to", "torch", "--out", out, "--check", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["check"]
@@ -131,8 +131,8 @@ def test_the_command_gives_the_largest_difference_and_refuses_the_program_of_ano
     with pytest.raises(HopstateError, match="run1"):
         hopstate.check_program(tmp_path / "run1", out)
     told = json.loads((tmp_path / "program" / "export.json").read_text())
-    (tmp_path / "program" / "export.json").write_text(json.dumps(told | {"method": "gcn"}))
-    with pytest.raises(ConfigError, match=r"gcn.*mlp"):
+    (tmp_path / "program" / "export.json").write_text(json.dumps(told | {"method": "mlp"}))
+    with pytest.raises(ConfigError, match=r"mlp.*gcn"):
         hopstate.check_program(run, out)
     shutil.copy(tmp_path / "run0" / "result.json", tmp_path / "program" / "export.json")
     with pytest.raises(ConfigError, match="program"):

