@@ -55,7 +55,7 @@ def fitted(method: str, folder: Path, **settings: object) -> Path:
 NAMES = {"gcn": ["x", "edge_index", "edge_weight"], "nagphormer": ["tokens"]}
 
 
-@pytest.mark.parametrize("method", NAMES)
+@pytest.mark.parametrize("method", ["nagphormer", pytest.param("gcn", marks=pytest.mark.slow)])
 def test_inputs_are_those_that_the_run_answers_from(method: str, tmp_path: Path) -> None:
     run = fitted(method, tmp_path / "run")
     inputs, _ = asked(run)

@@ -40,7 +40,7 @@ OWN: dict[str, dict[str, Any]] = {
     "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 4},
     "ctdg-ssm-nodes": {"model.dim": 6, "model.time_dim": 4, "batch_size": 16},
 }  # fmt: skip
-QUICK = ("gcn", "gin-graphs", "dyg-mamba-nodes", "ctdg-ssm")  # a kind each
+QUICK = ("gin-graphs", "dyg-mamba", "ctdg-ssm")  # a kind each
 EXPORTED = [name for name in MODULES if callable(get_method(name).export)]
 CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in EXPORTED),
@@ -139,6 +139,7 @@ def test_the_command_gives_the_largest_difference_and_refuses_the_program_of_ano
         hopstate.check_program(run, out)
 
 
+@pytest.mark.slow
 def test_questions_of_ones_own(tmp_path: Path) -> None:
     own = data_of("dyg-mamba-nodes")
     run = trained("dyg-mamba-nodes", tmp_path / "run")

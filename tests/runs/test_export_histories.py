@@ -121,7 +121,7 @@ def test_onnx_gives_the_runs_own_logits(method: str, settings: dict[str, object]
 
 
 def test_attention_between_the_ends_is_refused_by_name(tmp_path: Path) -> None:
-    run = small_run("dyg-mamba", tmp_path, table(0, 40), **{"model.cross_attention": 2}).path
+    run = small_run("dyg-mamba", tmp_path, table(0, 40), **{"model.cross_attention": 2, "loop.epochs": 0}).path
     with pytest.raises(ConfigError, match=r"model\.cross_attention"):
         export_run(run, "torch", tmp_path / "program")
     assert not (tmp_path / "program").exists()

@@ -74,7 +74,7 @@ def test_inputs_are_those_of_the_given_pairs(trained: Callable[[str], Run]) -> N
     own = pd.read_csv(run.with_suffix(".csv"))
     pairs = [("u1", "v2"), *own[["src", "dst"]].iloc[-2:].itertuples(index=False), ("u3", "v0")]
     found = hopstate.export_inputs(run, pairs)
-    assert {len(values) for values in found.values()} == {4}
+    assert list(found)[-1] == "met"
     met = {*own[["src", "dst"]].itertuples(index=False, name=None)}
     assert found["met"].tolist() == [tuple(pair) in met for pair in pairs]
 

@@ -52,6 +52,7 @@ def test_sets_of_graphs_are_predicted_as_by_the_run_that_was_saved(method: str, 
     near(again.predict(rings()), run.predict(rings()))
 
 
+@pytest.mark.slow
 def test_sequences_are_judged_as_by_the_run_that_was_saved(tmp_path: Path) -> None:
     small = {"model": {"dim": 6}, "read": {"length": 5, "count": 40}, "batch_size": 20, "loop": LOOP}
     run = hopstate.fit("ctdg-ssm-sequences", "path-sequences", out=tmp_path / "run", config=small)
@@ -59,7 +60,7 @@ def test_sequences_are_judged_as_by_the_run_that_was_saved(tmp_path: Path) -> No
     assert again.evaluate() == pytest.approx(run.evaluate())
 
 
-@pytest.mark.parametrize("method", quick(sorted({*OF_EVENTS} - {*OF_NODES}), "pair-trees", "ctdg-ssm"))
+@pytest.mark.parametrize("method", quick(sorted({*OF_EVENTS} - {*OF_NODES}), "pair-trees"))
 def test_scores_and_metrics_are_those_of_the_run_that_was_saved(
     method: str, trained: Callable[[str], hopstate.Run], tmp_path: Path
 ) -> None:
@@ -76,7 +77,7 @@ def test_scores_and_metrics_are_those_of_the_run_that_was_saved(
     ("method", "task", "more"),
     [
         ("gcn", "node", {}),
-        ("gcn", "link", {}),
+        pytest.param("gcn", "link", {}, marks=pytest.mark.slow),
         *(pytest.param(name, "node", {}, marks=pytest.mark.slow) for name in ON_GRAPHS if name != "gcn"),
         *(pytest.param(name, "node", TOP, marks=pytest.mark.slow) for name in ("gcn", "sage")),
     ],

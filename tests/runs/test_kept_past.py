@@ -61,13 +61,18 @@ def test_what_is_kept_gives_the_bits_of_the_whole_way(
     assert answers(run, tmp_path / "b") == begun
 
 
-def test_what_is_damaged_or_of_other_weights_is_passed_over(run: Run, tmp_path: Path) -> None:
+def test_a_damaged_state_is_passed_over(run: Run, tmp_path: Path) -> None:
     expected = answers(run, tmp_path / "a")
     (layer,) = (run.path / "past").glob("layer-*")
     whole = bytearray(layer.read_bytes())
     whole[len(whole) // 2] ^= 1
     layer.write_bytes(whole)
     assert answers(run, tmp_path / "b") == expected
+
+
+@pytest.mark.slow
+def test_a_state_of_other_weights_is_passed_over(run: Run, tmp_path: Path) -> None:
+    expected = answers(run, tmp_path / "a")
     again = fit("ctdg-ssm", run.path.parent / "own.csv", out=tmp_path / "more", config=other(run.path.parent, epochs=1))
     shutil.rmtree(again.path / "past")
     own = answers(again, tmp_path / "c")

@@ -98,7 +98,7 @@ def test_further_events_in_one_file_or_in_parts_or_streamed(name: str, trained: 
     assert one["t"][0] == later["t"].max() + 1
 
 
-@pytest.mark.parametrize("name", ["recency", "ctdg-ssm"])
+@pytest.mark.parametrize("name", ["ctdg-ssm", pytest.param("recency", marks=pytest.mark.slow)])
 def test_a_query_leaves_the_run_as_it_was(name: str, trained: Trained, tmp_path: Path) -> None:
     run = copied(trained(name), tmp_path / "run")
     before = files(run.path)

@@ -66,9 +66,9 @@ def test_a_search_never_sees_the_test_split(monkeypatch: pytest.MonkeyPatch) -> 
         return evaluate(self, split)
 
     monkeypatch.setattr(Trainer, "evaluate", recorded)
-    hopstate.tune("mlp", graph(), trials=2, out="plain-search", space=SPACE, **QUICK)
+    hopstate.tune("mlp", graph(), trials=1, out="plain-search", space=SPACE, **QUICK)
     assert set(seen) == {"val"}
-    hopstate.tune("mlp", graph(shuffle_test=True), trials=2, out="shuffled-search", space=SPACE, **QUICK)
+    hopstate.tune("mlp", graph(shuffle_test=True), trials=1, out="shuffled-search", space=SPACE, **QUICK)
     pd.testing.assert_frame_equal(values("plain-search"), values("shuffled-search"))  # other test labels, same search
     for path in Path("plain-search").rglob("*.json"):
         assert '"test"' not in path.read_text(), path
@@ -86,7 +86,7 @@ def test_the_trainer_refuses_a_split_that_is_held_back() -> None:
 
 
 def test_a_search_that_was_cut_short_goes_on_as_if_it_had_not_been(monkeypatch: pytest.MonkeyPatch) -> None:
-    hopstate.tune("mlp", graph(), trials=3, out="whole", space=SPACE, **QUICK)
+    hopstate.tune("mlp", graph(), trials=2, out="whole", space=SPACE, **QUICK)
     fit_config, calls = api.fit_config, []
 
     def cut(*args: object, **kwargs: object) -> api.Run:
@@ -97,11 +97,11 @@ def test_a_search_that_was_cut_short_goes_on_as_if_it_had_not_been(monkeypatch: 
 
     monkeypatch.setattr(api, "fit_config", cut)
     with pytest.raises(KeyboardInterrupt):
-        hopstate.tune("mlp", graph(), trials=3, out="cut", space=SPACE, **QUICK)
+        hopstate.tune("mlp", graph(), trials=2, out="cut", space=SPACE, **QUICK)
     assert len(values("cut")) == 1
-    found = hopstate.tune("mlp", graph(), trials=3, out="cut", space=SPACE, **QUICK)
+    found = hopstate.tune("mlp", graph(), trials=2, out="cut", space=SPACE, **QUICK)
     assert calls[1] == calls[2]
-    assert len(found.trials) == len(values("whole")["loop.optim.lr"].unique()) == 3
+    assert len(found.trials) == len(values("whole")["loop.optim.lr"].unique()) == 2
     assert found.value == values("whole")["value"].max()
     pd.testing.assert_frame_equal(values("whole"), values("cut"))
 
@@ -125,8 +125,8 @@ def test_from_the_shell_to_a_run_with_the_best_settings(capsys: pytest.CaptureFi
 
 def test_settings_that_cannot_work_are_failed_trials() -> None:
     space = {"model.dim": [30], "model.num_heads": [7]}
-    with pytest.raises(HopstateError, match="2"):
-        hopstate.tune("nagphormer", graph(), trials=2, out="search", space=space, **QUICK)
+    with pytest.raises(HopstateError, match="1"):
+        hopstate.tune("nagphormer", graph(), trials=1, out="search", space=space, **QUICK)
     assert not Path("search/best.yaml").exists()
 
 

@@ -26,7 +26,7 @@ from made_events import named, repeating, small_run
 
 EVENTS = named(repeating(200))
 METHODS = ["recency", "pair-trees", "graphmixer", "dygformer", "ctdg-ssm", "dyg-mamba"]
-QUICK = ["recency", "pair-trees", "graphmixer", "ctdg-ssm"]  # a method of each way to weigh an event
+QUICK = ["recency", "pair-trees", "graphmixer"]  # a method of each way to weigh an event; memories: see below
 each = pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
 MORE = {
     "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.num_layers": 1, "model.max_length": 20},
@@ -136,6 +136,7 @@ def test_weights_are_the_same_alone_and_in_company(name: str, run_of: Callable[[
             )
 
 
+@pytest.mark.slow
 def test_slices_may_be_asked_between(run_of: Callable[[str], Run]) -> None:
     """Questions of another time, between the slices of one, change nothing of it: memories go back and on."""
     for name in ("ctdg-ssm",):

@@ -125,16 +125,11 @@ def test_records_in_memory_options_and_errors(tmp_path):
     graph = Graph.from_edges(rng.integers(0, 25, (90, 2)), 25, x=rng.random((25, 4)), name="bare")
     with pytest.raises(DataError, match="--task"):
         hopstate.fit("gcn", graph, out=tmp_path / "nodes", **{"loop.progress": False})
-    for number, options in enumerate(
-        (
-            {"link.candidates": 0, "link.bootstrap": 5, "link.val_messages": True},
-            {"link.disjoint": 0.3, "split.number": 1},
-        )
-    ):
-        run = hopstate.fit("sage", graph, out=tmp_path / str(number), task="link", **{**SMALL, **options})
-        assert run.evaluate(graph) == pytest.approx(run.metrics["test"])
-        assert ("mrr_low" in run.metrics["test"]) is ("link.bootstrap" in options)
-        assert len(run.score([(0, 1)], own=graph)) == 1
+    options = {"link.candidates": 0, "link.bootstrap": 5, "link.disjoint": 0.3, "split.number": 1}
+    run = hopstate.fit("sage", graph, out=tmp_path / "links", task="link", **{**SMALL, **options})
+    assert run.evaluate(graph) == pytest.approx(run.metrics["test"])
+    assert "mrr_low" in run.metrics["test"]
+    assert len(run.score([(0, 1)], own=graph)) == 1
     with pytest.raises(DataError, match="25"):
         run.score([(0, 25)], own=graph)
     with pytest.raises(ConfigError, match="time"):
