@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "golden"))
 
-import cases
+import cases  # noqa: E402
 
 GOLDEN = "tests/golden/test_golden.py::test_training_and_answers_are_the_stored_ones"
 TESTS = (

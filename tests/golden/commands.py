@@ -276,10 +276,10 @@ READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
 }
 
 
-def outputs(home: Path, replays: tuple[str, ...] = METHODS) -> dict[str, Any]:
+def outputs(home: Path, methods: tuple[str, ...] = METHODS, replays: tuple[str, ...] = METHODS) -> dict[str, Any]:
     """Return the outputs of all commands and readers; `replays` are the methods whose service is started too."""
     found: dict[str, Any] = {}
-    for method in METHODS:
+    for method in methods:
         for command in (score, rank, stream, replay):
             if command is not replay or method in replays:
                 found[f"{command.__name__} {method}"] = command(method, home)
