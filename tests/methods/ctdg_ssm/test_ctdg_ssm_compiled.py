@@ -1,4 +1,4 @@
-"""CTDG-SSM's pairs as compiled loops: the bits of the model within `alike`, whatever its settings and its memory."""
+"""CTDG-SSM's compiled loops over pairs give what its model gives, whatever its settings and its memory."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from hopstate.errors import DataError, ShapeError
 from hopstate.layers.alike import alike
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.streaming.node_state import NodeState
+from hopstate.testing.asserts import F32, F32_TIGHT, F64
 from hopstate.tokens.pair_features import NAMES
 
 NODES, PAIRS = 20, 37
@@ -41,7 +42,7 @@ def _model(settings: dict[str, Any], kind: torch.dtype = torch.float32) -> CTDGS
 
 
 def _asked(model: CTDGSSM, pairs: int = PAIRS) -> tuple[NodeState, Tensor, Tensor, Tensor]:
-    """Return a memory, with a node that was deleted, and pairs: of nodes not met too."""
+    """Return a memory with a deleted node, and pairs, also of nodes that it does not know."""
     kind = next(model.parameters()).dtype
     state = model.initial_state(NODES - 4)
     state.memory.normal_()
@@ -55,9 +56,14 @@ def _asked(model: CTDGSSM, pairs: int = PAIRS) -> tuple[NodeState, Tensor, Tenso
     return state, source, target, gap
 
 
+def _same(found: Tensor, wanted: Tensor) -> None:
+    double = found.dtype == torch.float64
+    torch.testing.assert_close(found, wanted, rtol=F64 if double else F32, atol=F64 if double else F32_TIGHT)
+
+
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_the_bits_are_the_models(settings: dict[str, Any], kind: torch.dtype) -> None:
+def test_compiled_loops_equal_the_model(settings: dict[str, Any], kind: torch.dtype) -> None:
     model = _model(settings, kind)
     asked, quick = _asked(model), model.compiled()
     assert quick is not None
@@ -69,12 +75,12 @@ def test_the_bits_are_the_models(settings: dict[str, Any], kind: torch.dtype) ->
         alone = [quick(state, source[i : i + 1], target[i : i + 1], gap[i : i + 1], back=True) for i in range(PAIRS)]
         assert not len(quick(state, source[:0], target[:0], gap[:0], back=True))
     assert found.dtype == kind
-    assert torch.equal(found, wanted)
-    assert torch.equal(torch.cat(alone), wanted)
+    _same(found, wanted)
+    _same(torch.cat(alone), wanted)
     assert found.std() > 1e-3
 
 
-def test_other_weights_give_other_loops_and_the_same_ones_are_kept() -> None:
+def test_loops_are_compiled_anew_for_other_weights_alone() -> None:
     model = _model({"pair_history": True})
     asked = _asked(model)
     with torch.no_grad():
@@ -87,8 +93,8 @@ def test_other_weights_give_other_loops_and_the_same_ones_are_kept() -> None:
         with alike():
             wanted = model.link_logits(*asked, back=True)
         found = model.compiled()(*asked, back=True)
-    assert torch.equal(found, wanted)
-    assert not torch.equal(found, first)
+    _same(found, wanted)
+    assert not torch.allclose(found, first)
 
 
 def test_what_does_not_fit_is_refused_as_the_model_does() -> None:
@@ -97,18 +103,18 @@ def test_what_does_not_fit_is_refused_as_the_model_does() -> None:
     quick = model.compiled()
     for wrong in (gap[:, :-1], torch.cat([gap, gap], 1)):
         for asked in (quick, model.link_logits):
-            with pytest.raises(ShapeError, match="features of a pair's history"):
+            with pytest.raises(ShapeError, match="history"):
                 asked(state, source, target, wrong, back=True)
     source[0] = 3
     for asked in (quick, model.link_logits):
-        with pytest.raises(DataError, match="node 3 has been deleted"):
+        with pytest.raises(DataError, match="3"):
             asked(state, source, target, gap)
     plain = _model({})
-    with pytest.raises(ShapeError, match="columns"):  # loops would read beyond rows that are too short
+    with pytest.raises(ShapeError):  # loops would read beyond rows that are too short
         plain.compiled()(state, source, target, gap[:, :0], back=True)
 
 
-def test_other_models_are_asked_themselves() -> None:
+def test_other_models_have_no_loops() -> None:
     model = _model({})
     assert type("Mine", (CTDGSSM,), {})(model.config, edge_dim=2).compiled() is None
     assert model.bfloat16().compiled() is None

@@ -78,11 +78,15 @@ def test_packed_equals_written_out_in_outputs_and_every_gradient(block):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"encoders": "independent"}, {"time_encoding": False}, {"cooccurrence": False}, {"cross_attention": 2}],
+    ("options", "target"),
+    [
+        ({"encoders": "independent"}, "last"),
+        ({"time_encoding": False}, "none"),
+        ({"cooccurrence": False}, "first"),
+        ({"cross_attention": 2}, "none"),
+    ],
     ids=str,
 )
-@pytest.mark.parametrize("target", ["first", "last", "none"])
 def test_options_and_places_of_the_target_node(options, target):
     _same(_model(**options), _tokens(target=target))
 
@@ -118,8 +122,8 @@ def test_packed_equals_each_pair_alone():
         torch.testing.assert_close(alone, together[p : p + 1], rtol=F64_SUM, atol=F64)
 
 
-def _held_block(block, z: torch.Tensor, base: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
-    """One block of one sequence with every factor taken from base, written out: affine in z."""
+def _linearized_block(block, z: torch.Tensor, base: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+    """Return one block of one sequence with every factor taken from base, written out: affine in z."""
     spread = (base.var(1, unbiased=False, keepdim=True) + block.norm.eps).sqrt()
 
     def norm(values: torch.Tensor) -> torch.Tensor:
@@ -144,9 +148,9 @@ def _held_block(block, z: torch.Tensor, base: torch.Tensor, r: torch.Tensor) -> 
     return block.output(y) + (z if block.residual else 0)
 
 
-@pytest.mark.parametrize("block", [{}, {"step": "both"}, {"gate": False}, {"residual": False}], ids=str)
-def test_a_contribution_is_what_its_event_adds_to_the_held_network(block):
-    """Held at this input, the network is affine: leaving one token's encoding out takes its contribution away."""
+@pytest.mark.parametrize("block", [{}, {"step": "both", "gate": False, "residual": False}], ids=str)
+def test_a_contribution_is_what_its_event_adds_to_the_linearized_network(block):
+    """With gates and steps fixed, the network is affine: without one token's encoding its contribution is gone."""
     model, tokens = _model(block), take_sequences(_tokens(max_length=5), torch.tensor([4, 9]))
     assert len(tokens.nodes) > 6
     with torch.no_grad():
@@ -160,7 +164,7 @@ def test_a_contribution_is_what_its_event_adds_to_the_held_network(block):
             rows = slice(int(tokens.offsets[s]), int(tokens.offsets[s + 1]))
             mine, known = z[rows], base[rows]
             for layer in encoder.blocks:
-                mine, known = (_held_block(layer, v, known, ratios[rows]) for v in (mine, known))
+                mine, known = (_linearized_block(layer, v, known, ratios[rows]) for v in (mine, known))
             ends.append(model.output(mine.mean(0)))
             held.append(model.output(known.mean(0)))
         hidden, active = model.head.merge(torch.cat(ends)), model.head.merge(torch.cat(held)) > 0
@@ -178,9 +182,12 @@ def test_a_contribution_is_what_its_event_adds_to_the_held_network(block):
     assert part.abs().max() > 1e-4
 
 
-@pytest.mark.parametrize("options", [{}, {"encoders": "independent"}, {"cross_attention": 2}], ids=str)
-@pytest.mark.parametrize("block", [{}, {"step": "both"}, {"conv_width": 0}], ids=str)
-def test_the_held_network_is_the_network_at_its_input(options, block):
+@pytest.mark.parametrize(
+    ("options", "block"),
+    [({}, {"step": "both"}), ({"encoders": "independent"}, {}), ({"cross_attention": 2}, {"conv_width": 0})],
+    ids=str,
+)
+def test_the_linearized_network_equals_the_network_at_its_input(options, block):
     model, tokens = _model(block, **options), _tokens()
     parts = model._parts(tokens)
     held = model._logits(model._encode(parts), parts, tokens, detach_gates=True)
@@ -190,7 +197,7 @@ def test_the_held_network_is_the_network_at_its_input(options, block):
     assert part.abs().max() > 1e-4
 
 
-def test_what_the_pairs_history_adds_is_what_is_lost_without_it():
+def test_shares_of_pair_features_are_what_the_logit_loses_without_them():
     """A feature at its mean over training pairs, and not missing, adds nothing; gates and active units are held."""
     torch.manual_seed(0)
     tokens, told = _tokens(), torch.randn(5, 4, dtype=torch.float64)
@@ -268,11 +275,11 @@ def test_conformance():
 
 def test_bad_input_is_named():
     model, tokens = _model(), _tokens()
-    with pytest.raises(ShapeError, match="2 edge features"):
+    with pytest.raises(ShapeError, match="edge"):
         DyGMamba(SMALL, node_dim=NODE_DIM, edge_dim=7)(tokens)
-    with pytest.raises(ShapeError, match="no counts"):
+    with pytest.raises(ShapeError, match="counts"):
         model(tokens._replace(counts=None))
-    with pytest.raises(ShapeError, match="pairs"):
+    with pytest.raises(ShapeError):
         model(take_sequences(tokens, torch.tensor([0, 1, 2])))
     for wrong in ({"encoders": "one"}, {"cross_attention": 3}, {"channel_dim": 0}):
         with pytest.raises(ConfigError):
