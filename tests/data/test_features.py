@@ -44,9 +44,26 @@ def test_the_definition_by_hand():
     assert fitted(table, "none", "median").apply(table)[2, 5] == np.float32(np.nanmedian(train[:, 5]))
 
 
-@pytest.mark.parametrize("kind", ["standard", "robust"])
-@pytest.mark.parametrize("missing", ["mean", "median"])
-@pytest.mark.parametrize("unit", [(1000, 0), (1e-3, 0), (2.0**-40, 0), (9 / 5, 32), (1e300, 0), (1e-200, 0)])
+def test_a_constant_column_is_one_if_sums_count_by_it():
+    table = np.stack([np.full(30, 7.0), np.zeros(30), np.arange(30.0)], 1)
+    scaler = fitted(table, rows=np.arange(20))
+    found = scaler.sums().apply(table)
+    assert (found[:, 0] == 1).all()
+    assert not found[:, 1].any()
+    np.testing.assert_allclose(found[:, 2], scaler.apply(table)[:, 2], rtol=F32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing", "unit"),
+    [
+        ("standard", "mean", (1000, 0)),
+        ("robust", "mean", (1e-3, 0)),
+        ("standard", "median", (2.0**-40, 0)),
+        ("robust", "median", (9 / 5, 32)),
+        ("standard", "mean", (1e300, 0)),
+        ("robust", "mean", (1e-200, 0)),
+    ],
+)
 def test_units_do_not_matter(kind, missing, unit):
     factor, offset = unit
     table = values()

@@ -116,7 +116,7 @@ def test_columns_of_labels_go_with_their_events(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_table_of_labels_is_refused(change: dict[str, Any], words: str) -> None:
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=words or None):
         stream(**change)
 
 
@@ -258,7 +258,7 @@ def test_labels_of_a_cell_and_amounts_are_targets_too(tmp_path: Path) -> None:
 def test_what_cannot_be_learned_is_said(
     change: Any, settings: dict[str, Any], error: type[Exception], words: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=words or None):
         fitted("dyg-mamba-nodes", change(table(0, 160)), tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()
 

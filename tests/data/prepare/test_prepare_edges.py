@@ -219,7 +219,7 @@ def test_what_cannot_be_a_graph_is_named(tmp_path, texts, read, name):
     (tmp_path / "folder").mkdir()
     for place, text in enumerate(texts):
         (tmp_path / "folder" / f"{place}.csv").write_text(text)
-    with pytest.raises((DataError, ConfigError), match=name):
+    with pytest.raises((DataError, ConfigError), match=name or None):
         prepare(tmp_path / "folder", tmp_path / "s", kind="edges", **read)
     assert not (tmp_path / "s" / "graph.json").exists()
 

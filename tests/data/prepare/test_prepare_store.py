@@ -58,7 +58,7 @@ times = st.one_of(
 )
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(whole, min_size=30, max_size=30) | st.lists(ids, min_size=30, max_size=30),
     st.lists(whole, min_size=30, max_size=30) | st.lists(ids, min_size=30, max_size=30),
@@ -150,13 +150,14 @@ def stop_at(line):
 def test_an_interrupted_preparation_goes_on_to_the_same_bytes(tmp_path):
     frame(600).to_parquet(tmp_path / "e.parquet")
     prepare(tmp_path / "e.parquet", tmp_path / "whole", piece_rows=150)
-    for line in (2, 5):
+    for line in (2, 4):
+        store = tmp_path / f"stopped-{line}"
         with pytest.raises(StopError):
-            prepare(tmp_path / "e.parquet", tmp_path / "s", piece_rows=150, say=stop_at(line))
+            prepare(tmp_path / "e.parquet", store, piece_rows=150, say=stop_at(line))
         with pytest.raises(FormatError):
-            read_events(tmp_path / "s")
-    prepare(tmp_path / "e.parquet", tmp_path / "s", piece_rows=150)
-    assert files(tmp_path / "s") == files(tmp_path / "whole")
+            read_events(store)
+        prepare(tmp_path / "e.parquet", store, piece_rows=150)
+        assert files(store) == files(tmp_path / "whole")
 
 
 @pytest.mark.slow
@@ -220,7 +221,7 @@ HEAD = "source,target,time\n"
     ],
 )
 def test_files_that_differ_are_named(tmp_path, texts, named):
-    with pytest.raises(DataError, match=named):
+    with pytest.raises(DataError, match=named or None):
         prepare(spoiled(tmp_path, *texts), tmp_path / "s")
     assert not (tmp_path / "s" / "events.json").exists()
 

@@ -56,7 +56,7 @@ def test_the_order_of_rows_is_of_no_matter():
 )
 def test_a_slip_among_numbers_and_dates_is_refused_by_its_row(column, words):
     edges, features = graph_tables()
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=words or None):
         hopstate.read_graph(edges, features=features.assign(venue=column), missing="auto")
 
 
@@ -106,10 +106,10 @@ def test_what_columns_hold_can_be_said():
 )
 def test_what_is_said_of_columns_is_checked(said, error, words):
     edges, features = graph_tables()
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=words or None):
         hopstate.read_graph(edges, features=features, columns=[said])
     events = pd.DataFrame({"src": [0, 1], "dst": [2, 3], "t": [0, 1], "venue": ["a", "b"]})
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=words or None):
         hopstate.read_events(events, columns=[said])
 
 

@@ -45,7 +45,7 @@ GOOD = ("2024-03-01", "2024-03-02T12:00:00")
 @pytest.mark.parametrize("good", [GOOD, ("2024-03-01T00:00:00.123456789", GOOD[1])])
 def test_dates_that_are_missing_or_out_of_reach(tmp_path, bad, message, good):
     path = table(tmp_path, good[0], bad, good[1])
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=message or None):
         read_events(path)
     kept = read_events(path, missing_time="drop")
     assert kept.t.tolist() == read_events(table(tmp_path, *good)).t.tolist()

@@ -32,7 +32,7 @@ def hostile() -> dict[str, tuple[pd.DataFrame, str]]:
 @pytest.mark.parametrize("case", hostile())
 def test_tables_that_no_file_could_be_are_refused_by_name(case):
     table, words = hostile()[case]
-    with pytest.raises(HopstateError, match=words) as told:
+    with pytest.raises(HopstateError, match=words or None) as told:
         hopstate.read_graph(table)
     assert "/hopstate-" not in str(told.value)  # no name of a temporary file
 

@@ -90,7 +90,7 @@ def test_training_and_inference_give_the_same_logits() -> None:
 
 
 def test_class_crosses_the_path_by_the_graph_and_not_without_it() -> None:
-    data = paths(10, 200)
+    data = paths(8, 160)
     t = task(data, order=1)
     train(t, 8)
     assert accuracy(t, "val") == 1
