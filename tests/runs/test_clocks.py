@@ -45,7 +45,7 @@ def run_of(method: str, data: EventStream, out: Path, **settings: Any) -> hopsta
 
 @each
 def test_scores_do_not_depend_on_the_unit_of_the_file(method: str, tmp_path: Path) -> None:
-    """Whether a run is trained on seconds or asked about them; but longer gaps in one unit change scores."""
+    """Whether a run is trained on seconds or scores them; but longer gaps in one unit change scores."""
     fine = events(factor=10**9, time_unit="ns")
     run = run_of(method, events(), tmp_path / "run")
     scores = predict(run.path, data=events())["score"].to_numpy()

@@ -156,7 +156,7 @@ def test_a_number_that_is_none_is_a_difference() -> None:
 
 
 class Hostile:
-    """Makes a folder where it is unpickled."""
+    """Makes a folder when it is unpickled."""
 
     def __init__(self, place: Path) -> None:
         self.place = place

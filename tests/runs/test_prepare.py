@@ -149,7 +149,7 @@ def test_records_keep_their_scale_unless_they_come_from_tables():
     np.testing.assert_allclose(asked["x"]["scale"], kept["x"]["scale"], rtol=F32_TIGHT)
 
 
-def test_named_data_are_not_scaled_unless_asked():
+def test_named_data_are_not_scaled_by_default():
     for scale, kind in (("auto", None), ("none", None), ("standard", "standard")):
         read = ReadOptions(scale=scale)
         graph = load_data("minesweeper-generated", read, "graph")

@@ -1,4 +1,4 @@
-"""`score` and `rank` of a trained run: what `stream` would give next, whatever else is asked, without side effects."""
+"""`score` and `rank` of a trained run: what `stream` would give next, whatever else is in the same call, without side effects."""
 
 import hashlib
 import json
@@ -355,7 +355,7 @@ def test_a_file_that_cannot_be_used_is_refused(
     assert not out.exists()
 
 
-def test_what_cannot_be_asked(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_questions_are_refused(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained("recency")
     where = str(run.path)
     with pytest.raises(TimeOrderError, match="106"):

@@ -1,4 +1,4 @@
-"""Ids that are texts stay those texts in every file that comes later, also where all of one look like numbers."""
+"""Ids that are texts stay those texts in every file that comes later, even if all ids of a file look like numbers."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def written(path: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["1e5", pytest.param("-5", marks=pytest.mark.slow)])
-def test_files_asked_with_hold_texts_where_the_runs_ids_are(name: str, run: Run, tmp_path: Path) -> None:
+def test_ids_in_files_of_queries_stay_texts(name: str, run: Run, tmp_path: Path) -> None:
     alone = written(tmp_path / "ids.csv", f"id\n{name}\n")
     pairs = written(tmp_path / "pairs.csv", f"src,dst\n{name},{name}\n7,{name}\n")
     with pytest.MonkeyPatch.context() as patch:
@@ -40,7 +40,7 @@ def test_files_asked_with_hold_texts_where_the_runs_ids_are(name: str, run: Run,
 
 
 @pytest.mark.parametrize("name", ["1.0", pytest.param("1e5", marks=pytest.mark.slow)])
-def test_later_events_hold_texts_where_the_runs_ids_are(name: str, run: Run, tmp_path: Path) -> None:
+def test_ids_of_later_events_stay_texts(name: str, run: Run, tmp_path: Path) -> None:
     later = written(tmp_path / "later.csv", f"src,dst,t\n{name},7,100\n")
     table = pd.DataFrame({"src": [name], "dst": ["7"], "t": [100]})
     found = hopstate.score_stream(run.path, later, save=tmp_path / "state")
@@ -51,7 +51,7 @@ def test_later_events_hold_texts_where_the_runs_ids_are(name: str, run: Run, tmp
         assert hopstate.predict(run.path, data=events).src.tolist() == [name]
 
 
-def test_spaces_around_an_id_asked_for_are_no_part_of_it_as_in_files(run: Run) -> None:
+def test_spaces_around_an_id_are_no_part_of_it(run: Run) -> None:
     plain = run.score([("alice", "7")])
     pd.testing.assert_frame_equal(run.score([(" alice", "7 ")]), plain)
     pd.testing.assert_frame_equal(run.rank(" alice ", top=3), run.rank("alice", top=3))

@@ -1,4 +1,4 @@
-"""`hopstate tune`: a search that goes on where it was cut, and that the test split cannot reach."""
+"""`hopstate tune`: a search that can be interrupted and never sees the test split."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_search_never_sees_the_test_split(monkeypatch: pytest.MonkeyPatch) -> 
     assert "test" not in Path("plain-search/trial-0000/metrics.csv").read_text()
 
 
-def test_the_trainer_refuses_a_split_that_is_held_back() -> None:
+def test_the_trainer_refuses_the_test_split_during_a_search() -> None:
     method = get_method("mlp")
     run = hopstate.fit("mlp", graph(), out="run", **QUICK)
     with load_run(run.path, graph()) as (trainer, task):
@@ -85,7 +85,7 @@ def test_the_trainer_refuses_a_split_that_is_held_back() -> None:
             blind.evaluate("test")
 
 
-def test_a_search_that_was_cut_short_goes_on_as_if_it_had_not_been(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_search_goes_on_to_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     hopstate.tune("mlp", graph(), trials=2, out="whole", space=SPACE, **QUICK)
     fit_config, calls = api.fit_config, []
 

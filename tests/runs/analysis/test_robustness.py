@@ -67,7 +67,7 @@ def test_robustness_of_a_memory(tmp_path):
 
 
 @pytest.mark.slow
-def test_made_up_edges_are_refused_beside_deletions(tmp_path):
+def test_made_up_edges_are_refused_if_there_are_deletions(tmp_path):
     run = run_of(tmp_path / "a", kind=True)
     assert len(hopstate.robustness(run.path, noise=["laplacian"], levels=(0.2,)))
     with pytest.raises(ConfigError, match="laplacian"):

@@ -85,7 +85,7 @@ def test_the_package_ships_points_of_every_method(method: str, tmp_path: Path, m
     assert [point.fitted for point in known.points if point.method == method].count(False) == 1
 
 
-def test_a_method_that_was_not_measured_says_how(tmp_path: Path, monkeypatch) -> None:
+def test_a_method_that_was_not_measured_is_named(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path))
     for method in PLANS.keys() - set(MEASURED):
         with pytest.raises(DataError, match=method):

@@ -43,7 +43,7 @@ def test_the_card_holds_intervals_protocol_and_settings(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["graph", pytest.param("events", marks=pytest.mark.slow)])
-def test_a_card_of_nodes_has_intervals_that_nobody_asked_for(kind: str, tmp_path: Path) -> None:
+def test_a_card_of_nodes_has_intervals_by_default(kind: str, tmp_path: Path) -> None:
     if kind == "graph":
         edges, features, labels = tables()
         run = fit("mlp", edges, features=features, labels=labels, out=tmp_path / "run", loop=LOOP["loop"])

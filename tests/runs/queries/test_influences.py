@@ -137,7 +137,7 @@ def test_weights_are_the_same_alone_and_in_company(name: str, run_of: Callable[[
 
 
 @pytest.mark.slow
-def test_slices_may_be_asked_between(run_of: Callable[[str], Run]) -> None:
+def test_questions_between_slices_change_nothing(run_of: Callable[[str], Run]) -> None:
     """Questions of another time, between the slices of one, change nothing of it: memories go back and on."""
     for name in ("ctdg-ssm",):
         with session(run_of(name).path) as asked:

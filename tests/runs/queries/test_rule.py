@@ -37,7 +37,7 @@ def test_candidates_are_the_nodes_of_earlier_added_edges(bipartite: bool, delete
             np.testing.assert_array_equal(usual_candidates(_past(stream, places), t), expected)
 
 
-def test_a_rule_says_the_same_however_the_past_is_cut() -> None:
+def test_a_rule_is_the_same_however_the_past_is_cut() -> None:
     stream = _events()
     whole = Rule(_past(stream, []))
     for places in ([5], [1_000, 2_000], list(range(100, 3_000, 100))):

@@ -429,7 +429,7 @@ def test_explanations_of_dated_streams_show_dates(tmp_path: Path) -> None:
     assert "2026-01-05 09:00:00Z" in page
 
 
-def test_columns_that_say_nothing_are_left_out(full: Path, tmp_path: Path) -> None:
+def test_empty_columns_are_left_out(full: Path, tmp_path: Path) -> None:
     make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
     results.append(tmp_path / "results.jsonl", result_line("edgebank/uci", 0, average_precision=0.762))
     page = write_report([tmp_path], tmp_path / "r.html", results_file=tmp_path / "results.jsonl")
@@ -526,7 +526,7 @@ def test_charts_take_their_colors_from_the_page() -> None:
     assert not re.search(r"#[0-9a-f]{6}", svg)
 
 
-def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
+def test_errors_name_the_wrong_input(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(MissingFileError, match="nowhere"):

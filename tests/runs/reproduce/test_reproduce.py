@@ -95,7 +95,7 @@ EVENTS = {"data": "messages-generated", "model.dim": 8, "model.time_dim": 4, "lo
 
 @pytest.mark.slow
 def test_a_recipe_keeps_its_settings_without_automatic_ones(tmp_path: Path) -> None:
-    """In a process of its own, where the command chooses settings for others."""
+    """In a process of its own; for other runs the command chooses settings."""
     changes = EVENTS | QUIET | {"evaluation.strategies": ["random"]}
     options = {"changes": changes, "out": tmp_path / "out", "results_file": tmp_path / "r.jsonl"}
     (line,) = reproduce(all_recipes()["ctdg-ssm/uci"], [0], **options)
@@ -127,7 +127,7 @@ def test_a_recipe_of_two_stages_trains_links_then_a_head(isolate: bool, tmp_path
     assert reproduce(recipe, [1], isolate=isolate, **options) == [line]
 
 
-def test_missing_data_are_said_before_anything_runs(tmp_path: Path) -> None:
+def test_missing_data_are_named_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(DownloadError, match=r"ml_lastfm\.csv"):
         reproduce(all_recipes()["recency/lastfm"], [0], out=tmp_path / "out", results_file=tmp_path / "r.jsonl")
     assert not (tmp_path / "out").exists()
