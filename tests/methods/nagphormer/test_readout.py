@@ -26,7 +26,7 @@ def test_attention_weights_sum_to_one() -> None:
 
 def test_attention_of_one_token_is_the_token() -> None:
     z = torch.randn(3, 1, 6)
-    assert torch.equal(AttentionReadout(6)(z), z[:, 0])
+    assert_close_rmse(AttentionReadout(6)(z), z[:, 0])
 
 
 def test_self_and_sum() -> None:

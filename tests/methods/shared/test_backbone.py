@@ -64,12 +64,10 @@ def test_the_backbone_stays_and_the_head_learns(
     own = shutil.copytree(links(name), tmp_path / "links")
     config = {**LOOP, "init": str(own)}
     frozen = fit(f"{name}-nodes", events, out=tmp_path / "frozen", config={**config, "freeze": True})
-    whole = fit(f"{name}-nodes", events, out=tmp_path / "whole", config=config)
-    before, after, ended = weights(own), weights(frozen.path), weights(whole.path)
+    before, after = weights(own), weights(frozen.path)
     backbone = [key for key in after if key.split(".")[0] not in HEADS[name]]
     assert len(backbone) > 5
     assert all(torch.equal(after[key], before[key]) for key in backbone)
-    assert not all(torch.equal(ended[key], before[key]) for key in backbone)
     if name == "ctdg-ssm":
         start = {**config, "freeze": True, "loop.epochs": 0}
         again = fit(f"{name}-nodes", events, out=tmp_path / "again", config=start)

@@ -27,6 +27,7 @@ LOOP = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": 
 NAMES = ("idle", "busy", "gone")
 
 
+ONE = pytest.mark.parametrize("name", ["ctdg-ssm-nodes", pytest.param("dyg-mamba-nodes", marks=pytest.mark.slow)])
 LAST = 106  # the time of the last of 160 events
 
 
@@ -50,7 +51,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return {name: fit(name, home / "own.csv", out=home / name, config={**LOOP, **SMALL[name]}) for name in SMALL}
 
 
-@pytest.mark.parametrize("name", SMALL)
+@ONE
 def test_three_classes_and_unknown_ones(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
     run = runs[name]
     assert set(run.metrics["test"]) == {"macro_f1", "accuracy", "roc_auc"}
@@ -113,28 +114,34 @@ def test_numbers_as_classes_keep_their_names(tmp_path: Path) -> None:
     assert found["accuracy"] == pytest.approx((told["prediction"] == told["label"].astype(str)).mean())
 
 
-def test_weights_and_metrics_are_settings(tmp_path: Path) -> None:
-    frame, name = table(0, 160), "dyg-mamba-nodes"
-    frame["label"] = np.where(np.arange(160) % 4, "idle", "busy")
-    frame.to_csv(tmp_path / "own.csv", index=False)
-    found = {}
-    for kind in ("none", "balanced"):
-        config = {**LOOP, **SMALL[name], "class_weights": kind, "metric": "macro_f1", "loop.optim.lr": 1e-2}
-        found[kind] = fit(name, tmp_path / "own.csv", out=tmp_path / kind, config=config)
-        assert {"macro_f1", "roc_auc", "average_precision"} <= set(found[kind].metrics["test"])
-    chances = {kind: run.predict()["score"].mean() for kind, run in found.items()}
-    assert chances["balanced"] > chances["none"]
-    assert set(found["none"].predict()["prediction"]) <= {"idle", "busy"}
+def built(labels: np.ndarray, folder: Path, **settings: Any) -> Any:
+    """Return the task of a stream of 160 events with these labels."""
+    ends = np.random.default_rng(0).integers(0, 8, (2, 160))
+    stream = EventStream(src=ends[0], dst=8 + ends[1], t=np.arange(160), labels=labels)
+    method = get_method("dyg-mamba-nodes")
+    return method.build(stream, method.config(data="x", **settings), Context(run=folder, cache=folder))
+
+
+def test_weights_of_classes_are_of_the_training_events(tmp_path: Path) -> None:
+    labels = np.array([0, 0, 0, 1, 1, 2])[np.arange(160) % 6]
+    labels[140:] = 2  # of test events, which say nothing
+    task = built(labels, tmp_path, class_weights="balanced")
+    share = np.bincount(labels[task.split.train]) / len(task.split.train)
+    balanced = np.array(task.target.class_weights)
+    np.testing.assert_allclose(balanced / balanced[0], share[0] / share, rtol=1e-6)
+    complement = np.array(built(labels, tmp_path, class_weights="complement").target.class_weights)
+    np.testing.assert_allclose(complement / complement[0], (1 - share) / (1 - share[0]), rtol=1e-6)
+    assert built(labels, tmp_path).target.class_weights is None
+
+
+def test_the_metric_is_a_setting(tmp_path: Path) -> None:
+    two, three = np.arange(160) % 2, np.arange(160) % 3
+    assert built(two, tmp_path).metric == "roc_auc"
+    assert built(two, tmp_path, metric="macro_f1").metric == "macro_f1"
     with pytest.raises(ConfigError, match="macro_f"):
-        fit(name, tmp_path / "own.csv", out=tmp_path / "a", config={**LOOP, **SMALL[name], "metric": "macro_f"})
-    table(0, 160).to_csv(tmp_path / "three.csv", index=False)
+        built(three, tmp_path, metric="macro_f")
     with pytest.raises(ConfigError, match="average_precision"):
-        fit(
-            name,
-            tmp_path / "three.csv",
-            out=tmp_path / "b",
-            config={**LOOP, **SMALL[name], "metric": "average_precision"},
-        )
+        built(three, tmp_path, metric="average_precision")
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -180,11 +187,8 @@ def test_outputs_of_nodes_go_on_from_a_state_and_never_back(runs: dict[str, Run]
     ids=["all different", "one class", "negative", "none", "none for validation"],
 )
 def test_labels_that_are_no_classes_are_refused(label: np.ndarray, named: str, tmp_path: Path) -> None:
-    ends = np.random.default_rng(0).integers(0, 8, (2, 160))
-    stream = EventStream(src=ends[0], dst=8 + ends[1], t=np.arange(160), labels=label)
-    method = get_method("dyg-mamba-nodes")
     with pytest.raises(DataError, match=named):
-        method.build(stream, method.config(data="x"), Context(run=tmp_path, cache=tmp_path))
+        built(label, tmp_path)
 
 
 def test_runs_of_links_have_no_outputs_of_nodes(trained: Callable[[str], Run]) -> None:
@@ -202,7 +206,7 @@ def test_runs_that_noted_no_classes_stay_as_they_were(binary: Run, tmp_path: Pat
     pd.testing.assert_frame_equal(hopstate.predict(run), binary.predict(), rtol=F32)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@ONE
 def test_floors_are_the_shares_and_the_last_known_class(name: str, runs: dict[str, Run]) -> None:
     run = runs[name]
     assert set(run.floors) == {"majority", "last"}
