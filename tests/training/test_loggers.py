@@ -378,7 +378,7 @@ def test_mlflow_at_an_address_where_nobody_answers_is_not_waited_for(graph, monk
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
 def test_a_missing_package_is_named_with_its_extra_before_data_are_read(name, monkeypatch, capsys):
     monkeypatch.setitem(choose.NEEDS, name, ("no_such_module",))
-    with pytest.raises(MissingExtraError, match=name or None):
+    with pytest.raises(MissingExtraError, match=name):
         hopstate.fit("mlp", "nowhere.csv", out="run", config={"loop.logger": name})
     assert main(["fit", "mlp", "--data", "nowhere.csv", "--out", "run", "--loop.logger", name]) != 0
     assert f"hopstate[{name}]" in capsys.readouterr().err
