@@ -3,61 +3,64 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 
 from hopstate.cli.main import main
+from made_events import table
 
 SMALL = ["--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu"]
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with two files of events and a finished run of recency on one of them."""
+    home = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(home)
+        for seed, name in enumerate(("events.csv", "others.csv")):
+            table(0, 60, seed=seed).to_csv(name, index=False)
+        assert main(["fit", "recency", "--data=events.csv", *SMALL, "--out=run"]) == 0
+    return home
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A finished run of recency on events.csv, named by a relative path."""
+def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of the run, in the folder in which the test works."""
+    shutil.copytree(finished / "run", tmp_path / "run")
+    shutil.copy(finished / "others.csv", tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
-    rng = np.random.default_rng(0)
-    for name in ("events.csv", "others.csv"):
-        pairs = rng.integers(0, 9, (60, 2))
-        frame = pd.DataFrame({"u": [f"u{i}" for i in pairs[:, 0]], "v": [f"v{i}" for i in pairs[:, 1]], "t": range(60)})
-        frame.to_csv(name, index=False)
-    assert main(["fit", "recency", "--data=events.csv", *SMALL, "--out=run"]) == 0
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize("words", [["--out=run"], ["--out", "run"]])
-def test_the_data_of_the_run_are_gone_on_with(run: Path, words: list[str], monkeypatch) -> None:
+def test_a_resumed_run_takes_its_own_data(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = json.loads((run / "config.json").read_text())
     metrics = json.loads((run / "result.json").read_text())["metrics"]
     (run.parent / "elsewhere").mkdir()
     monkeypatch.chdir(run.parent / "elsewhere")
-    words = [word.replace("run", "../run") for word in words]
-    assert main(["fit", "recency", "--resume", *words]) == 0
-    assert json.loads((run / "config.json").read_text()) == before
-    assert json.loads((run / "result.json").read_text())["metrics"] == metrics
+    for words in (["--out=../run"], ["--out", "../run"]):
+        assert main(["fit", "recency", "--resume", *words]) == 0
+        assert json.loads((run / "config.json").read_text()) == before
+        assert json.loads((run / "result.json").read_text())["metrics"] == metrics
 
 
-def test_other_data_are_refused_by_name(run: Path, capsys) -> None:
+def test_other_data_and_other_methods_are_refused(run: Path, capsys: Capture) -> None:
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
-    assert main(["fit", "recency", "--resume", "--out=run", "--data=others.csv"]) != 0
-    told = capsys.readouterr().err
-    assert "events.csv" in told
-    assert "others.csv" in told
-    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+    for words, named in (
+        (["recency", "--data=others.csv"], ("events.csv", "others.csv")),
+        (["edgebank"], ("recency", "run")),
+        (["edgebank", "--data=others.csv"], ("recency", "run")),
+    ):
+        assert main(["fit", *words, "--resume", "--out=run"]) != 0
+        error = capsys.readouterr().err
+        assert all(name in error for name in named)
+        assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
-@pytest.mark.parametrize("words", [[], ["--data=events.csv"]])
-def test_a_run_of_another_method_is_named(run: Path, words: list[str], capsys) -> None:
-    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
-    assert main(["fit", "edgebank", "--resume", "--out=run", *words]) == 2
-    assert "run is a run of recency; hopstate fit recency --resume --out run goes on with it" in capsys.readouterr().err
-    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
-
-
-def test_a_first_start_still_asks_for_data(run: Path, capsys) -> None:
+def test_a_first_start_needs_data(run: Path, capsys: Capture) -> None:
     assert main(["fit", "recency", "--resume", "--out=new"]) == 2
-    assert "data" in capsys.readouterr().err
+    assert "--data" in capsys.readouterr().err
     assert not Path("new").exists()

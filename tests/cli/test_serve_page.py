@@ -1,4 +1,4 @@
-"""The commands of the page on live runs, word for word, against a service that runs."""
+"""The commands of the page on live runs, word for word, against a running service."""
 
 import contextlib
 import json
@@ -20,6 +20,7 @@ from made_events import small_run
 pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'hopstate[serve]'")
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
 
+pytestmark = pytest.mark.slow
 PAGE = Path(__file__).parents[2] / "docs" / "live-run.md"
 
 
