@@ -35,6 +35,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "edgebank": {},
 }
 HISTORY = ("dyg-mamba", "dygformer", "graphmixer")
+KINDS = ("ctdg-ssm", "dyg-mamba", "recency", "edgebank", "pair-trees")  # one of each kind of scorer
+each = pytest.mark.parametrize("method", [m if m in KINDS else pytest.param(m, marks=pytest.mark.slow) for m in SMALL])
 
 
 def events(count: int = 300, seed: int = 0, *, features: bool = False) -> EventStream:
@@ -47,7 +49,7 @@ def task_of(method: str, stream: EventStream, folder: Path, **settings: Any) -> 
     return chosen.build(stream, config_from(chosen, given), Context(run=folder, cache=folder))
 
 
-@pytest.mark.parametrize("method", SMALL)
+@each
 def test_only_additions_are_asked_for(method: str, tmp_path: Path) -> None:
     """In predictions, in evaluation, in training."""
     stream = events()
@@ -69,7 +71,10 @@ def test_only_additions_are_asked_for(method: str, tmp_path: Path) -> None:
     assert positives == (0 if unbatched else len(stream.additions(task.split.train)))
 
 
-@pytest.mark.parametrize("method", SMALL)
+FITTED = [m if m in ("dyg-mamba", "ctdg-ssm") else pytest.param(m, marks=pytest.mark.slow) for m in SMALL]
+
+
+@pytest.mark.parametrize("method", FITTED)
 def test_a_deletion_is_no_meeting_of_any_method(method: str, tmp_path: Path) -> None:
     """What is asked after a deletion is not what would be asked after an addition there."""
     run = fit(
@@ -135,7 +140,7 @@ def bank_naive(stream: EventStream, pairs: list[tuple[int, int]], memory: str) -
 
 
 @pytest.mark.parametrize("memory", ["unlimited", "proportion", "repeat", "threshold"])
-@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize("size", [7, 1000])
 def test_edgebank_forgets_a_deleted_pair(memory: str, size: int) -> None:
     stream = events(400, seed=3)
     rows = np.arange(len(stream))
@@ -174,7 +179,7 @@ def test_tokens_tell_deletions_or_leave_them_out(features: bool) -> None:
     assert tokens("marked", bare).edge_attr is None or tokens("marked", bare).edge_attr[:, -1].abs().sum() == 0
 
 
-@pytest.mark.parametrize("method", HISTORY)
+@pytest.mark.parametrize("method", ["graphmixer", *(pytest.param(m, marks=pytest.mark.slow) for m in HISTORY[:2])])
 def test_the_setting_and_runs_that_met_no_deletion(method: str, tmp_path: Path) -> None:
     stream = events()
     width = {
@@ -190,9 +195,9 @@ def test_the_setting_and_runs_that_met_no_deletion(method: str, tmp_path: Path) 
     assert len(found) == len(stream.additions())  # left out: nothing marks them
 
 
-@pytest.mark.parametrize("method", SMALL)
+@each
 def test_leak_guard_with_deletions(method: str, tmp_path: Path) -> None:
-    stream = events(200, features=True)
+    stream = events(120, features=True)
     task = task_of(method, stream, tmp_path)
     assert check_leak(task.scorer_over, stream, moments=3, queries=16, batch_size=16).scores > 0
 

@@ -43,7 +43,10 @@ def graph_of(name: str) -> Graph:
     return graph.with_(edge_attr=np.random.default_rng(0).normal(size=(graph.num_edges, 2)).astype(np.float32))
 
 
-@pytest.mark.parametrize("name", CASES)
+QUICK = ("gat", "nagphormer", "gmn", "sage-gas")
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
 def test_runs_are_trained_kept_and_read_in_float64(name: str, tmp_path: Path) -> None:
     (method, settings), graph = CASES[name], graph_of(name)
     run = fit(method, graph, out=tmp_path / "run", **LOOP, **{"loop.precision": "64"}, **settings)
@@ -52,7 +55,7 @@ def test_runs_are_trained_kept_and_read_in_float64(name: str, tmp_path: Path) ->
     assert evaluate(run.path, data=graph) == pytest.approx(run.metrics["test"], abs=F64_SOLVED)
 
 
-@pytest.mark.parametrize("method", ["gmn-graphs", "gin-graphs"])
+@pytest.mark.parametrize("method", ["gin-graphs", pytest.param("gmn-graphs", marks=pytest.mark.slow)])
 def test_sets_of_graphs_too(method: str, tmp_path: Path) -> None:
     ring = np.arange(5)
     edges = np.concatenate([np.stack([ring, np.roll(ring, 1)], 1) + 5 * g for g in range(20)])

@@ -65,7 +65,7 @@ def test_help_names_a_further_method(added: Path, capsys: pytest.CaptureFixture[
 def test_two_packages_may_not_define_one_name(added: Path) -> None:
     (added / "seventh").mkdir()
     (added / "seventh" / "__init__.py").write_text('METHODS = {"sixth": "method"}\n')
-    with pytest.raises(ConfigError, match=r"both .* define the method 'sixth'"):
+    with pytest.raises(ConfigError, match="sixth"):
         modules()
 
 
