@@ -13,7 +13,7 @@ from hopstate.testing.asserts import F32, F32_TIGHT
 N = 40  # of a path a0 - a1 - ...; what is far from its end does not see what is attached there
 LOOP = {"epochs": 1, "progress": False}
 SPLIT = {"kind": "random"}
-QUICK = ("full", "neighbor")
+QUICK = ("full",)
 BATCHING = [
     {"kind": "full"},
     {"kind": "top", "nodes": "random", "batch_size": 20},

@@ -126,7 +126,7 @@ def test_pairs_are_refused_and_another_graph_is_split_anew(
     assert 0 < found["mrr"] <= 1
 
 
-@pytest.mark.parametrize("damage", ["cut", "beyond", "shape", "empty"])
+@pytest.mark.parametrize("damage", ["cut", "beyond"])
 def test_a_damaged_split_is_named_with_other_data_too(linked: hopstate.Run, tmp_path: Path, damage: str) -> None:
     shutil.copytree(linked.path, tmp_path / "run")
     run = hopstate.load(tmp_path / "run")

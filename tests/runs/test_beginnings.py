@@ -31,6 +31,7 @@ REFUSED = {
     "a metric": ["--metric=roc"],
     "a loop that cannot show itself": ["--loop.tensorboard=maybe"],
 }
+QUICKLY = ("a device", "labels of one class", "a metric")
 
 
 @pytest.fixture(autouse=True)
@@ -69,19 +70,23 @@ def called(argv: list[str]) -> int:
         return int(left.code or 0)
 
 
-@pytest.mark.parametrize("wrong", REFUSED)
+@pytest.mark.parametrize(
+    "wrong", [name if name in QUICKLY else pytest.param(name, marks=pytest.mark.slow) for name in REFUSED]
+)
 def test_a_refused_fit_leaves_nothing(wrong: str) -> None:
     before = tree()
     assert called(["fit", "gcn", *words(REFUSED[wrong]), "--out=a/b/run"]) != 0
     assert tree() == before
 
 
+@pytest.mark.slow
 def test_a_refused_comparison_leaves_nothing() -> None:
     before = tree()
     assert called(["compare", "gcn,mlp", "--data=edges.csv", "--", *words(REFUSED["a metric"])[1:]]) != 0
     assert tree() == before
 
 
+@pytest.mark.slow
 def test_a_search_whose_data_cannot_be_learned_leaves_nothing() -> None:
     pytest.importorskip("optuna")
     before = tree()
@@ -89,6 +94,7 @@ def test_a_search_whose_data_cannot_be_learned_leaves_nothing() -> None:
     assert tree() == before
 
 
+@pytest.mark.slow
 def test_trials_that_are_refused_leave_a_line_and_no_folder() -> None:
     pytest.importorskip("optuna")
     found = tune("mlp", "edges.csv", trials=2, out="search", space=["loop.optim.lr=0.01,-1"], **SETTINGS)

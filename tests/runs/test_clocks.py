@@ -26,7 +26,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "pair-trees": {"model__max_trees": 20, "model__min_leaf": 5},
 }
 UNITS = {"s": 1, "ns": 10**9}
-QUICK = ("pair-trees", "ctdg-ssm")
+QUICK = ("ctdg-ssm",)
 each = pytest.mark.parametrize("method", [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in SMALL])
 
 

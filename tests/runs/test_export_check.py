@@ -54,7 +54,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 
 def quick(method: str, settings: dict[str, Any]) -> bool:
-    return (method in QUICK and not settings) or (method == "gcn" and settings == {"task": "link"})
+    return method in QUICK and not settings
 
 
 def graph() -> Graph:

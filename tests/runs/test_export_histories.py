@@ -147,7 +147,7 @@ def test_scores_of_a_memory_in_a_given_state(to: Any, tmp_path: Path) -> None:
     torch.testing.assert_close(answer(path, inputs), wanted, rtol=PROGRAM, atol=PROGRAM)
 
 
-def labelled(classes: int) -> pd.DataFrame:
+def labeled(classes: int) -> pd.DataFrame:
     """Return events with an amount and a label of their source, one of some classes."""
     events = table(0, 160, amount=True)
     return events.assign(label=events["src"].str[1:].astype(int) % classes)
@@ -164,7 +164,7 @@ def inputs_of(path: Path, given: dict[str, Tensor]) -> dict[str, Tensor]:
 @pytest.mark.parametrize("classes", [2, 3])
 def test_rows_of_nodes_after_their_histories(classes: int, to: Any, tmp_path: Path) -> None:
     small = {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6}
-    run = fit("dyg-mamba-nodes", labelled(classes), out=tmp_path / "run", config={**LOOP, **small}).path
+    run = fit("dyg-mamba-nodes", labeled(classes), out=tmp_path / "run", config={**LOOP, **small}).path
     path = export_run(run, to, tmp_path / "program")
     with load_run(run, device="cpu") as (_, task), torch.no_grad():
         for count in (0, 1, 7):
@@ -181,7 +181,7 @@ def test_rows_of_nodes_after_their_histories(classes: int, to: Any, tmp_path: Pa
 @pytest.mark.parametrize("classes", [2, 3])
 def test_rows_of_nodes_by_a_memory_in_a_given_state(classes: int, to: Any, tmp_path: Path) -> None:
     small = {"model.dim": 6, "model.time_dim": 4, "batch_size": 16, "model.static": "random", "model.static_dim": 3}
-    run = fit("ctdg-ssm-nodes", labelled(classes), out=tmp_path / "run", config={**LOOP, **small}).path
+    run = fit("ctdg-ssm-nodes", labeled(classes), out=tmp_path / "run", config={**LOOP, **small}).path
     path = export_run(run, to, tmp_path / "program")
     with load_run(run, device="cpu") as (_, task), torch.no_grad():
         state = task.model.initial_state(len(task.stream))

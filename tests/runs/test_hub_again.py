@@ -32,7 +32,7 @@ def quick(names: Iterable[str], *few: str) -> list[Any]:
     return [name if name in few else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-@pytest.mark.parametrize("method", quick(OF_NODES, "ctdg-ssm-nodes"))
+@pytest.mark.parametrize("method", quick(OF_NODES))
 def test_labels_of_events_are_predicted_as_by_the_run_that_was_saved(method: str, tmp_path: Path) -> None:
     events = table(0, 160)
     events["label"] = (events["src"] < "u5").astype(int)

@@ -55,6 +55,7 @@ def test_tables_train_what_their_files_do(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["recency", pytest.param("dyg-mamba", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_table_of_events_trains_what_its_file_does(tmp_path, monkeypatch, method):
     monkeypatch.chdir(tmp_path)
     table = events()

@@ -98,6 +98,7 @@ def test_data_that_have_changed_are_gone_over_anew(fitted: Path, tmp_path: Path)
         assert run.score(PAIRS[:2])["score"].tolist() != before
 
 
+@pytest.mark.slow
 def test_a_fit_is_done_where_it_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise StorageError("the disk is full")

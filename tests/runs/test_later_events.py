@@ -132,6 +132,7 @@ def test_the_runs_own_data_are_still_its_own(run_of: RunOf, tmp_path: Path) -> N
     assert evaluate(run.path, data=table(0, 160)) == pytest.approx(run.metrics["test"], abs=F32_SUM)
 
 
+@pytest.mark.slow
 def test_a_run_of_records_is_given_its_past_again(tmp_path: Path) -> None:
     own = read_events(table(0, 160), time_column="when", edge_columns=["amount"])
     later = read_events(table(200, 20), time_column="when", edge_columns=["amount"])

@@ -125,6 +125,7 @@ def test_what_cannot_be_applied_is_named():
         run.predict("a/e.csv", read={"features": "a/f.csv", "scale": "none"})
 
 
+@pytest.mark.slow
 def test_missing_values_are_marked_in_a_column_of_their_own():
     edges, features, labels = frames()
     rng = np.random.default_rng(1)
@@ -202,6 +203,7 @@ def test_other_files_are_read_as_the_runs_own_were():
     np.testing.assert_allclose(less["p_x"], own["p_x"], atol=F32_TIGHT)
 
 
+@pytest.mark.slow
 def test_whole_amounts_of_other_data_are_no_classes():
     edges, features, labels = frames()
     amounts = labels.assign(label=10.0 + 20 * (labels["label"] == "y") + features["length"])

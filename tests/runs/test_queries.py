@@ -1,4 +1,4 @@
-"""`score` and `rank` of a trained run: what `stream` would give next, whatever else is in the same call, without side effects."""
+"""`score` and `rank` of a trained run: what `stream` would give next, alone or among others, without side effects."""
 
 import hashlib
 import json
@@ -33,6 +33,7 @@ PAIRS = [("u1", "v2"), ("u3", "v3"), ("u9", "v7"), ("u0", "v1"), ("u4", "u5"), (
 QUICK = ("recency", "pair-trees", "dyg-mamba", "ctdg-ssm")  # one of each kind of scorer
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in SMALL if name not in QUICK]
 each = pytest.mark.parametrize("name", [*QUICK, *OTHERS])
+learned = pytest.mark.parametrize("name", [*QUICK[1:], pytest.param("recency", marks=pytest.mark.slow), *OTHERS])
 Trained = Callable[[str], Run]
 near = partial(assert_allclose, rtol=F32, atol=F32_TIGHT)
 
@@ -61,7 +62,7 @@ def test_a_score_is_what_stream_would_give_such_an_event_next(name: str, trained
         assert found["t"].tolist() == [when] * len(asked)
 
 
-@each
+@learned
 def test_alone_in_company_in_any_order_and_in_a_ranking(name: str, trained: Trained) -> None:
     run = trained(name)
     together = run.score(PAIRS, LAST)["score"]
@@ -76,7 +77,7 @@ def test_alone_in_company_in_any_order_and_in_a_ranking(name: str, trained: Trai
     assert name == "recency" or np.abs(times[:2].to_numpy() - times[2:].to_numpy()).max() > F32
 
 
-@each
+@learned
 def test_nothing_at_the_time_of_a_query_changes_it(name: str, trained: Trained) -> None:
     run, when = trained(name), LAST + 50
     before = run.score(PAIRS, when)["score"]
@@ -86,7 +87,7 @@ def test_nothing_at_the_time_of_a_query_changes_it(name: str, trained: Trained) 
     assert np.abs(changed[:2]).max() > F32
 
 
-@each
+@learned
 def test_further_events_in_one_file_or_in_parts_or_streamed(name: str, trained: Trained, tmp_path: Path) -> None:
     run, later = trained(name), table(200, 60)
     later.to_csv(tmp_path / "later.csv", index=False)
@@ -176,6 +177,7 @@ def test_slices_of_a_first_stage_change_nothing(
     near(found[0]["score"], found[1]["score"])
 
 
+@pytest.mark.slow
 def test_a_first_stage_orders_candidates_whatever_their_order(trained: Trained, tmp_path: Path) -> None:
     """And those that were never met are ordered too."""
     run = copied(trained("recency"), tmp_path / "run")
@@ -265,6 +267,7 @@ def test_dates_in_dates_out(
     assert explain.endswith(" --time 2024-03-05T10:00:00")
 
 
+@pytest.mark.slow
 def test_dates_without_a_zone_are_read_as_utc_with_a_warning(tmp_path: Path) -> None:
     own = table(0, 160)
     own["t"] = (pd.Timestamp("2024-03-01") + pd.to_timedelta(own["t"], unit="h")).astype(str) + "+05:30"
@@ -397,6 +400,7 @@ def test_a_run_whose_data_are_gone_names_them(
         score(named, PAIRS)
 
 
+@pytest.mark.slow
 def test_a_run_of_another_kind_is_named(tmp_path: Path) -> None:
     own = read_events(table(0, 60).assign(label=np.arange(60) % 2), edge_columns=[])
     config = {**LOOP, "model.channel_dim": 4, "model.time_dim": 8, "history.max_length": 4}
@@ -415,6 +419,7 @@ def test_deleted_nodes_are_no_candidates(tmp_path: Path) -> None:
         run.score([("u1", "v3")])
 
 
+@pytest.mark.slow
 def test_a_model_with_a_vector_of_each_node_refuses_others_by_name(tmp_path: Path) -> None:
     settings = {"model.static": "learnable"}
     run = made_events.small_run("ctdg-ssm", tmp_path, made_events.table(0, 60), **settings)
@@ -494,6 +499,7 @@ def test_data_that_can_be_no_file_end_in_an_error(numbered: Run, tmp_path: Path,
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_curve_of_another_run_is_not_believed(numbered: Run, tmp_path: Path) -> None:
     """Models without weights all look alike: the run's own data and settings tell them apart."""
     other = pd.DataFrame({"src": [0, 1] * 60, "dst": [2, 3] * 60, "t": np.arange(120)})

@@ -84,6 +84,7 @@ def test_a_score_is_the_same_everywhere(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["dyg-mamba", *(pytest.param(n, marks=pytest.mark.slow) for n in ("dyg-mamba with attention", "ctdg-ssm"))]
 )
+@pytest.mark.slow
 def test_evaluation_scores_a_pair_alone_as_among_others(name: str, tmp_path: Path) -> None:
     method, settings = METHODS[name]
     loop = {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu", "seed": 5}

@@ -51,6 +51,7 @@ def test_ids_of_later_events_stay_texts(name: str, run: Run, tmp_path: Path) -> 
         assert hopstate.predict(run.path, data=events).src.tolist() == [name]
 
 
+@pytest.mark.slow
 def test_spaces_around_an_id_are_no_part_of_it(run: Run) -> None:
     plain = run.score([("alice", "7")])
     pd.testing.assert_frame_equal(run.score([(" alice", "7 ")]), plain)

@@ -106,6 +106,7 @@ def test_an_interrupted_search_goes_on_to_the_same_result(monkeypatch: pytest.Mo
     pd.testing.assert_frame_equal(values("whole"), values("cut"))
 
 
+@pytest.mark.slow
 def test_from_the_shell_to_a_run_with_the_best_settings(capsys: pytest.CaptureFixture[str]) -> None:
     graph()
     read = ["--data=plain/edges.csv", "--read.features=plain/x.csv", "--read.labels=plain/y.csv"]

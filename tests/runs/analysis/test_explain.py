@@ -33,6 +33,7 @@ def test_without_a_time_it_is_that_of_score(
     assert str(after) in shown
 
 
+@pytest.mark.slow
 def test_a_warning_says_that_streamed_events_are_left_out(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     run = small_run("pair-trees", tmp_path)
     hopstate.explain(run.path, "u1", "v2")

@@ -26,7 +26,7 @@ from made_events import named, repeating, small_run
 
 EVENTS = named(repeating(200))
 METHODS = ["recency", "pair-trees", "graphmixer", "dygformer", "ctdg-ssm", "dyg-mamba"]
-QUICK = ["recency", "pair-trees", "graphmixer"]  # a method of each way to weigh an event; memories: see below
+QUICK = ["recency", "graphmixer"]  # a method of each way to weigh an event; memories: see below
 each = pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
 MORE = {
     "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.num_layers": 1, "model.max_length": 20},
@@ -122,6 +122,7 @@ def test_weights_of_a_memory_over_short_lives_are_just_what_the_score_loses(tmp_
 
 
 @pytest.mark.parametrize("name", ["ctdg-ssm", pytest.param("graphmixer", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_weights_are_the_same_alone_and_in_company(name: str, run_of: Callable[[str], Run]) -> None:
     with session(run_of(name).path) as asked:
         assert asked.past.node_ids is not None

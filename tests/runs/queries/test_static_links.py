@@ -108,6 +108,7 @@ def test_questions_on_the_command_line(run, tmp_path, capsys):
     assert "resource allocation" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(files, run, tmp_path):
     settings = {"read.features": files[1], "task": "link", **SMALL}
     hopstate.fit("gcn", files[0], out=tmp_path / "part", **{**settings, "loop.epochs": 1})
