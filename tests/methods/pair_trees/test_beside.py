@@ -72,7 +72,7 @@ def joined_of(task: Any) -> Any:
     return head.joined
 
 
-@pytest.mark.parametrize("method", SMALL)
+@pytest.mark.parametrize("method", ["graphmixer"])
 def test_validation_chooses_the_share_and_every_door_gives_the_same(method: str, tmp_path: Path) -> None:
     run = fit(method, events(), out=tmp_path / "run", config=config(method))
     with load_run(run.path, events()) as (_, task):
@@ -89,6 +89,7 @@ def test_validation_chooses_the_share_and_every_door_gives_the_same(method: str,
     assert kept["mean_average_precision"] == best == run.metrics["val"]["mean_average_precision"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba"])
 def test_live_answers_are_those_of_one_call_however_the_stream_is_cut(method: str, tmp_path: Path) -> None:
     run = fit(method, events(), out=tmp_path / "run", config=config(method))
@@ -106,6 +107,7 @@ def test_live_answers_are_those_of_one_call_however_the_stream_is_cut(method: st
         assert not np.array_equal(go_on(task, past_of(task, events()), later)[0]["score"], whole)
 
 
+@pytest.mark.slow
 def test_whose_a_score_is_stands_in_the_result_and_wherever_it_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,7 +134,8 @@ def test_whose_a_score_is_stands_in_the_result_and_wherever_it_is_shown(
     assert robustness(run.path, levels=[0.0], noise=["stream"], data=events()).attrs["note"] == ""
 
 
-@pytest.mark.parametrize("method", SMALL)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ctdg-ssm", "graphmixer"])
 @pytest.mark.parametrize(
     ("mixture", "met"),
     [({}, 0.4), ({"historical": 0.0}, 0.0), ({"historical": 0.1, "inductive": 0.3, "popular": 0.2}, 0.4)],
@@ -150,6 +153,7 @@ def test_trees_weigh_pairs_that_met_as_the_runs_own_mixture_does_or_more(
     assert weights == [[pytest.approx(met, abs=F64), 0]]
 
 
+@pytest.mark.slow
 def test_without_enough_events_there_are_no_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beside, "LEAST", 10_000)
     run = fit("graphmixer", events(), out=tmp_path / "run", config=config("graphmixer"))
@@ -161,6 +165,7 @@ def test_without_enough_events_there_are_no_trees(tmp_path: Path, monkeypatch: p
     assert "trees" not in run_card(run.path)
 
 
+@pytest.mark.slow
 def test_trees_alone_need_no_history_in_the_head(tmp_path: Path) -> None:
     given = config("graphmixer", **{"model.pair_history": False})
     run = fit("graphmixer", events(), out=tmp_path / "run", config=given)
@@ -213,6 +218,7 @@ def test_no_trees_say_nothing() -> None:
     assert trees(torch.randn(4, 5)).tolist() == trees.as_program()(torch.randn(4, 5)).tolist() == [0.0] * 4
 
 
+@pytest.mark.slow
 def test_shares_of_events_and_features_add_up_with_trees(tmp_path: Path) -> None:
     run = fit("dyg-mamba", events(), out=tmp_path / "run", config=config("dyg-mamba"))
     with load_run(run.path, events()) as (_, task):
@@ -233,6 +239,7 @@ def test_shares_of_events_and_features_add_up_with_trees(tmp_path: Path) -> None
         np.testing.assert_allclose(told[:, EARLIER:].numpy(), trees[:, EARLIER:], rtol=F32)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_goes_on_with_its_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = config("graphmixer", **{"loop.epochs": 2, "loop.checkpoint_seconds": 1e-9})
     choose = beside.TreesBeside.choose
@@ -255,6 +262,7 @@ def test_a_run_that_was_cut_goes_on_with_its_trees(tmp_path: Path, monkeypatch: 
     assert again.metrics == whole.metrics
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
     given = config("graphmixer", **{"loop.epochs": 2})
     whole = fit("graphmixer", events(), out=tmp_path / "whole", config=given)
@@ -262,6 +270,7 @@ def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
     assert whole.metrics == again.metrics
 
 
+@pytest.mark.slow
 def test_the_unit_of_time_changes_no_answer(tmp_path: Path) -> None:
     own = replace(events(), time_unit="s")
     fine = replace(own, t=own.t * 1000, time_unit="ms")
@@ -276,6 +285,7 @@ def test_the_unit_of_time_changes_no_answer(tmp_path: Path) -> None:
         assert np.array_equal(np.asarray(task.source.scorer_over(task.model, fine).score(*pairs, fine.t[-60:])), told)
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_changes_neither_trees_nor_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
