@@ -217,8 +217,10 @@ def test_more_epochs_may_be_asked_for_when_resuming(tmp_path: Path) -> None:
     assert more.metrics == whole.metrics
 
 
-def test_files_of_a_run_folder(whole_home: Path) -> None:
-    names = {p.name for p in whole_home.iterdir()}
+@pytest.mark.usefixtures("draws_curves")
+def test_files_of_a_run_folder(tmp_path: Path) -> None:
+    train(tmp_path, config(epochs=6))
+    names = {p.name for p in tmp_path.iterdir()}
     assert names >= {
         "config.json",
         "environment.json",
@@ -230,11 +232,11 @@ def test_files_of_a_run_folder(whole_home: Path) -> None:
         "model.safetensors",
     }
     assert not [n for n in names if n.startswith(".")]
-    result = json.loads((whole_home / "result.json").read_text())
+    result = json.loads((tmp_path / "result.json").read_text())
     assert result["epochs"] == 6
     assert result["seconds_per_epoch"] >= 0
-    assert (whole_home / "curves.png").read_bytes()[:4] == b"\x89PNG"
-    table = (whole_home / "metrics.csv").read_text().splitlines()
+    assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
+    table = (tmp_path / "metrics.csv").read_text().splitlines()
     assert len(table) == 7
     assert table[0].startswith("epoch,step,lr,train_loss,val_roc_auc")
 
