@@ -207,6 +207,17 @@ def parser_of(method: AnyMethod, prog: str | None = None) -> Parser:
     return parser
 
 
+_parsers: dict[tuple[str, type], Parser] = {}  # building one takes longer than loading a small run
+
+
+def shared_parser(method: AnyMethod) -> Parser:
+    """Return what `parser_of` returns, built once per process; nobody may add to it or change its defaults."""
+    key = method.name, method.config
+    if key not in _parsers:
+        _parsers[key] = parser_of(method)
+    return _parsers[key]
+
+
 def arguments_of(settings: Mapping[str, Any]) -> list[str]:
     """Return nested or dotted settings as arguments of the command line."""
     return [

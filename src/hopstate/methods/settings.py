@@ -13,7 +13,7 @@ from jsonargparse import ArgumentParser, Namespace
 from hopstate.errors import ConfigError
 from hopstate.io.opening import shown
 from hopstate.methods.method import AnyMethod, Method, RunConfig, RunT
-from hopstate.methods.parser import Parser, arguments_of, parser_of
+from hopstate.methods.parser import Parser, arguments_of, shared_parser
 from hopstate.training.renamed import with_todays_names
 from hopstate.training.run_folder import flatten
 
@@ -59,7 +59,7 @@ def config_from(method: Method[Any, RunT, Any], settings: Mapping[str, Any]) -> 
     Raises:
         ConfigError: an unknown key (the nearest is suggested) or a value of the wrong type.
     """
-    parser = parser_of(method)
+    parser = shared_parser(method)
     settings = with_todays_names(settings, "the settings", parser.keys(), values=parser.own)
     _check_plain(parser, settings)
     return config_of(method, parser.parse_args(arguments_of(settings)), parser)
