@@ -137,24 +137,24 @@ def largest(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-MEND = {
-    errno.ENOSPC: r"bytes free: free some space there",
-    errno.EDQUOT: r"quota .* is used up: delete files of yours there",
-    errno.EROFS: r"read-only: mount it for writing",
-    errno.EIO: r"its disk failed",
-}
+FAULTS = {"make": errno.EDQUOT, "sync": errno.EIO, "rename": errno.EROFS}
+QUICK = {(name, "sync") for name in WRITERS} | {("text", "make"), ("text", "rename"), ("graph", "rename")}
 
 
-@pytest.mark.parametrize("where", ["make", "sync", "rename"])
-@pytest.mark.parametrize("number", MEND, ids=errno.errorcode.get)
-@pytest.mark.parametrize("name", WRITERS)
-def test_a_failing_disk(name: str, number: int, where: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        pytest.param(name, where, marks=() if (name, where) in QUICK else pytest.mark.slow)
+        for name in WRITERS
+        for where in FAULTS
+    ],
+)
+def test_a_failing_disk(name: str, where: str, tmp_path: Path) -> None:
     write, file = WRITERS[name]
     write(tmp_path, 0)
     before = contents(tmp_path)
-    with failing(where, number, tmp_path), pytest.raises(StorageError) as caught:
+    with failing(where, FAULTS[where], tmp_path), pytest.raises(StorageError, match=re.escape(file)):
         write(tmp_path, 1)
-    assert re.search(rf"could not \w+ \S*{tmp_path.name}/{file}.*{MEND[number]}", str(caught.value)), caught.value
     assert contents(tmp_path) == before
     write(tmp_path, 1)
     assert contents(tmp_path) != before
@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_written_to_its_end(name: str, tmp_path: Path) -> 
     write(tmp_path, 0)
     before = contents(tmp_path)
     size = min(max(len(content) for content in before.values()) // 2, 40_000)
-    with largest(size), pytest.raises(StorageError, match=rf"could not write \S*{file}.*ulimit -f"):
+    with largest(size), pytest.raises(StorageError, match=re.escape(file)):
         write(tmp_path, 1)
     assert contents(tmp_path) == before
 
@@ -174,11 +174,11 @@ def test_a_file_that_cannot_be_written_to_its_end(name: str, tmp_path: Path) -> 
 def test_metrics_and_journals_that_cannot_be_added_to_are_named(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
     run.start_metrics([{"epoch": 1, "loss": 1.0}])
-    with largest(30), pytest.raises(StorageError, match=r"could not add to .*metrics\.jsonl"):
+    with largest(30), pytest.raises(StorageError, match=r"metrics\.jsonl"):
         run.append_metrics({"epoch": 2, "loss": 1.0})
     assert run.history() == [{"epoch": 1, "loss": 1.0}]  # a torn line does not count
     history = GasCache(BIG, [2], folder=tmp_path)
-    with largest(1000), pytest.raises(StorageError, match=r"could not add to .*journal-0"):
+    with largest(1000), pytest.raises(StorageError, match="journal-0"):
         history.push(0, torch.arange(BIG), torch.rand(BIG, 2))
     assert not history.pull(0, torch.arange(BIG)).any()
 
@@ -186,9 +186,9 @@ def test_metrics_and_journals_that_cannot_be_added_to_are_named(tmp_path: Path) 
 SMALL = ["--model.dim", "4", "--loop.progress", "false", "--loop.tensorboard", "no"]
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS], ids=errno.errorcode.get)
-def test_the_command_line_says_what_to_do_and_the_run_goes_on_after_it(
-    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.slow
+def test_a_run_goes_on_after_a_checkpoint_that_could_not_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph(0).save(str(tmp_path / "g"))
     fit = [
@@ -209,13 +209,12 @@ def test_the_command_line_says_what_to_do_and_the_run_goes_on_after_it(
 
     def refused(one: Any, other: Any) -> None:
         if Path(other).name == "checkpoint.safetensors":
-            raise OSError(number, os.strerror(number))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         replace(one, other)
 
     monkeypatch.setattr(os, "replace", refused)
     assert main([*fit, "2", "--resume"]) == 1
-    said = capsys.readouterr().err
-    assert re.search(rf"error: could not write \S*/checkpoint\.safetensors: .*{MEND[number]}", said)
+    assert "checkpoint.safetensors" in capsys.readouterr().err
     after = contents(tmp_path)
     kept = ("checkpoint.safetensors", "model.safetensors", "result.json", "split.npz", "data.json")
     assert all(before[f"run/{name}"] == after[f"run/{name}"] for name in kept)
@@ -243,7 +242,7 @@ FULL = """
         try:
             write(folder, 1)
         except StorageError as error:
-            assert "free" in str(error) and file in str(error) or name == "tokens", (name, error)
+            assert file in str(error) or name == "tokens", (name, error)
         else:
             raise AssertionError(f"{name} was written to a full disk")
         assert contents(folder) == before, name

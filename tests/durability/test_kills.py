@@ -138,8 +138,3 @@ def test_every_method(tmp_path: Path, method: str) -> None:
 @pytest.mark.slow
 def test_histories_on_disk(tmp_path: Path) -> None:
     campaign(tmp_path, "gcn", {"model": {"dim": 8}, "batching": BATCHED}, 3)
-
-
-@pytest.mark.parametrize("method", ["mlp", "graphmixer"])
-def test_a_few(tmp_path: Path, method: str) -> None:
-    campaign(tmp_path, method, SETTINGS.get(method, {"model": {"dim": 8}}), 1)

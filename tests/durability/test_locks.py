@@ -49,6 +49,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_second_fit_on_a_folder_is_refused_by_name_and_changes_nothing(tmp_path: Path, resume: bool) -> None:
     run = fit(tmp_path / "run")
@@ -57,9 +58,7 @@ def test_a_second_fit_on_a_folder_is_refused_by_name_and_changes_nothing(tmp_pat
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(
-            BusyError, match=rf"run \(a run\) is being written by process {holder.pid} on .*; wait until .*, or stop it"
-        ):
+        with pytest.raises(BusyError, match=str(holder.pid)):
             fit(tmp_path / "run", resume=resume)
         assert contents(run.path) == before
     finally:
@@ -70,6 +69,13 @@ def test_a_second_fit_on_a_folder_is_refused_by_name_and_changes_nothing(tmp_pat
     again = fit(tmp_path / "run", resume=True)
     assert again.metrics == run.metrics
     assert not (run.path / ".lock").exists()
+
+
+def test_a_fit_on_a_folder_that_is_locked_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with locked(tmp_path / "run"), pytest.raises(BusyError, match="run"):
+        fit(tmp_path / "run")
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_of_many_threads_that_lock_a_folder_each_is_alone_or_refused(tmp_path: Path) -> None:
@@ -137,11 +143,12 @@ def test_leftovers_of_one_file_are_those_of_its_name(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_locked_is_a_named_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(StorageError, match=r"could not make .*file"), locked(place):
+        with pytest.raises(StorageError, match="file"), locked(place):
             pass
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_two_fits_of_one_second_get_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOPSTATE_RUNS", str(tmp_path))
     paths = {hopstate.fit("mlp", graph(), config=SETTINGS).path for _ in range(2)}
@@ -178,6 +185,7 @@ replace_file(Path(sys.argv[1]), write)
 """
 
 
+@pytest.mark.slow
 def test_a_fit_leaves_alone_what_others_are_writing_in_its_folder(tmp_path: Path) -> None:
     fit(tmp_path / "run")
     out = tmp_path / "run" / "predictions.csv"

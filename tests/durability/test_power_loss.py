@@ -37,7 +37,7 @@ TOP = {
 }
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "mlp": ("mlp", {"model": {"dim": 4}}),
-    "histories on disk": ("gcn", {"model": {"dim": 4, "num_layers": 2}, **GAS}),
+    "history on disk": ("gcn", {"model": {"dim": 4, "num_layers": 2}, **GAS}),
 }
 
 
@@ -84,6 +84,7 @@ def every(disk: Disk, check: Callable[[], None], step: int) -> int:
 
 
 ALL = pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3000)])
+SLOW = pytest.mark.parametrize("step", [ALL])
 QUICK_OR_ALL = pytest.mark.parametrize("step", [41, ALL])
 
 
@@ -107,12 +108,13 @@ def begun(tmp_path: Path, name: str, step: int, **disk: Any) -> int:
     return every(noted, check, step)
 
 
-@QUICK_OR_ALL
+@SLOW
 @pytest.mark.parametrize("name", METHODS)
 def test_fit(tmp_path: Path, name: str, step: int) -> None:
     assert begun(tmp_path, name, step) > 100 / step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("syncs", [(), ("files",), ("folders",)])
 def test_fit_is_not_safe_without_syncs(tmp_path: Path, syncs: tuple[str, ...]) -> None:
     with pytest.raises(AssertionError, match=r"power lost before|is lost"):
@@ -163,7 +165,7 @@ def test_histories_are_not_safe_without_a_journal_on_disk(
         histories(tmp_path)
 
 
-@QUICK_OR_ALL
+@SLOW
 def test_a_finished_run_that_is_continued_stands_until_the_next_one_does(tmp_path: Path, step: int) -> None:
     root, settings = tmp_path / "root", {"model": {"dim": 4}}
     first = fit(root / "run", "mlp", settings)
@@ -198,7 +200,7 @@ def test_tokens_on_disk(tmp_path: Path, step: int) -> None:
     every(noted, lambda: np.testing.assert_array_equal(tokens(root / "tokens"), whole), min(step, 3))
 
 
-@QUICK_OR_ALL
+@SLOW
 def test_what_top_prepares(tmp_path: Path, step: int) -> None:
     root = tmp_path / "root"
     root.mkdir()
@@ -219,7 +221,7 @@ def test_what_top_prepares(tmp_path: Path, step: int) -> None:
 
 
 # ---- records and results ----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("exchange", [True, False])
+@pytest.mark.parametrize("exchange", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("syncs", [("files", "folders"), ("files",), ("folders",)])
 def test_a_saved_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool, syncs: tuple[str, ...]) -> None:
     if not exchange:
@@ -278,7 +280,7 @@ def events(count: int, start: int) -> pd.DataFrame:
     return pd.DataFrame({"source": names[0], "target": names[1], "time": start + np.arange(count)})
 
 
-@QUICK_OR_ALL
+@SLOW
 def test_stream(tmp_path: Path, step: int) -> None:
     root, data = tmp_path / "root", tmp_path / "events.csv"
     events(60, 0).to_csv(data, index=False)
