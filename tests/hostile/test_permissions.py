@@ -21,9 +21,13 @@ from hostile.test_hostile import OTHERS, Server, make_good, make_runs
 RIGHTS = "-dac_override,-dac_read_search"
 IS_ROOT = hasattr(os, "getuid") and os.getuid() == 0
 BEFORE = ("setpriv", f"--bounding-set={RIGHTS}", f"--inh-caps={RIGHTS}") if IS_ROOT else ()
-pytestmark = pytest.mark.skipif(
-    not hasattr(os, "fork") or (IS_ROOT and shutil.which("setpriv") is None), reason="root cannot give up its rights"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not hasattr(os, "fork") or (IS_ROOT and shutil.which("setpriv") is None),
+        reason="root cannot give up its rights",
+    ),
+]
 FILES = [*_readers(), *_runs()]
 QUICK = [case for case in FILES if not OTHERS & {*case[0]}]
 REST = [case for case in FILES if OTHERS & {*case[0]}]
