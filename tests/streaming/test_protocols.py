@@ -1,4 +1,4 @@
-"""Every temporal method keeps the declared contract, and goes on from its state bit for bit."""
+"""Every temporal method goes on from its state bit for bit."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_live import METHODS, events, part, task_of
+from test_live import METHODS, MORE, PATHS, events, part, task_of
 
 from hopstate.data.events import EventStream
 from hopstate.methods import MODULES, get_method
-from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.streaming.live import past_of
-from hopstate.streaming.protocols import Follower, HistoryModel, MemoryModel, StreamingClassifier, StreamingModel
-from hopstate.training.tasks.protocols import Explains, ExplainsEvents, FitsWhole, Streams, Task
 
 
 def test_all_temporal_methods_are_looked_at() -> None:
@@ -28,28 +25,8 @@ def scores(scorer: Any, name: str, stream: EventStream) -> np.ndarray:
     return np.asarray(found)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_every_temporal_method_is_a_task_and_a_streaming_model(name: str, tmp_path: Path) -> None:
-    task = task_of(name, tmp_path)
-    assert all(hasattr(task, member) for member in (*Task.__annotations__, "loss", "batches", "evaluate", "predict"))
-    assert isinstance(task, Streams)
-    assert isinstance(task, FitsWhole) == (name == "pair-trees")
-    assert isinstance(task, Explains) == (name == "pair-trees")
-    assert isinstance(task.model, ExplainsEvents) == (name == "dyg-mamba")
-    assert isinstance(task.model, MemoryModel) == name.startswith("ctdg-ssm")
-    assert isinstance(task.model, HistoryModel) == name.startswith(("dyg", "graphmixer"))
-    scorer = task.scorer_over(task.stream)
-    kinds = StreamingClassifier if name.endswith("nodes") else StreamingModel
-    assert isinstance(scorer, kinds)
-    assert scorer.by_time == isinstance(task.model, CTDGSSM)
-    follower = task.follow(past_of(task, events(40)))
-    assert isinstance(follower, Follower)
-    assert isinstance(follower, kinds)
-    assert task.feature_dims[1] == (0 if name in ("recency", "edgebank") else 2)
-
-
 @pytest.mark.parametrize("live", [False, True])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*PATHS, *MORE])
 def test_a_restored_state_goes_on_bit_for_bit(name: str, live: bool, tmp_path: Path) -> None:
     task, stream = task_of(name, tmp_path), events(160)
     with torch.no_grad():
