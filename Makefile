@@ -107,7 +107,7 @@ wheel: $(VENV)/.installed-dev
 	rm -rf .venv-wheel
 
 docs: $(VENV)/.installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict --clean -d site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean -d site
 	@echo "open site/index.html"
 
 release: $(VENV)/.installed-dev
