@@ -42,7 +42,6 @@ def note(folder: Path, **known: Any) -> None:
 @pytest.mark.parametrize(
     ("there", "first"),
     [({"kaminpar", "pymetis"}, "kaminpar"), ({"pymetis"}, "metis"), (set(), "bisection")],
-    ids=str,
 )
 def test_a_new_run_takes_and_notes_the_first_that_is_installed(
     there: set[str], first: str, installed: set[str], tmp_path: Path
@@ -61,7 +60,7 @@ def test_a_run_that_is_resumed_or_applied_keeps_its_own(installed: set[str], tmp
     assert chosen(tmp_path, trained={"partitioner": "bisection"}) == ("bisection", "bisection")
 
 
-@pytest.mark.parametrize(("there", "meant"), [({"kaminpar", "pymetis"}, "metis"), ({"kaminpar"}, "bisection")], ids=str)
+@pytest.mark.parametrize(("there", "meant"), [({"kaminpar", "pymetis"}, "metis"), ({"kaminpar"}, "bisection")])
 def test_a_run_that_noted_nothing_means_what_there_was_then(
     there: set[str], meant: str, installed: set[str], tmp_path: Path
 ) -> None:
