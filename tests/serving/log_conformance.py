@@ -107,7 +107,7 @@ class LogConformance:
         log.append(entries("a", "b"), {"source": 1})
         log.park(entries("p"), "late")
         before = state(log)
-        with pytest.raises(DataError, match="nothing was taken"):
+        with pytest.raises(DataError):
             log.append(bad, {"source": 2})
         assert state(log) == before
         assert log.positions(["x", "y"]) == {}
@@ -287,7 +287,7 @@ class LogConformance:
             assert (one.start, len(one), one.facts()["source"]) == (6, 15, 4)
             assert [c.first for c in one.commits()] == [c.first for c in one.commits(6)] == [6, 9, 12]
             assert [c.first for c in one.commits(7)] == [7, 9, 12]
-            with pytest.raises(CheckpointError, match="begins at event 6"):
+            with pytest.raises(CheckpointError, match="event 6"):
                 next(one.commits(5))
             assert one.positions(["00", "20", "42"]) == {"20": 6, "42": 14}
         reader.close()

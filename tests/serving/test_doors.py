@@ -165,6 +165,7 @@ def test_who_leaves_amid_a_commit_loses_nothing(run: Run, tmp_path: Path) -> Non
         assert len(live.log) == live.position == 30
 
 
+@pytest.mark.slow
 def test_who_leaves_amid_an_answer_is_answered_no_further(run: Run, tmp_path: Path) -> None:
     async def work(doors: Doors, log: Held) -> None:
         log.leave.set()
@@ -185,6 +186,7 @@ def test_who_leaves_amid_an_answer_is_answered_no_further(run: Run, tmp_path: Pa
     at_doors(work, run, tmp_path / "live")
 
 
+@pytest.mark.slow
 def test_a_stop_while_slices_run_answers_and_keeps_all(run: Run, tmp_path: Path) -> None:
     async def work(doors: Doors, log: Held) -> None:
         log.leave.set()
@@ -212,7 +214,7 @@ def test_a_stop_while_slices_run_answers_and_keeps_all(run: Run, tmp_path: Path)
         assert live.kept == live.position == 20
 
 
-@pytest.mark.parametrize("name", ["ctdg-ssm", "pair-trees"])
+@pytest.mark.parametrize("name", ["ctdg-ssm", pytest.param("pair-trees", marks=pytest.mark.slow)])
 def test_between_slices_of_a_draft_the_run_answers_as_before(name: str, tmp_path: Path) -> None:
     """And what comes of the draft is what comes of it in one piece."""
     run = small_run(name, tmp_path)
@@ -237,6 +239,7 @@ def test_between_slices_of_a_draft_the_run_answers_as_before(name: str, tmp_path
 
 
 # ---- the service -------------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/rank", "/events"])
 def test_a_connection_that_ends_amid_an_answer(path: str, run: Run, tmp_path: Path) -> None:
     """A ranking is given up, and counted as 499; events are taken all the same."""

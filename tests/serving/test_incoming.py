@@ -46,7 +46,12 @@ def own(name: str) -> pd.DataFrame:
     return found if name in ("features", "gaps") else found[["src", "dst", "t"]]
 
 
-@pytest.fixture(scope="module", params=RUNS)
+QUICK = ("rows", "gaps")  # numbers for ids, or names with features that may be missing
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in RUNS]
+)
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Run]:
     home = tmp_path_factory.mktemp("run")
     return request.param, small_run("recency", home, own(request.param), **RUNS[request.param])
@@ -104,7 +109,7 @@ def test_what_a_file_refuses_is_refused(live: tuple[str, LiveRun]) -> None:
         given = {k: v for k, v in drawn(name, run.past, 1, np.random.default_rng(1))[0].items() if k != "kind"}
         bodies = told(run._incoming, [given | {"weight": 1} | row], run.past)
         assert run._incoming._of_numbers(bodies, run.past) is None
-        with pytest.raises(DataError, match=r"the last that 64 bits hold|largest number of 32 bits"):
+        with pytest.raises(DataError):
             run._incoming.stream(bodies, run.past)
 
 
@@ -195,6 +200,7 @@ VALUES = (
 )
 
 
+@pytest.mark.slow
 def test_no_value_is_read_together_that_is_not_read_so_alone(live: tuple[str, LiveRun]) -> None:
     name, run = live
     last = run.past.last_time + 5
@@ -262,5 +268,5 @@ def test_a_feature_with_the_name_of_an_end_or_of_the_time_is_refused(tmp_path: P
     run = small_run(
         "recency", tmp_path, events, **{"read.edge_columns": ["amount", "t"], "read.time_column": "timestamp"}
     )
-    with pytest.raises(ConfigError, match=r"features of these names \(t\)"):
+    with pytest.raises(ConfigError, match=r"\bt\b"):
         LiveRun(run.path)

@@ -15,6 +15,8 @@ from hopstate.serving.kafka_index import Index
 from hopstate.serving.kafka_log import KafkaLog
 from hopstate.serving.logs import open_log
 
+pytestmark = pytest.mark.slow
+
 NUMBER = itertools.count()
 
 

@@ -22,7 +22,7 @@ from hopstate.serving.live import LiveRun
 from hopstate.serving.service import service
 
 
-@pytest.mark.parametrize("form", ["json", "text", "off"])
+@pytest.mark.parametrize("form", ["json", *(pytest.param(form, marks=pytest.mark.slow) for form in ("text", "off"))])
 def test_requests_commits_and_alarms(form: str, tmp_path: Path) -> None:
     run, out = small_run("recency", tmp_path), io.StringIO()
     events = table(200, 6).to_dict("records")

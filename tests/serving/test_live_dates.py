@@ -42,7 +42,9 @@ def test_a_replay_tells_dates_in_the_zone_of_the_runs_own_file(run: Run, tmp_pat
     assert again["t"][0] == "2021-04-01T00:00:00+02:00"
 
 
-@pytest.mark.parametrize("kind", ["folder", "postgres", "kafka"])
+@pytest.mark.parametrize(
+    "kind", ["folder", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("postgres", "kafka"))]
+)
 def test_a_sink_holds_dates_as_a_replay_does(
     kind: str, run: Run, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -71,6 +73,7 @@ def test_a_sink_holds_dates_as_a_replay_does(
     assert len(found) == 6
 
 
+@pytest.mark.slow
 def test_what_stream_has_added_is_said_to_be_unknown_to_a_live_run(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,8 @@ from waiting import until
 from hopstate.errors import ConfigError, MissingFileError
 from hopstate.serving.sources import PostgresSource
 
+pytestmark = pytest.mark.slow
+
 psycopg = pytest.importorskip("psycopg", reason="needs psycopg: pip install 'hopstate[postgres]'")
 
 

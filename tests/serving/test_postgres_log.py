@@ -14,6 +14,8 @@ from hopstate.io.lock import locked
 from hopstate.serving.logs import open_log
 from hopstate.serving.postgres_log import PostgresLog
 
+pytestmark = pytest.mark.slow
+
 NUMBER = itertools.count()
 
 

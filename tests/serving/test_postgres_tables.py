@@ -8,6 +8,8 @@ pytest.importorskip("duckdb", reason="needs the extra prepare")
 from hopstate.data.prepare import prepare
 from hopstate.errors import MissingFileError
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_table_of_postgres_prepared_has_the_bytes_of_its_file(tmp_path, postgres: str) -> None:
     psycopg = pytest.importorskip("psycopg")

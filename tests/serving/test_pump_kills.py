@@ -26,6 +26,8 @@ from hopstate.serving.replaying import replayed
 from hopstate.serving.sinks import KafkaSink, ParquetSink, PostgresSink, Sink, open_sink
 from hopstate.serving.sources import open_source
 
+pytestmark = pytest.mark.slow
+
 EVENTS = table(200, 60).to_dict("records")
 POINTS = ("append", "_write", "snapshot")
 EACH = 7  # events of a commit

@@ -52,6 +52,7 @@ def fed(live: LiveRun, quality: Quality, events: list[dict[str, Any]], each: int
         quality.saw(before)
 
 
+@pytest.mark.slow
 def test_recency_beside_recency_and_no_trace(runs: dict[str, Run], tmp_path: Path) -> None:
     events = later(90)
     with LiveRun(runs["recency"].path, folder=tmp_path / "one") as live:
@@ -72,7 +73,7 @@ def test_recency_beside_recency_and_no_trace(runs: dict[str, Run], tmp_path: Pat
         assert digest(live.past) == seen
 
 
-@pytest.mark.parametrize("method", ["ctdg-ssm", "pair-trees"])
+@pytest.mark.parametrize("method", ["ctdg-ssm", pytest.param("pair-trees", marks=pytest.mark.slow)])
 def test_scores_are_those_of_a_question_before_the_commit(method: str, runs: dict[str, Run], tmp_path: Path) -> None:
     """For the events themselves, nodes that were never met among them, and for each other target."""
     run, events = runs[method], [*later(9), {"src": "new", "dst": "v1", "t": 300}]
@@ -104,6 +105,7 @@ def test_scores_are_those_of_a_question_before_the_commit(method: str, runs: dic
         assert set(np.unique(drawn)) <= {-1, *before.events().dst.tolist()}
 
 
+@pytest.mark.slow
 def test_alarms(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model below recency over a full window, told once; ranks that change, where river is there."""
     with LiveRun(runs["ctdg-ssm"].path, folder=tmp_path) as live:
@@ -125,6 +127,7 @@ def test_alarms(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.Monkey
         ]
 
 
+@pytest.mark.slow
 def test_drift_of_ranks(runs: dict[str, Run], tmp_path: Path) -> None:
     pytest.importorskip("river", reason="needs river: pip install 'hopstate[drift]'")
     with LiveRun(runs["recency"].path, folder=tmp_path) as live:
@@ -135,6 +138,7 @@ def test_drift_of_ranks(runs: dict[str, Run], tmp_path: Path) -> None:
         assert "ranks have drifted" in quality.alarms[0].text
 
 
+@pytest.mark.slow
 def test_judging_takes_its_share_alone(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     with LiveRun(runs["recency"].path, folder=tmp_path) as live:

@@ -30,7 +30,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return small_run("ctdg-ssm", tmp_path_factory.mktemp("run"))
 
 
-@pytest.mark.parametrize("kind", ["file", "postgres", "kafka"])
+@pytest.mark.parametrize(
+    "kind", ["file", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("postgres", "kafka"))]
+)
 def test_replicas_have_their_writers_bits(
     kind: str, run: Run, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,7 +58,7 @@ def test_replicas_have_their_writers_bits(
             assert (replica.lag, replica.position) == (20, 20)
             assert [replica.follow() for _ in range(4)] == [13, 6, 0, 0]
             assert same(replica, writer)
-            with pytest.raises(ReplicaError, match="takes no events"):
+            with pytest.raises(ReplicaError):
                 replica.take(events[40:])
         writer.take(events[40:])
         with Replica(run.path, folder=tmp_path / "b", log=log) as again:
@@ -64,6 +66,7 @@ def test_replicas_have_their_writers_bits(
             assert same(again, writer)
 
 
+@pytest.mark.slow
 def test_a_replica_whose_writer_swapped_its_model_says_so(run: Run, tmp_path: Path) -> None:
     with LiveRun(run.path, folder=tmp_path / "a") as writer:
         log, limits = str(tmp_path / "a"), Limits(look=0.01)
@@ -73,7 +76,7 @@ def test_a_replica_whose_writer_swapped_its_model_says_so(run: Run, tmp_path: Pa
             writer.log.tell({"model": "another"})
             until(lambda: client.get("/v2/health/ready").status_code == 503)
             assert "the log serves model another now" in client.get("/state").json()["trouble"]
-            with pytest.raises(OtherModelError, match="start it with the run that"):
+            with pytest.raises(OtherModelError):
                 Replica(run.path, folder=tmp_path / "c", log=log)
             writer.log.tell({"model": writer.model})
             until(lambda: client.get("/v2/models/run/ready").status_code == 200)

@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 from hopstate.serving.live import LiveRun
 from hopstate.serving.service import Limits, service
 
+pytestmark = pytest.mark.slow
+
 FIELDS = ["src", "dst", "t", "kind", "event_id", "events", "score", "source", "time", "data", "name", "shape", "id", ""]
 ODD: list[Any] = [None, True, 0, -1, 1, 900, 2**31, 2**63 - 1, 2**63, -(2**70), 0.5, -0.0, 5e-324, 1e308, "", " ", "u1"]
 ODD += [

@@ -22,6 +22,8 @@ from headless import command
 from hopstate.serving import __name__ as room
 from made_events import small_run, table
 
+pytestmark = pytest.mark.slow
+
 ROW = {"average_precision": 0.971, "recency_average_precision": 0.953, "mrr": 0.812, "recency_mrr": 0.7, "ece": 0.043}
 STATE: dict[str, Any] = {
     "events_per_second": 512.3,

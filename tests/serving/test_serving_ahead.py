@@ -78,7 +78,7 @@ def test_an_event_of_the_far_future_is_refused(name: str, runs: dict[str, Run], 
         live.take(good)
         far = at(NOW * 1_000 * unit)
         for request in ([far], [at((NOW + DAY) * unit), far], [far, at((NOW + DAY) * unit, kind="add")]):
-            with pytest.raises(FutureTimeError, match=r"event \d is of time .* more than 1d after this machine"):
+            with pytest.raises(FutureTimeError, match=r"event \d"):
                 live.take(request)
         assert [r.position for r in live.take([at((NOW + DAY) * unit)])] == [3]
 
@@ -101,11 +101,11 @@ def test_a_bound_of_times_of_no_clock_is_from_the_event_before(
     given = [at(last + k * DAY) for k in (1, 2, 3)]
     with opened(runs["from 0"], ahead="1d") as live:
         assert len(live.take(given)) == 3
-        with pytest.raises(FutureTimeError, match="1d after the event before it"):
+        with pytest.raises(FutureTimeError, match="1d"):
             live.take([given[-1], at(last + 4 * DAY + 1)])
         with pytest.raises(FutureTimeError):
             live.take([given[-1], at(2**62)])
-    with pytest.raises(ConfigError, match="what a time counts in is unknown"):
+    with pytest.raises(ConfigError):
         opened(runs["no unit"], ahead="1d")
     with opened(runs["no unit"], ahead=100) as live, pytest.raises(FutureTimeError):
         live.take([at(NOW)])
@@ -215,17 +215,17 @@ def test_fields_that_are_not_read_are_refused_by_name(
             monkeypatch.setattr(live._incoming, "together", lambda *_, **__: None)
         for field in ("event-id", "knd", "weight"):
             given = [event(event_id=f"{field} {k}", **{field: 1}) for k in range(2)]
-            with pytest.raises(DataError, match=f"event 0 has fields that this run does not read: '{field}'"):
+            with pytest.raises(DataError, match=field):
                 live.take(given)
             assert len(live.log) == 0
             assert live.log.positions([f"{field} 0"]) == {}
         live.take([event()])
-        with pytest.raises(DataError, match="'a', 'b', 'c', 'd', 'e' and 2 more; it reads src, dst, t, kind, event_id"):
+        with pytest.raises(DataError, match=r"'a'.*'e'"):
             live.take([event(event_id="x", **dict.fromkeys("abcdefg"))])
     with LiveRun(run.path, folder=tmp_path, other_fields="ignore") as live:
         assert live.take([event(event_id="y", weight=1)])[0].position == 1
         assert live.others([event(weight=1), {"src": 1, "dst": 2, "t": 3, "amount": 4, "a": 5}]) == ["a", "weight"]
-    with pytest.raises(ConfigError, match="other_fields is one of refuse, ignore"):
+    with pytest.raises(ConfigError, match="other_fields"):
         LiveRun(run.path, folder=tmp_path, other_fields="keep")  # type: ignore[arg-type]
 
 
@@ -233,7 +233,7 @@ def test_fields_of_a_source_are_left_out_and_told_once(run: Run, tmp_path: Path)
     with LiveRun(run.path, folder=tmp_path, late="clamp") as live:
         read = [Arrived(event(event_id=f"e{k}", colour="red"), "", "", k) for k in range(2)]
         pump = Pump(live, type("S", (), {"key": "source x", "read": lambda self, most: [read.pop()]})())
-        with pytest.warns(UserWarning, match="the run does not read are left out: colour") as told:
+        with pytest.warns(UserWarning, match="colour") as told:
             assert [pump.step()[0].position for _ in range(2)] == [0, 1]
         assert len(told) == 1
     assert SqliteLog(tmp_path).parked() == 0

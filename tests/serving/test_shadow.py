@@ -31,6 +31,8 @@ from hopstate.serving.shadow import Pair, Shadow, swap
 from hopstate.serving.sinks import ParquetSink
 from hopstate.serving.whose import OtherModelError
 
+pytestmark = pytest.mark.slow
+
 EVENTS = table(200, 60).to_dict("records")
 
 

@@ -21,6 +21,8 @@ from hopstate.serving.live import LiveRun
 from hopstate.serving.pump import Pump
 from hopstate.serving.sources import PostgresSource, open_source
 
+pytestmark = pytest.mark.slow
+
 NUMBER = itertools.count()
 
 

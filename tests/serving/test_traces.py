@@ -20,6 +20,8 @@ from hopstate.serving import traces
 from hopstate.serving.live import LiveRun
 from hopstate.serving.service import service
 
+pytestmark = pytest.mark.slow
+
 
 def test_requests_and_commits_are_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="needs the extra otel: pip install 'hopstate[otel]'")
