@@ -38,7 +38,6 @@ PATHS = (
     "ctdg-ssm",
     "ctdg-ssm-nodes",
     "dyg-mamba",
-    "dyg-mamba-nodes",
     "pair-trees",
     "edgebank",
 )  # the others share them
