@@ -31,7 +31,7 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _draw_no_curves() -> Iterator[Callable[..., None]]:
-    """Runs draw no curves: the picture would be a third of the time of a small run. The fixture is the real function."""
+    """Let no run draw its curves, which takes a third of a small run; yield the real function."""
     from hopstate.training import progress
 
     with pytest.MonkeyPatch.context() as patch:
