@@ -41,7 +41,7 @@ def test_few_are_judged_whole(count: int, most: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "most"), [(201, 200), (1999, 400), (2000, 1999), (10_001, 3000), (15 * 10**6, 10**6)]
+    ("count", "most"), [(201, 200), (1999, 400), (2000, 1999), (10_001, 3000), (10**6, 10**5)]
 )
 def test_many_are_judged_by_whole_batches_one_of_each_stretch(count: int, most: int) -> None:
     numbers = judged_batches(count, most)
