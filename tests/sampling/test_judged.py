@@ -40,9 +40,7 @@ def test_few_are_judged_whole(count: int, most: int | None) -> None:
     np.testing.assert_array_equal(judged(rows, most), rows)
 
 
-@pytest.mark.parametrize(
-    ("count", "most"), [(201, 200), (1999, 400), (2000, 1999), (10_001, 3000), (10**6, 10**5)]
-)
+@pytest.mark.parametrize(("count", "most"), [(201, 200), (1999, 400), (2000, 1999), (10_001, 3000), (10**6, 10**5)])
 def test_many_are_judged_by_whole_batches_one_of_each_stretch(count: int, most: int) -> None:
     numbers = judged_batches(count, most)
     batches, kept = -(-count // 200), most // 200
