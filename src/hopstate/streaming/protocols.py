@@ -257,10 +257,6 @@ class MemoryModel(TemporalModel):
         """
         raise NotImplementedError
 
-    def leave_out_decoder(self) -> None:
-        """Drop what only scores need: what is left moves a memory and represents nodes."""
-        raise NotImplementedError
-
     def link_logits(
         self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, *, back: bool = False
     ) -> Tensor:

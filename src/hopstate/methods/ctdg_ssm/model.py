@@ -106,10 +106,6 @@ class CTDGSSM(MemoryModel):
         told = 1 if decoder == "link" or num_classes == 2 else num_classes
         self.decoder = make_decoder(width, num_outputs or told, c.hidden)
 
-    def leave_out_decoder(self) -> None:
-        """Drop what only scores need: what is left moves a memory and represents nodes."""
-        self.decoder, self.pair, self.gap_out, self.pair_history = nn.Identity(), nn.ModuleList(), None, None
-
     # ---- memory -----------------------------------------------------------------------------------------
     @property
     def tag(self) -> str:

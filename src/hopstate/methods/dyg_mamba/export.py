@@ -37,8 +37,6 @@ class DyGMambaProgram(nn.Module):
     def __init__(self, model: DyGMamba | DyGMambaNodes, names: tuple[str, ...]) -> None:
         super().__init__()
         self.model, self.names = deepcopy(model), names
-        if "memory" in dict(self.model.named_children()):
-            del self.model.memory
         for module in list(self.model.modules()):
             if isinstance(module, _Direction) and module.to_maps is not None:
                 module.to_maps = _plain(module.to_maps)
@@ -112,20 +110,14 @@ def export_form(task: EventTask[Any]) -> ExportForm:
     assert isinstance(model, (DyGMamba, DyGMambaNodes))
     if model.config.cross_attention:
         raise ConfigError("attention between the two ends (model.cross_attention) has no program")
-    nodes, (node_dim, edge_dim), how = isinstance(model, DyGMambaNodes), model.feature_dims, ABOUT
-    if isinstance(model, DyGMamba) and "memory" in dict(model.named_children()):
-        first: Any = next(iter(model.encoders))
-        own, node_dim = node_dim, first.node_dim
-        how += (
-            f"; x has {own} features of the node, then {node_dim - own} of the memory that the run was given (memory)"
-        )
+    nodes, (node_dim, edge_dim) = isinstance(model, DyGMambaNodes), model.feature_dims
     widths = {"gaps": 0, "spans": 0}
     widths |= {} if nodes or not model.config.cooccurrence else {"counts": 2}
     widths |= {name: dim for name, dim in (("x", node_dim), ("edge_attr", edge_dim)) if dim}
     pair = model.head.pair if isinstance(model, DyGMamba) else None
     widths |= {} if pair is None else {"pair": pair.given}
     program, like = DyGMambaProgram(model, tuple(widths)), next(model.parameters())
-    return history_form(program, widths, like, clock=task.clock, preprocessing=how, nodes=nodes)
+    return history_form(program, widths, like, clock=task.clock, preprocessing=ABOUT, nodes=nodes)
 
 
 __all__ = ["DyGMambaProgram", "export_form"]

@@ -8,22 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
-
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import check_range
 from hopstate.methods.dyg_mamba.export import export_form
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes
-from hopstate.methods.dyg_mamba.token_memory import METHODS as MEMORIES
-from hopstate.methods.dyg_mamba.token_memory import FrozenMemory, MemoryTokenizer
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.beside import tree_features, with_trees
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
 from hopstate.methods.shared.event_run import event_loop
-from hopstate.methods.shared.frozen import frozen_run
 from hopstate.methods.shared.link import (
     SECONDS,
     HistoryLinkRun,
@@ -38,7 +33,6 @@ from hopstate.methods.shared.link import (
 )
 from hopstate.methods.shared.pair_history import features_known
 from hopstate.methods.space import Space
-from hopstate.streaming.history_scorer import PairTokenizer
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
 from hopstate.tokens.pair_features import EARLIER
 from hopstate.training.config import LoopConfig
@@ -60,36 +54,22 @@ class DyGMambaRun(HistoryLinkRun):
     Args:
         model: encodings, state-space blocks, head.
         history: how much of the past a sequence holds, and where the node itself stands in it.
-        memory: folder of a finished run of ctdg-ssm on the same split: its memory of a token's node, strictly before
-            the query, stands beside the node's features; it stays as it is, and its weights are kept with the run's.
         microbatch_size: pairs computed together in a training step, to bound memory (about 57 KB a token); the gradient
             is the whole batch's all the same. null: so many that a microbatch has about 20,000 tokens.
     """
 
     model: DyGMambaConfig = field(default_factory=DyGMambaConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
-    memory: str | None = None
     microbatch_size: int | None = None
 
 
 def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTask:
     """Return the task of training DyG-Mamba on stream."""
     at_once = max(1, LOOKED_UP // (2 * (config.history.max_length or LONG)))
-    frozen = frozen_run(stream, config, config.memory, context, what="memory", methods=MEMORIES)
-    memory = None if frozen is None else FrozenMemory(frozen)
     widths = history_features(used_features(stream, context), stream, config, context)
     known = features_known(context, read=config.model.pair_history, fresh=EARLIER)
     trees = tree_features(context, config.model.pair_trees)
-    told = 0 if memory is None else memory.dim
-    model = DyGMamba(config.model, **widths, memory_dim=told, pair_features=known, tree_features=trees)
-    if memory is not None:
-        model.add_module("memory", memory)
-
-    def beside(inner: PairTokenizer, events: EventStream, rows: np.ndarray | None) -> PairTokenizer:
-        if memory is None:
-            return inner
-        return MemoryTokenizer(inner, memory.over(events, rows), memory, widths["node_dim"])
-
+    model = DyGMamba(config.model, **widths, pair_features=known, tree_features=trees)
     task = history_task(
         stream,
         config,
@@ -98,8 +78,6 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTas
         tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, config.history, *rest),
         microbatch_size=at_once if config.microbatch_size is None else config.microbatch_size,
         microbatch_tokens=MAX_TOKENS if config.microbatch_size is None else None,
-        beside=beside,
-        kept={} if frozen is None else {"memory": frozen.kept},
     )
     return with_trees(task, config.loop, context, config.negatives.mixture)
 

@@ -38,7 +38,6 @@ class DyGMamba(HistoryModel):
     Args:
         config: what a user chooses.
         node_dim, edge_dim: features of a node and of an event, 0 for none.
-        memory_dim: columns of a memory that tokens have after their nodes' own features; 0 for none.
         pair_features: what the head reads of a pair's history, where it does.
         tree_features: what trees beside the head read of it, no fewer, where there are such.
     """
@@ -51,7 +50,6 @@ class DyGMamba(HistoryModel):
         *,
         node_dim: int = 0,
         edge_dim: int = 0,
-        memory_dim: int = 0,
         pair_features: int = len(NAMES),
         tree_features: int = len(NAMES),
     ) -> None:
@@ -60,7 +58,7 @@ class DyGMamba(HistoryModel):
         self.alike = True
         self.config, dim = config, CHANNELS * config.channel_dim
         self.encoders = nn.ModuleList(
-            HistoryEncoder(config, node_dim + memory_dim, edge_dim, counts=config.cooccurrence)
+            HistoryEncoder(config, node_dim, edge_dim, counts=config.cooccurrence)
             for _ in range(1 if config.encoders == "shared" else 2)
         )
         self.cross = CrossAttention(dim, config.cross_attention) if config.cross_attention else None

@@ -25,9 +25,8 @@ from hopstate.io.files import write_text
 from hopstate.methods.heuristics.floors import heuristic_floors
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.fitting import Growth, grow, random_pairs, training_pairs, validation_pairs
-from hopstate.methods.pair_trees.pair_encodings import EncodedPairs, Frozen, frozen_model
 from hopstate.methods.pair_trees.ranker import SOONER, TREES, TreeRanker, ranks_by_trees
-from hopstate.methods.pair_trees.scorer import PairReader, PairTreesScorer
+from hopstate.methods.pair_trees.scorer import PairTreesScorer
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.link import ALL, Known, clock_of, kept_negatives, used_features
@@ -40,7 +39,7 @@ from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
-from hopstate.training.tasks.protocols import FeatureShares, TaskFacts
+from hopstate.training.tasks.protocols import FeatureShares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +52,6 @@ class PairTreesRun(EventRun):
             beside random pairs alone, which rank and tell probabilities, have none of them (evaluation.raise_met=false
             grows none of these).
         max_events: latest training events that trees are grown from; all are looked up.
-        encodings: folder of a finished run of dyg-mamba, dygformer or graphmixer on the same split: the trees also read
-            what its head makes of a pair; the model stays as it is, and its weights are kept with the trees.
         evaluation: protocol and negatives.
         loop: of it only the seed and the progress matter; how many trees there are is a setting of the model.
     """
@@ -62,7 +59,6 @@ class PairTreesRun(EventRun):
     model: PairTrees.Config = field(default_factory=PairTrees.Config)
     historical: float = 0.25
     max_events: int = 300_000
-    encodings: str | None = None
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
@@ -78,7 +74,6 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         model: the trees, empty or trained.
         stream, split: the data.
         clock: what a gap of 1 is.
-        frozen: a model whose encodings the trees read; None for none.
         known: features of a pair, without those of events.
         ranker: trees that rank; None for none.
     """
@@ -89,24 +84,21 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         stream: EventStream,
         split: EventSplit,
         clock: Clock,
-        frozen: Frozen | None = None,
         known: int = len(NAMES),
         ranker: PairTrees | None = None,
     ) -> None:
-        dims = (0, model.edge_dim) if frozen is None else frozen.source.feature_dims
-        super().__init__(model, stream, split, feature_dims=dims)
-        self.trees, self.clock, self.frozen, self.known = model, clock, frozen, known
+        super().__init__(model, stream, split, feature_dims=(0, model.edge_dim))
+        self.trees, self.clock, self.known = model, clock, known
         self._known, self.ranker = Known(stream, deletions=False), ranker
 
     def over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
         """Return the features of pairs, looked up in a store."""
         return PairFeatures(store, stream, self.clock, self.trees.columns.numpy(), self.known)
 
-    def of(self, split: str) -> PairReader:
+    def of(self, split: str) -> PairFeatures:
         """Return what the trees read of pairs, by the training events for "train", else by the whole stream."""
         rows = self.split.train if split == "train" else None
-        own = self.over(self._known.histories(self.stream, rows), self.stream)
-        return own if self.frozen is None else self.frozen.beside(own, split)
+        return self.over(self._known.histories(self.stream, rows), self.stream)
 
     def index(self) -> NeighborStore | None:
         """See `EventSource.index`."""
@@ -129,21 +121,15 @@ class TreeFeatures(EventSource[PairTreesScorer]):
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> PairTreesScorer:
         """Return the trees over another stream."""
-        own = self.over(NeighborStore.from_stream(stream), stream)
-        if self.frozen is None:
-            return PairTreesScorer(self.trees, own)
-        frozen = self.frozen.source.scorer_over(self.frozen.model, stream)
-        return PairTreesScorer(self.trees, EncodedPairs(own, self.frozen, frozen))
+        return PairTreesScorer(self.trees, self.over(NeighborStore.from_stream(stream), stream))
 
     def follow(self, model: nn.Module, past: Past) -> PairTreesScorer:
         """Return the trees over a past."""
         return PairTreesScorer(self.trees, self.of_past(past))
 
-    def of_past(self, past: Past) -> PairReader:
+    def of_past(self, past: Past) -> PairFeatures:
         """Return what the trees read of pairs over a past."""
-        own = self.over(NeighborStore(0), self.stream)
-        read = own if self.frozen is None else self.frozen.beside(own, "train")
-        return read.over(past)
+        return self.over(NeighborStore(0), self.stream).over(past)
 
 
 class PairTreesTask(LinkTask):
@@ -167,8 +153,7 @@ class PairTreesTask(LinkTask):
         negatives: Mapping[tuple[str, str], Negatives],
         folder: Path | None = None,
     ) -> None:
-        kept: TaskFacts = {} if source.frozen is None else {"encodings": source.frozen.kept}
-        super().__init__(source, evaluation=config.evaluation, negatives=negatives, clock=source.clock, kept=kept)
+        super().__init__(source, evaluation=config.evaluation, negatives=negatives, clock=source.clock)
         self.features, self.trees, self.config, self._folder = source, source.trees, config, folder
         if source.ranker is not None:
             self.ranker = TreeRanker(source.ranker, source.of, source.of_past)
@@ -234,17 +219,14 @@ def build(
     width = used_features(stream, context)["edge_dim"]
     few = min(width, MOST_COLUMNS)
     columns = varied_columns(stream, split.train, few) if context.trained is None else np.arange(few)
-    frozen = frozen_model(stream, config, config.encodings, context)
     known = features_known(context) if known is None else known
-    read = known + 3 * few + (0 if frozen is None else len(frozen.names))
+    read = known + 3 * few
     model, ranker = PairTrees(config.model, read, columns, width), None
-    if frozen is not None:
-        model.add_module("frozen", frozen.model)
     if ranks_by_trees(context, config.evaluation.raise_met) if ranks is None else ranks:
         ranker = PairTrees(TREES, read, columns, width)
         model.add_module("ranker", ranker)
     return PairTreesTask(
-        TreeFeatures(model, stream, split, clock, frozen, known, ranker),
+        TreeFeatures(model, stream, split, clock, known, ranker),
         config,
         negatives=kept_negatives(stream, split, config, context),
         folder=context.run if context.trained is None else None,

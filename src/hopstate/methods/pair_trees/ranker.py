@@ -17,8 +17,8 @@ import numpy as np
 
 from hopstate.data.past import Past
 from hopstate.methods.method import Context
-from hopstate.methods.pair_trees.scorer import PairReader
 from hopstate.methods.pair_trees.trees import PairTrees
+from hopstate.tokens.pair_features import PairFeatures
 
 TREES = PairTrees.Config(max_trees=100, learning_rate=0.1)  # the tensors of runs hold so many
 SOONER = replace(TREES, max_trees=70, learning_rate=0.15)  # how those of pair-trees grow, on validation as good
@@ -36,7 +36,7 @@ class TreeRanker:
     """
 
     def __init__(
-        self, trees: PairTrees, features: Callable[[str], PairReader], past: Callable[[Past], PairReader]
+        self, trees: PairTrees, features: Callable[[str], PairFeatures], past: Callable[[Past], PairFeatures]
     ) -> None:
         self.trees, self._features, self._past = trees, features, past
 
@@ -62,14 +62,14 @@ class TreesOver:
         features: of pairs.
     """
 
-    def __init__(self, trees: PairTrees, features: PairReader) -> None:
+    def __init__(self, trees: PairTrees, features: PairFeatures) -> None:
         self.forest, self.features = trees.forest(), features
 
     def __call__(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """See `Rules`."""
-        found, block = np.empty(len(src)), BLOCK if self.features.alike else 1
-        for start in range(0, len(src), block):
-            part = slice(start, start + block)
+        found = np.empty(len(src))
+        for start in range(0, len(src), BLOCK):
+            part = slice(start, start + BLOCK)
             found[part] = self.forest.scores(self.features.pairs(src[part], dst[part], t[part]))
         return found
 

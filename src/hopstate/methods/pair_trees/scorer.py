@@ -9,12 +9,9 @@ import numpy as np
 
 from hopstate.data.events import EventBatch
 from hopstate.data.past import Past
-from hopstate.methods.pair_trees.pair_encodings import EncodedPairs
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
 from hopstate.streaming.protocols import BLOCK
 from hopstate.tokens.pair_features import PairFeatures
-
-PairReader = PairFeatures | EncodedPairs
 
 
 class PairTreesScorer:
@@ -27,16 +24,12 @@ class PairTreesScorer:
 
     by_time = False
     observes = False
+    alike = True  # each score follows from its own row alone
+    block = BLOCK
 
-    def __init__(self, model: PairTrees, features: PairReader) -> None:
+    def __init__(self, model: PairTrees, features: PairFeatures) -> None:
         self.model, self.features = model, features
-        self.block = _block(features)
         self.forest: Forest = model.forest()
-
-    @property
-    def alike(self) -> bool:
-        """Whether each score follows from its own row alone."""
-        return self.features.alike
 
     @property
     def slope(self) -> float:
@@ -47,7 +40,6 @@ class PairTreesScorer:
         """Return the same over all events of a past."""
         made = copy(self)
         made.features = self.features.over(past)
-        made.block = _block(made.features)
         return made
 
     def reset(self) -> None:
@@ -76,7 +68,3 @@ class PairTreesScorer:
         """Return the features' names, and what they are and add to the logits of pairs; see `ExplainsPairs`."""
         x = self.features.pairs(src, dst, t)
         return self.features.names, x, self.forest.contributions(x)[0]
-
-
-def _block(features: PairReader) -> int:
-    return BLOCK if features.alike else 1  # how much a frozen model's other queries hold moves the rows of a product

@@ -85,11 +85,6 @@ def take_backbone(
     if context.trained is None:
         folder = _run(config.init, links)
         weights = load_checkpoint(folder.weights).tensors.get("model", {})
-        if any(name.startswith("memory.") for name in weights):
-            raise CheckpointError(
-                f"the tokens of {config.init} carry a memory, which a classifier has not; train the backbone without "
-                "--memory"
-            )
         weights = {name.replace("encoders.0.", "encoder."): tensor for name, tensor in weights.items()}
         own = {name: t for name, t in model.state_dict().items() if name.split(".")[0] not in head}
         wrong = [name for name, t in own.items() if name not in weights or weights[name].shape != t.shape]

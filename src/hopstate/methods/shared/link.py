@@ -33,7 +33,6 @@ from hopstate.training.exported import ExportForm
 from hopstate.training.progress import note
 from hopstate.training.tasks.history import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
-from hopstate.training.tasks.protocols import TaskFacts
 
 # the papers' choice, and what all runs had before there was another
 RANDOM: dict[str, Any] = {
@@ -132,16 +131,12 @@ def history_task(
     tokenizer: Callable[[NeighborStore, EventStream, Clock, Deletions], PairTokenizer],
     microbatch_size: int | None = None,
     microbatch_tokens: int | None = None,
-    beside: Callable[[PairTokenizer, EventStream, np.ndarray | None], PairTokenizer] = lambda own, *_: own,
-    kept: TaskFacts | None = None,
 ) -> LinkTask:
     """Return the task of training a model fed from histories; training looks training events up, evaluation all.
 
     Args:
         tokenizer: (store, stream, clock, deletions) → the model's tokenizer.
         microbatch_size, microbatch_tokens: pairs and tokens computed together in a training step; None for all.
-        beside: (tokenizer, stream, rows of it that it knows, None for all) → one that tells more.
-        kept: what the run must remember beside the clock.
     """
     split = config.split.of(stream)
     clock = clock_of(stream, split, config.gap_unit, context)
@@ -152,7 +147,7 @@ def history_task(
 
     def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
         store = known.histories(events, rows)
-        own = beside(tokenizer(store, events, clock, marks), events, rows)
+        own = tokenizer(store, events, clock, marks)
         if head is None:
             return own
         met = known.meetings(events, rows) if own.deletions and events.has_deletes else store
@@ -178,7 +173,7 @@ def history_task(
     )
     tell_epoch(len(stream.additions(split.train)), config, context)
     negatives = kept_negatives(stream, split, config, context)
-    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=clock, kept=kept)
+    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=clock)
 
 
 class Known:

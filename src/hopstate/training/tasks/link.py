@@ -37,7 +37,6 @@ from hopstate.sampling.negatives import STRATEGIES, draw_negatives
 from hopstate.streaming.protocols import LinkFollower, LinkScorer, Scores
 from hopstate.streaming.replay import replay_split
 from hopstate.training.tasks.events import EventSource, EventTask, Untrained, events_to_score, to_user_ids
-from hopstate.training.tasks.protocols import TaskFacts
 from hopstate.training.tasks.ranker import Ranker, Rules
 
 
@@ -139,7 +138,6 @@ class LinkTask(EventTask[LinkFollower]):
         evaluation: protocol, negatives, intervals.
         negatives: drawn before, by (split, strategy); the others are drawn from their protocol's seeds.
         clock: of the gaps that the model sees, kept with the run.
-        kept: what else a run must remember.
     """
 
     calibrated = False  # scores are probabilities as training has fitted them
@@ -151,10 +149,8 @@ class LinkTask(EventTask[LinkFollower]):
         evaluation: LinkEvaluation,
         negatives: Mapping[tuple[str, str], Negatives] | None = None,
         clock: Clock | None = None,
-        kept: TaskFacts | None = None,
     ) -> None:
         super().__init__(source, clock=clock)
-        self._kept: TaskFacts = kept or {}
         self.evaluation, self.negatives = evaluation, dict(negatives or {})
         split, first = source.split, evaluation.strategies[0]
         metric = "mrr" if first == "many" else "average_precision"
@@ -171,10 +167,6 @@ class LinkTask(EventTask[LinkFollower]):
         self.beside: Beside | None = None  # of a model that is trained
         self.ranker: Ranker | None = None
         self._asked: dict[Key, Known] = {}  # of validation, whose pairs are the same each time
-
-    def facts(self) -> TaskFacts:
-        """Return what a run must remember."""
-        return {**super().facts(), **self._kept}
 
     @property
     def trees_share(self) -> float:
