@@ -29,15 +29,12 @@ def test_floors_are_compared_with_methods_and_with_each_other() -> None:
 
 
 def test_the_table_has_a_row_per_method_then_the_floors_then_the_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [
-        row(name, **KINDS) | {"trees_share": share} for name, share in (("graphmixer", [1.0]), ("dygformer", [0.5]))
-    ]
-    rows = with_floors(rows, {"recency": KINDS})
+    rows = with_floors([row(name, **KINDS) for name in ("graphmixer", "dygformer")], {"recency": KINDS})
     show_kinds(rows, "clubs")
     printed = capsys.readouterr().out
     names = [line.split("│")[1].split() for line in printed.splitlines() if line.startswith("│")]
     assert [name[0] for name in names] == ["graphmixer", "dygformer", "recency"]
-    assert [len(name) > 1 for name in names] == [True, False, True]  # trees alone, no remark, a floor
+    assert [len(name) > 1 for name in names] == [False, False, True]  # a floor is marked
     rows[1]["events"] = {"average_precision": 1350, "new_average_precision": 11}
     show_kinds(rows, "clubs")
     printed = capsys.readouterr().out

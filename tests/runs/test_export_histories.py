@@ -13,20 +13,17 @@ from torch import Tensor
 
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
-from hopstate.methods.pair_trees import beside, pair_head
-from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.runs.api import fit
 from hopstate.runs.export import export_run
 from hopstate.runs.load import load_run
 from hopstate.testing.asserts import PROGRAM
 from hopstate.tokens.pair_features import NAMES
-from hopstate.training.precision import bare
 from made_events import LOOP, small_run, table
 
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
 FORMER = {"model.max_length": 8, "model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12}
 CASES: list[tuple[str, dict[str, Any]]] = [
-    ("dyg-mamba", {"model.pair_history": True, "model.pair_trees": True}),
+    ("dyg-mamba", {"model.pair_history": True}),
     ("dygformer", FORMER | {"model.patch_size": 2, "model.padding": "masked"}),
     ("graphmixer", {}),
 ]
@@ -75,36 +72,6 @@ FILES = [
     pytest.param("torch", marks=pytest.mark.slow),
     pytest.param("onnx", marks=[pytest.mark.slow, pytest.mark.skipif(not ONNX, reason="needs onnx")]),
 ]
-
-
-@pytest.mark.parametrize("to", ["", *FILES])
-def test_trees_of_pairs_are_in_the_program(to: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also in the network alone, without a file, which takes seconds to write."""
-    monkeypatch.setattr(beside, "LEAST", 50)
-    monkeypatch.setattr(beside.TreesBeside, "_set", lambda self, share: self.joined.share.fill_(0.5))
-    monkeypatch.setattr(pair_head, "TREES", PairTrees.Config(max_trees=20, max_leaves=8, min_leaf=10))
-    run = small_run("graphmixer", tmp_path, table(0, 160, amount=True), **{"model.pair_trees": True}).path
-    with load_run(run, device="cpu") as (_, task), torch.no_grad():
-        stream, rows = task.stream, np.arange(150, 155)
-        tokens = task.source.inputs.pairs(stream.src[rows], stream.dst[rows], stream.t[rows])
-        form, model = get_method("graphmixer").export(task), bare(task.model)
-        wanted = model.eval()(tokens)
-        joined = model.head.pair.joined
-        assert joined.rules.kept > 0
-        trees = joined.rules(tokens.pair)
-        inputs = *form.fill(tokens), torch.zeros(5, dtype=torch.bool)
-        found = form.module.eval()(*inputs[: len(form.inputs)])
-        found = found if isinstance(found, Tensor) else found[0]
-        torch.testing.assert_close(found, wanted.float(), rtol=PROGRAM, atol=PROGRAM)
-        joined.share.fill_(0.0)
-        assert (wanted - model(tokens)).abs().max() > 0.01
-        torch.testing.assert_close(wanted, 0.5 * model(tokens).double() + 0.5 * trees)
-    if not to:
-        return
-    path = export_run(run, to, tmp_path / "program")
-    names = [port["name"] for port in json.loads((path.parent / "export.json").read_text())["inputs"]]
-    found = answer(path, dict(zip(names, inputs, strict=True)))
-    torch.testing.assert_close(found, wanted.float(), rtol=PROGRAM, atol=PROGRAM)
 
 
 @pytest.mark.slow

@@ -13,20 +13,12 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.errors import DataError, ShapeError
 from hopstate.testing.asserts import F32_LAST
-from hopstate.tokens.pair_features import (
-    BEFORE_MOVES,
-    BEFORE_PATHS,
-    EARLIER,
-    GROWING,
-    KNOWN,
-    NAMES,
-    PairFeatures,
-    feature_names,
-    varied_columns,
-)
+from hopstate.tokens.pair_features import GROWING, NAMES, PairFeatures, feature_names, varied_columns
 from hopstate.tokens.pair_features_naive import pair_features_naive
 
 NONE = np.empty(0, np.int64)
+PATHS, MOVES = len(NAMES) - 10, len(NAMES) - 3  # where the features of paths and of moves begin
+STREAM = np.flatnonzero([name.startswith("stream's events since") for name in NAMES])
 
 
 def events(count: int = 400, nodes: int = 9, *, seed: int = 0, floats: bool = False, **more: Any) -> EventStream:
@@ -92,9 +84,9 @@ def test_paths_among_many_nodes(two_kinds: bool) -> None:
     held = features(stream)
     found = held.pairs(u, v, t)
     expected = pair_features_naive(stream, Clock(unit=3.0), u, v, t)
-    np.testing.assert_allclose(found[:, BEFORE_PATHS:], expected[:, BEFORE_PATHS:], rtol=F32_LAST)
-    assert (np.nanmax(expected[:, BEFORE_PATHS:], 0) > np.nanmin(expected[:, BEFORE_PATHS:], 0)).all()
-    assert expected[:, BEFORE_PATHS + 3].max() == 8
+    np.testing.assert_allclose(found[:, PATHS:], expected[:, PATHS:], rtol=F32_LAST)
+    assert (np.nanmax(expected[:, PATHS:], 0) > np.nanmin(expected[:, PATHS:], 0)).all()
+    assert expected[:, PATHS + 3].max() == 8
     for i in (0, 150, 200):
         np.testing.assert_allclose(
             held.pairs(u[i : i + 1], v[i : i + 1], t[i : i + 1]), found[i : i + 1], rtol=1e-5, atol=1e-6
@@ -119,12 +111,12 @@ def test_moves_are_what_others_did_next() -> None:
     src, dst = np.repeat(np.arange(4), [len(walk) for walk in walks]), np.concatenate(walks)
     stream = EventStream(src=src, dst=dst, t=np.arange(len(src)), num_nodes=10)
     u, v, t = np.full(4, 3), np.array([4, 5, 6, 9]), np.full(4, len(src))
-    found = features(stream).pairs(u, v, t)[:, BEFORE_MOVES:]
+    found = features(stream).pairs(u, v, t)[:, MOVES:]
     expected = [[1 / 2, 2 / 3, 1.0], [0.0, 1 / 3, 1 / 3], [1 / 2, 0.0, 0.0], [0.0, 0.0, 0.0]]
     np.testing.assert_allclose(found, expected, rtol=F32_LAST)
-    at_once = features(stream.with_(t=np.zeros(len(src), np.int64))).pairs(u, v, t)[:, BEFORE_MOVES:]
+    at_once = features(stream.with_(t=np.zeros(len(src), np.int64))).pairs(u, v, t)[:, MOVES:]
     assert np.isnan(at_once).all()  # events of one time are no moves
-    assert np.isnan(features(stream).pairs(np.array([8]), np.array([4]), t[:1])[:, BEFORE_MOVES:]).all()
+    assert np.isnan(features(stream).pairs(np.array([8]), np.array([4]), t[:1])[:, MOVES:]).all()
 
 
 def test_moves_in_any_order_of_events_that_tie() -> None:
@@ -136,7 +128,7 @@ def test_moves_in_any_order_of_events_that_tie() -> None:
     u, v = rng.integers(0, 12, 200), 12 + rng.integers(0, 6, 200)
     t = np.full(200, 3)  # few events of a partner: none is cut off among those of one time
     found, other = (
-        features(some).pairs(u, v, t)[:, BEFORE_MOVES:]
+        features(some).pairs(u, v, t)[:, MOVES:]
         for some in (stream, stream.with_(src=stream.src[order], dst=stream.dst[order]))
     )
     np.testing.assert_allclose(found, other, rtol=1e-5, atol=1e-6)
@@ -155,21 +147,9 @@ def test_events_of_one_time_count_in_any_order() -> None:
     stream, asked = events(), queries(events())
     order = np.lexsort((np.random.default_rng(8).random(400), stream.t))
     other = stream.with_(src=stream.src[order], dst=stream.dst[order])
-    found, expected = (features(some).pairs(*asked)[:, EARLIER:BEFORE_PATHS] for some in (other, stream))
+    found, expected = (features(some).pairs(*asked)[:, STREAM] for some in (other, stream))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     assert len(np.unique(found[:, 0])) > 10
-
-
-def test_runs_from_before_know_the_first_of_them() -> None:
-    stream = events(edge_attr=np.random.default_rng(9).normal(size=(400, 1)).astype(np.float32))
-    asked, column = queries(stream), np.zeros(1, np.int64)
-    for store in (NeighborStore.from_stream(stream), in_layers(stream, 90).store()):
-        whole = PairFeatures(store, stream, Clock(unit=3.0), column)
-        for known in KNOWN:
-            some = PairFeatures(store, stream, Clock(unit=3.0), column, known)
-            expected = np.delete(whole.pairs(*asked), range(known, len(NAMES)), 1)
-            np.testing.assert_allclose(some.pairs(*asked), expected, rtol=1e-5, atol=1e-6)
-            assert some.names == (*whole.names[:known], *whole.names[len(NAMES) :])
 
 
 def test_deletions_are_no_meetings() -> None:

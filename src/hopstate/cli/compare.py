@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.cli.answer import INTERRUPTED, Answer
-from hopstate.cli.kinds import KINDS, show_kinds, shown_name, with_floors
+from hopstate.cli.kinds import KINDS, show_kinds, with_floors
 from hopstate.cli.manner import own_options
 from hopstate.cli.options import Options
 from hopstate.errors import ConfigError
@@ -182,7 +182,6 @@ def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
         "seconds_per_epoch": over([r["seconds_per_epoch"] for r in results])[0],
         "seconds": over([r["seconds"] for r in results])[0],
         "parameters": results[0]["parameters"],
-        "trees_share": [r.get("trees_share", 0.0) for r in results],
         "events": {m: told_from(m, told) for m in KINDS if m in told},
         "kinds": {m: over([r["metrics"]["test"].get(m) for r in results]) for m in KINDS if m in told},
     }
@@ -207,16 +206,13 @@ def show(rows: list[dict[str, Any]], data: str) -> None:
         mine = [row for row in rows if row["metric"] == metric]
         for r in sorted(mine, key=lambda r: tables.rank(metric, r["test_mean"])):
             table.add_row(
-                shown_name(r),
+                r["method"],
                 *(tables.figure(metric, r[f"{split}_mean"], r[f"{split}_std"]) for split in ("test", "val")),
                 str(r["runs"]),
                 f"{r['seconds_per_epoch']:.2f}",
                 f"{r['parameters']:,}",
             )
         screen().print(table)
-        whose = tables.trees_words({r["method"]: r.get("trees_share", []) for r in mine})
-        if whose:
-            print(whose)
         _show_pairs(metric, mine)
 
 

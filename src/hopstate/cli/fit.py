@@ -51,7 +51,6 @@ def run(argv: list[str]) -> Answer:
         return Answer({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
     record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
     record |= {"metrics": done.metrics, "floors": done.floors, "no_better_than": no_better_than(done)}
-    record["trees_share"] = _trees_share(done)
     if done.interrupted:
         again = f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}"
         return Answer(record, partial(_say, again), INTERRUPTED)
@@ -82,11 +81,10 @@ def print_result(done: Run) -> None:
 
     from hopstate.io.screen import screen
     from hopstate.runs.curves import told_order
-    from hopstate.runs.queries.card import named_with_trees
     from hopstate.training.run_folder import RunFolder
 
     when = f"epoch {done.best_epoch} (chosen on validation)" if done.best_epoch else "nothing to train"
-    table = Table(title=f"{named_with_trees(done.method, [_trees_share(done)])}, {when}")
+    table = Table(title=f"{done.method}, {when}")
     table.add_column("metric")
     for split in done.metrics:
         table.add_column(split, justify="right")
@@ -112,11 +110,6 @@ def print_result(done: Run) -> None:
 def _figure(value: float) -> str:
     """Return a metric's cell; counts are whole numbers."""
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
-
-
-def _trees_share(done: Run) -> float:
-    """Return the share of a score's logit that is of trees beside the head; 0 where there are none."""
-    return float(_result(done).get("trees_share", 0.0))
 
 
 def _result(done: Run) -> dict[str, Any]:

@@ -50,13 +50,6 @@ def _means(row: dict[str, Any]) -> dict[str, float]:
     return {metric: mean for metric, (mean, _) in row["kinds"].items()}
 
 
-def shown_name(row: dict[str, Any]) -> str:
-    """Return a row's method, and that it is trees alone where it is; rows of earlier versions do not say."""
-    from hopstate.runs.queries.card import named_with_trees
-
-    return named_with_trees(row["method"], row.get("trees_share", []))
-
-
 def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
     """Print links by kind of negatives, added floors below, and in words what each method does not stand above.
 
@@ -79,7 +72,7 @@ def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
         kinds = row["kinds"]
         figures = [tables.figure(m, *kinds[m]) if m in kinds else "" for m in metrics]
         # a floor that was asked for is a method like the others
-        name = f"{tables.floor_words(row['method'])} (floor)" if row.get("floor") else shown_name(row)
+        name = f"{tables.floor_words(row['method'])} (floor)" if row.get("floor") else row["method"]
         table.add_row(name, *figures, row["below"])
     events = _events(rows)
     if events:

@@ -225,7 +225,7 @@ def link_report(
     rows, reliability, orders = [], {}, {}
     for (name, strategy), own in scores.items():
         if order is not None and strategy == "many":
-            own = orders[name, strategy] = order.of((name, strategy), own, negatives[name, strategy])
+            own = orders[name, strategy] = order.of(own, negatives[name, strategy])
         setting = "inductive" if name.startswith("new_") else "transductive"
         row = {"split": name, "setting": setting, "strategy": strategy, "events": len(own.rows)}
         rows.append(row | _metrics(own, strategy, protocol, bootstrap, seed, stream, negatives[name, strategy].dst))

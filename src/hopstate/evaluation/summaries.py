@@ -141,7 +141,7 @@ def with_probabilities(
     for row in report.rows:
         key = row["split"], row["strategy"]
         if key[1] == order.curve.strategy:
-            orders[key] = order.of(key, report.scores[key], drawn[key])
+            orders[key] = order.of(report.scores[key], drawn[key])
             own = {"probability_ap": average_precision(*orders[key].pooled())}
             row = row | (own if told else {})
         rows.append(row)

@@ -36,15 +36,14 @@ class LinkHead(nn.Module):
         v: Float[Tensor, "pair channel"],
         features: Float[Tensor, "pair feature"] | None = None,
     ) -> Float[Tensor, "pair"]:
-        """Return one logit a pair; outside training joined with what the rules of `pair` say, where it has some.
+        """Return one logit a pair.
 
         Args:
             u, v: embeddings of the ends.
             features: what the pair's history tells, of a head that reads it; see `PairHistory`.
         """
         parts = [u, v] if self.pair is None else [u, v, self.pair(features)]
-        logits = self.score(torch.relu(self.merge(torch.cat(parts, -1)))).squeeze(-1)
-        return logits if self.pair is None else self.pair.with_rules(logits, features)
+        return self.score(torch.relu(self.merge(torch.cat(parts, -1)))).squeeze(-1)
 
 
 class NodeHead(nn.Sequential):

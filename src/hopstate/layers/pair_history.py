@@ -5,20 +5,15 @@ Source: ours; the features are those of `hopstate.tokens.pair_features`.
 
 from __future__ import annotations
 
-from copy import deepcopy
-from typing import TypeVar
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hopstate.errors import ShapeError
-from hopstate.layers.joined_logits import JoinedLogits
 from hopstate.ops.row_linear import RowLinear
 from hopstate.types import Float, shapecheck
 
 WIDTH = 64  # of an encoding
-ModelT = TypeVar("ModelT", bound=nn.Module)
 FARTHEST = 5.0  # standard deviations from the mean that are told apart
 
 
@@ -27,23 +22,18 @@ class PairHistory(nn.Module):
 
     Args:
         num_features: F, of which encodings are made.
-        dim: width of an encoding; 0 for one that only hands features on to the rules.
-        joined: rules over all features, F of them or more, that a decoder's logit is joined with; None for none.
-        given: how many features there are; F where None.
+        dim: width of an encoding.
     """
 
     mean: Tensor
     scale: Tensor
 
-    def __init__(
-        self, num_features: int, dim: int = WIDTH, *, joined: JoinedLogits | None = None, given: int | None = None
-    ) -> None:
+    def __init__(self, num_features: int, dim: int = WIDTH) -> None:
         super().__init__()
-        self.dim, self.given, self.joined = dim, num_features if given is None else given, joined
+        self.dim = dim
         self.register_buffer("mean", torch.zeros(num_features))
         self.register_buffer("scale", torch.ones(num_features))
-        if dim:
-            self.hidden, self.output = nn.Linear(2 * num_features, 2 * dim), nn.Linear(2 * dim, dim)
+        self.hidden, self.output = nn.Linear(2 * num_features, 2 * dim), nn.Linear(2 * dim, dim)
 
     @property
     def num_features(self) -> int:
@@ -52,8 +42,8 @@ class PairHistory(nn.Module):
 
     @torch.no_grad()
     def fit(self, features: Tensor) -> None:
-        """Take mean and deviation of each feature from pairs (Q, given), not NaN; 0 and 1 of one that is constant."""
-        x = features[:, : self.num_features].double()
+        """Take mean and deviation of each feature from pairs (Q, F), not NaN; 0 and 1 of one that is constant."""
+        x = features.double()
         told = ~x.isnan()
         count = told.sum(0).clamp_min(1)
         mean = x.nan_to_num(0.0).sum(0) / count
@@ -62,17 +52,12 @@ class PairHistory(nn.Module):
         self.scale.copy_(torch.where(square > 0, square.sqrt(), 1.0))
 
     def forward(self, features: Tensor | None) -> Tensor:
-        """Return (Q, dim) encodings of the first F of features (Q, given), NaN where something never happened.
+        """Return (Q, dim) encodings of features (Q, F), NaN where something never happened.
 
         Raises:
             ShapeError: no features, or of another number.
         """
-        read = _checked(features, self.given)[:, : self.num_features]
-        return self._encode(read.to(self.hidden.weight.dtype)) if self.dim else self.mean.new_empty(len(read), 0)
-
-    def with_rules(self, logits: Tensor, features: Tensor | None) -> Tensor:
-        """Return a decoder's logits (Q,), joined with what rules say of features (Q, given) outside training."""
-        return logits if self.joined is None or features is None else self.joined(logits, features)
+        return self._encode(_checked(features, self.num_features).to(self.hidden.weight.dtype))
 
     @shapecheck
     def _encode(self, features: Float[Tensor, "pair feature"]) -> Float[Tensor, "pair channel"]:
@@ -93,37 +78,19 @@ class PackedPairHistory:
     """
 
     def __init__(self, history: PairHistory) -> None:
-        self._marked, self._kind, self._given = history.marked, history.mean.dtype, history.given
-        self._known, self._joined = history.num_features, history.joined
-        linears = [history.hidden, history.output] if history.dim else []
-        self._layers = [RowLinear(linear.weight, linear.bias) for linear in linears]
+        self._marked, self._kind, self._known = history.marked, history.mean.dtype, history.num_features
+        self._layers = [RowLinear(linear.weight, linear.bias) for linear in (history.hidden, history.output)]
 
     def __call__(self, features: Tensor | None) -> np.ndarray:
-        """Return (Q, dim) encodings of the first F of features (Q, given).
+        """Return (Q, dim) encodings of features (Q, F).
 
         Raises:
             ShapeError: as `PairHistory.forward` does.
         """
-        read = _checked(features, self._given)[:, : self._known].to(self._kind)
-        y = self._marked(read).numpy() if self._layers else np.empty((len(read), 0), read.numpy().dtype)
+        y = self._marked(_checked(features, self._known).to(self._kind)).numpy()
         for linear in self._layers:
             y = torch.relu(torch.from_numpy(linear(y))).numpy()
         return y
-
-    def with_rules(self, logits: Tensor, features: Tensor | None) -> Tensor:
-        """Return logits (Q,) as `PairHistory.with_rules` does outside training."""
-        return logits if self._joined is None or features is None else self._joined.joined(logits, features)
-
-
-def for_program(model: ModelT) -> ModelT:
-    """Return a model as a program is traced: a copy with rules in torch's own operations, itself where it has none."""
-    if all(part.joined is None for part in model.modules() if isinstance(part, PairHistory)):
-        return model
-    made = deepcopy(model)
-    for part in made.modules():
-        if isinstance(part, PairHistory) and part.joined is not None:
-            part.joined = part.joined.as_program()
-    return made
 
 
 def _checked(features: Tensor | None, known: int) -> Tensor:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from hopstate.errors import HopstateError
 from hopstate.evaluation.probabilities import NEVER
-from hopstate.layers.joined_logits import JoinedProgram
 from hopstate.runs.queries.calibrated import MET, Curve, curve_of
 from hopstate.runs.queries.session import session
 from hopstate.training.exported import ExportForm, Port
@@ -41,7 +40,7 @@ class Calibrated(nn.Module):
     def __init__(self, module: nn.Module, curve: Curve | None) -> None:
         super().__init__()
         self.module, self.told = module, curve is not None
-        self.by, self.share = (0.0, 0.0) if curve is None else (curve.met, curve.share)
+        self.by = 0.0 if curve is None else curve.met
         if curve is not None:
             self.register_buffer("knots", torch.from_numpy(curve.scores.astype(np.float64)))
             self.register_buffer("values", torch.from_numpy(curve.values.astype(np.float64)))
@@ -55,15 +54,11 @@ class Calibrated(nn.Module):
         score = torch.sigmoid(logit.double())
         if not self.told:
             return logit, score
-        return logit, score, self._interpolated(self._ordered(score, inputs[-1]) if self.by or self.share else score)
+        return logit, score, self._interpolated(self._ordered(score, inputs[-1]) if self.by else score)
 
     def _ordered(self, score: Tensor, met: Tensor) -> Tensor:
         p = score.clamp(NEVER, 1 - NEVER)
-        found = torch.log(p / (1 - p))
-        if self.share:
-            joined = next(part for part in self.module.modules() if isinstance(part, JoinedProgram))
-            found = (1 - self.share) * found + self.share * joined.ranked()
-        return found + self.by * met.double()
+        return torch.log(p / (1 - p)) + self.by * met.double()
 
     def _interpolated(self, score: Tensor) -> Tensor:
         """Return the curve at what orders pairs (P,): linear between knots, as at the nearest one beyond them."""

@@ -19,7 +19,7 @@ from hopstate.data.clock import Clock
 from hopstate.data.lookup import Histories, Rows
 from hopstate.data.past import EventFeatures
 from hopstate.io.scratch import Held
-from hopstate.tokens.pair_parts import ALONE, COUNTED, JOINED, Last, read_pairs
+from hopstate.tokens.pair_parts import Last, read_pairs
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
@@ -104,10 +104,6 @@ NAMES = (
     *_PATHS,
     *_MOVES,
 )
-EARLIER = ALONE  # features that runs before those of the stream know, and heads over past events
-BEFORE_PATHS = COUNTED  # features that runs before those of paths know
-BEFORE_MOVES = JOINED  # features that runs before those of moves know
-KNOWN = (EARLIER, BEFORE_PATHS, BEFORE_MOVES, len(NAMES))
 GROWING = tuple(  # what is larger the longer a stream has gone on, whoever is asked about: no measure for later
     i for i, name in enumerate(NAMES) if name in _GROWING
 )
@@ -116,9 +112,9 @@ MOST_COLUMNS = 8  # features of events that are looked at, those that vary most
 _WHERE = ("the pair's last event", "source's last event", "target's last event")
 
 
-def feature_names(columns: np.ndarray, known: int = len(NAMES)) -> tuple[str, ...]:
-    """Return the names of the first `known` features and of event columns (C,) at last events."""
-    return (*NAMES[:known], *(f"event feature {c} of {where}" for where in _WHERE for c in columns.tolist()))
+def feature_names(columns: np.ndarray) -> tuple[str, ...]:
+    """Return the names of the features and of event columns (C,) at last events."""
+    return (*NAMES, *(f"event feature {c} of {where}" for where in _WHERE for c in columns.tolist()))
 
 
 class PairFeatures:
@@ -129,17 +125,13 @@ class PairFeatures:
         stream: where features of events come from, by id.
         clock: what a gap of 1 is.
         columns: (C,) int64 columns of event features whose last values are features.
-        known: how many of NAMES there are, one of `KNOWN`.
     """
 
     deletions = False  # stand in no store
     alike = True  # each row from its own query
 
-    def __init__(
-        self, store: Histories, stream: EventStream, clock: Clock, columns: np.ndarray, known: int = len(NAMES)
-    ) -> None:
+    def __init__(self, store: Histories, stream: EventStream, clock: Clock, columns: np.ndarray) -> None:
         self.store: Histories = store
-        self.known = known
         self.clock, self.columns = clock.over(stream.time_unit), columns
         self._attr: Rows | None = stream.edge_attr
         self._first_id = stream.first_id
@@ -148,7 +140,7 @@ class PairFeatures:
     @property
     def names(self) -> tuple[str, ...]:
         """The features, in the order of columns."""
-        return feature_names(self.columns, self.known)
+        return feature_names(self.columns)
 
     def over(self, past: Past) -> PairFeatures:
         """Return the same over all events of a past."""
@@ -170,21 +162,19 @@ class PairFeatures:
     def read(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, Last]:
         """Return what `pairs` does, and the last events of the pairs and of their ends."""
         u, v, t = self.store.checked(u, v, t)
-        out = np.empty((len(u), self.known + 3 * len(self.columns)), np.float32)
-        counts = self.store.event_times() if self.known > EARLIER else None
-        latest = self.store.last if self.known > BEFORE_PATHS else None
-        parts_of = self.store.parts if self.known > BEFORE_MOVES else None
+        out = np.empty((len(u), len(NAMES) + 3 * len(self.columns)), np.float32)
+        counts = self.store.event_times()
         parts = self.store.parts(np.concatenate([u, v]))
         found = []
         for a in range(0, max(len(u), 1), _AT_ONCE):
             some = slice(a, a + _AT_ONCE)
             asked = parts, u[some], v[some], t[some]
-            found.append(read_pairs(*asked, self.clock.unit, out[some], counts, latest, parts_of))
+            found.append(read_pairs(*asked, self.clock.unit, out[some], counts, self.store.last, self.store.parts))
             columns = [column for part in parts for column in part.arrays.values()]
-            self._held.looked_up(len(found[-1].ids), *columns, *(counts.pieces if counts else ()))
+            self._held.looked_up(len(found[-1].ids), *columns, *counts.pieces)
         last = found[0] if len(found) == 1 else Last(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
         if len(self.columns):
-            self._last_values(last.ids, out[:, self.known :])
+            self._last_values(last.ids, out[:, len(NAMES) :])
         return out, last
 
     def _last_values(self, latest: np.ndarray, out: np.ndarray) -> None:

@@ -42,9 +42,9 @@ def read_pairs(
     t: np.ndarray,
     unit: float,
     out: np.ndarray,
-    counts: EventTimes | None = None,
-    latest: LatestOf | None = None,
-    parts_of: PartsOf | None = None,
+    counts: EventTimes,
+    latest: LatestOf,
+    parts_of: PartsOf,
 ) -> Last:
     """Write the features of pairs u (Q,), v (Q,) at t (Q,).
 
@@ -52,10 +52,10 @@ def read_pairs(
         parts: oldest first.
         u, v, t: as `Histories.checked` returns them.
         unit: the gap that counts as 1.
-        out: (Q, at least 66, 71 with counts, 78 with latest, 81 with parts_of) float32; see `pair_features.NAMES`.
-        counts: times of all events; None leaves out the features that count them.
-        latest: looks up the latest events of any node; None leaves out the features of paths.
-        parts_of: looks up the parts with what nodes did; None leaves out the features of moves.
+        out: (Q, at least 81) float32; see `pair_features.NAMES`.
+        counts: times of all events.
+        latest: looks up the latest events of any node.
+        parts_of: looks up the parts with what nodes did.
 
     Raises:
         DataError: a part is damaged.
@@ -85,15 +85,12 @@ def read_pairs(
         where = np.stack([ends - seen[:, PUT : PUT + 2], ends], 2).reshape(count, 4)
     ways, went = np.zeros((count, 2), t.dtype), np.zeros((count, 2), np.bool_)
     latest_events(u, v, t, codes.reshape(-1), times.reshape(-1), where, first, seen, fades, unit, out, ways, went)
-    if counts is not None:
-        since, there = np.concatenate([last.times, ways], 1), np.concatenate([last.ids >= 0, went], 1)
-        out[:, ALONE:COUNTED] = np.where(there, np.log1p(counts.between(since, t[:, None])), np.nan)
-    if latest is not None:
-        pairs = _Ends(u, v, t, codes.reshape(-1), times.reshape(-1), where)
-        partners = _partners(pairs)
-        _write_paths(pairs, partners, latest, unit, out)
-        if parts_of is not None:
-            _write_moves(pairs, partners, latest, parts_of, out)
+    since, there = np.concatenate([last.times, ways], 1), np.concatenate([last.ids >= 0, went], 1)
+    out[:, ALONE:COUNTED] = np.where(there, np.log1p(counts.between(since, t[:, None])), np.nan)
+    pairs = _Ends(u, v, t, codes.reshape(-1), times.reshape(-1), where)
+    partners = _partners(pairs)
+    _write_paths(pairs, partners, latest, unit, out)
+    _write_moves(pairs, partners, latest, parts_of, out)
     return last
 
 

@@ -55,13 +55,11 @@ def take(inputs: Inputs, rows: Tensor) -> Inputs:
     return tuple(column[rows] for column in inputs)
 
 
-@pytest.mark.parametrize(
-    ("method", "trees"), [("ctdg-ssm", False), ("dyg-mamba", True), ("dygformer", False), ("graphmixer", False)]
-)
-def test_conformance(method: str, trees: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", SMALL)
+def test_conformance(method: str, tmp_path: Path) -> None:
     chosen, stream = get_method(method), events()
     given = {"evaluation.strategies": ("random",), "loop.device": "cpu", "model.pair_history": True}
-    config = configured(chosen.config(data="x"), given | SMALL[method] | {"model.pair_trees": trees})
+    config = configured(chosen.config(data="x"), given | SMALL[method])
 
     def make() -> nn.Module:
         asked = Asked(chosen.build(stream, config, Context(run=tmp_path, cache=tmp_path)))

@@ -25,13 +25,12 @@ from hopstate.runs.analysis.robustness import robustness
 from hopstate.runs.api import Run
 from hopstate.streaming.live import go_on, past_of
 from hopstate.testing.asserts import F32, F32_TIGHT
-from hopstate.tokens.pair_features import EARLIER, NAMES, PairFeatures
+from hopstate.tokens.pair_features import PairFeatures
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer, seed_everything
 
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
-KNOWN = {"ctdg-ssm": len(NAMES), "dyg-mamba": EARLIER, "dygformer": EARLIER, "graphmixer": EARLIER}  # to a new run
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 40}
 SMALL: dict[str, dict[str, Any]] = {
     "ctdg-ssm": {"model.dim": 6, "model.time_dim": 6, "model.node_gaps": True, "batch_size": 40},
@@ -90,7 +89,7 @@ def test_training_reads_training_events_strictly_before_each(method: str, tmp_pa
     train = stream.additions(task.split.train)
     assert len(train) < train[-1]
     store = NeighborStore.from_stream(stream, task.split.train)
-    features = PairFeatures(store, stream, task.clock, np.empty(0, np.int64), KNOWN[method])
+    features = PairFeatures(store, stream, task.clock, np.empty(0, np.int64))
     expected = features.pairs(stream.src[train], stream.dst[train], stream.t[train])
     found = np.concatenate([told[labels == 1].numpy() for labels, told in read_in_training(task)])
     np.testing.assert_array_equal(found, expected)
@@ -162,7 +161,7 @@ def test_a_live_run_is_the_same_however_its_events_are_cut(method: str, deletes:
     told = follower.inputs.told if method == "ctdg-ssm" else follower.tokenizer.features
     joined = {k: np.concatenate([getattr(task.stream, k), getattr(later, k)]) for k in names if k in part}
     whole = EventStream(**joined, num_nodes=20, time_unit="s")
-    features = PairFeatures(NeighborStore.from_stream(whole), whole, task.clock, np.empty(0, np.int64), KNOWN[method])
+    features = PairFeatures(NeighborStore.from_stream(whole), whole, task.clock, np.empty(0, np.int64))
     query = later.src[:10], later.dst[10:20], np.full(10, later.t[-1] + 1)
     np.testing.assert_array_equal(told.pairs(*query), features.pairs(*query))
     assert len(np.unique(one)) > len(one) // 2

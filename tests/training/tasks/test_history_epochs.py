@@ -158,7 +158,6 @@ def test_ranks_take_shares_of_the_same_batches(size: int, tmp_path: Path) -> Non
 
 def test_a_run_says_how_many_an_epoch_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = GIVEN | SMALL["graphmixer"] | {"loop.epochs": 1, "max_events": 110, "loop.progress": True}
-    config |= {"model.pair_trees": False, "model.pair_history": False}
     run = hopstate.fit("graphmixer", events(), out=tmp_path / "run", config=config)
     own = capsys.readouterr().err
     assert "100 of 352" in own, own

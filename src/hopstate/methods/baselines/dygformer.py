@@ -12,12 +12,9 @@ from hopstate.methods.baselines.dygformer_model import DyGFormer
 from hopstate.methods.baselines.export import dygformer_form
 from hopstate.methods.baselines.search import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
-from hopstate.methods.pair_trees.beside import tree_features, with_trees
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
-from hopstate.methods.shared.pair_history import features_known
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
-from hopstate.tokens.pair_features import EARLIER
 from hopstate.training.tasks.link import LinkTask
 
 
@@ -36,16 +33,13 @@ def build(stream: EventStream, config: DyGFormerRun, context: Context) -> LinkTa
     """Return the task of training DyGFormer on stream."""
     history = HistoryConfig(max_length=config.model.max_length, target="first")
     widths = history_features(feature_dims(stream, context), stream, config, context)
-    known = features_known(context, read=config.model.pair_history, fresh=EARLIER)
-    trees = tree_features(context, config.model.pair_trees)
-    task = history_task(
+    return history_task(
         stream,
         config,
         context,
-        model=DyGFormer(config.model, **widths, pair_features=known, tree_features=trees),
+        model=DyGFormer(config.model, **widths),
         tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, history, *rest),
     )
-    return with_trees(task, config.loop, context, config.negatives.mixture)
 
 
 METHODS = {

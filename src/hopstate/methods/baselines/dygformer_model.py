@@ -26,8 +26,8 @@ from hopstate.errors import ConfigError, ShapeError, check_range
 from hopstate.layers.cooccurrence import CountEncoding
 from hopstate.layers.heads import LinkHead
 from hopstate.layers.packed_attention import PackedLayout, PackedTransformerBlock
+from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
-from hopstate.methods.pair_trees.pair_head import pair_head
 from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
@@ -43,8 +43,6 @@ class DyGFormer(HistoryModel):
         config: what a user chooses.
         node_dim: features of a node, 0 for none.
         edge_dim: features of an event, 0 for none.
-        pair_features: what the head reads of a pair's history, where it does.
-        tree_features: what trees beside the head read of it, no fewer, where there are such.
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -62,8 +60,6 @@ class DyGFormer(HistoryModel):
             dropout: probability that an element is dropped in training.
             padding: "attended" as published, or "masked".
             pair_history: the head also reads what the pair's own history tells.
-            pair_trees: boosted trees over that history stand beside the head; a score's logit is a weighted mean of
-                both, by weights that validation chooses.
         """
 
         max_length: int = 32
@@ -76,7 +72,6 @@ class DyGFormer(HistoryModel):
         dropout: float = 0.1
         padding: Literal["attended", "masked"] = "attended"
         pair_history: bool = False
-        pair_trees: bool = False
 
         def __post_init__(self) -> None:
             check_range("model.", least=2, max_length=self.max_length)
@@ -101,8 +96,6 @@ class DyGFormer(HistoryModel):
         *,
         node_dim: int = 0,
         edge_dim: int = 0,
-        pair_features: int = len(NAMES),
-        tree_features: int = len(NAMES),
     ) -> None:
         super().__init__()
         c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
@@ -117,7 +110,7 @@ class DyGFormer(HistoryModel):
             PackedTransformerBlock(dim, c.num_heads, ffn_dim=4 * dim, dropout=c.dropout) for _ in range(c.num_layers)
         )
         self.output = nn.Linear(dim, c.out_dim)
-        self.head = LinkHead(c.out_dim, pair=pair_head(pair_features, c, tree_features))
+        self.head = LinkHead(c.out_dim, pair=PairHistory(len(NAMES)) if c.pair_history else None)
 
     def forward(self, tokens: HistoryTokens) -> Tensor:
         """Return (P,) logits of P pairs from their sequences, the node itself first in each.

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.layers.packed_attention import PackedTransformerBlock
-from hopstate.layers.pair_history import for_program
 from hopstate.layers.plain import Sequences, attended
 from hopstate.methods.baselines.dygformer_model import DyGFormer
 from hopstate.methods.baselines.graphmixer_model import GraphMixer
@@ -97,20 +96,20 @@ class GraphMixerProgram(nn.Module):
 
 def dygformer_form(task: LinkTask) -> ExportForm:
     """Return the program of a trained DyGFormer."""
-    model = for_program(bare(task.model))
+    model = bare(task.model)
     assert isinstance(model, DyGFormer)
     widths = {"gaps": 0, "counts": 2} | _features(x=model.node_dim, edge_attr=model.edge_dim)
-    widths |= {} if model.head.pair is None else {"pair": model.head.pair.given}
+    widths |= {} if model.head.pair is None else {"pair": model.head.pair.num_features}
     program = DyGFormerProgram(model, tuple(widths))
     return history_form(program, widths, next(model.parameters()), clock=task.clock, preprocessing=PATCHES)
 
 
 def graphmixer_form(task: LinkTask) -> ExportForm:
     """Return the program of a trained GraphMixer."""
-    model = for_program(bare(task.model))
+    model = bare(task.model)
     assert isinstance(model, GraphMixer)
     widths = {"gaps": 0} | _features(edge_attr=model.edge_dim, nodes=model.node_dim)
-    widths |= {} if model.head.pair is None else {"pair": model.head.pair.given}
+    widths |= {} if model.head.pair is None else {"pair": model.head.pair.num_features}
     program = GraphMixerProgram(model, tuple(widths))
     return history_form(program, widths, next(model.parameters()), clock=task.clock, preprocessing=LINKS)
 

@@ -16,12 +16,9 @@ from hopstate.methods.baselines.graphmixer_model import GraphMixer
 from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
 from hopstate.methods.baselines.search import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
-from hopstate.methods.pair_trees.beside import tree_features, with_trees
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
-from hopstate.methods.shared.pair_history import features_known
 from hopstate.tokens.history import Deletions
-from hopstate.tokens.pair_features import EARLIER
 from hopstate.training.tasks.link import LinkTask
 
 
@@ -57,16 +54,13 @@ def build(stream: EventStream, config: GraphMixerRun, context: Context) -> LinkT
         return RecentLinkTokenizer(store, events, **sizes, window=window, clock=clock, deletions=deletions)
 
     widths = history_features(feature_dims(stream, context), stream, config, context)
-    known = features_known(context, read=config.model.pair_history, fresh=EARLIER)
-    trees = tree_features(context, config.model.pair_trees)
-    task = history_task(
+    return history_task(
         stream,
         config,
         context,
-        model=GraphMixer(config.model, **widths, pair_features=known, tree_features=trees),
+        model=GraphMixer(config.model, **widths),
         tokenizer=tokenizer,
     )
-    return with_trees(task, config.loop, context, config.negatives.mixture)
 
 
 METHODS = {

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError, ShapeError, check_range
 from hopstate.layers.heads import LinkHead
 from hopstate.layers.mlp_mixer import MixerBlock
+from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
 from hopstate.methods.baselines.graphmixer_tokens import RecentLinks
-from hopstate.methods.pair_trees.pair_head import pair_head
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
 from hopstate.tokens.pair_features import NAMES
@@ -33,8 +33,6 @@ class GraphMixer(HistoryModel):
         config: what a user chooses.
         node_dim: features of a node, 0 for none.
         edge_dim: features of an event, 0 for none.
-        pair_features: what the head reads of a pair's history, where it does.
-        tree_features: what trees beside the head read of it, no fewer, where there are such.
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -50,8 +48,6 @@ class GraphMixer(HistoryModel):
             token_ratio, channel_ratio: inner widths of a block, in multiples of num_links and dim.
             dropout: probability that an element is dropped in training.
             pair_history: the head also reads what the pair's own history tells.
-            pair_trees: boosted trees over that history stand beside the head; a score's logit is a weighted mean of
-                both, by weights that validation chooses.
         """
 
         num_links: int = 20
@@ -63,7 +59,6 @@ class GraphMixer(HistoryModel):
         channel_ratio: float = 4.0
         dropout: float = 0.1
         pair_history: bool = False
-        pair_trees: bool = False
 
         def __post_init__(self) -> None:
             check_range("model.", least=1, num_links=self.num_links, time_dim=self.time_dim)
@@ -82,8 +77,6 @@ class GraphMixer(HistoryModel):
         *,
         node_dim: int = 0,
         edge_dim: int = 0,
-        pair_features: int = len(NAMES),
-        tree_features: int = len(NAMES),
     ) -> None:
         super().__init__()
         c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
@@ -97,7 +90,7 @@ class GraphMixer(HistoryModel):
             *(MixerBlock(c.num_links, dim, dropout=c.dropout, **ratios) for _ in range(c.num_layers))
         )
         self.output = nn.Linear(dim + node_dim, out)
-        self.head = LinkHead(out, pair=pair_head(pair_features, c, tree_features))
+        self.head = LinkHead(out, pair=PairHistory(len(NAMES)) if c.pair_history else None)
 
     def forward(self, links: RecentLinks) -> Tensor:
         """Return (P,) logits of P pairs.

@@ -37,8 +37,6 @@ class CTDGSSMConfig:
         node_gaps: the link decoder also sees how long each end has been without an event.
         pair_dim: columns of (W_1 h_u) * (W_2 h_v) that the link decoder also sees, 0 for none.
         pair_history: the link decoder also sees what the pair's own history tells.
-        pair_trees: boosted trees over that history stand beside the decoder; a score's logit is a weighted mean of
-            both, by weights that validation chooses.
         step_bias: sets the first step size, softplus(step_bias); lower remembers longer.
         quadrature_nodes: Gauss-Legendre nodes of the input's integral.
         max_norm: bound on the norm of a node's memory, null for none.
@@ -67,7 +65,6 @@ class CTDGSSMConfig:
     node_gaps: bool = False
     pair_dim: int = 0
     pair_history: bool = False
-    pair_trees: bool = False
     step_bias: float = -3.0
     quadrature_nodes: int = 8
     max_norm: float | None = None

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.layers.pair_history import for_program
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.exported import Asked, ExportForm, Port
@@ -53,14 +52,12 @@ class StateProgram(nn.Module):
         if self.pair_history is not None:
             ends.append(self.pair_history(told["pair"]))
         logits = self.decoder(torch.cat(ends, 1))
-        if memory.shape[0] != 2:
-            return logits
-        return logits[:, 0] if self.pair_history is None else self.pair_history.with_rules(logits[:, 0], told["pair"])
+        return logits[:, 0] if memory.shape[0] == 2 else logits
 
 
 def export_form(task: LinkTask | EventNodeTask) -> ExportForm:
     """Return the program of a trained task."""
-    model, links = for_program(bare(task.model)), isinstance(task, LinkTask)
+    model, links = bare(task.model), isinstance(task, LinkTask)
     assert isinstance(model, CTDGSSM)
     ends, what = (2, "the sources, then of the targets") if links else (1, "the nodes")
     rows = "pair" if links else "node"
@@ -80,8 +77,7 @@ def export_form(task: LinkTask | EventNodeTask) -> ExportForm:
             ("gap", f"{gaps}, in the run's own unit; the model's own number of one not met", (PAIRS, model.gaps))
         )
     if model.pair_history is not None:
-        names = NAMES[: model.pair_history.given]
-        ports.append(("pair", "what the pair's own history tells; columns: " + ", ".join(names), (PAIRS, len(names))))
+        ports.append(("pair", "what the pair's own history tells; columns: " + ", ".join(NAMES), (PAIRS, len(NAMES))))
     like = next(model.parameters())
     axes = {3: ("", rows, ""), 2: (rows, "")}
     said = (

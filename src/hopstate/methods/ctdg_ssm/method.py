@@ -20,13 +20,12 @@ from hopstate.methods.ctdg_ssm.export import export_form
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.ctdg_ssm.suit import suit_memory
 from hopstate.methods.method import Context, Method
-from hopstate.methods.pair_trees.beside import tree_features, with_trees
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.link import ALL, RANDOM, RAW, clock_of, kept_negatives, training_store, used_features
-from hopstate.methods.shared.pair_history import features_known, fit_scale, pair_features
+from hopstate.methods.shared.pair_history import fit_scale, pair_features
 from hopstate.methods.space import Space
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.memory_scorer import ActiveEvents
@@ -118,8 +117,7 @@ def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> LinkTask
     )
     source = made.windows(stream, config, questions, config.evaluation.batch_size)
     negatives = kept_negatives(stream, made.split, config, context)
-    task = LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=made.clock)
-    return with_trees(task, config.loop, context, config.negatives.mixture)
+    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=made.clock)
 
 
 def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> EventNodeTask:
@@ -163,15 +161,13 @@ class _Build:
         split = config.split.of(stream)
         clock = clock_of(stream, split, config.gap_unit, context)
         widths = used_features(stream, context)
-        known_pairs = features_known(context, read=config.model.pair_history)
-        sizes = {"num_nodes": stream.num_nodes, "num_outputs": num_outputs, "pair_features": known_pairs}
-        sizes["tree_features"] = tree_features(context, config.model.pair_trees)
+        sizes = {"num_nodes": stream.num_nodes, "num_outputs": num_outputs}
         model = CTDGSSM(config.model, **widths, **sizes, decoder=decoder)
         head = model.pair_history
 
         def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
             store = NeighborStore.from_stream(events) if store is None else store
-            told = None if head is None else pair_features(store, events, clock, head)
+            told = None if head is None else pair_features(store, events, clock)
             return ActiveEvents(model, events, store, neighbors=config.num_neighbors, clock=clock, told=told)
 
         known = inputs(stream, training_store(stream, split))

@@ -24,12 +24,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, TimeOrderError, refuse_idle
+from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
 from hopstate.methods.ctdg_ssm.compiled import CompiledPairs, compiled
 from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
 from hopstate.methods.ctdg_ssm.heads import StaticEmbedding, make_decoder
 from hopstate.methods.ctdg_ssm.hippo import HippoCell, PolynomialFilter
-from hopstate.methods.pair_trees.pair_head import pair_head
 from hopstate.ops.filters.laplacian import dense_laplacian, noisy_laplacian, sparse_laplacian
 from hopstate.ops.filters.transition import DenseTransition, SparseTransition, Transition
 from hopstate.streaming.active_batch import ActiveBatch
@@ -50,8 +50,6 @@ class CTDGSSM(MemoryModel):
         num_classes: of "node" and "sequence"; one logit a node where 2.
         num_outputs: logits of "node" in place of those that num_classes says, as of several labels.
         never: in place of config.never.
-        pair_features: what the decoder reads of a pair's history, where it does.
-        tree_features: what trees beside the decoder read of it, no fewer, where there are such.
 
     Raises:
         ConfigError: no input at all, a static embedding without its number of nodes, or a setting without effect.
@@ -70,13 +68,11 @@ class CTDGSSM(MemoryModel):
         num_classes: int = 2,
         num_outputs: int | None = None,
         never: float | None = None,
-        pair_features: int = len(NAMES),
-        tree_features: int = len(NAMES),
     ) -> None:
         super().__init__()
         c = self.config = config
         pairless = decoder != "link" and f"a decoder of {decoder}s sees no pair"
-        refuse_idle(c, node_gaps=pairless, pair_dim=pairless, pair_history=pairless, pair_trees=pairless)
+        refuse_idle(c, node_gaps=pairless, pair_dim=pairless, pair_history=pairless)
         self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
         self.alike = True
         self.register_buffer("never", torch.tensor(c.never if never is None else never))
@@ -100,7 +96,7 @@ class CTDGSSM(MemoryModel):
         one = c.dim + self.static.dim
         pair = c.pair_dim if decoder == "link" else 0
         self.pair = nn.ModuleList(nn.Linear(one, pair) for _ in range(2 if pair else 0))
-        self.pair_history = pair_head(pair_features, c, tree_features)
+        self.pair_history = PairHistory(len(NAMES)) if c.pair_history else None
         width = (2 if decoder == "link" else 1) * one + pair + self.gaps * c.time_dim
         width += 0 if self.pair_history is None else self.pair_history.dim
         told = 1 if decoder == "link" or num_classes == 2 else num_classes
@@ -273,10 +269,8 @@ class CTDGSSM(MemoryModel):
         """
         ends = self.represent(state, source, back=back), self.represent(state, target, back=back)
         product = [self.pair[0](ends[0]) * self.pair[1](ends[1])] if len(self.pair) else []
-        history, read = self.pair_history, gap[:, self.gaps :]
-        told = [] if history is None else [history(read)]
-        logits = self.decoder(torch.cat([*ends, *product, *self._gaps(gap), *told], 1))[:, 0]
-        return logits if history is None else history.with_rules(logits, read)
+        history = [] if self.pair_history is None else [self.pair_history(gap[:, self.gaps :])]
+        return self.decoder(torch.cat([*ends, *product, *self._gaps(gap), *history], 1))[:, 0]
 
     def compiled(self) -> Callable[..., Tensor] | None:
         """Return `link_logits` as compiled loops, see `compiled`; a class made of this one has none."""

@@ -223,8 +223,7 @@ class _Head:
         parts = [u, v]
         if self.pair is not None:
             parts.append(self.pair(features))
-        logits = torch.from_numpy(self.score(_relu(self.merge(np.concatenate(parts, 1))))).squeeze(-1)
-        return logits if self.pair is None else self.pair.with_rules(logits, features)
+        return torch.from_numpy(self.score(_relu(self.merge(np.concatenate(parts, 1))))).squeeze(-1)
 
 
 def _linear(linear: nn.Linear) -> RowLinear:

@@ -34,8 +34,6 @@ class DyGMambaConfig:
         time_encoding, cooccurrence: leave out an encoding with false.
         cross_attention: heads of one attention layer between the two ends, after the blocks; 0 for none.
         pair_history: the head also reads what the pair's own history tells.
-        pair_trees: boosted trees over that history stand beside the head; a score's logit is a weighted mean of both,
-            by weights that validation chooses.
     """
 
     channel_dim: int = 50
@@ -48,7 +46,6 @@ class DyGMambaConfig:
     cooccurrence: bool = True
     cross_attention: int = 0
     pair_history: bool = False
-    pair_trees: bool = False
 
     def __post_init__(self) -> None:
         check_range("model.", least=1, channel_dim=self.channel_dim, time_dim=self.time_dim, out_dim=self.out_dim)

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.layers.pair_history import for_program
 from hopstate.layers.plain import Sequences
 from hopstate.methods.dyg_mamba.encoder import HistoryEncoder
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaNodes
@@ -106,7 +105,7 @@ def export_form(task: EventTask[Any]) -> ExportForm:
     Raises:
         ConfigError: attention between the two ends.
     """
-    model = for_program(bare(task.model))
+    model = bare(task.model)
     assert isinstance(model, (DyGMamba, DyGMambaNodes))
     if model.config.cross_attention:
         raise ConfigError("attention between the two ends (model.cross_attention) has no program")
@@ -115,7 +114,7 @@ def export_form(task: EventTask[Any]) -> ExportForm:
     widths |= {} if nodes or not model.config.cooccurrence else {"counts": 2}
     widths |= {name: dim for name, dim in (("x", node_dim), ("edge_attr", edge_dim)) if dim}
     pair = model.head.pair if isinstance(model, DyGMamba) else None
-    widths |= {} if pair is None else {"pair": pair.given}
+    widths |= {} if pair is None else {"pair": pair.num_features}
     program, like = DyGMambaProgram(model, tuple(widths)), next(model.parameters())
     return history_form(program, widths, like, clock=task.clock, preprocessing=ABOUT, nodes=nodes)
 

@@ -14,7 +14,6 @@ from hopstate.errors import check_range
 from hopstate.methods.dyg_mamba.export import export_form
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes
 from hopstate.methods.method import Context, Method
-from hopstate.methods.pair_trees.beside import tree_features, with_trees
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
@@ -31,10 +30,8 @@ from hopstate.methods.shared.link import (
     training_store,
     used_features,
 )
-from hopstate.methods.shared.pair_history import features_known
 from hopstate.methods.space import Space
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
-from hopstate.tokens.pair_features import EARLIER
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.history import HistoryNodes
@@ -67,19 +64,15 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTas
     """Return the task of training DyG-Mamba on stream."""
     at_once = max(1, LOOKED_UP // (2 * (config.history.max_length or LONG)))
     widths = history_features(used_features(stream, context), stream, config, context)
-    known = features_known(context, read=config.model.pair_history, fresh=EARLIER)
-    trees = tree_features(context, config.model.pair_trees)
-    model = DyGMamba(config.model, **widths, pair_features=known, tree_features=trees)
-    task = history_task(
+    return history_task(
         stream,
         config,
         context,
-        model=model,
+        model=DyGMamba(config.model, **widths),
         tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, config.history, *rest),
         microbatch_size=at_once if config.microbatch_size is None else config.microbatch_size,
         microbatch_tokens=MAX_TOKENS if config.microbatch_size is None else None,
     )
-    return with_trees(task, config.loop, context, config.negatives.mixture)
 
 
 @dataclass(frozen=True, kw_only=True)

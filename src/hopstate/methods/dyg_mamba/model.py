@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.heads import LinkHead, NodeHead
 from hopstate.layers.packed_attention import CrossAttention
+from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.dyg_mamba.compiled import compiled
 from hopstate.methods.dyg_mamba.encoder import CHANNELS, DyGMambaConfig, HistoryEncoder
-from hopstate.methods.pair_trees.pair_head import pair_head
 from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
@@ -38,8 +38,6 @@ class DyGMamba(HistoryModel):
     Args:
         config: what a user chooses.
         node_dim, edge_dim: features of a node and of an event, 0 for none.
-        pair_features: what the head reads of a pair's history, where it does.
-        tree_features: what trees beside the head read of it, no fewer, where there are such.
     """
 
     Config = DyGMambaConfig
@@ -50,8 +48,6 @@ class DyGMamba(HistoryModel):
         *,
         node_dim: int = 0,
         edge_dim: int = 0,
-        pair_features: int = len(NAMES),
-        tree_features: int = len(NAMES),
     ) -> None:
         super().__init__()
         self.feature_dims = node_dim, edge_dim
@@ -63,7 +59,7 @@ class DyGMamba(HistoryModel):
         )
         self.cross = CrossAttention(dim, config.cross_attention) if config.cross_attention else None
         self.output = nn.Linear(dim, config.out_dim)
-        self.head = LinkHead(config.out_dim, pair=pair_head(pair_features, config, tree_features))
+        self.head = LinkHead(config.out_dim, pair=PairHistory(len(NAMES)) if config.pair_history else None)
 
     def forward(self, tokens: HistoryTokens) -> Tensor:
         """Return (P,) logits of P pairs.
@@ -93,7 +89,7 @@ class DyGMamba(HistoryModel):
             read.append(inputs[0].detach().requires_grad_())
             return (read[0],)
 
-        hook = None if pair is None or not pair.dim else pair.hidden.register_forward_pre_hook(hold)
+        hook = None if pair is None else pair.hidden.register_forward_pre_hook(hold)
         try:
             with torch.enable_grad():
                 logits = self._logits(z, parts, tokens, detach_gates=True)
@@ -109,8 +105,6 @@ class DyGMamba(HistoryModel):
         of_each = torch.zeros_like(tokens.pair, dtype=rest.dtype)
         if features:  # a feature's number, and the mark that it is missing
             of_each[:, : pair.num_features] = features[0].unflatten(1, (2, -1)).sum(1)
-        if pair.joined is not None and not self.training:
-            of_each += torch.from_numpy(pair.joined.feature_shares(tokens.pair)).to(of_each)
         return part, of_each, rest - of_each.sum(1)
 
     def _encode(self, parts: EncoderParts) -> Tensor:

@@ -35,8 +35,7 @@ def _pair(model: DyGMamba, tokens: HistoryTokens, first: int, second: int) -> Te
     u, v = (model.output(z.mean(0) if len(z) else z.new_zeros(z.shape[1])) for z in ends)
     pair, own = model.head.pair, None if tokens.pair is None else tokens.pair[first : first + 1]
     told = [] if pair is None or own is None else [pair(own)[0]]
-    logit = model.head.score(torch.relu(model.head.merge(torch.cat([u, v, *told]))))
-    return logit.squeeze() if pair is None else pair.with_rules(logit, own).squeeze()
+    return model.head.score(torch.relu(model.head.merge(torch.cat([u, v, *told])))).squeeze()
 
 
 def _sequence(encoder: HistoryEncoder, tokens: HistoryTokens, rows: slice) -> Tensor:

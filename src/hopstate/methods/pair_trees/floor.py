@@ -16,7 +16,6 @@ from hopstate.methods.shared.floors import Floors
 from hopstate.methods.shared.link import JudgedRun
 from hopstate.sampling.judged import judged
 from hopstate.sampling.negative_sets import Negatives
-from hopstate.tokens.pair_features import NAMES
 from hopstate.training.progress import note
 from hopstate.training.tasks.protocols import Task
 
@@ -45,10 +44,7 @@ def tree_floor(stream: EventStream, config: JudgedRun, context: Context) -> tupl
         loop=replace(PairTreesRun(data="").loop, seed=config.loop.seed),
         model=TREES,
     )
-    # the folder's data.json tells what the run's own head reads, which is no matter of the floor's
-    task = build(
-        stream, replace(own, max_events=GROWN), replace(context, trained=None), len(NAMES), own.evaluation.raise_met
-    )
+    task = build(stream, replace(own, max_events=GROWN), replace(context, trained=None), own.evaluation.raise_met)
     task.keep_importances = False
     task.fit_whole()
     said = f"grown from {min(len(train), GROWN):,} of {len(train):,} training events"

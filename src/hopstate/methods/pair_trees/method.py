@@ -30,7 +30,6 @@ from hopstate.methods.pair_trees.scorer import PairTreesScorer
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.link import ALL, Known, clock_of, kept_negatives, used_features
-from hopstate.methods.shared.pair_history import features_known
 from hopstate.methods.shared.suit_events import suit_judged
 from hopstate.methods.space import Range
 from hopstate.sampling.negative_sets import Negatives
@@ -74,7 +73,6 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         model: the trees, empty or trained.
         stream, split: the data.
         clock: what a gap of 1 is.
-        known: features of a pair, without those of events.
         ranker: trees that rank; None for none.
     """
 
@@ -84,16 +82,15 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         stream: EventStream,
         split: EventSplit,
         clock: Clock,
-        known: int = len(NAMES),
         ranker: PairTrees | None = None,
     ) -> None:
         super().__init__(model, stream, split, feature_dims=(0, model.edge_dim))
-        self.trees, self.clock, self.known = model, clock, known
+        self.trees, self.clock = model, clock
         self._known, self.ranker = Known(stream, deletions=False), ranker
 
     def over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
         """Return the features of pairs, looked up in a store."""
-        return PairFeatures(store, stream, self.clock, self.trees.columns.numpy(), self.known)
+        return PairFeatures(store, stream, self.clock, self.trees.columns.numpy())
 
     def of(self, split: str) -> PairFeatures:
         """Return what the trees read of pairs, by the training events for "train", else by the whole stream."""
@@ -204,14 +201,12 @@ def build(
     stream: EventStream,
     config: PairTreesRun,
     context: Context,
-    known: int | None = None,
     ranks: bool | None = None,
 ) -> PairTreesTask:
     """Return the task of growing trees over the pairs of stream.
 
     Args:
         stream, config, context: as for every method.
-        known: features without those of events; as `features_known` where None.
         ranks: whether there are trees that rank; as `ranks_by_trees` where None.
     """
     split = config.split.of(stream)
@@ -219,14 +214,13 @@ def build(
     width = used_features(stream, context)["edge_dim"]
     few = min(width, MOST_COLUMNS)
     columns = varied_columns(stream, split.train, few) if context.trained is None else np.arange(few)
-    known = features_known(context) if known is None else known
-    read = known + 3 * few
+    read = len(NAMES) + 3 * few
     model, ranker = PairTrees(config.model, read, columns, width), None
     if ranks_by_trees(context, config.evaluation.raise_met) if ranks is None else ranks:
         ranker = PairTrees(TREES, read, columns, width)
         model.add_module("ranker", ranker)
     return PairTreesTask(
-        TreeFeatures(model, stream, split, clock, known, ranker),
+        TreeFeatures(model, stream, split, clock, ranker),
         config,
         negatives=kept_negatives(stream, split, config, context),
         folder=context.run if context.trained is None else None,

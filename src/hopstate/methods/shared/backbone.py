@@ -18,7 +18,7 @@ from hopstate.methods.method import Context
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder, flatten
 
-PAIRS = ("model.pair_dim", "model.node_gaps", "model.pair_history", "model.pair_trees")  # of a decoder of pairs alone
+PAIRS = ("model.pair_dim", "model.node_gaps", "model.pair_history")  # of a decoder of pairs alone
 SHARED = ("model.", "history.", "num_neighbors", "gap_unit", "deletions", "cut_ties")
 
 

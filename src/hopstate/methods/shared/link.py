@@ -151,7 +151,7 @@ def history_task(
         if head is None:
             return own
         met = known.meetings(events, rows) if own.deletions and events.has_deletes else store
-        return PairHistoryTokenizer(own, pair_features(met, events, clock, head))
+        return PairHistoryTokenizer(own, pair_features(met, events, clock))
 
     train_inputs = inputs(stream, split.train)
     if head is not None and context.trained is None:

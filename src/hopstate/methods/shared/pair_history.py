@@ -18,49 +18,20 @@ from hopstate.data.lookup import EventLookup, Histories
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.data.stretch import stretch
-from hopstate.errors import CheckpointError
-from hopstate.io.opening import shown
 from hopstate.io.scratch import let_go
 from hopstate.layers.pair_history import PairHistory
-from hopstate.methods.method import Context
 from hopstate.methods.shared.around import AroundTokenizer
 from hopstate.random import named_rng
 from hopstate.streaming.history_scorer import Input, PairTokenizer
-from hopstate.tokens.pair_features import EARLIER, KNOWN, NAMES, PairFeatures
+from hopstate.tokens.pair_features import PairFeatures
 
 LOOKED_AT = 20_000  # training events, evenly spread, that features are scaled by
 _NONE = np.empty(0, np.int64)
 
 
-def pair_features(store: Histories, stream: EventStream, clock: Clock, head: PairHistory) -> PairFeatures:
-    """Return what a head reads of pairs: the features that it knows, without those of events, which the model sees."""
-    return PairFeatures(store, stream, clock, _NONE, head.given)
-
-
-def features_known(context: Context, *, read: bool = True, fresh: int = len(NAMES), name: str = "pair_features") -> int:
-    """Return how many features of a pair a run knows: those that there were when it began, noted for data.json.
-
-    Args:
-        context: of the build.
-        read: whether the run reads them at all.
-        fresh: of a run that begins; heads over past events lose by counts of the stream's events where those tell
-            little.
-        name: under which it is noted.
-
-    Raises:
-        CheckpointError: the run's data.json names a number that there never was.
-    """
-    known = context.begun()
-    if read:
-        count = fresh if known is None else known.get(name, EARLIER)
-    else:  # a head that only hands them on to trees has a scale of as many as there were
-        name = "tree_features"
-        count = fresh if known is None or fresh == EARLIER else known.get(name, fresh)
-    if count not in KNOWN:
-        raise CheckpointError(f"{context.run}: data.json gives {name} as {shown(count)!r}; train again")
-    if read and context.trained is None:
-        context.noted[name] = count
-    return int(count)
+def pair_features(store: Histories, stream: EventStream, clock: Clock) -> PairFeatures:
+    """Return what a head reads of pairs: the features without those of events, which the model sees."""
+    return PairFeatures(store, stream, clock, _NONE)
 
 
 class PairHistoryTokenizer(AroundTokenizer[PairTokenizer]):

@@ -89,7 +89,7 @@ def suit_pairs(stream: EventStream, config: PairsRun, metrics: tuple[str, ...]) 
     own = config.negatives != TrainingNegatives()
     again = not own and repeated(stream, config.split.of(stream).train) >= SELDOM
     mixed = {"negatives.mixture.historical": HISTORICAL} if again else {}
-    return {"model.pair_history": True, "model.pair_trees": True, **mixed, **suit_judged(stream, config, metrics)}
+    return {"model.pair_history": True, **mixed, **suit_judged(stream, config, metrics)}
 
 
 def repeated(stream: EventStream, rows: np.ndarray) -> float:

@@ -67,18 +67,13 @@ def robustness(
 def untouched(task: Task, noise: Sequence[Noise] | None) -> str:
     """Return what noise in sequences leaves as it is, in words; "" where that is nothing or is not asked.
 
-    A head's own history of the pair, and the trees beside it, read the stream and no sequences.
+    A head's own history of the pair reads the stream and no sequences.
     """
     sequences = "sequences" in (_kinds(task) if noise is None else noise)
     heads = [part for part in task.model.modules() if isinstance(part, PairHistory)] if sequences else []
     if not heads:
         return ""
-    joined = heads[0].joined
-    share = 0.0 if joined is None else float(joined.share)
-    parts = ["what the head reads of the pair's own history"] if heads[0].dim else []
-    parts += [f"the trees beside it, {share:.0%} of a score's logit"] if share else []
-    words = " and ".join(parts)
-    return f"noise in sequences does not reach {words}; noise in stream does" if parts else ""
+    return "noise in sequences does not reach what the head reads of the pair's own history; noise in stream does"
 
 
 def plot_robustness(table: pd.DataFrame, path: str | Path) -> None:

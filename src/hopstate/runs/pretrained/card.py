@@ -9,7 +9,7 @@ from typing import Any
 from hopstate.methods import method_of_run
 from hopstate.methods.method import Method
 from hopstate.runs.data import known_data
-from hopstate.runs.queries.card import named_with_trees, target_lines
+from hopstate.runs.queries.card import target_lines
 from hopstate.training.kept_curves import kept_curves
 from hopstate.training.run_folder import RunFolder, flatten
 
@@ -28,7 +28,7 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
     result, known = saved.result(), known_data(saved)
     parts = [
         _head(method, settings, result, known),
-        f"# {_name(method, result)} on {known.get('name', settings.get('data'))}\n\n"
+        f"# {method.name} on {known.get('name', settings.get('data'))}\n\n"
         f"{method.summary[:1].upper()}{method.summary[1:]} ({method.source}). Trained with "
         f"[hopstate](https://github.com/hopstate/hopstate); weights are safetensors, all else is JSON.",
         "## Data\n\n" + "\n".join(f"- {line}" for line in _data(settings, known, ids=ids)),
@@ -39,10 +39,6 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
         "## Settings\n\n```json\n" + json.dumps(settings, indent=1) + "\n```",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _name(method: Method, result: Mapping[str, Any]) -> str:
-    return named_with_trees(method.name, [result.get("trees_share")])
 
 
 def _head(method: Method, settings: Mapping[str, Any], result: Mapping[str, Any], known: Mapping[str, Any]) -> str:
@@ -56,7 +52,7 @@ def _head(method: Method, settings: Mapping[str, Any], result: Mapping[str, Any]
         "library_name": "hopstate",
         "pipeline_tag": "graph-ml",
         "tags": ["hopstate", method.name, task],
-        "model-index": [{"name": _name(method, result), "results": results}],
+        "model-index": [{"name": method.name, "results": results}],
     }
     return "---\n" + "\n".join(f"{key}: {json.dumps(value)}" for key, value in head.items()) + "\n---"
 
@@ -107,9 +103,6 @@ def _figures(
     if above:
         lines += ["", f"**Not above {' and '.join(below)}** by {chosen} on the test split." if below else
                   f"Above every floor by {chosen} on the test split: {', '.join(above)}."]  # fmt: skip
-    if result.get("trees_share"):
-        lines += ["", f"Of a score's logit {result['trees_share']:.0%} are the boosted trees' beside the network's "
-                  "head (`model.pair_trees`), as validation chose."]  # fmt: skip
     if not any(name.endswith("_low") for own in columns.values() for name in own):
         lines += ["", "No intervals were asked for (`evaluation.bootstrap`); one seed says nothing of the spread."]
     else:

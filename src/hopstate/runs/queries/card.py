@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,6 @@ from hopstate.runs.data import config_of_run, known_data, load_data, settings_of
 from hopstate.runs.going_on import kept_state
 from hopstate.sampling.partition import NAMES as PARTITIONERS
 from hopstate.training.run_folder import RunFolder
-
-
-def named_with_trees(name: str, shares: Sequence[float | None]) -> str:
-    """Return a name, and that it stands for trees alone where they have all of the logit in every run.
-
-    >>> named_with_trees("dyg-mamba", [1.0, 1.0]), named_with_trees("dyg-mamba", [1.0, 0.5])
-    ('dyg-mamba (trees alone)', 'dyg-mamba')
-    """
-    return f"{name} (trees alone)" if shares and all(share == 1 for share in shares) else name
 
 
 def run_card(path: str | Path, method: str | None = None) -> str:
@@ -115,9 +106,6 @@ def _figures(folder: RunFolder) -> list[str]:
     chosen = f"{result['metric']}, epoch {result['best_epoch']}"
     lines = [f"figures (chosen on validation by {chosen})"]
     lines += ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-    share = result.get("trees_share")
-    if share:
-        lines.append(f"of a score's logit {share:.0%} are the trees' beside the head (model.pair_trees)")
     return lines
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from hopstate.errors import CheckpointError, FormatError, MissingFileError
 from hopstate.io.opening import exists, read_text
 from hopstate.runs.data import known_data
-from hopstate.runs.queries.card import named_with_trees
 from hopstate.training.kept_curves import kept_curves
 from hopstate.training.run_folder import RunFolder, flatten, is_number
 
@@ -258,8 +257,7 @@ def grouped(runs: Sequence[RunInfo]) -> list[Group]:
         keys = _differing([members[0].settings for members in variants])
         for members in variants:
             what = ", ".join(f"{key}={members[0].settings.get(key)}" for key in keys)
-            shares = [run.result.get("trees_share") for run in members]
-            found.append(Group(named_with_trees(f"{method} ({what})" if what else method, shares), members))
+            found.append(Group(f"{method} ({what})" if what else method, members))
     return sorted(found, key=lambda group: (group.data, group.label))
 
 

@@ -46,9 +46,6 @@ def overview(page: Page, groups: Sequence[Group]) -> None:
                 best = choice.chosen([g for g in done if g.metric == metric], metric)
                 marks |= {n: "best" for n, g in enumerate(done) if g is best}
             page.table(f"Results on {data}", columns, rows, words=2, marks=marks)
-            whose = tables.trees_words({g.label: [run.result.get("trees_share") for run in g.runs] for g in done})
-            if whose:
-                page.paragraph(whose)
         for group in members:
             waiting = [run.path.name for run in group.runs if not run.result]
             if waiting:

@@ -124,23 +124,6 @@ def below_words(
     return ", ".join(said)
 
 
-def trees_words(shares: Mapping[str, Sequence[float | None]]) -> str:
-    """Return whose the scores are where trees stand beside a network's head (`model.pair_trees`); "" where none do.
-
-    Args:
-        shares: name → the trees' share of the logit, one a run; None or 0 where they have none.
-
-    >>> trees_words({"dyg-mamba": [0.5, 0.75], "ctdg-ssm": [1.0], "gcn": [None]})
-    "Of a score's logit, the trees' beside the head: dyg-mamba 50% to 75%, ctdg-ssm 100%."
-    """
-    told = []
-    for name, own in shares.items():
-        found = sorted(share or 0.0 for share in own)
-        if any(found):
-            told.append(f"{name} " + " to ".join(f"{share:.0%}" for share in dict.fromkeys([found[0], found[-1]])))
-    return f"Of a score's logit, the trees' beside the head: {', '.join(told)}." if told else ""
-
-
 def kind_words(metric: str) -> str:
     """Return the kind of negatives of a metric of links, and "new nodes": "new_many_mrr" is "many, new nodes"."""
     name = metric.removeprefix("new_")

@@ -6,10 +6,10 @@ look-ups seeing training events alone. Evaluation is `evaluation.link`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from hopstate.evaluation.link import (
 )
 from hopstate.evaluation.link_scores import LinkScores
 from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
-from hopstate.evaluation.orders import Key, Known, Orders
+from hopstate.evaluation.orders import Orders
 from hopstate.evaluation.probabilities import Curve
 from hopstate.sampling.judged import number_or_all
 from hopstate.sampling.negative_sets import Negatives
@@ -102,34 +102,6 @@ class LinkEvaluation:
 AllScores = Mapping[tuple[str, str], LinkScores]
 
 
-class Beside(Protocol):
-    """What stands beside a model that is trained, its share in a score chosen on validation."""
-
-    def choose(
-        self,
-        scored: Callable[[LinkScorer], AllScores],
-        told: Callable[[AllScores], LinkReport],
-        figure: Callable[[LinkReport], float],
-    ) -> LinkReport:
-        """Return the table of validation with the share that is best, which the model has from then on.
-
-        Args:
-            scored: a scorer to what it says of validation's pairs.
-            told: scores to their table.
-            figure: of a table, larger for better.
-        """
-        ...
-
-    def tell(self) -> None:
-        """Say what share it has."""
-        ...
-
-    @property
-    def share(self) -> float:
-        """Its share of a score's logit, from 0 to 1."""
-        ...
-
-
 class LinkTask(EventTask[LinkFollower]):
     """Prediction of links: the probability that two nodes meet, from what came before.
 
@@ -164,14 +136,7 @@ class LinkTask(EventTask[LinkFollower]):
         self.curves: dict[str, Any] = {}
         count = len(split.val) if evaluation.most is None else min(len(split.val), evaluation.most)
         self._recent = replace(split, train=split.train[-count:])
-        self.beside: Beside | None = None  # of a model that is trained
         self.ranker: Ranker | None = None
-        self._asked: dict[Key, Known] = {}  # of validation, whose pairs are the same each time
-
-    @property
-    def trees_share(self) -> float:
-        """Share of a score's logit that is of the trees beside a model that is trained; 0 where there are none."""
-        return 0.0 if self.beside is None else self.beside.share
 
     @property
     def curve(self) -> Curve | None:
@@ -193,28 +158,18 @@ class LinkTask(EventTask[LinkFollower]):
         if raised and split == "test" and self._curve is None:
             self._curve = self.judged_curve()
 
-        def scored(scorer: LinkScorer) -> AllScores:
-            return self._scored(scorer, split, beside | chosen)
-
-        def told(scores: AllScores) -> LinkReport:
-            curve = self._curve_of(scores, beside | chosen) if split == "val" else self._curve
-            order = None
-            if curve is not None and curve.moves:
-                again = self._asked if self.beside is not None and split == "val" else None
-                order = Orders(self.stream, curve, self.rules(split) if curve.share else None, again)
-            how: dict[str, Any] = {"protocol": e.protocol, "bootstrap": e.bootstrap if split == "test" else 0}
-            table = link_report(
-                {key: scores[key] for key in chosen}, chosen, self.stream, **how, order=order if raised else None
-            )
-            table = replace(table, curve=curve)
-            return table if split == "val" else summaries.with_probabilities(table, order, chosen, told=raised)
-
-        if self.beside is not None and split == "val":
-            found = self.beside.choose(scored, told, lambda table: self._figures(table).get(self.metric, -np.inf))
-        else:
-            found = told(scored(self.scorer(split)))
-            if self.beside is not None:
-                self.beside.tell()
+        scores = self._scored(self.scorer(split), split, beside | chosen)
+        curve = self._curve_of(scores, beside | chosen) if split == "val" else self._curve
+        order = None
+        if curve is not None and curve.moves:
+            order = Orders(self.stream, curve, self.rules(split) if curve.share else None)
+        how: dict[str, Any] = {"protocol": e.protocol, "bootstrap": e.bootstrap if split == "test" else 0}
+        found = link_report(
+            {key: scores[key] for key in chosen}, chosen, self.stream, **how, order=order if raised else None
+        )
+        found = replace(found, curve=curve)
+        if split == "test":
+            found = summaries.with_probabilities(found, order, chosen, told=raised)
         self._keep(found, split)
         return found
 

@@ -149,16 +149,6 @@ class Remembers(Protocol):
 
 
 @runtime_checkable
-class HasTrees(Protocol):
-    """A task whose scores may be partly, or all, those of trees beside the model; see `LinkTask.trees_share`."""
-
-    @property
-    def trees_share(self) -> float:
-        """Share of a score's logit, from 0 to 1."""
-        ...
-
-
-@runtime_checkable
 class SamplesTraining(Protocol):
     """A task that may judge "train" by a sample of it."""
 
@@ -169,13 +159,9 @@ class SamplesTraining(Protocol):
 
 
 def beside_metrics(task: Task[Any]) -> dict[str, float]:
-    """Return what a result tells beside metrics.
-
-    That is "trees_share" of a task whose scores are partly trees', and "train_share" of one that judges a sample.
-    """
-    share = task.trees_share if isinstance(task, HasTrees) else 0.0
+    """Return what a result tells beside metrics: "train_share" of a task that judges "train" by a sample."""
     judged = task.train_share if isinstance(task, SamplesTraining) else 1.0
-    return ({"trees_share": share} if share else {}) | ({"train_share": judged} if judged < 1 else {})
+    return {"train_share": judged} if judged < 1 else {}
 
 
 @runtime_checkable
@@ -248,7 +234,6 @@ __all__ = [
     "ExplainsPairs",
     "FeatureShares",
     "FitsWhole",
-    "HasTrees",
     "HistoryModel",
     "MemoryModel",
     "Microbatches",
