@@ -233,5 +233,5 @@ def _show_pairs(metric: str, rows: list[dict[str, Any]]) -> None:
                 continue
             p = "no spread" if found.p is None else f"paired t test p = {found.p:.2g}"
             text = tables.figure(metric, found.difference, found.error)
-            names = f"{shown_name(first)} - {shown_name(other)}"
+            names = f"{first['method']} - {other['method']}"
             print(f"{names}, {name}: {text} (standard error), {found.runs} pairs, {p}")

@@ -80,8 +80,6 @@ def print_result(done: Run) -> None:
     from rich.table import Table
 
     from hopstate.io.screen import screen
-    from hopstate.runs.curves import told_order
-    from hopstate.training.run_folder import RunFolder
 
     when = f"epoch {done.best_epoch} (chosen on validation)" if done.best_epoch else "nothing to train"
     table = Table(title=f"{done.method}, {when}")
@@ -97,10 +95,6 @@ def print_result(done: Run) -> None:
         count = done.metrics["train"].get("events")
         which = "of the training links, a sample" if count is None else f"of the training events, the latest {count:,}"
         console.print(f"train: judged on {share:.1%} {which}", soft_wrap=True, highlight=False)
-    by = told_order(RunFolder(done.path))
-    if by and any(name.endswith(("many_mrr", "probability_ap")) for name in done.metrics.get("test", {})):
-        said = f"ranks (many) and probability_ap: as `hopstate rank` orders, {by}"
-        console.print(said, soft_wrap=True, highlight=False)
     print_floors(done, console)
     names = ("curves.png", "metrics.csv", "result.json", "model.safetensors")  # nothing trained, no curves
     left = ", ".join(name for name in names if (done.path / name).is_file())

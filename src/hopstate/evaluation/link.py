@@ -29,7 +29,6 @@ from hopstate.evaluation.asked_pairs import Asked, scored
 from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.intervals import bootstrap_areas, limits_of
 from hopstate.evaluation.link_scores import LinkScores
-from hopstate.evaluation.orders import Orders
 from hopstate.evaluation.probabilities import Curve
 from hopstate.evaluation.ranked_links import HITS, ranking_metrics
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
@@ -52,14 +51,12 @@ class LinkReport:
             `average_precision_low`, `average_precision_high` and so on are bootstrap limits.
         scores: the scores behind them, by (split, strategy).
         reliability: reliability of probabilities, by (split, strategy); empty for scores outside 0..1.
-        orders: what candidates stood in the order of where that was not the scores, by (split, strategy).
-        curve: that such an order is of.
+        curve: from scores to probabilities.
     """
 
     rows: list[dict[str, Any]]
     scores: dict[tuple[str, str], LinkScores] = field(default_factory=dict)
     reliability: dict[tuple[str, str], Calibration] = field(default_factory=dict)
-    orders: dict[tuple[str, str], LinkScores] = field(default_factory=dict)
     curve: Curve | None = None
 
     def value(self, metric: str, strategy: str = "random", split: str | None = None) -> float:
@@ -211,7 +208,6 @@ def link_report(
     protocol: LinkProtocol = "pooled",
     bootstrap: int = 0,
     seed: int = 0,
-    order: Orders | None = None,
 ) -> LinkReport:
     """Return the table of scores.
 
@@ -220,12 +216,9 @@ def link_report(
         negatives: that they are of.
         stream: the data.
         protocol, bootstrap, seed: see `evaluate_link`.
-        order: of candidates where they are ranked ("many"); None for that of scores.
     """
-    rows, reliability, orders = [], {}, {}
+    rows, reliability = [], {}
     for (name, strategy), own in scores.items():
-        if order is not None and strategy == "many":
-            own = orders[name, strategy] = order.of(own, negatives[name, strategy])
         setting = "inductive" if name.startswith("new_") else "transductive"
         row = {"split": name, "setting": setting, "strategy": strategy, "events": len(own.rows)}
         rows.append(row | _metrics(own, strategy, protocol, bootstrap, seed, stream, negatives[name, strategy].dst))
@@ -233,7 +226,7 @@ def link_report(
         if strategy != "many" and min(v.min() for v in values) >= 0 and max(v.max() for v in values) <= 1:
             reliability[name, strategy] = found = calibration(*own.pooled())
             rows[-1] |= {"ece": found.ece, "brier": found.brier}
-    return LinkReport(rows=rows, scores=dict(scores), reliability=reliability, orders=orders)
+    return LinkReport(rows=rows, scores=dict(scores), reliability=reliability)
 
 
 def score_split(

@@ -6,20 +6,14 @@ numbers leave, as a run's curves.json holds them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from hopstate.data.events import EventStream
-from hopstate.data.meetings import met_before
 from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.link import LinkReport
 from hopstate.evaluation.link_scores import LinkScores
-from hopstate.evaluation.metrics import average_precision
-from hopstate.evaluation.orders import Orders, pairs_of
-from hopstate.evaluation.probabilities import Curve, Says, evenly, fitted, order_of, raise_of
+from hopstate.evaluation.probabilities import Curve, evenly, fitted
 from hopstate.evaluation.ranking import hits, ranks
 from hopstate.sampling.negative_sets import Negatives
 
@@ -73,47 +67,18 @@ def of_classes(probabilities: np.ndarray, y: np.ndarray, *, bins: int = 15) -> d
 KEY = ("val", "random")  # of the pairs that probabilities are among
 
 
-class ValidationCurve:
-    """The curve of a run's probabilities and ranks, from what random pairs beside validation's events were scored.
+def validation_curve(scored: LinkScores) -> Curve | None:
+    """Return the curve of probabilities from scores of validation events and random pairs; None without such pairs.
 
     Args:
-        stream: the events.
-        raises: whether pairs that met are raised, and rules beside the model have a say.
-        rules: gives those rules, None where there are none; asked for until there are.
+        scored: if there are more than MOST events, some of them are taken, spread evenly.
     """
-
-    def __init__(self, stream: EventStream, *, raises: bool, rules: Callable[[], Says | None] = lambda: None) -> None:
-        self.stream, self.raises, self.rules = stream, raises, rules
-        self._asked: tuple[np.ndarray, np.ndarray] | None = None  # the pairs that count, and which of them met
-        self._said: np.ndarray | None = None  # of them, by the rules
-
-    def of(self, scored: LinkScores, drawn: Negatives) -> Curve | None:
-        """Return the curve, None without pairs beside events.
-
-        Args:
-            scored: of validation and random pairs; of more than MOST events some are taken.
-            drawn: what they are of, the same each time.
-        """
-        if self._asked is None:
-            which = np.zeros(len(drawn.rows), bool)
-            which[evenly(len(drawn.rows))] = True
-            at = np.flatnonzero(np.concatenate([which, np.repeat(which, np.diff(drawn.offsets))]))
-            met = met_before(self.stream, *pairs_of(self.stream, drawn, at)) if self.raises else np.zeros(len(at), bool)
-            self._asked = at, met
-        at, met = self._asked
-        labels, values = scored.pooled()
-        y, scores = labels[at].astype(np.float64), values[at]
-        if len(y) == y.sum():
-            return None
-        if not self.raises:
-            return fitted(scores, y, KEY[1])
-        rules = self.rules() if self._said is None else None
-        if rules is not None:
-            self._said = rules(*pairs_of(self.stream, drawn, at))
-        if self._said is None:
-            return fitted(scores, y, KEY[1], met, raise_of(scores, y, met))
-        by, share = order_of(scores, y, met, self._said)
-        return fitted(scores, y, KEY[1], met, by, self._said, share)
+    which = np.zeros(len(scored.rows), bool)
+    which[evenly(len(scored.rows))] = True
+    at = np.flatnonzero(np.concatenate([which, np.repeat(which, np.diff(scored.offsets))]))
+    labels, values = scored.pooled()
+    y, scores = labels[at].astype(np.float64), values[at]
+    return None if len(y) == y.sum() else fitted(scores, y, KEY[1])
 
 
 def some(drawn: Negatives) -> Negatives:
@@ -121,43 +86,16 @@ def some(drawn: Negatives) -> Negatives:
     return drawn.take(drawn.rows[evenly(len(drawn.rows))])
 
 
-def with_probabilities(
-    report: LinkReport, order: Orders | None, drawn: Mapping[tuple[str, str], Negatives], *, told: bool
-) -> LinkReport:
-    """Return a report that has the order of random pairs too; where told is True with `probability_ap`.
-
-    That is the average precision of random pairs in the order of their probabilities, those of `hopstate score`. It is
-    there where that order is another than that of scores.
-
-    Args:
-        report: of an evaluation.
-        order: of candidates; None where it is that of scores.
-        drawn: what the report is of.
-        told: whether the metric is.
-    """
-    if order is None:
-        return report
-    rows, orders = [], dict(report.orders)
-    for row in report.rows:
-        key = row["split"], row["strategy"]
-        if key[1] == order.curve.strategy:
-            orders[key] = order.of(report.scores[key], drawn[key])
-            own = {"probability_ap": average_precision(*orders[key].pooled())}
-            row = row | (own if told else {})
-        rows.append(row)
-    return replace(report, rows=rows, orders=orders)
-
-
 def of_pairs(
-    order: np.ndarray,
+    scores: np.ndarray,
     y: np.ndarray,
     of: str,
     curve: Curve | None,
     raw: np.ndarray | None,
 ) -> list[dict[str, Any]]:
-    """Return the reliability of raw probabilities (Q,), where there are such, and of an order (Q,) through a curve."""
+    """Return the reliability of raw probabilities (Q,), if there are any, and of scores (Q,) through a curve."""
     found = [] if raw is None else [reliability(calibration(y, raw), of, TRAINED)]
-    return found + ([] if curve is None else [reliability(calibration(y, curve.at(order)), of, FITTED)])
+    return found + ([] if curve is None else [reliability(calibration(y, curve(scores)), of, FITTED)])
 
 
 def of_links(report: LinkReport, split: str, *, calibrated: bool) -> dict[str, Any]:
@@ -177,26 +115,24 @@ def of_links(report: LinkReport, split: str, *, calibrated: bool) -> dict[str, A
             own = sizes > 0
             if own.any():
                 bounds = np.concatenate([[0], np.cumsum(sizes[own])])
-                ordered = report.orders.get((name, strategy), scored)
-                rank = ranks(ordered.positive[own], ordered.negative, bounds)
+                rank = ranks(scored.positive[own], scored.negative, bounds)
                 ranking.append(ranking_curve(rank, sizes[own], "other destinations"))
         elif (name, strategy) in report.reliability:
             how = WITHIN if calibrated else TRAINED
             bins.append(reliability(report.reliability[name, strategy], f"{strategy} negatives", how))
         if curve is not None and strategy == curve.strategy:
-            y, order = report.orders.get((name, strategy), scored).pooled()
-            bins += of_pairs(order, y, f"{strategy} negatives", curve, None)
+            y, scores = scored.pooled()
+            bins += of_pairs(scores, y, f"{strategy} negatives", curve, None)
     return {"ranking": ranking, "reliability": bins}
 
 
 __all__ = [
     "KEY",
-    "ValidationCurve",
     "of_classes",
     "of_links",
     "of_pairs",
     "ranking_curve",
     "reliability",
     "some",
-    "with_probabilities",
+    "validation_curve",
 ]

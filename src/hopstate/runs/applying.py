@@ -13,7 +13,6 @@ from hopstate.errors import ConfigError, HopstateError, HopstateWarning, TimeOrd
 from hopstate.io.files import check_output
 from hopstate.io.lock import locked
 from hopstate.io.table import check_table_path, write_table
-from hopstate.runs.curves import kept_curve
 from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.going_on import (
     PAST,
@@ -66,10 +65,7 @@ def evaluate(
         ConfigError: a setting of evaluation that the run's method does not have, or other events without fresh.
     """
     own = data is not None and not fresh
-    with load_run(run, data, read, device, evaluation=evaluation, own=own, method=method) as (trainer, task):
-        # ranks are in the run's own order, whatever it is judged on
-        if isinstance(task, LinkTask) and task.raises and (curve := kept_curve(RunFolder.open(run), task)) is not None:
-            task.take_curve(curve)
+    with load_run(run, data, read, device, evaluation=evaluation, own=own, method=method) as (trainer, _):
         return trainer.evaluate(split)
 
 
@@ -113,7 +109,6 @@ def predict(
     import torch
 
     from hopstate.training.tasks.event_node import EventNodeTask
-    from hopstate.training.tasks.link import LinkTask
 
     folder = RunFolder.open(run)
     check_table(out, folder, method, data, read)  # before the work, not after it

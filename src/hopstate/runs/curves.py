@@ -1,4 +1,4 @@
-"""The curve of a run's probabilities and ranks, calibration.json in its folder: believed of its own weights alone."""
+"""The curve of a run's probabilities, calibration.json in its folder: believed of its own weights alone."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.errors import CheckpointError, HopstateError, HopstateWarning, StorageError
-from hopstate.evaluation.probabilities import Curve, order_words
+from hopstate.errors import CheckpointError, HopstateWarning, StorageError
+from hopstate.evaluation.probabilities import Curve
 from hopstate.streaming.live import fingerprint
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
 NAME = "calibration.json"
-_FORMAT, _SECOND, _FIRST = (f"hopstate-calibration-{number}" for number in (3, 2, 1))
-_MOST = 1e3  # no summand of a logit is as large
+_FORMAT = "hopstate-calibration-4"
 
 
 def key_of(folder: RunFolder, task: LinkTask) -> str:
@@ -33,23 +32,16 @@ def kept_curve(folder: RunFolder, task: LinkTask) -> Curve | None:
         return None
     try:
         found = folder.read_json(NAME)
-        if not isinstance(found, dict) or found.get("model") != key_of(folder, task):
-            return None
-        # the first had no raise, the second no share of rules, which a run without them has not either
-        ranker = task.raises and task.ranker is not None and task.ranker.there
-        if not {_FORMAT: True, _SECOND: not ranker, _FIRST: not task.raises}.get(str(found.get("format")), False):
+        if not isinstance(found, dict) or found.get("model") != key_of(folder, task) or found.get("format") != _FORMAT:
             return None
         knots, values = (np.asarray(found[name], np.float64) for name in ("scores", "values"))
         told = int(found["events"]), float(found["ratio"]), str(found["strategy"])
-        by = 0.0 if found["format"] == _FIRST else float(found["met"])
-        share = float(found["share"]) if found["format"] == _FORMAT else 0.0
-        curve = Curve(knots, values, *told, by, share)
+        curve = Curve(knots, values, *told)
     except (CheckpointError, ArithmeticError, KeyError, TypeError, ValueError):
         return None
     sound = knots.ndim == 1 and knots.shape == values.shape and len(knots) and np.isfinite([knots, values]).all()
     rising = sound and (np.diff(knots) >= 0).all() and (np.diff(values) >= 0).all()
-    meant = abs(by) < _MOST and (task.raises or not curve.moves) and 0 <= share <= float(ranker)
-    return curve if rising and meant and 0 <= values[0] <= values[-1] <= 1 else None
+    return curve if rising and 0 <= values[0] <= values[-1] <= 1 else None
 
 
 def keep_curve(folder: RunFolder, task: LinkTask) -> None:
@@ -66,20 +58,9 @@ def put_curve(folder: RunFolder, task: LinkTask, curve: Curve) -> None:
     told: dict[str, Any] = {"format": _FORMAT, "model": key_of(folder, task)}
     told |= {"scores": curve.scores.tolist(), "values": curve.values.tolist(), "events": curve.events}
     try:
-        order = {"met": curve.met, "share": curve.share}
-        folder.write_json(NAME, told | {"ratio": curve.ratio, "strategy": curve.strategy} | order)
+        folder.write_json(NAME, told | {"ratio": curve.ratio, "strategy": curve.strategy})
     except StorageError as error:
         warnings.warn(f"the probabilities' curve is not kept: {error}", HopstateWarning, stacklevel=5)
 
 
-def told_order(folder: RunFolder) -> str:
-    """Return what a run's candidates stand in the order of, in words; "" for that of scores, or unknown."""
-    try:
-        found = folder.read_json(NAME)
-        by, share = float(found["met"]), float(found.get("share", 0.0))
-    except (HopstateError, ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
-        return ""
-    return order_words(by, share) if abs(by) < _MOST and 0 <= share <= 1 and (by or share) else ""
-
-
-__all__ = ["NAME", "keep_curve", "kept_curve", "key_of", "put_curve", "told_order"]
+__all__ = ["NAME", "keep_curve", "kept_curve", "key_of", "put_curve"]

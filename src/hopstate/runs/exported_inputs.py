@@ -14,11 +14,10 @@ import torch
 from hopstate.data.events import EventBatch
 from hopstate.data.past import Past
 from hopstate.errors import ConfigError, DataError, HopstateError
-from hopstate.evaluation.probabilities import Curve
 from hopstate.methods import method_of_run
 from hopstate.methods.method import AnyMethod
 from hopstate.runs.load import load_run
-from hopstate.runs.queries.calibrated import MET, Calibrator
+from hopstate.runs.queries.calibrated import Calibrator
 from hopstate.runs.queries.names import nodes_of, read_pairs, times_of, with_rows
 from hopstate.runs.queries.session import Session, session
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, plain
@@ -150,15 +149,13 @@ def of_pairs(asked: Session, form: ExportForm, given: Any, time: Any) -> Questio
     follower: Any = asked.queries.at(t[0]) if len(np.unique(t)) == 1 else asked.queries.latest()
 
     inputs, worth = _filled(form, follower, (u, v), t), Calibrator(asked)
-    if isinstance(worth.curve, Curve):
-        inputs[MET] = worth.met(u, v, t)
 
     def said() -> Answers:
         score = asked.queries.scores(u, v, t)
         found = {"score": score, "logit": _logits(follower, follower.score, u, v, t)}
         if isinstance(worth.curve, HopstateError):  # the program has no such output then, and says why
             return found
-        return found | {"probability": worth.probabilities(score, u, v, t)[0]}
+        return found | {"probability": worth.probabilities(score)[0]}
 
     return Questions(inputs, said, len(u), "pairs")
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.errors import HopstateError
-from hopstate.evaluation.probabilities import NEVER
-from hopstate.runs.queries.calibrated import MET, Curve, curve_of
+from hopstate.runs.queries.calibrated import Curve, curve_of
 from hopstate.runs.queries.session import session
 from hopstate.training.exported import ExportForm, Port
 
@@ -40,28 +39,18 @@ class Calibrated(nn.Module):
     def __init__(self, module: nn.Module, curve: Curve | None) -> None:
         super().__init__()
         self.module, self.told = module, curve is not None
-        self.by = 0.0 if curve is None else curve.met
         if curve is not None:
             self.register_buffer("knots", torch.from_numpy(curve.scores.astype(np.float64)))
             self.register_buffer("values", torch.from_numpy(curve.values.astype(np.float64)))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return (P,) logits, float64 scores, and float64 probabilities where there is a curve.
-
-        The last input is whether pairs met before, where there is a curve.
-        """
-        logit = self.module(*(inputs[:-1] if self.told else inputs))
+        """Return (P,) logits, float64 scores, and float64 probabilities if there is a curve."""
+        logit = self.module(*inputs)
         score = torch.sigmoid(logit.double())
-        if not self.told:
-            return logit, score
-        return logit, score, self._interpolated(self._ordered(score, inputs[-1]) if self.by else score)
-
-    def _ordered(self, score: Tensor, met: Tensor) -> Tensor:
-        p = score.clamp(NEVER, 1 - NEVER)
-        return torch.log(p / (1 - p)) + self.by * met.double()
+        return (logit, score, self._interpolated(score)) if self.told else (logit, score)
 
     def _interpolated(self, score: Tensor) -> Tensor:
-        """Return the curve at what orders pairs (P,): linear between knots, as at the nearest one beyond them."""
+        """Return the curve at scores (P,): linear between knots, as at the nearest one beyond them."""
         count = (score.unsqueeze(1) >= self.knots).sum(1)
         left, right = (count - 1).clamp(min=0), count.clamp(max=len(self.knots) - 1)
         low, width = self.knots[left], self.knots[right] - self.knots[left]
@@ -77,17 +66,4 @@ def with_probabilities(form: ExportForm, found: Curve | HopstateError) -> Export
         said = f"{form.preprocessing}; there is no output of probabilities: {found}"
         return replace(form, module=Calibrated(form.module, None), preprocessing=said)
     probability = Port(name="probability", meaning=f"of the score, {found.text()}", axes=("pair",))
-    met = Port(name=MET, meaning="whether the pair met before the time, in either direction", axes=("pair",))
-    pairs = next(
-        tensor.shape[port.axes.index("pair")]
-        for port, tensor in zip(form.inputs, form.example, strict=True)
-        if "pair" in port.axes
-    )
-    example = torch.arange(pairs) % 2 == 0
-    return replace(
-        form,
-        module=Calibrated(form.module, found),
-        inputs=(*form.inputs, met),
-        outputs=(*form.outputs, probability),
-        example=(*form.example, example),
-    )
+    return replace(form, module=Calibrated(form.module, found), outputs=(*form.outputs, probability))

@@ -26,9 +26,8 @@ from hopstate.data.events import ADD, EventBatch
 from hopstate.data.past import Past
 from hopstate.evaluation.calibration import calibration
 from hopstate.evaluation.metrics import average_precision
-from hopstate.evaluation.probabilities import Curve
 from hopstate.evaluation.ranking import mrr, ranks
-from hopstate.methods.heuristics.recency import NEVER, Recency
+from hopstate.methods.heuristics.recency import Recency
 from hopstate.random import named_rng
 from hopstate.runs.curves import kept_curve
 from hopstate.serving.live import LiveRun
@@ -83,10 +82,9 @@ class Quality:
         self.live, self.share, self.clock = live, share, clock
         self.alarms: deque[Alarm] = deque(maxlen=10)
         self.judged, self.raised, self._next, self._below = 0, 0, -np.inf, dict.fromkeys(KINDS, False)
+        self._curve = kept_curve(live.run, live.task)
         self._reference: tuple[float, float] | None = None
-        self._window: deque[np.ndarray] = deque(maxlen=window)  # each (3, 1 + 2 BESIDE): order, recency, score
-        self._curve: Curve | None = None
-        self._asked = False  # whether a curve was looked for
+        self._window: deque[np.ndarray] = deque(maxlen=window)  # each (2, 1 + 2 BESIDE): the model's scores, recency's
         self._drift, self._pace = _detector(), Pace()
         self.told: dict[str, dict[str, float]] = {}
 
@@ -111,7 +109,7 @@ class Quality:
         self._next = start + took / self.share
 
     def _judging(self, before: Past) -> Steps[None]:
-        """Count the model's order, recency and the model's scores: of an event, random targets, partners or NaN."""
+        """Count the scores of the model and of recency: of an event, random targets, partners or NaN."""
         first = len(before)
         events = self.live.past.events(first, min(first + _EACH, len(self.live.past)))
         new = events.take(np.flatnonzero(np.ones(len(events), bool) if events.kind is None else events.kind == ADD))
@@ -126,29 +124,17 @@ class Quality:
             asked = row >= 0
             v = np.where(row[asked] < known, row[asked], known + 1)  # such as were not met
             ends = np.full(len(v), min(u, known)), v, np.full(len(v), t)
-            found = np.full((3, len(row)), np.nan)
-            found[2][asked] = yield from in_slices(partial(_scored, queries, ends), len(v), self._pace)
+            found = np.full((2, len(row)), np.nan)
+            found[0][asked] = yield from in_slices(partial(_scored, queries, ends), len(v), self._pace)
             found[1][asked] = recency.score(*ends)
-            found[0][asked] = self._ordered(found[2][asked], found[1][asked] > NEVER, wider, ends)
             self._count(found)
             yield
-
-    def _ordered(
-        self, scores: np.ndarray, met: np.ndarray, before: Past, ends: tuple[np.ndarray, np.ndarray, np.ndarray]
-    ) -> np.ndarray:
-        """Return what `rank` orders by, the scores themselves of a run that had no curve when judging began."""
-        if not self._asked:
-            self._curve, self._asked = kept_curve(self.live.run, self.live.task), True
-        curve, ranker = self._curve, self.live.task.ranker
-        if curve is None:
-            return scores
-        return curve.ordered(scores, met, ranker.over(before)(*ends) if ranker is not None and curve.share else None)
 
     def _count(self, found: np.ndarray) -> None:
         self.judged += 1
         self._window.append(found)
         if self._reference is None and len(self._window) == self._window.maxlen:
-            first = np.array([row[2, 0] for row in self._window])
+            first = np.array([row[0, 0] for row in self._window])
             self._reference = float(first.mean()), float(first.std())
         self._watch_ranks(found[0])
 
@@ -198,7 +184,7 @@ class Quality:
         """
         if not self._window:
             return {}
-        found = {"now": float(np.mean([row[2, 0] for row in self._window]))}
+        found = {"now": float(np.mean([row[0, 0] for row in self._window]))}
         if self._reference is not None:
             mean, spread = self._reference
             found["reference"] = mean
@@ -210,7 +196,6 @@ class Quality:
         """Return average precision and mean reciprocal rank by kind of other targets, of the model and of recency.
 
         Average precision has one other target beside each event, pooled over the window; ranks have all of the kind.
-        The model's are of the order that `rank` gives.
         """
         window = np.stack(self._window)
         found = {}
@@ -233,11 +218,12 @@ class Quality:
             found[kind] = row | self._calibrated(y, pairs[0])
         return found
 
-    def _calibrated(self, y: np.ndarray, order: np.ndarray) -> dict[str, float]:
-        """Return the errors of probabilities, where there are any."""
-        if self._curve is None and not self.live.task.calibrated:
+    def _calibrated(self, y: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+        """Return the errors of probabilities, if there are any."""
+        curve = self._curve
+        if curve is None and not self.live.task.calibrated:
             return {}
-        told = calibration(y, order if self._curve is None else self._curve.at(order))
+        told = calibration(y, scores if curve is None else curve(scores))
         return {"ece": told.ece, "brier": told.brier}
 
 

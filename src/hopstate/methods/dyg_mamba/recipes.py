@@ -212,7 +212,6 @@ RECIPES = (
         metric="many_mrr",
         settings={
             "evaluation.strategies": ["many"],
-            "evaluation.raise_met": False,
             "evaluation.num_negatives": 20,
             "evaluation.max_events": "all",
             "max_events": "all",

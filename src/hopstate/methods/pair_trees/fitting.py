@@ -8,16 +8,12 @@ random, historical and inductive pairs, over all events and over those with new 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from threadpoolctl import threadpool_limits
 
 from hopstate.data.event_splits import EventSplit
@@ -35,7 +31,6 @@ from hopstate.tokens.pair_features import PairFeatures
 STAGE = 10  # trees between two looks at validation
 SMALL = 20  # leaves that few pairs may at least be shared out to
 SURE = 20  # values expected among them, of which all are missed once in 5e8
-FURTHER = 2  # random pairs beside a training event, of trees beside these alone
 BLOCK = 4_096  # rows that are turned at once
 CHECKED = 256  # training pairs on which our scores are held to scikit-learn's
 
@@ -112,21 +107,6 @@ def _let_go(stream: EventStream, features: PairReader) -> None:
         features.store.let_go()
 
 
-def random_pairs(
-    stream: EventStream, split: EventSplit, features: PairReader, *, seed: int, most: int, each: int = FURTHER
-) -> np.ndarray:
-    """Return features of further random pairs beside the latest `most` training events, so many beside each."""
-    rows = stream.additions(split.train)
-    last = slice(max(0, len(rows) - most), len(rows))
-    found = []
-    for i in range(each):
-        drawn_from = int(named_rng(seed, "negatives", "further", i).integers(2**32))
-        drawn = draw_negatives(stream, split, "train", "random", seed=drawn_from, part=last)
-        found.append(features.pairs(drawn.src, drawn.dst, stream.t[rows[last]]))
-    _let_go(stream, features)
-    return np.concatenate(found)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Growth:
     """Trees that are to be grown.
@@ -135,56 +115,26 @@ class Growth:
         model: takes them.
         training, validation: features, as `training_pairs` and `validation_pairs` return them.
         historical: w, the weight of a historical pair; a random one weighs 1 - w.
-        how: how they grow, at most as many as the model holds; None: as its own settings say.
     """
 
     model: PairTrees
     training: tuple[np.ndarray, dict[str, np.ndarray]]
     validation: Pairs
     historical: float
-    how: PairTrees.Config | None = None
-
-    def beside_random(self, model: PairTrees, further: np.ndarray, how: PairTrees.Config | None = None) -> Growth:
-        """Return the same beside random pairs alone, more of them, of another model."""
-        events, others = self.training
-        kept = {key: rows for key, rows in self.validation.others.items() if key[1] == "random"}
-        training = events, {"random": np.concatenate([others["random"], further])}
-        validation = replace(self.validation, others=kept)
-        return Growth(model=model, training=training, validation=validation, historical=0.0, how=how)
 
 
-def grow(*growths: Growth, seed: int, without: Sequence[int] = ()) -> list[list[dict[str, float]]]:
-    """Grow trees, keep those that validation chooses, and calibrate them; the models then hold them.
+def grow(growth: Growth, *, seed: int, without: Sequence[int] = ()) -> list[dict[str, float]]:
+    """Grow trees, keep those that validation chooses, and calibrate them; the model then holds them.
 
     Args:
-        growths: what is to be grown; side by side, where there are threads for it.
+        growth: what is to be grown.
         seed: of what the trees draw.
         without: columns that no tree is to split on.
 
     Returns:
-        Of each a row for each stage: trees so far, and validation's figures.
+        A row for each stage: trees so far, and validation's metrics.
     """
-    first, *rest = growths
-    aside: list[Future[_Grown]] = []
-    if torch.get_num_threads() > 1:
-        aside, rest = [_aside(partial(_Grown, one, seed, without)) for one in rest], []
-    # the first grows here, where it can be interrupted; nobody waits for those aside then
-    grown = [_Grown(one, seed, without) for one in (first, *rest)] + [one.result() for one in aside]
-    return [one.finish() for one in grown]
-
-
-def _aside(work: Callable[[], _Grown]) -> Future[_Grown]:
-    """Return what work gives in a thread that ends with the program, which an executor's would not."""
-    told: Future[_Grown] = Future()
-
-    def tell() -> None:
-        try:
-            told.set_result(work())
-        except BaseException as error:
-            told.set_exception(error)
-
-    threading.Thread(target=tell, daemon=True).start()
-    return told
+    return _Grown(growth, seed, without).finish()
 
 
 class _Grown:
@@ -201,7 +151,7 @@ class _Grown:
         x = _by_column(x, columns)
         self.bins = Bins.put(x, weight, seed, columns)
         self.numbers = x[some].copy()
-        self.grower = _grower(growth.how or growth.model.config, seed, len(x))
+        self.grower = _grower(growth.model.config, seed, len(x))
         with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would follow the number of threads
             self.grower.fit(x, y, weight)
 

@@ -44,7 +44,7 @@ def tree_floor(stream: EventStream, config: JudgedRun, context: Context) -> tupl
         loop=replace(PairTreesRun(data="").loop, seed=config.loop.seed),
         model=TREES,
     )
-    task = build(stream, replace(own, max_events=GROWN), replace(context, trained=None), own.evaluation.raise_met)
+    task = build(stream, replace(own, max_events=GROWN), replace(context, trained=None))
     task.keep_importances = False
     task.fit_whole()
     said = f"grown from {min(len(train), GROWN):,} of {len(train):,} training events"

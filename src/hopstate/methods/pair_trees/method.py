@@ -24,8 +24,7 @@ from hopstate.errors import check_range
 from hopstate.io.files import write_text
 from hopstate.methods.heuristics.floors import heuristic_floors
 from hopstate.methods.method import Context, Method
-from hopstate.methods.pair_trees.fitting import Growth, grow, random_pairs, training_pairs, validation_pairs
-from hopstate.methods.pair_trees.ranker import SOONER, TREES, TreeRanker, ranks_by_trees
+from hopstate.methods.pair_trees.fitting import Growth, grow, training_pairs, validation_pairs
 from hopstate.methods.pair_trees.scorer import PairTreesScorer
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.event_run import EventRun
@@ -47,9 +46,7 @@ class PairTreesRun(EventRun):
 
     Args:
         model: the trees.
-        historical: weight of pairs that met before among those that did not meet; random ones have the rest. Trees
-            beside random pairs alone, which rank and tell probabilities, have none of them (evaluation.raise_met=false
-            grows none of these).
+        historical: weight of pairs that met before among those that did not meet; random ones have the rest.
         max_events: latest training events that trees are grown from; all are looked up.
         evaluation: protocol and negatives.
         loop: of it only the seed and the progress matter; how many trees there are is a setting of the model.
@@ -73,7 +70,6 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         model: the trees, empty or trained.
         stream, split: the data.
         clock: what a gap of 1 is.
-        ranker: trees that rank; None for none.
     """
 
     def __init__(
@@ -82,11 +78,10 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         stream: EventStream,
         split: EventSplit,
         clock: Clock,
-        ranker: PairTrees | None = None,
     ) -> None:
         super().__init__(model, stream, split, feature_dims=(0, model.edge_dim))
         self.trees, self.clock = model, clock
-        self._known, self.ranker = Known(stream, deletions=False), ranker
+        self._known = Known(stream, deletions=False)
 
     def over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
         """Return the features of pairs, looked up in a store."""
@@ -152,8 +147,6 @@ class PairTreesTask(LinkTask):
     ) -> None:
         super().__init__(source, evaluation=config.evaluation, negatives=negatives, clock=source.clock)
         self.features, self.trees, self.config, self._folder = source, source.trees, config, folder
-        if source.ranker is not None:
-            self.ranker = TreeRanker(source.ranker, source.of, source.of_past)
 
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
         """Grow the trees; return a row a stage, with the trees so far as its epoch, and which stage was chosen."""
@@ -162,15 +155,11 @@ class PairTreesTask(LinkTask):
         training = training_pairs(stream, split, reader, seed=seed, most=c.max_events)
         whole = self.features.of("val")
         validation = validation_pairs(stream, split, whole, most=c.max_events)
-        growths = [Growth(model=self.trees, training=training, validation=validation, historical=c.historical)]
-        if self.features.ranker is not None:
-            further = random_pairs(stream, split, reader, seed=seed, most=c.max_events)
-            growths.append(growths[0].beside_random(self.features.ranker, further, SOONER))
-            del further  # a copy is in the growth
+        growth = Growth(model=self.trees, training=training, validation=validation, historical=c.historical)
         if time.perf_counter() - begin > BATCH_SECONDS:
-            rows = sum(len(one.training[0]) + sum(map(len, one.training[1].values())) for one in growths)
+            rows = len(training[0]) + sum(map(len, training[1].values()))
             note(c.loop, f"pairs are looked up in {duration(time.perf_counter() - begin)}; trees grow from {rows:,}")
-        found, *_ = grow(*growths, seed=seed, without=GROWING)
+        found = grow(growth, seed=seed, without=GROWING)
         if self._folder is not None and self.keep_importances:
             write_text(self._folder / "importances.csv", self._importances(whole.names))
         spent = round(time.perf_counter() - begin, 4)
@@ -201,26 +190,17 @@ def build(
     stream: EventStream,
     config: PairTreesRun,
     context: Context,
-    ranks: bool | None = None,
 ) -> PairTreesTask:
-    """Return the task of growing trees over the pairs of stream.
-
-    Args:
-        stream, config, context: as for every method.
-        ranks: whether there are trees that rank; as `ranks_by_trees` where None.
-    """
+    """Return the task of growing trees over the pairs of stream."""
     split = config.split.of(stream)
     clock = clock_of(stream, split, config.gap_unit, context)
     width = used_features(stream, context)["edge_dim"]
     few = min(width, MOST_COLUMNS)
     columns = varied_columns(stream, split.train, few) if context.trained is None else np.arange(few)
     read = len(NAMES) + 3 * few
-    model, ranker = PairTrees(config.model, read, columns, width), None
-    if ranks_by_trees(context, config.evaluation.raise_met) if ranks is None else ranks:
-        ranker = PairTrees(TREES, read, columns, width)
-        model.add_module("ranker", ranker)
+    model = PairTrees(config.model, read, columns, width)
     return PairTreesTask(
-        TreeFeatures(model, stream, split, clock, ranker),
+        TreeFeatures(model, stream, split, clock),
         config,
         negatives=kept_negatives(stream, split, config, context),
         folder=context.run if context.trained is None else None,

@@ -31,11 +31,6 @@ class PairTreesScorer:
         self.model, self.features = model, features
         self.forest: Forest = model.forest()
 
-    @property
-    def slope(self) -> float:
-        """What log-odds are multiplied by where they become a score."""
-        return float(self.model.platt[0])
-
     def over(self, past: Past) -> PairTreesScorer:
         """Return the same over all events of a past."""
         made = copy(self)

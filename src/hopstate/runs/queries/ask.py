@@ -12,7 +12,7 @@ from hopstate.errors import ConfigError
 from hopstate.io.table import write_table
 from hopstate.runs.applying import check_table
 from hopstate.runs.queries.calibrated import Calibrator
-from hopstate.runs.queries.names import Columns, Nodes, nodes_of, read_ids, read_pairs, times_of, with_rows
+from hopstate.runs.queries.names import Columns, Nodes, nodes_of, read_ids, read_pairs, times_of
 from hopstate.runs.queries.reasons import reasons
 from hopstate.runs.queries.session import Session, columns_of, session
 from hopstate.runs.queries.static_links import check_static, is_static, rank_links, score_links
@@ -94,16 +94,14 @@ def scored(
     """
     u, v, t = _pairs(asked, pairs, time, columns)
     scores = asked.scores(u, v, t)
-    return finished(_table(Calibrator(asked), u, v, t, scores, explain=explain))
+    return finished(_table(asked, u, v, t, scores, explain=explain))
 
 
 def chances(asked: Session, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
     """Return (Q,) scores and (Q,) probabilities of pairs as `scored` does, in slices and without a table."""
     u, v, t = _pairs(asked, pairs, time)
     scores = yield from asked.scoring(u, v, t)
-    worth, ends = Calibrator(asked), with_rows(asked.past, u, v)
-    order = yield from worth.ordering(scores, *ends, t)
-    return scores, worth.probabilities(scores, *ends, t, order)[0]
+    return scores, Calibrator(asked).probabilities(scores)[0]
 
 
 def _pairs(asked: Session, pairs: Any, time: Any, columns: Columns = (None,) * 3) -> tuple[Nodes, Nodes, np.ndarray]:
@@ -135,9 +133,7 @@ def rank(
 ) -> pd.DataFrame:
     """Return whom sources most likely meet at a time, best first, from all that a run knows; nothing is changed.
 
-    Each candidate's score is what `score` gives the pair. They stand in the order of their scores, joined with what
-    trees beside random pairs say and raised where a pair met before, as far as the run's validation tells (see
-    `hopstate.runs.queries.calibrated`), which is that of their probabilities; equal ones in the order given.
+    Each candidate's score is what `score` gives the pair. Candidates are sorted by it; equal ones in the order given.
 
     Args:
         run: a run folder of a temporal method for links, or of links of a graph, see `score`; there new_only leaves
@@ -214,14 +210,13 @@ def ranking(
     tell_unmet(asked.past, nodes, *pool.given)
     tell_targets(asked.past, nodes)
     parts: list[Any] = [None] * len(nodes)
-    worth = Calibrator(asked)
     for i in range(len(nodes)):
-        parts[i] = yield from _ranking(worth, pool, nodes, i, t[i], top, sliced=sliced)
+        parts[i] = yield from _ranking(asked, pool, nodes, i, t[i], top, sliced=sliced)
     tell_few(top, nodes.names, [len(answer[0]) for answer in parts], new_only=pool.new_only)
     src, dst = _joined(asked, [answer[0] for answer in parts]), _joined(asked, [answer[1] for answer in parts])
     _, _, *columns = zip(*parts, strict=True)
-    place, times, found, order = (np.concatenate(column) for column in columns)
-    table = yield from _table(worth, src, dst, times.astype(t.dtype), found, order, explain=explain)
+    place, times, found = (np.concatenate(column) for column in columns)
+    table = yield from _table(asked, src, dst, times.astype(t.dtype), found, explain=explain)
     table.insert(1, "rank", place)
     table.attrs |= pool.told()
     return table
@@ -234,18 +229,16 @@ def _check_counts(top: int | None, first_stage: int | None) -> None:
 
 
 def _ranking(
-    worth: Calibrator, pool: Any, nodes: Nodes, i: int, t: Any, top: int | None, *, sliced: bool
-) -> Steps[tuple[Nodes, Nodes, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Return sources, targets, ranks, times, scores and what orders them of one source's best candidates."""
-    asked, source, found = worth.asked, nodes.at(np.array([i])), (yield from pool.of(nodes, i, t))
+    asked: Session, pool: Any, nodes: Nodes, i: int, t: Any, top: int | None, *, sliced: bool
+) -> Steps[tuple[Nodes, Nodes, np.ndarray, np.ndarray, np.ndarray]]:
+    """Return sources, targets, ranks, times and scores of one source's best candidates."""
+    source, found = nodes.at(np.array([i])), (yield from pool.of(nodes, i, t))
     many = source.at(np.zeros(len(found), np.int64))
     times = np.full(len(found), t)
     asking = many, found, times
     scores = (yield from asked.scoring(*asking, told=True)) if sliced else asked.scores(*asking, told=True)
-    given = scores, *with_rows(asked.past, many, found), times
-    order = (yield from worth.ordering(*given)) if sliced else worth.ordered(*given)
-    best = np.argsort(-order, kind="stable")[:top]
-    return many.at(best), found.at(best), np.arange(1, len(best) + 1), times[best], scores[best], order[best]
+    best = np.argsort(-scores, kind="stable")[:top]
+    return many.at(best), found.at(best), np.arange(1, len(best) + 1), times[best], scores[best]
 
 
 def _joined(asked: Session, parts: list[Nodes]) -> Nodes:
@@ -255,23 +248,21 @@ def _joined(asked: Session, parts: list[Nodes]) -> Nodes:
 
 
 def _table(
-    worth: Calibrator,
+    asked: Session,
     u: Nodes,
     v: Nodes,
     t: np.ndarray,
     scores: np.ndarray,
-    order: np.ndarray | None = None,
     *,
     explain: bool,
 ) -> Steps[pd.DataFrame]:
     """Return the columns of an answer, in slices where reasons are asked for."""
     import pandas as pd
 
-    asked = worth.asked
-    found, said = worth.probabilities(scores, *with_rows(asked.past, u, v), t, order)
+    found, said = Calibrator(asked).probabilities(scores)
     columns = {"src": u.names, "dst": v.names, "t": asked.shown(t), "score": scores, "probability": found}
     if explain:
-        columns["why"] = yield from reasons(worth, u, v, t)
+        columns["why"] = yield from reasons(asked, u, v, t)
     table = pd.DataFrame(columns)
     table.attrs["probability"] = said
     return table

@@ -10,7 +10,7 @@ from typing import Any
 from hopstate.data.dates import shown_time
 from hopstate.errors import HopstateError
 from hopstate.methods.method import Method
-from hopstate.runs.curves import NAME, told_order
+from hopstate.runs.curves import NAME
 from hopstate.runs.data import config_of_run, known_data, load_data, settings_of_run
 from hopstate.runs.going_on import kept_state
 from hopstate.sampling.partition import NAMES as PARTITIONERS
@@ -64,9 +64,7 @@ def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
     if (folder.path / "state").is_dir() or (folder.path / "state.safetensors").is_file():
         lines.append(f"state   {kept_state(folder)}: events that were streamed since are known")
     if (folder.path / NAME).is_file():
-        by = told_order(folder)
-        how = f"; candidates are ranked by {by}" if by else ""
-        lines.append(f"probabilities of {NAME}{how}")
+        lines.append(f"probabilities of {NAME}")
     return lines
 
 

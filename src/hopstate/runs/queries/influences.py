@@ -1,4 +1,4 @@
-"""What a pair's place owes to single events: what it loses in log-odds where one of them is taken out of what is known.
+"""What a pair's score owes to single events: what it loses in log-odds where one of them is taken out of what is known.
 
 For each pair the latest events of both ends are taken out, one at a time, and the pair is scored anew; whatever the
 model reads of histories, it reads without that event. A node memory cannot forget: there the difference that an event
@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hopstate.data.past import Past
 from hopstate.data.without import OneEvent, PastWithout
-from hopstate.evaluation.probabilities import Says, raised
 from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.history_scorer import HistoryScorer, plain
 from hopstate.streaming.memory_influence import LATEST as IN_MEMORY
@@ -30,25 +28,12 @@ Score = Callable[[np.ndarray, np.ndarray, np.ndarray], Scores]
 
 
 @dataclass(frozen=True)
-class InOrder:
-    """What candidates stand in the order of, of a score's log-odds.
-
-    Args:
-        own: what these count.
-        aside: a past to what is added there.
-    """
-
-    own: float
-    aside: Callable[[Past], Says]
-
-
-@dataclass(frozen=True)
 class Influence:
     """What one event gives a pair.
 
     Args:
         event: it.
-        weight: what it adds to the log-odds that candidates stand in the order of; to the score, where that is none.
+        weight: what it adds to the pair's log-odds.
     """
 
     event: OneEvent
@@ -60,9 +45,7 @@ def tells_influences(follower: LinkFollower) -> bool:
     return isinstance(follower, HistoryScorer | FollowingMemory | OnlyLooksUp)
 
 
-def influences(
-    queries: PairQueries, u: np.ndarray, v: np.ndarray, t: np.ndarray, order: InOrder | None = None
-) -> Steps[list[list[Influence]]]:
+def influences(queries: PairQueries, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Steps[list[list[Influence]]]:
     """Return for each pair u (Q,), v (Q,) at t (Q,) what its ends' latest events add to it, oldest first.
 
     Comes in slices, one an event; the past must stay as it is, and no pair's weights depend on the others.
@@ -70,12 +53,11 @@ def influences(
     Args:
         queries: the model over what is known.
         u, v, t: (Q,).
-        order: of candidates; None for that of scores.
     """
     found: list[list[Influence]] = [[] for _ in t]
     for when in np.unique(t):
         rows = np.flatnonzero(t == when)
-        yield from _at(queries, u[rows], v[rows], when, order, [found[row] for row in rows])
+        yield from _at(queries, u[rows], v[rows], when, [found[row] for row in rows])
     return found
 
 
@@ -84,12 +66,11 @@ def _at(
     u: np.ndarray,
     v: np.ndarray,
     when: int | float,
-    order: InOrder | None,
     found: list[list[Influence]],
 ) -> Steps[None]:
     """Write into lists what events add to pairs at one time."""
     follower, times, past = queries.at(when), np.full(len(u), when), queries.past
-    whole = _placed(queries, follower, order, past, u, v, times)
+    whole = queries.asked(_log_odds(follower), u, v, times)
     memory = None
     if isinstance(follower, FollowingMemory):
         memory = MemoryInfluence(follower, past, queries.moved, queries.task.live_batch, when)
@@ -106,23 +87,10 @@ def _at(
             assert isinstance(now, FollowingMemory)
             memory.follower = now
             made = memory.without(event, np.concatenate([u[rows], v[rows]]))
-        left = _placed(queries, made, order, PastWithout.of(past, event), u[rows], v[rows], times[rows])
+        left = queries.asked(_log_odds(made), u[rows], v[rows], times[rows])
         for row, weight in zip(rows, whole[rows] - left, strict=True):
             found[row].append(Influence(event, float(weight)))
         yield
-
-
-def _placed(
-    queries: PairQueries, follower: LinkFollower, order: InOrder | None, past: Past, *asked: np.ndarray
-) -> np.ndarray:
-    """Return what pairs asked for stand in the order of, by a follower and a past."""
-    if order is None:
-        return queries.asked(_log_odds(follower), *asked)
-    if isinstance(follower, OnlyLooksUp):  # whose log-odds are calibrated before they are a score
-        found = raised(queries.asked(follower.score, *asked), None, 0.0)
-    else:
-        found = queries.asked(_log_odds(follower), *asked)
-    return order.own * found + order.aside(past)(*asked)
 
 
 def _without(follower: LinkFollower, event: OneEvent, queries: PairQueries) -> LinkFollower:

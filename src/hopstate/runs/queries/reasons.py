@@ -1,18 +1,14 @@
 """Why a pair stands where it does, a short text a pair: the events that weighed most, and of trees the features first.
 
 An event's weight is what the pair loses in log-odds where the event is taken out (`influences`), the same for every
-model: of what candidates stand in the order of, which its probability rises with (`calibrated`). EdgeBank answers yes
-or no: there, and where no event changes the score, the text says what is known of the pair.
+model. EdgeBank answers yes or no: there, and where no event changes the score, the text says what is known of the pair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from hopstate.data.layered_store import LayeredStore
-from hopstate.runs.queries.calibrated import Calibrator
 from hopstate.runs.queries.influences import Influence, influences, tells_influences
 from hopstate.runs.queries.names import Nodes, with_rows
 from hopstate.runs.queries.session import Session
@@ -23,9 +19,8 @@ SHOWN = 3  # events or features a pair
 TOGETHER = 64  # pairs taken apart at once
 
 
-def reasons(worth: Calibrator, u: Nodes, v: Nodes, t: np.ndarray) -> Steps[np.ndarray]:
+def reasons(asked: Session, u: Nodes, v: Nodes, t: np.ndarray) -> Steps[np.ndarray]:
     """Return (Q,) texts of pairs u (Q,), v (Q,) at t (Q,), in slices; the past must stay as it is between them."""
-    asked, order = worth.asked, worth.in_order()
     src, dst = with_rows(asked.past, u, v)
     follower, found = asked.queries.follower, np.full(len(t), "", object)
     for start in range(0, len(t), TOGETHER):
@@ -33,29 +28,19 @@ def reasons(worth: Calibrator, u: Nodes, v: Nodes, t: np.ndarray) -> Steps[np.nd
         pairs = src[chunk], dst[chunk], t[chunk]
         weights: list[list[Influence]] = [[] for _ in pairs[0]]
         if tells_influences(follower):
-            weights = yield from influences(asked.queries, *pairs, order)
+            weights = yield from influences(asked.queries, *pairs)
         texts = [_told(asked, a, b, each) for a, b, each in zip(src[chunk], dst[chunk], weights, strict=True)]
         for i, fact in enumerate(_facts(asked, *pairs)):
             texts[i] = texts[i] or fact
         if isinstance(follower, ExplainsPairs):
-            told = _features(follower, worth, *pairs)
+            told = _features(follower, *pairs)
             texts = ["; ".join(part) for part in zip(told, texts, strict=True)]
         found[chunk] = texts
     return found
 
 
-def _shares(
-    scorer: ExplainsPairs, worth: Calibrator, u: np.ndarray, v: np.ndarray, t: np.ndarray
-) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
-    """Return what `ExplainsPairs.feature_shares` does, of what candidates stand in the order of."""
+def _features(scorer: ExplainsPairs, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[str]:
     names, x, shares = scorer.feature_shares(u, v, t)
-    if worth.rules is not None:  # which read the same features
-        shares = (1 - worth.share) * scorer.slope * shares + worth.share * worth.rules.feature_shares(u, v, t)
-    return names, x, shares
-
-
-def _features(scorer: ExplainsPairs, worth: Calibrator, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[str]:
-    names, x, shares = _shares(scorer, worth, u, v, t)
     best = np.argsort(-np.abs(shares), axis=1, kind="stable")[:, :SHOWN]
     return [
         "; ".join(

@@ -20,7 +20,6 @@ from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.random import named_rng
-from hopstate.runs.queries.calibrated import Calibrator
 from hopstate.runs.queries.pool import usual_candidates
 from hopstate.runs.queries.rule import LATEST, Rule
 from hopstate.tokens.pair_features import NAMES, PairFeatures
@@ -87,11 +86,10 @@ def features_of(past: Past, clock: Clock) -> PairFeatures:
 
 def learned(asked: Session, seed: int = 0) -> Student:
     """Return trees that learned from the model's order at the end of what it knows, and where its best then stand."""
-    past, t, worth = asked.queries.past, asked.now(), Calibrator(asked)
+    past, t = asked.queries.past, asked.now()
 
     def order_of(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        times = np.full(len(u), t)
-        return worth.ordered(asked.queries.scores(u, v, times), u, v, times)
+        return asked.queries.scores(u, v, np.full(len(u), t))
 
     clock = Clock.fit(np.concatenate([layer.t for layer in past.layers]), past.time_unit or "")
     features, trees = features_of(past, clock), PairTrees(TREES, len(NAMES), np.empty(0, np.int64))

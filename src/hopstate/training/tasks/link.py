@@ -29,15 +29,13 @@ from hopstate.evaluation.link import (
 )
 from hopstate.evaluation.link_scores import LinkScores
 from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
-from hopstate.evaluation.orders import Orders
 from hopstate.evaluation.probabilities import Curve
 from hopstate.sampling.judged import number_or_all
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
 from hopstate.streaming.protocols import LinkFollower, LinkScorer, Scores
 from hopstate.streaming.replay import replay_split
-from hopstate.training.tasks.events import EventSource, EventTask, Untrained, events_to_score, to_user_ids
-from hopstate.training.tasks.ranker import Ranker, Rules
+from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +45,7 @@ class LinkEvaluation:
     Args:
         protocol: "pooled" over a split's scores, or "dyglib", averaged over batches of 200.
         strategies: negatives of the test split, of random, historical, inductive and many (each event ranked among
-            candidates: MRR, Hits@k, NDCG@10, recall@10, and by whether the pair met before).
+            candidates by score: MRR, Hits@k, NDCG@10, recall@10, and by whether the pair met before).
         num_negatives: of "many"; "all" takes every destination, as TGB does for tgbl-wiki (it takes 20 for tgbl-coin).
         bootstrap: resamples for confidence intervals of the test split; 0 gives none.
         batch_size: events scored, then seen, together; where nodes are classified, the run's batch_size is that.
@@ -55,10 +53,6 @@ class LinkEvaluation:
             many, of all events and of those with new nodes; kinds told from fewer than 500 events count less in it.
         max_events: of each split that are judged; of more, batches of 200 spread over all of it, drawn from a fixed
             seed. "all" judges every event.
-        raise_met: many ranks candidates as `hopstate rank` does, those that the source met before raised, and trees
-            beside random pairs alone (which are grown then) joined, by what validation's events tell beside random
-            pairs; random pairs are also judged by the probabilities so made (`probability_ap` of test). False leaves
-            both to the scores alone, as published figures do.
     """
 
     protocol: LinkProtocol = "pooled"
@@ -68,7 +62,6 @@ class LinkEvaluation:
     batch_size: int = 200
     choose: Literal["first", "mean"] = "first"
     max_events: int | Literal["all"] = 1_000_000
-    raise_met: bool = True
 
     def __post_init__(self) -> None:
         if self.choose not in ("first", "mean"):
@@ -131,12 +124,9 @@ class LinkTask(EventTask[LinkFollower]):
             self.metric = "mean_average_precision"
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
         self._curve: Curve | None = None  # from validation's scores, when they were last judged
-        self.raises = evaluation.raise_met and not isinstance(source, Untrained)  # other scores are no probabilities
-        self._validation = self._unjudged()
         self.curves: dict[str, Any] = {}
         count = len(split.val) if evaluation.most is None else min(len(split.val), evaluation.most)
         self._recent = replace(split, train=split.train[-count:])
-        self.ranker: Ranker | None = None
 
     @property
     def curve(self) -> Curve | None:
@@ -154,22 +144,10 @@ class LinkTask(EventTask[LinkFollower]):
         strategies = e.strategies if split == "test" else e.choosing
         chosen = self._drawn(split, strategies)
         beside = self._random if split == "val" and summaries.KEY not in chosen else {}
-        raised = self.raises and e.protocol == "pooled" and bool({"random", "many"} & {*strategies})
-        if raised and split == "test" and self._curve is None:
-            self._curve = self.judged_curve()
-
         scores = self._scored(self.scorer(split), split, beside | chosen)
         curve = self._curve_of(scores, beside | chosen) if split == "val" else self._curve
-        order = None
-        if curve is not None and curve.moves:
-            order = Orders(self.stream, curve, self.rules(split) if curve.share else None)
         how: dict[str, Any] = {"protocol": e.protocol, "bootstrap": e.bootstrap if split == "test" else 0}
-        found = link_report(
-            {key: scores[key] for key in chosen}, chosen, self.stream, **how, order=order if raised else None
-        )
-        found = replace(found, curve=curve)
-        if split == "test":
-            found = summaries.with_probabilities(found, order, chosen, told=raised)
+        found = replace(link_report({key: scores[key] for key in chosen}, chosen, self.stream, **how), curve=curve)
         self._keep(found, split)
         return found
 
@@ -187,26 +165,14 @@ class LinkTask(EventTask[LinkFollower]):
 
     def _curve_of(self, scores: AllScores, drawn: Mapping[tuple[str, str], Negatives]) -> Curve | None:
         key = summaries.KEY
-        return self._validation.of(scores[key], drawn[key]) if key in drawn else None
+        return summaries.validation_curve(scores[key]) if key in drawn else None
 
     def judged_curve(self) -> Curve | None:
         """Return the curve of probabilities from those events of validation alone that it is made of; None without."""
         if not self._random:
             return None
-        made = self._unjudged()
         own = self._scored(self.scorer("val"), "val", self._random, protocol="pooled")
-        return made.of(own[summaries.KEY], self._random[summaries.KEY])
-
-    def _unjudged(self) -> summaries.ValidationCurve:
-        return summaries.ValidationCurve(self.source.stream, raises=self.raises, rules=lambda: self.rules("val"))
-
-    def rules(self, split: str) -> Rules | None:
-        """Return what stands beside scores in the order of candidates, None where nothing does; see `Ranker.of`."""
-        return self.ranker.of(split) if self.ranker is not None and self.ranker.there and self.raises else None
-
-    def take_curve(self, curve: Curve) -> None:
-        """Have the curve that the run has kept, until validation is judged."""
-        self._curve = curve
+        return summaries.validation_curve(own[summaries.KEY])
 
     def _scored(
         self,

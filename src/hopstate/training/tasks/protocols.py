@@ -206,11 +206,6 @@ class Explains(Protocol):
 class ExplainsPairs(Protocol):
     """A scorer of pairs whose logits are sums over features."""
 
-    @property
-    def slope(self) -> float:
-        """What a logit is multiplied by where it becomes a score."""
-        ...
-
     def feature_shares(
         self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
     ) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
