@@ -71,7 +71,6 @@ def suit_memory(
     count = len(stream.additions(train))
     chosen: dict[str, Any] = {
         "model.dim": 64,
-        "model.hidden": 64,
         "model.max_norm": 10.0,
         "model.read_norm": True,
         "model.static": "random",
@@ -82,11 +81,10 @@ def suit_memory(
     if config.model.order:
         chosen["model.filter_start"] = 1.0
     if pairs:
-        chosen |= {"model.pair_dim": 64, **suit_pairs(stream, cast("PairsRun", config), metrics)}
+        chosen |= suit_pairs(stream, cast("PairsRun", config), metrics)
     if config.model.time_dim:
         slowest, fastest = frequencies(stream, train, config)
         chosen |= {"model.slowest": slowest, "model.fastest": fastest}
-        chosen |= {"model.node_gaps": True} if pairs else {}
     return chosen
 
 

@@ -1,9 +1,8 @@
 """Settings that suit a stream of events, where a user gives none: rate, epochs, batches, and what CTDG-SSM is made of.
 
 They follow from the training events alone: how many edges they add, the gaps in time between them, and whether pairs
-meet again. Where they do, a quarter of the pairs that are learned from are historical; where they hardly ever do, none
-is, as having met would be an answer by itself. The pair's history in the head, and validation over all kinds of pairs,
-do not follow from the stream.
+meet again. If they do, a quarter of the training negatives are historical; if they hardly ever do, none is. Validation over
+all kinds of negatives does not follow from the stream. No input, layer or decoder is added to a published model.
 
 Source: benchmarks/results/2026-11-21-ctdg-ssm.md (chosen on the validation splits of UCI and Enron),
 2026-11-21-dyg-mamba.md, 2026-11-22-pair-history.md and 2026-11-23-pair-history.md beside it; the recipes keep the
@@ -89,7 +88,7 @@ def suit_pairs(stream: EventStream, config: PairsRun, metrics: tuple[str, ...]) 
     own = config.negatives != TrainingNegatives()
     again = not own and repeated(stream, config.split.of(stream).train) >= SELDOM
     mixed = {"negatives.mixture.historical": HISTORICAL} if again else {}
-    return {"model.pair_history": True, **mixed, **suit_judged(stream, config, metrics)}
+    return {**mixed, **suit_judged(stream, config, metrics)}
 
 
 def repeated(stream: EventStream, rows: np.ndarray) -> float:
