@@ -1,6 +1,7 @@
 """Settings that suit a stream: from training events alone, encodings tell gaps apart, what is given wins."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.layers.time import TimeEncoding
-from hopstate.methods import get_method
+from hopstate.methods import MODULES, get_method
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.settings import parse_given
 from hopstate.methods.shared.suit_events import HISTORICAL
@@ -135,11 +136,13 @@ def test_nothing_is_suited_if_that_is_asked():
     assert found == chosen.config(data="memory:toy", batch_size=50)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_pairs_are_learned_from_mixed_kinds_with_their_history_and_chosen_over_all(method):
-    found = suited(method, made())
-    names = ("negatives.mixture.historical", "model.pair_history", "evaluation.choose")
-    assert [found[name] for name in names] == [0.25, True, "mean"]
+@pytest.mark.parametrize("method", sorted(name for name in MODULES if get_method(name).data == "events"))
+def test_automatic_settings_add_no_inputs_and_no_layers(method):
+    """A method's name means the paper's network: sizes and training follow from the data, what it reads does not."""
+    chosen = suited(method, made().with_(labels=np.arange(600) % 2)) if get_method(method).suit else {}
+    allowed = r"""batch_size|loop\.\w+(\.\w+)?|negatives\.mixture\.\w+|evaluation\.choose
+        |model\.(dim|num_layers|dropout|slowest|fastest|filter_start|max_norm|read_norm|static)"""
+    assert [name for name in chosen if not re.fullmatch(allowed, name, re.VERBOSE)] == []
 
 
 @pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba"])
@@ -175,7 +178,6 @@ def test_one_kind_of_pairs_is_chosen_by_itself(method):
 def test_a_run_keeps_the_pairs_that_suit_it(trained):
     kept = json.loads((trained("graphmixer").path / "config.json").read_text())
     assert kept["negatives"]["mixture"]["historical"] == 0.25
-    assert kept["model"]["pair_history"]
 
 
 def test_historical_pairs_are_learned_from_where_pairs_meet_again():

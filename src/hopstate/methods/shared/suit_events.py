@@ -1,8 +1,8 @@
 """Settings that suit a stream of events, where a user gives none: rate, epochs, batches, and what CTDG-SSM is made of.
 
 They follow from the training events alone: how many edges they add, the gaps in time between them, and whether pairs
-meet again. If they do, a quarter of the training negatives are historical; if they hardly ever do, none is. Validation over
-all kinds of negatives does not follow from the stream. No input, layer or decoder is added to a published model.
+meet again. If they do, a quarter of the training negatives are historical; if they hardly ever do, none is. Validation
+over all kinds of negatives does not follow from the stream. Nothing is added to a published network.
 
 Source: benchmarks/results/2026-11-21-ctdg-ssm.md (chosen on the validation splits of UCI and Enron),
 2026-11-21-dyg-mamba.md, 2026-11-22-pair-history.md and 2026-11-23-pair-history.md beside it; the recipes keep the
