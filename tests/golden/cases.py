@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 DATA = HERE / "data"
 STEPS = 20  # losses that are kept
 ROWS = 50  # pairs, nodes or graphs whose scores are kept
-PLAIN = "--no_suit"  # no automatic settings
+PLAIN = "--no-auto"  # no automatic settings
 QUIET = ("--loop.progress", "false", "--loop.tensorboard", "no", "--loop.device", "cpu")
 
 

@@ -13,7 +13,7 @@ def test_a_task_is_another_method():
 
 
 def test_a_mistyped_option_is_answered_with_one_as_it_is_typed(capsys):
-    for typed, meant in (("--no_siut", "--no_suit"), ("--no-suit", "--no_suit"), ("--modle.dim=3", "--model.dim")):
+    for typed, meant in (("--no-atuo", "--no-auto"), ("--no_auto", "--no-auto"), ("--modle.dim=3", "--model.dim")):
         assert main(["fit", "graphmixer", "--data=x", typed]) == 2
         assert f"'{meant}'" in capsys.readouterr().err, typed
     assert "'--loop.optim.lr'" in hint("unrecognized arguments: --model.lr 3", ["model", "model.dim", "loop.optim.lr"])

@@ -38,13 +38,13 @@ def run(argv: list[str]) -> Answer:
     parser = fit_parser(method)
     argv = [*argv[:2], *with_its_data(method.name, argv[2:])]
     parsed = parser.parse_args(argv[2:])
-    out, resume, plain = (parsed.pop(name) for name in ("out", "resume", "no_suit"))
+    out, resume, plain = (parsed.pop(name) for name in ("out", "resume", "no_auto"))
     from hopstate.methods.settings import parse_words
     from hopstate.runs.api import fit_config
     from hopstate.runs.data import settle
     from hopstate.training.ranks import present
 
-    parse = parse_words(method, parser, argv[2:], ("out", "resume", "no_suit"))
+    parse = parse_words(method, parser, argv[2:], ("out", "resume", "no_auto"))
     config, record = settle(method, parse, out=out, resume=resume, suit=not plain)
     done = fit_config(method, config, out=out, resume=resume, record=record, say=_say, floors=True, settled=True)
     if not present().first:

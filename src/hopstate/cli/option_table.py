@@ -36,7 +36,7 @@ def fit_parser(method: AnyMethod) -> Parser:
     parser.add_argument("--out", type=str, default=None, help="run folder; by default a new one under runs/")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out where it stopped")
     parser.add_argument(
-        "--no_suit", action="store_true", help="what is not given stays at its default, the papers', whatever the data"
+        "--no-auto", action="store_true", help="take the method's defaults, the paper's, not automatic settings"
     )
     return parser
 
@@ -145,7 +145,7 @@ def _entry(method: AnyMethod, options: dict[tuple[Any, ...], int]) -> dict[str, 
             place[flags[-1]] = options.setdefault(option, len(options))
             members.append(place[flags[-1]])
         groups.append([title.removesuffix(":"), members])
-    used = [place[flag] for flag in re.findall(r" \[?(--[\w.]+)", usage)]
+    used = [place[flag] for flag in re.findall(r" \[?(--[\w.-]+)", usage)]
     return {"description": description, "groups": groups, "usage": used}
 
 

@@ -39,8 +39,8 @@ def hint(message: str, known: Sequence[str]) -> str:
         )
     if name == "task" and any("." in key for key in known):  # of a method, not of a command that asks a run
         return "; a method has one task, and the others stand under names of their own: hopstate fit --help lists them"
-    name = name.replace("-", "_")  # names hold none; other programs' options do
-    found = name if name in known else closest(name, known)
+    same = [key for key in known if key.replace("-", "_") == name.replace("-", "_")]
+    found = same[0] if same else closest(name, known)
     if found is None:  # of another group
         last = {key.rsplit(".", 1)[-1]: key for key in reversed(known)}
         found = last.get(closest(name.rsplit(".", 1)[-1], last) or "")

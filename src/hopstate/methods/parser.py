@@ -187,7 +187,8 @@ class Parser(ArgumentParser):
 
     def keys(self) -> list[str]:
         """Return the dotted names of all options."""
-        return [action.dest for action in self._actions if action.dest not in ("help", "config", "print_config")]
+        own = [action for action in self._actions if action.dest not in ("help", "config", "print_config")]
+        return [max(action.option_strings, key=len, default=action.dest).removeprefix("--") for action in own]
 
 
 def parser_of(method: AnyMethod, prog: str | None = None) -> Parser:

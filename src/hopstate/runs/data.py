@@ -169,7 +169,7 @@ def settle(
     stood = flatten(as_dict(settled))
     words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen))
     if words:
-        note(settled.loop, f"suited to the data where you gave nothing: {words}")
+        note(settled.loop, f"automatic settings: {words}")
     return settled, record
 
 

@@ -174,7 +174,7 @@ def _here(trial: Trial, run: int, where: Path) -> bool:
 def _in_process(trial: Trial, run: int, where: Path) -> bool:
     """Fit in a process of its own; return False where it was stopped."""
     command = [sys.executable, "-m", "hopstate.cli.main", "fit", trial.recipe.method]
-    command += [*arguments_of(trial.settings(run)), f"--out={where}", "--resume", "--no_suit"]
+    command += [*arguments_of(trial.settings(run)), f"--out={where}", "--resume", "--no-auto"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     with signals_to(child.send_signal):  # it saves and leaves
         code = child.wait()
