@@ -5,7 +5,7 @@
 FILE is an event file (DyGLib's ml_uci.csv, say), split as DyGLib does. Times are processor seconds of one thread, so
 that other programs on the machine do not count. With --million N, a stream of N million events is made (bipartite,
 popular destinations, half of the events between pairs that met lately), trees are grown from its latest --most training
-events, and the largest memory of the process is printed. With two --threads both forests grow side by side.
+events, and the largest memory of the process is printed.
 """
 
 from __future__ import annotations

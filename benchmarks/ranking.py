@@ -3,9 +3,7 @@
 Each event is ranked among K candidates, half of them met by its source before where it met so many; MRR with its 95 %
 interval, then by what the event's pair had been, and among those met alone. Runs over the same data and split get the
 same candidates. Recency, EdgeBank and `pair-trees` are runs like any other: give them first. A row whose MRR is below
-that of the best of these floors on its data says so. Where `hopstate rank` has another order than that of scores (the
-summand of pairs that met before, the share of trees beside random pairs alone), a row is as it ranks and says so, and
-the row before it as the scores alone would.
+that of the best of these floors on its data says so.
 
     python benchmarks/ranking.py RUN [RUN ...] [--split test] [--events 1000] [--candidates 200] \
         [--resamples 200]
@@ -25,11 +23,8 @@ from common import machine, require_green
 from hopstate.errors import DataError
 from hopstate.evaluation.link import score_split
 from hopstate.evaluation.link_scores import LinkScores
-from hopstate.evaluation.orders import Orders
 from hopstate.evaluation.ranked_links import ranking_metrics
 from hopstate.runs.load import load_run
-from hopstate.runs.queries.calibrated import curve_of
-from hopstate.runs.queries.session import session
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import one_against_many
 from hopstate.training.run_folder import RunFolder
@@ -65,23 +60,15 @@ def measured(run: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the metrics of a run, a row for all events and one for those with new nodes."""
     method = RunFolder.open(run).settings()["method"]
     rows = []
-    with session(run) as asked:
-        curve = curve_of(asked)
     with load_run(run) as (_, task):
         if not isinstance(task, LinkTask):
             raise DataError(f"{run} is a run of {method}, which predicts no links of events")
         for name, (own, drawn) in scored(task, args.split, args).items():
             new = ", new nodes" if name.startswith("new_") else ""
-            about = {"data": f"{task.stream.name}{new}, {len(drawn):,}", "method": method}
-            orders = {run.name: own}
-            if curve.moves:
-                rules = task.rules(args.split) if curve.share else None
-                told = f"{run.name}, met + {curve.met:.2g}, trees {curve.share:.0%}"
-                orders[told] = Orders(task.stream, curve, rules).of((name, "many"), own, drawn)
-            for told, order in orders.items():
-                columns = order.rows, order.positive, order.negative, order.offsets, drawn.dst
-                found = ranking_metrics(task.stream, *columns, bootstrap=args.resamples, seed=args.seed)
-                rows.append(found | about | {"run": told})
+            about = {"data": f"{task.stream.name}{new}, {len(drawn):,}", "method": method, "run": run.name}
+            columns = own.rows, own.positive, own.negative, own.offsets, drawn.dst
+            found = ranking_metrics(task.stream, *columns, bootstrap=args.resamples, seed=args.seed)
+            rows.append(found | about)
     return rows
 
 

@@ -16,7 +16,7 @@ RANDOM: dict[str, Any] = {"evaluation.strategies": ["random"]}
 SMALL: dict[str, dict[str, Any]] = {  # a setting or two of each method for links
     "recency": {},
     "edgebank": {},
-    "pair-trees": {"model.max_trees": 20, "model.min_leaf": 5},
+    "pair-trees": {"model.num_trees": 20, "model.min_leaf": 5},
     "graphmixer": {"model.num_links": 4},
     "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.max_length": 6},
     "dyg-mamba": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},

@@ -16,7 +16,7 @@ NARROW = {"model.channel_dim": 4, "model.time_dim": 5, "model.out_dim": 6}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "recency": ("recency", {}),
     "edgebank": ("edgebank", {}),
-    "pair-trees": ("pair-trees", {"model.max_trees": 10, "model.min_leaf": 5}),
+    "pair-trees": ("pair-trees", {"model.num_trees": 10, "model.min_leaf": 5}),
     "graphmixer": ("graphmixer", {"model.num_links": 3, "model.dim": 6, "model.out_dim": 6}),
     "dygformer": ("dygformer", {**NARROW, "model.max_length": 6, "model.patch_size": 2, "model.num_heads": 2}),
     "dyg-mamba": ("dyg-mamba", {**NARROW, "history.max_length": 5}),

@@ -133,7 +133,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {  # "method" or "method+varian
         _LINKS | _EVALUATION | {"model.num_links": 4, "model.dim": 6, "model.time_dim": 6, "model.out_dim": 4},
     ),
     "ctdg-ssm": ("events", _MEMORY | _EVALUATION),
-    "pair-trees": ("events", _EVALUATION | {"model.max_trees": 20, "model.min_leaf": 5}),
+    "pair-trees": ("events", _EVALUATION | {"model.num_trees": 20, "model.min_leaf": 5}),
     "recency": ("events", _EVALUATION),
     "edgebank": ("events", _EVALUATION),
     "dyg-mamba-nodes": ("event-labels", _HISTORY | {"history.max_length": 6}),

@@ -109,6 +109,6 @@ RUNS = {
     "run-tokens": ["fit", "nagphormer", "--data=h.npz", "--model.dim=8", "--model.num_heads=2", "--tokens.num_hops=2",
                    "--tokens.eigenvectors=0", "--tokens.memory_budget=1000", *LOOP],
     "run-edgebank": ["fit", "edgebank", "--data=events.csv", *LOOP],
-    "run-trees": ["fit", "pair-trees", "--data=events.csv", "--model.max_trees=4", "--model.max_leaves=4",
+    "run-trees": ["fit", "pair-trees", "--data=events.csv", "--model.num_trees=4", "--model.max_leaves=4",
                   "--model.min_leaf=2", *LOOP],
 }  # fmt: skip

@@ -31,7 +31,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "dygformer": {**WIDTHS, "model.max_length": 6},
     "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 6, "model.out_dim": 4, "batch_size": 40},
     "recency": {},
-    "pair-trees": {"model.max_trees": 20, "model.min_leaf": 5},
+    "pair-trees": {"model.num_trees": 20, "model.min_leaf": 5},
     "edgebank": {},
 }
 HISTORY = ("dyg-mamba", "dygformer", "graphmixer")

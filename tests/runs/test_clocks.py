@@ -23,7 +23,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "dygformer": {**WIDTHS, "model__max_length": 6, "batch_size": 40},
     "graphmixer": {"model__num_links": 4, "model__dim": 6, "model__time_dim": 6, "model__out_dim": 4, "window": 50.0},
     "recency": {},
-    "pair-trees": {"model__max_trees": 20, "model__min_leaf": 5},
+    "pair-trees": {"model__num_trees": 20, "model__min_leaf": 5},
 }
 UNITS = {"s": 1, "ns": 10**9}
 QUICK = ("ctdg-ssm",)

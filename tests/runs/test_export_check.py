@@ -110,8 +110,7 @@ def test_the_network_of_a_program_gives_what_the_run_gives(
     monkeypatch.setattr(exported_inputs, "form_of", lambda *given: forms.append(form_of(*given)) or forms[0])
     with questions(run, own=data_of(method), sample=True) as asked:
         wanted = asked.said()
-        own = [torch.from_numpy(x) for name, x in asked.inputs.items() if name != "met"]  # which the curve reads
-        found = forms[0].module.eval()(*own)
+        found = forms[0].module.eval()(*map(torch.from_numpy, asked.inputs.values()))
     first, name = found[0] if isinstance(found, tuple) else found, forms[0].outputs[0].name
     assert difference(name, first.detach().numpy(), wanted[name]) <= PROGRAM
     assert asked.count > 1

@@ -110,7 +110,6 @@ def test_scores_of_a_memory_in_a_given_state(to: Any, tmp_path: Path) -> None:
         ends = torch.stack([source, target])
         static = model.static(ends.flatten()).view(2, 4, -1)
         inputs = {"memory": state.output[ends], "static": static, "gap": gap, "pair": pair}
-        inputs["met"] = torch.zeros(4, dtype=torch.bool)  # of the curve alone
     torch.testing.assert_close(answer(path, inputs), wanted, rtol=PROGRAM, atol=PROGRAM)
 
 

@@ -74,7 +74,8 @@ def test_alone_in_company_in_any_order_and_in_a_ranking(name: str, trained: Trai
     times = run.score([*PAIRS[:2], *PAIRS[:2]], [LAST, LAST, 300, 300])["score"]  # two times in one question
     near(times[2:], run.score(PAIRS[:2], 300)["score"])
     near(times[:2], together[:2])
-    assert name == "recency" or np.abs(times[:2].to_numpy() - times[2:].to_numpy()).max() > F32
+    timeless = ("recency", "ctdg-ssm")  # a node memory moves at events alone
+    assert name in timeless or np.abs(times[:2].to_numpy() - times[2:].to_numpy()).max() > F32
 
 
 @learned
@@ -194,15 +195,11 @@ def test_a_first_stage_orders_candidates_whatever_their_order(trained: Trained, 
 # ---- probabilities, reasons ------------------------------------------------------------------------------
 @each
 def test_probabilities_fall_with_ranks(name: str, trained: Trained) -> None:
-    own = table(0, 160)
-    met = set(zip(own["src"], own["dst"], strict=True))
     found = trained(name).rank(["u1", "u2"], top=None)
     assert found["probability"].between(0, 1).all()
-    found["met"] = [pair in met for pair in zip(found["src"], found["dst"], strict=True)]
     for _, one in found.groupby("src"):
         assert (np.diff(one["probability"]) <= 0).all()
-        for _, same in one.groupby("met"):  # trees have a ranker of their own, which the score does not show
-            assert name == "pair-trees" or (np.diff(same["score"]) <= 0).all()
+        assert (np.diff(one["score"]) <= 0).all()
 
 
 def test_a_damaged_curve_of_probabilities_is_made_again(trained: Trained, tmp_path: Path) -> None:
@@ -211,7 +208,7 @@ def test_a_damaged_curve_of_probabilities_is_made_again(trained: Trained, tmp_pa
     kept.unlink()
     found = run.rank(["u1", "u2"], top=None)
     text, content = kept.read_text(), json.loads(kept.read_text())
-    damages = ({"values": [3.0]}, {"met": math.nan})
+    damages = ({"values": [3.0]}, {"scores": [math.nan]})
     for damage in ("{", *(json.dumps(content | one) for one in damages)):
         kept.write_text(damage)
         again = run.rank(["u1", "u2"], top=None)

@@ -21,7 +21,7 @@ NARROW = {"model.channel_dim": 6, "model.time_dim": 9, "model.out_dim": 13}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "recency": ("recency", {}),
     "edgebank": ("edgebank", {}),
-    "pair-trees": ("pair-trees", {"model.max_trees": 20, "model.min_leaf": 5}),
+    "pair-trees": ("pair-trees", {"model.num_trees": 20, "model.min_leaf": 5}),
     "graphmixer": ("graphmixer", {"model.num_links": 5, "model.dim": 11, "model.out_dim": 13}),
     "dygformer": ("dygformer", {**NARROW, "model.max_length": 9, "model.patch_size": 3, "model.num_heads": 3}),
     "dyg-mamba": ("dyg-mamba", {**NARROW, "history.max_length": 9}),

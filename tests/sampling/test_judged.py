@@ -1,7 +1,6 @@
 """Large splits are judged by some of their events: which, beside which pairs, and what a run says of it."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,6 @@ from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.link import evaluate_link
 from hopstate.methods import get_method
 from hopstate.methods.heuristics.recency import Recency
-from hopstate.methods.method import Context
-from hopstate.methods.pair_trees import floor
 from hopstate.methods.settings import config_from
 from hopstate.sampling.judged import in_batches, judged, judged_batches
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives, load_or_draw, one_against_many
@@ -166,18 +163,6 @@ def test_a_run_says_how_many_it_judges_and_keeps_to_them(tmp_path: Path, capsys:
     assert "judged are" not in capsys.readouterr().err
     assert "judged_events" not in json.loads((whole.path / "data.json").read_text())
     assert whole.metrics["test"] != run.metrics["test"]
-
-
-@pytest.mark.slow
-def test_the_floor_of_trees_is_judged_on_some_of_the_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(floor, "TREES", replace(floor.TREES, max_trees=10))
-    own = events()
-    config = config_from(get_method("graphmixer"), {"data": "x", "evaluation.max_events": 400})
-    config = replace(config, loop=replace(config.loop, progress=False))
-    found = floor.tree_floor(own, config, Context(run=tmp_path, cache=tmp_path))
-    assert found is not None
-    assert "400 of 1,200" in found[1]
-    assert 0 <= found[0]["historical_average_precision"] <= 1
 
 
 @pytest.mark.parametrize("bad", [0, -3, "some"])

@@ -30,7 +30,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.num_layers": 1, "model.max_length": 6},
     "graphmixer": {"model.num_links": 4},
     "recency": {},
-    "pair-trees": {"model.max_trees": 5, "model.min_leaf": 5},
+    "pair-trees": {"model.num_trees": 5, "model.min_leaf": 5},
     "edgebank": {"model.memory": "window"},
 }
 METHODS = tuple(SMALL)

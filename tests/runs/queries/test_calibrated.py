@@ -1,4 +1,4 @@
-"""Candidates are ordered by score, raised if a pair met before: the same from every function that ranks."""
+"""Candidates are ranked by score, and every function gives the same probabilities."""
 
 import json
 import shutil
@@ -9,23 +9,19 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from hopstate.errors import HopstateWarning, MissingFileError
-from hopstate.evaluation.probabilities import Curve, order_words
+from hopstate.evaluation.probabilities import Curve
 from hopstate.runs.api import Run
-from hopstate.runs.curves import kept_curve, told_order
 from hopstate.runs.load import load_run
 from hopstate.runs.queries import calibrated as module
 from hopstate.runs.queries.ask import chances, ranked, scored
-from hopstate.runs.queries.calibrated import Calibrator, curve_of
-from hopstate.runs.queries.names import nodes_of, with_rows
+from hopstate.runs.queries.calibrated import curve_of
 from hopstate.runs.queries.session import session
 from hopstate.streaming.slices import finished
 from hopstate.testing.asserts import F32, F32_TIGHT
-from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 from made_events import named, repeating, small_run
 
@@ -48,34 +44,14 @@ def run(request: pytest.FixtureRequest, runs: Callable[[str], Run]) -> Run:
 each = pytest.mark.parametrize(
     "run", [METHODS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in METHODS[1:])], indirect=True
 )
-both = pytest.mark.parametrize(
-    "run", [METHODS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in METHODS[1:])], indirect=True
-)
 
 
-@both
-def test_pairs_that_met_are_raised_and_the_order_is_that_of_raised_logits(run: Run) -> None:
-    own, whole = named(repeating(400)), run.rank("u3", top=None)
-    met = whole["dst"].isin(set(own[own.src == "u3"]["dst"])).to_numpy()
-    curve = curve_of_run(run)
-    assert curve.met > 0
-    assert (curve.share > 0) == (run.method == "pair-trees")  # so few events that heads have no trees beside them
-    assert told_order(RunFolder(run.path)) == order_words(curve.met, curve.share)
-    rules = ruled(run, whole) if curve.share else 0.0
-    logit = np.log(whole["score"] / (1 - whole["score"]))
-    order = (1 - curve.share) * logit + curve.share * rules + curve.met * met
-    assert (np.diff(order) <= 0).all()
-    assert not (np.diff(whole["score"]) <= 0).all()
-
-
-def ruled(run: Run, table: pd.DataFrame) -> np.ndarray:
-    """Return (Q,) what the trees that rank say of a table's pairs, by the whole stream."""
-    with load_run(run.path) as (_, task):
-        assert isinstance(task, LinkTask)
-        rules = task.rules("test")
-        assert rules is not None
-        rows = [[task.stream.node_ids.row(name) for name in table[end]] for end in ("src", "dst")]
-        return rules(np.array(rows[0]), np.array(rows[1]), table["t"].to_numpy())
+@each
+def test_candidates_are_ranked_by_score_and_probabilities_fall_with_it(run: Run) -> None:
+    whole = run.rank("u3", top=None)
+    assert (np.diff(whole["score"]) <= 0).all()
+    assert (np.diff(whole["probability"]) <= 0).all()
+    near(whole["probability"], curve_of_run(run)(whole["score"].to_numpy()))
 
 
 @each
@@ -88,32 +64,6 @@ def test_the_order_among_some_is_that_among_all(run: Run) -> None:
         expected = whole[(whole.src == source) & whole.dst.isin(some)]
         assert few[few.src == source]["dst"].tolist() == expected["dst"].tolist()
         near(few[few.src == source]["probability"], expected["probability"])
-
-
-@each
-def test_an_event_that_comes_raises_its_pair_from_then_on(run: Run) -> None:
-    """Before its own time it does not; and whatever is known of it is the same in one part or two."""
-    own, t = named(repeating(400)), int(named(repeating(400))["t"].max()) + 10
-    new = next(f"v{i}" for i in range(10, 20) if f"v{i}" not in set(own[own.src == "u3"]["dst"]))
-    later = pd.DataFrame({"src": ["u3", "u4"], "dst": [new, new], "t": [t, t]})
-    kept = curve_of_run(run)
-    for given, when, met in (
-        ([], t, False),
-        ([later], t, False),  # an event at the very time is not before it
-        ([later], t + 1, True),
-        ([later[:1], later[1:]], t + 1, True),
-    ):
-        with session(run.path, events=given) as asked:
-            assert curve_of(asked).met == kept.met
-            for pair in (("u3", new), (new, "u3")):
-                found = scored(asked, [pair], when)
-                rules = None
-                if kept.share:
-                    ends = with_rows(asked.past, *(nodes_of(asked.past, np.array([name]), "x") for name in pair))
-                    assert asked.task.ranker is not None
-                    rules = asked.task.ranker.over(asked.queries.past)(*ends, np.array([when]))
-                expected = kept(found["score"].to_numpy(), np.array([met]), rules)
-                near(found["probability"], expected)
 
 
 def curve_of_run(run: Run) -> Curve:
@@ -156,7 +106,7 @@ def test_the_curve_is_of_random_pairs_whatever_else_is_judged(strategy: str, run
         found = task.judged_curve()
     assert found is not None
     assert found.strategy == expected.strategy == "random"
-    for one, other in ((found.met, expected.met), (found.scores, expected.scores), (found.values, expected.values)):
+    for one, other in ((found.scores, expected.scores), (found.values, expected.values)):
         np.testing.assert_allclose(one, other, rtol=0, atol=F32)
 
 
@@ -166,9 +116,7 @@ def test_training_leaves_the_curve_that_a_question_would_make(run: Run, tmp_path
     before = json.loads((run.path / "calibration.json").read_text())
     with session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "load_run", broken)  # its data are not read again
-        assert curve_of(asked).met == before["met"]
-        asked.task.raises = False
-        assert kept_curve(asked.folder, asked.task) is None  # a run that raises none has no such curve
+        assert curve_of(asked).values.tolist() == before["values"]
     (tmp_path / "run" / "calibration.json").unlink()
     with session(tmp_path / "run") as asked:
         curve_of(asked)
@@ -180,14 +128,12 @@ def test_training_leaves_the_curve_that_a_question_would_make(run: Run, tmp_path
         np.testing.assert_allclose(after[key], value, rtol=0, atol=F32)
 
 
-@both
+@each
 def test_without_a_curve_the_order_is_the_scores(run: Run, tmp_path: Path) -> None:
     shutil.copytree(run.path, tmp_path / "run")
     (tmp_path / "run" / "calibration.json").unlink(missing_ok=True)
     with session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "load_run", broken)
-        worth = Calibrator(asked)
-        assert worth.in_order() is None
         known = asked.task.calibrated
         if known:
             whole = ranked(asked, "u3", top=None)

@@ -283,9 +283,7 @@ def test_predictions_carry_the_user_s_ids():
 
 
 def test_a_scorer_without_parameters_is_evaluated_alike():
-    task = _task(
-        evaluation=LinkEvaluation(strategies=("random",), raise_met=False)
-    )  # without weights nothing is raised
+    task = _task(evaluation=LinkEvaluation(strategies=("random",)))
     fixed = LinkTask(
         Untrained(lambda events: task.scorer_over(events), task.stream, task.split), evaluation=task.evaluation
     )
