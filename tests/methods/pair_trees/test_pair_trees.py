@@ -1,4 +1,4 @@
-"""Trees as arrays equal scikit-learn's; contributions add up; calibration; damaged trees are refused."""
+"""Trees as arrays equal scikit-learn's; contributions add up; damaged trees are refused."""
 
 from copy import deepcopy
 from functools import cache
@@ -10,7 +10,7 @@ import torch
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from hopstate.errors import CheckpointError, ConfigError
-from hopstate.methods.pair_trees.trees import PairTrees, platt
+from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.testing.asserts import F64
 
 NONE = np.empty(0, np.int64)
@@ -38,8 +38,8 @@ def _grown(trees: int, **settings: Any) -> tuple[PairTrees, Any, np.ndarray]:
     x, y, weight = table()
     model = HistGradientBoostingClassifier(max_iter=trees, random_state=0, early_stopping=False, **settings)
     model.fit(x, y, weight)
-    mine = PairTrees(PairTrees.Config(max_trees=trees + 3), 6, NONE)
-    mine.put(model._predictors, float(model._baseline_prediction.reshape(-1)[0]))
+    mine = PairTrees(PairTrees.Config(num_trees=trees + 3), 6, NONE)
+    mine.put(model, np.arange(6))
     return mine, model, x
 
 
@@ -49,15 +49,6 @@ def test_scores_are_those_of_scikit_learn() -> None:
     for rows in (other, other[:1], other[5:70], other.astype(np.float64)):
         found = mine.forest().scores(rows)
         np.testing.assert_allclose(found, model.decision_function(rows.astype(np.float64)), rtol=F64, atol=F64)
-        np.testing.assert_allclose(mine.calibrated(found), model.predict_proba(rows)[:, 1], rtol=0, atol=F64)
-
-
-def test_a_prefix_of_the_trees_is_scikit_learn_s_stage() -> None:
-    mine, model, x = grown()
-    stages = list(model.staged_decision_function(x.astype(np.float64)))
-    mine.keep(17)
-    assert mine.kept == 17
-    np.testing.assert_allclose(mine.forest().scores(x), stages[16], rtol=F64, atol=F64)
 
 
 def test_trees_of_one_leaf() -> None:
@@ -123,27 +114,8 @@ def test_damaged_trees_are_refused(name: str, place: tuple[int, ...], value: int
         mine.forest()
 
 
-def test_calibration_that_turns_scores_round_is_refused() -> None:
-    mine, _, _ = grown()
-    damaged = mine.state_dict() | {"platt": torch.tensor([-1.0, 0.0], dtype=torch.float64)}
-    with pytest.raises(CheckpointError):
-        mine.load_state_dict(damaged)
-
-
-def test_platt_finds_slope_and_shift() -> None:
-    rng = np.random.default_rng(0)
-    scores = rng.normal(size=200_000) * 2
-    y = rng.random(len(scores)) < 1 / (1 + np.exp(-(0.4 * scores - 1)))
-    slope, shift = platt(scores, y, np.ones(len(y)))
-    assert (slope, shift) == (pytest.approx(0.4, abs=0.02), pytest.approx(-1, abs=0.02))
-    weighed = platt(scores, y, np.where(y, 3.0, 1.0))
-    assert weighed[1] == pytest.approx(shift + np.log(3), abs=0.05)
-    assert platt(scores, ~y, np.ones(len(y))) == (1.0, 0.0)  # never turns the order round
-    assert platt(np.zeros(4), np.array([1, 1, 1, 1]), np.ones(4))[0] > 0
-
-
 @pytest.mark.parametrize(
-    ("setting", "value"), [("max_trees", 0), ("max_leaves", 1), ("learning_rate", 0.0), ("l2", -1.0)]
+    ("setting", "value"), [("num_trees", 0), ("max_leaves", 1), ("learning_rate", 0.0), ("l2", -1.0)]
 )
 def test_settings_that_cannot_work(setting: str, value: float) -> None:
     with pytest.raises(ConfigError, match=setting):

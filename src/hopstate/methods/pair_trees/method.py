@@ -24,7 +24,7 @@ from hopstate.errors import check_range
 from hopstate.io.files import write_text
 from hopstate.methods.heuristics.floors import heuristic_floors
 from hopstate.methods.method import Context, Method
-from hopstate.methods.pair_trees.fitting import Growth, grow, training_pairs, validation_pairs
+from hopstate.methods.pair_trees.fitting import fit_trees, training_table
 from hopstate.methods.pair_trees.scorer import PairTreesScorer
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.event_run import EventRun
@@ -46,21 +46,22 @@ class PairTreesRun(EventRun):
 
     Args:
         model: the trees.
-        historical: weight of pairs that met before among those that did not meet; random ones have the rest.
-        max_events: latest training events that trees are grown from; all are looked up.
+        max_events: latest training events that trees are trained on; all are looked up.
+        random, historical: negatives of each kind per event.
         evaluation: protocol and negatives.
         loop: of it only the seed and the progress matter; how many trees there are is a setting of the model.
     """
 
     model: PairTrees.Config = field(default_factory=PairTrees.Config)
-    historical: float = 0.25
-    max_events: int = 300_000
+    max_events: int = 20_000
+    random: int = 3
+    historical: int = 2
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
     def __post_init__(self) -> None:
-        check_range(least=0, most=1, historical=self.historical)
-        check_range(least=1, max_events=self.max_events)
+        check_range(least=1, max_events=self.max_events, random=self.random)
+        check_range(least=0, historical=self.historical)
 
 
 class TreeFeatures(EventSource[PairTreesScorer]):
@@ -125,7 +126,7 @@ class TreeFeatures(EventSource[PairTreesScorer]):
 
 
 class PairTreesTask(LinkTask):
-    """Links from trees over pairs, which are grown at once.
+    """Links from trees over pairs, which are trained at once.
 
     Args:
         source: of the features.
@@ -133,9 +134,6 @@ class PairTreesTask(LinkTask):
         negatives: see `LinkTask`.
         folder: of the run, for the table of importances; None writes none.
     """
-
-    calibrated = True
-    keep_importances = True  # as a table in the run folder
 
     def __init__(
         self,
@@ -146,25 +144,21 @@ class PairTreesTask(LinkTask):
         folder: Path | None = None,
     ) -> None:
         super().__init__(source, evaluation=config.evaluation, negatives=negatives, clock=source.clock)
-        self.features, self.trees, self.config, self._folder = source, source.trees, config, folder
+        self.features, self.trees, self.config, self.folder = source, source.trees, config, folder
 
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
-        """Grow the trees; return a row a stage, with the trees so far as its epoch, and which stage was chosen."""
-        begin, c, stream, split = time.perf_counter(), self.config, self.stream, self.split
-        reader, seed = self.features.of("train"), c.loop.seed
-        training = training_pairs(stream, split, reader, seed=seed, most=c.max_events)
-        whole = self.features.of("val")
-        validation = validation_pairs(stream, split, whole, most=c.max_events)
-        growth = Growth(model=self.trees, training=training, validation=validation, historical=c.historical)
+        """Train the trees; return one row, the trees as its epoch, and that epoch."""
+        begin, c, reader = time.perf_counter(), self.config, self.features.of("train")
+        drawn: dict[str, int] = {"most": c.max_events, "random": c.random, "historical": c.historical}
+        x, y = training_table(self.stream, self.split, reader, seed=c.loop.seed, **drawn)
         if time.perf_counter() - begin > BATCH_SECONDS:
-            rows = len(training[0]) + sum(map(len, training[1].values()))
-            note(c.loop, f"pairs are looked up in {duration(time.perf_counter() - begin)}; trees grow from {rows:,}")
-        found = grow(growth, seed=seed, without=GROWING)
-        if self._folder is not None and self.keep_importances:
-            write_text(self._folder / "importances.csv", self._importances(whole.names))
+            note(c.loop, f"{len(x):,} rows of features in {duration(time.perf_counter() - begin)}; training trees")
+        fit_trees(self.trees, x, y, seed=c.loop.seed, without=GROWING)
+        if self.folder is not None:
+            write_text(self.folder / "importances.csv", self._importances(reader.names))
         spent = round(time.perf_counter() - begin, 4)
-        told = [{"epoch": int(row["trees"])} | {f"val_{k}": v for k, v in row.items() if k != "trees"} for row in found]
-        return [row | {"seconds": spent} for row in told], self.trees.kept
+        found = {f"val_{name}": value for name, value in self.evaluate("val").items()} if len(self.split.val) else {}
+        return [{"epoch": self.trees.kept, **found, "seconds": spent}], self.trees.kept
 
     def _importances(self, names: tuple[str, ...]) -> str:
         share = self.trees.importances()
@@ -174,6 +168,7 @@ class PairTreesTask(LinkTask):
     def explain_query(self, u: int, v: int, t: float) -> FeatureShares:
         """Return what each feature added to the score of rows u and v at t; see `FeatureExplanation`."""
         import pandas as pd
+        from scipy.special import expit
 
         scorer = self.features.scorer(self.model, "test")
         x = scorer.features.pairs(np.array([u]), np.array([v]), np.array([t]))
@@ -182,7 +177,7 @@ class PairTreesTask(LinkTask):
         names = np.array(scorer.features.names)
         logit = scorer.forest.scores(x)
         columns = {"feature": names[order], "value": x[0, order], "contribution": contributions[0, order]}
-        probability = float(self.trees.calibrated(logit)[0])
+        probability = float(expit(logit[0]))
         return {"logit": float(logit[0]), "rest": rest, "probability": probability, "table": pd.DataFrame(columns)}
 
 
@@ -219,7 +214,7 @@ METHODS = {
         suit=suit_judged,
         earlier=ALL,
         space={
-            "historical": [0.1, 0.2, 0.3],
+            "historical": [0, 1, 2],
             "model.max_leaves": [15, 31, 63],
             "model.min_leaf": [20, 100, 500],
             "model.learning_rate": Range(0.03, 0.15, log=True),

@@ -1,4 +1,4 @@
-"""Boosted trees as a scorer of pairs: probabilities, and what each feature adds to them."""
+"""Boosted trees as a scorer of pairs, and what each feature adds to them."""
 
 from __future__ import annotations
 
@@ -50,11 +50,13 @@ class PairTreesScorer:
         """Nothing to do."""
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) calibrated probabilities of pairs src (Q,), dst (Q,) at times t (Q,)."""
-        return self.model.calibrated(self.log_odds(src, dst, t))
+        """Return (Q,) sigmoids of the log-odds of pairs src (Q,), dst (Q,) at times t (Q,)."""
+        from scipy.special import expit
+
+        return expit(self.log_odds(src, dst, t))
 
     def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) log-odds of pairs src (Q,), dst (Q,) at times t (Q,), before they are calibrated."""
+        """Return (Q,) log-odds of pairs src (Q,), dst (Q,) at times t (Q,)."""
         return self.forest.scores(self.features.pairs(src, dst, t))
 
     def feature_shares(

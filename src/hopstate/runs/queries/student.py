@@ -32,7 +32,7 @@ NEAR = 200  # candidates, first by the rule, of which half of them are drawn
 CHECKED, BEST, MOST = 5, 10, 2_000  # sources ranked by both, the model's best of each, candidates of each at most
 BLOCK = 65_536  # pairs whose features are held at once
 MANY = 20_000  # candidates that the rule orders
-TREES = PairTrees.Config(max_trees=150, learning_rate=0.1, min_leaf=20)
+TREES = PairTrees.Config(num_trees=150, learning_rate=0.1, min_leaf=20)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,7 @@ def _grow(trees: PairTrees, x: np.ndarray, scores: np.ndarray, seed: int) -> Non
     c = trees.config
     grower = HistGradientBoostingRegressor(
         learning_rate=c.learning_rate,
-        max_iter=c.max_trees,
+        max_iter=c.num_trees,
         max_leaf_nodes=c.max_leaves,
         min_samples_leaf=max(1, min(c.min_leaf, len(x) // c.min_leaf)),
         early_stopping=False,
@@ -168,7 +168,7 @@ def _grow(trees: PairTrees, x: np.ndarray, scores: np.ndarray, seed: int) -> Non
     )
     with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would follow the number of threads
         grower.fit(x, np.log(share / (1 - share)))
-    trees.put(grower._predictors, float(np.asarray(grower._baseline_prediction).reshape(-1)[0]))
+    trees.put(grower, np.arange(x.shape[1]))
 
 
 __all__ = ["Order", "Student", "features_of", "learned", "places_of"]
