@@ -118,7 +118,7 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any]) 
         check_same_data(folder, records[read])
         return folder.result()
     beside = method.data == "events" and not records.get("floors")  # the same for every run on these data
-    done = api.fit_config(method, config, out=where, resume=True, record=records[read], floors=beside)
+    done = api.fit_config(method, config, out=where, resume=True, record=records[read], floors=beside, automatic=suited)
     records["floors"] = records.get("floors") or bool(done.floors)
     return None if done.interrupted else folder.result()
 

@@ -45,8 +45,10 @@ def run(argv: list[str]) -> Answer:
     from hopstate.training.ranks import present
 
     parse = parse_words(method, parser, argv[2:], ("out", "resume", "no_auto"))
-    config, record = settle(method, parse, out=out, resume=resume, suit=not plain)
-    done = fit_config(method, config, out=out, resume=resume, record=record, say=_say, floors=True, settled=True)
+    automatic: dict[str, Any] = {}
+    config, record = settle(method, parse, out=out, resume=resume, suit=not plain, suited=automatic)
+    how: dict[str, Any] = {"say": _say, "floors": True, "settled": True, "automatic": automatic}
+    done = fit_config(method, config, out=out, resume=resume, record=record, **how)
     if not present().first:
         return Answer({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
     record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}

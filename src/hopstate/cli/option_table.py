@@ -35,9 +35,8 @@ def fit_parser(method: AnyMethod) -> Parser:
     parser = parser_of(method, prog=f"hopstate fit {method.name}")
     parser.add_argument("--out", type=str, default=None, help="run folder; by default a new one under runs/")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out where it stopped")
-    parser.add_argument(
-        "--no-auto", action="store_true", help="take the method's defaults, the paper's, not automatic settings"
-    )
+    said = "settings marked [auto] keep their defaults, the paper's; otherwise they follow from the data"
+    parser.add_argument("--no-auto", action="store_true", help=said)
     return parser
 
 

@@ -194,6 +194,7 @@ class Method(Generic[RecordT, RunT, TaskT]):
         source: the paper.
         suit: (data record, configuration, the data set's metrics) → settings that suit the data, by dotted name; they
             stand in for the configuration's own defaults, and what a user gives stands over them.
+        automatic: settings that `suit` may choose, by dotted name; `--help` marks them.
         floors: (data record, configuration, context, task) → name → test metrics of what a run must stand above.
         reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled.
         space: what `hopstate tune` searches where a user names nothing, by dotted name; empty where nothing is known.
@@ -215,6 +216,7 @@ class Method(Generic[RecordT, RunT, TaskT]):
     earlier: Mapping[str, Any] = field(default_factory=dict)
     reads_edges: Callable[[RunT], bool] = lambda config: False
     suit: Callable[[RecordT, RunT, tuple[str, ...]], Mapping[str, Any]] | None = None
+    automatic: tuple[str, ...] = ()
     floors: Callable[[RecordT, RunT, Context, TaskT], Floors] | None = None
     space: Space = field(default_factory=dict)
     transductive: Callable[[RunT], str] | None = None

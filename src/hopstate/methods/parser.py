@@ -205,6 +205,9 @@ def parser_of(method: AnyMethod, prog: str | None = None) -> Parser:
         "--config", action=ActionConfigFile, help="YAML or JSON file of settings; later flags override it"
     )
     parser.add_class_arguments(method.config, nested_key=None, fail_untyped=False)
+    for action in parser._actions:
+        if action.dest in method.automatic:
+            action.help = f"{action.help or ''} [auto]".lstrip()
     return parser
 
 

@@ -26,6 +26,7 @@ from hopstate.runs.data import (
     data_metrics,
     describe,
     idle_of,
+    known_data,
     load_data,
     notes_of_record,
     reading,
@@ -192,11 +193,13 @@ def fit(
     if in_memory and not resume:
         with idle_reset():
             record = record_of(chosen.data, data, given.tables, reading(parse({}).read))
-    built, record = settle(chosen, parse, out=out, resume=resume, record=record)
+    automatic: dict[str, Any] = {}
+    built, record = settle(chosen, parse, out=out, resume=resume, record=record, suited=automatic)
     if in_memory and resume:
         record = record_of(chosen.data, data, given.tables, reading(built.read))
     kept = partial(keep, tables=given.tables, wanted=keep_data) if in_memory else None
-    return fit_config(chosen, built, out=out, resume=resume, record=record, floors=True, settled=True, kept=kept)
+    how: dict[str, Any] = {"floors": True, "settled": True, "kept": kept, "automatic": automatic}
+    return fit_config(chosen, built, out=out, resume=resume, record=record, **how)
 
 
 @python_state_kept()
@@ -212,6 +215,7 @@ def fit_config(
     floors: bool = False,
     settled: bool = False,
     kept: Callable[[RunFolder, Any], str] | None = None,
+    automatic: Mapping[str, Any] | None = None,
 ) -> Run:
     """Train with a method's own configuration dataclass.
 
@@ -226,6 +230,7 @@ def fit_config(
         settled: config comes from `runs.data.settle`, and means what it says; else the defaults of settings that are
             newer than a run that is resumed mean what was done when it was made.
         kept: keeps a record that was given in memory with the run, or returns why not; see `hopstate.runs.kept.keep`.
+        automatic: settings that followed from the data, noted in data.json; a run that is resumed keeps its own.
 
     Raises:
         BusyError: another process is training in that folder.
@@ -266,7 +271,13 @@ def fit_config(
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():
             task = method.build(ready, config, context)
         check_divided(ranks, task, method.name)  # before the others begin
-        run.write_json("data.json", describe(ready, task, context, features, record.content_hash))
+        if resume and (run.path / "data.json").is_file():
+            chosen = known_data(run).get("automatic", [])
+        else:
+            settings = flatten(as_dict(config))
+            chosen = sorted(key for key, value in (automatic or {}).items() if settings.get(key) == value)
+        facts = describe(ready, task, context, features, record.content_hash)
+        run.write_json("data.json", facts | {"automatic": chosen})
         if ranks.first and not shared:
             ranks.wait()
         trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)

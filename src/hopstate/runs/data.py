@@ -167,7 +167,7 @@ def settle(
         suited |= chosen
     settled = parse(chosen)
     stood = flatten(as_dict(settled))
-    words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen))
+    words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen) if stood[key] == chosen[key])
     if words:
         note(settled.loop, f"automatic settings: {words}")
     return settled, record

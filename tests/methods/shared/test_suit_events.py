@@ -143,6 +143,7 @@ def test_automatic_settings_add_no_inputs_and_no_layers(method):
     allowed = r"""batch_size|loop\.\w+(\.\w+)?|negatives\.mixture\.\w+|evaluation\.choose
         |model\.(dim|num_layers|dropout|slowest|fastest|filter_start|max_norm|read_norm|static)"""
     assert [name for name in chosen if not re.fullmatch(allowed, name, re.VERBOSE)] == []
+    assert set(chosen) <= set(get_method(method).automatic)  # which --help marks
 
 
 @pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba"])
@@ -178,6 +179,9 @@ def test_one_kind_of_pairs_is_chosen_by_itself(method):
 def test_a_run_keeps_the_pairs_that_suit_it(trained):
     kept = json.loads((trained("graphmixer").path / "config.json").read_text())
     assert kept["negatives"]["mixture"]["historical"] == 0.25
+    noted = json.loads((trained("graphmixer").path / "data.json").read_text())["automatic"]
+    assert "negatives.mixture.historical" in noted
+    assert "loop.epochs" not in noted  # given
 
 
 def test_historical_pairs_are_learned_from_where_pairs_meet_again():

@@ -207,3 +207,14 @@ def test_runs_that_are_averaged_have_the_same_settings():
     found = [settle(method, parse_words(method, parser_of(method), words), record=g, suited=kept)[0] for g in graphs]
     assert found[0] == found[1]
     assert settled("gcn", graphs[0]) != settled("gcn", graphs[1])
+
+
+@pytest.mark.parametrize("task", ["node", "link"])
+@pytest.mark.parametrize("method", ["sage", "gcn", "gcnii", "pna", "mlp", "nagphormer", "gmn"])
+def test_help_marks_what_may_be_chosen(method, task):
+    """Also settings that another graph would choose: of many features, or of one class."""
+    for graph in (blocks(), blocks(alike=0.1, skew=0.9)):
+        assert set(suited(method, graph, task=task)) <= set(get_method(method).automatic)
+    said = {action.dest: action.help for action in parser_of(get_method(method))._actions}
+    assert said["loop.epochs"].endswith("[auto]")
+    assert not said["loop.device"].endswith("[auto]")

@@ -18,7 +18,7 @@ from hopstate.errors import check_range, refuse_idle
 from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
 from hopstate.methods.ctdg_ssm.export import export_form
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
-from hopstate.methods.ctdg_ssm.suit import suit_memory
+from hopstate.methods.ctdg_ssm.suit import MEMORY, suit_memory
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
@@ -26,6 +26,7 @@ from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, lear
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.link import ALL, RANDOM, RAW, clock_of, kept_negatives, training_store, used_features
 from hopstate.methods.shared.pair_history import fit_scale, pair_features
+from hopstate.methods.shared.suit_events import PAIRS
 from hopstate.methods.space import Space
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.memory_scorer import ActiveEvents
@@ -215,6 +216,7 @@ METHODS = {
         "arXiv:2606.04672",
         floors=link_floors,
         suit=suit_memory,
+        automatic=(*MEMORY, *PAIRS),
         earlier={**RAW, **RANDOM, **ALL, "cut_ties": False},
         space=SPACE | {"model.static": ["none", "onehot", "random", "learnable"]},
         export=export_form,
@@ -227,6 +229,7 @@ METHODS = {
         "classes or amounts of nodes at the time of an event, from the same memory",
         "arXiv:2606.04672",
         suit=_suit_nodes,
+        automatic=MEMORY,
         floors=event_floors,
         earlier={**RAW, "cut_ties": False},
         space=SPACE,

@@ -15,11 +15,22 @@ import numpy as np
 from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.methods.shared.suit_events import PairsRun, StreamRun, suit_epochs, suit_pairs
+from hopstate.methods.shared.suit_events import SCHEDULE, PairsRun, StreamRun, suit_epochs, suit_pairs
 
 BUDGET = 1_040_000  # training events of links, times epochs, that one core does in some minutes: 30 of UCI, 14 of Enron
 NODES = 500_000  # of nodes
 LOOKED_AT = 100_000  # latest training events whose gaps are looked at
+MEMORY = (
+    "batch_size",
+    "model.dim",
+    "model.max_norm",
+    "model.read_norm",
+    "model.static",
+    "model.filter_start",
+    "model.slowest",
+    "model.fastest",
+    *SCHEDULE,
+)
 LEAST, MOST = 1.0, 8.0  # of the highest frequency
 
 
@@ -113,4 +124,4 @@ def _short(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-__all__ = ["frequencies", "suit_memory"]
+__all__ = ["MEMORY", "frequencies", "suit_memory"]

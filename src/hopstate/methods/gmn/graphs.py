@@ -340,6 +340,7 @@ def _rows(graphs: GraphSet, level: Level, ids: np.ndarray) -> np.ndarray:
     return {"graph": lambda g: g, "node": lambda g: graphs.rows(g)[0], "edge": graphs.edges}[level](ids)
 
 
+_SETS = ("model.dim", "loop.epochs", "loop.optim.lr", "loop.optim.schedule", "metric")
 _GMN = {
     "walks.max_length": 2, "walks.repeats": 1, "walks.walks": 4, "model.mpnn": "gin", "model.local": "gin",
     "model.pooling": "sum", "model.expand": 1.0, "model.state_dim": 8, "model.dropout": 0.3,
@@ -353,12 +354,12 @@ _DEEPER: Space = {  # 4 and 5: of LRGB
 METHODS = {
     "gmn-graphs": Method(
         "gmn-graphs", GMNGraphsRun, build, "graphs", "Graph Mamba Networks over many graphs", "arXiv:2402.08678",
-        suit=partial(_suit, own=_GMN), floors=graph_floors, earlier=EARLIER_FLOW, reads_edges=reads_edges,
-        space=SPACE | _DEEPER, export=export_form,
+        suit=partial(_suit, own=_GMN), automatic=(*_SETS, *_GMN),
+        floors=graph_floors, earlier=EARLIER_FLOW, reads_edges=reads_edges, space=SPACE | _DEEPER, export=export_form,
     ),
     "gin-graphs": Method(
         "gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826",
-        suit=partial(_suit, own={}), floors=graph_floors, earlier={"flow": "target_to_source"},
+        suit=partial(_suit, own={}), automatic=_SETS, floors=graph_floors, earlier={"flow": "target_to_source"},
         space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)}, export=gin_export.export_form,
     ),
 }  # fmt: skip

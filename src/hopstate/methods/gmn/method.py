@@ -27,7 +27,7 @@ from hopstate.methods.gmn.structural import (
     random_walk_encoding,
     relative_encoding,
 )
-from hopstate.methods.gmn.suit import suit_gmn
+from hopstate.methods.gmn.suit import AUTOMATIC, suit_gmn
 from hopstate.methods.gmn.walk_tokens import Lengths
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column, turned
@@ -333,6 +333,7 @@ METHODS = {
         earlier=EARLIER_FLOW,
         reads_edges=reads_edges,
         suit=lambda graph, config, metrics: suit_gmn(graph, config, metrics, gps=config.model.variant == "gps-mamba"),
+        automatic=AUTOMATIC,
         floors=graph_run_floors,
         space=SPACE,
         transductive=transductive,

@@ -10,7 +10,22 @@ from typing import Any
 
 from hopstate.data.graph import Graph
 from hopstate.methods.shared.node import NodeRun
-from hopstate.methods.shared.suit_nodes import MANY, facts, suit_links, suit_metric
+from hopstate.methods.shared.suit_nodes import LINKS, MANY, facts, suit_links, suit_metric
+
+AUTOMATIC = (
+    "walks.max_length",
+    "walks.repeats",
+    "walks.walks",
+    "encoding.kind",
+    "model.mpnn_layers",
+    "model.expand",
+    "model.state_dim",
+    "model.input_dropout",
+    "loop.optim.schedule",
+    "loop.optim.warmup",
+    "metric",
+    *LINKS,
+)
 
 
 def suit_gmn(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, gps: bool = False) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from hopstate.methods.message_passing.batching import Batching, batched_source
 from hopstate.methods.message_passing.clusters import with_partitioner
 from hopstate.methods.message_passing.export import export_form
 from hopstate.methods.message_passing.model import WITH_EDGES, WITH_WEIGHTS, Backbone, BackboneConfig
-from hopstate.methods.message_passing.suit import suit_backbone
+from hopstate.methods.message_passing.suit import AUTOMATIC, suit_backbone
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.edges import (
     FORMERLY,
@@ -140,6 +140,7 @@ METHODS = {
         FORMERLY,
         reads_edges=partial(reads_edges, kind=kind),
         suit=partial(suit_backbone, kind=kind),
+        automatic=AUTOMATIC,
         floors=graph_run_floors,
         space=SPACE,
         export=export_form,

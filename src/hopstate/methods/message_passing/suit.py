@@ -10,11 +10,14 @@ from typing import Any
 
 from hopstate.data.graph import Graph
 from hopstate.methods.shared.node import NodeRun
-from hopstate.methods.shared.suit_nodes import Facts, facts, suit_links, suit_metric
+from hopstate.methods.shared.suit_nodes import LINKS, Facts, facts, suit_links, suit_metric
 
 RATE = 2e10  # multiply-adds a second of one core, for what an epoch takes
 EPOCH = 1.0  # seconds that an epoch of the whole graph may take
 DENSE = {"sage": 4, "pna": 17}  # square products of a layer, where they are not 3
+
+
+AUTOMATIC = ("model.num_layers", "model.block", "metric", *LINKS)
 
 
 def suit_backbone(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, kind: str) -> Mapping[str, Any]:

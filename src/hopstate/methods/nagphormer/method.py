@@ -16,7 +16,7 @@ from hopstate.methods.method import Context, Method
 from hopstate.methods.nagphormer.export import export_form
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
-from hopstate.methods.nagphormer.suit import suit_nagphormer
+from hopstate.methods.nagphormer.suit import AUTOMATIC, suit_nagphormer
 from hopstate.methods.shared.edges import FORMERLY, EdgeConfig, message_graph
 from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.methods.shared.graph_task import graph_task
@@ -123,6 +123,7 @@ METHODS = {
         "arXiv:2206.04910",
         FORMERLY | {"tokens.components": "smallest"},
         suit=suit_nagphormer,
+        automatic=AUTOMATIC,
         floors=graph_run_floors,
         space=SPACE,
         transductive=transductive,

@@ -12,7 +12,9 @@ import numpy as np
 
 from hopstate.data.graph import Graph
 from hopstate.methods.shared.node import NodeRun
-from hopstate.methods.shared.suit_nodes import facts, suit_links, suit_metric
+from hopstate.methods.shared.suit_nodes import LINKS, facts, suit_links, suit_metric
+
+AUTOMATIC = ("tokens.num_hops", "tokens.eigenvectors", "batch_size", "metric", *LINKS)
 
 
 def suit_nagphormer(graph: Graph, config: NodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:

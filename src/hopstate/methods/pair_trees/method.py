@@ -212,6 +212,7 @@ METHODS = {
         "ours; features after arXiv:2207.10128 and arXiv:2303.13047",
         floors=heuristic_floors,
         suit=suit_judged,
+        automatic=("evaluation.choose",),
         earlier=ALL,
         space={
             "historical": [0, 1, 2],

@@ -19,7 +19,7 @@ from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.method import Context, Floors, Method, RunConfig
 from hopstate.methods.shared.event_run import EventReadOptions, EventRun, LinkSplitConfig
 from hopstate.methods.shared.pair_history import PairHistoryTokenizer, fit_scale, pair_features
-from hopstate.methods.shared.suit_events import suit_history
+from hopstate.methods.shared.suit_events import PAIRS, SCHEDULE, suit_history
 from hopstate.methods.shared.taken import tell_epoch, tell_judged
 from hopstate.methods.space import Space
 from hopstate.sampling.judged import number_or_all
@@ -315,6 +315,7 @@ def history_method(
     """
     suit, earlier = partial(suit_history, budget=budget), {**SECONDS, **RANDOM, **ALL, "max_events": "all"}
     return Method(
-        name, config, build, "events", summary, source, floors=floors, suit=suit, earlier=earlier, space=space,
+        name, config, build, "events", summary, source, floors=floors, suit=suit,
+        automatic=("batch_size", *SCHEDULE, *PAIRS), earlier=earlier, space=space,
         explains=explains, export=export,
     )  # fmt: skip

@@ -24,6 +24,8 @@ from hopstate.training.tasks.link import LinkEvaluation
 
 ENOUGH = 40  # epochs of a small stream
 HISTORICAL = 0.25  # share of training pairs that met before
+SCHEDULE = ("loop.epochs", "loop.patience", "loop.optim.lr", "loop.optim.schedule", "loop.optim.warmup")
+PAIRS = ("negatives.mixture.historical", "evaluation.choose")
 SELDOM = 0.05  # share of repeated pairs among training events below which pairs do not meet again
 
 
@@ -118,4 +120,14 @@ def suit_history(stream: EventStream, config: EpochRun, metrics: tuple[str, ...]
     return {"batch_size": batch, "loop.optim.lr": 3e-4, **own, **suit_epochs(an_epoch, budget)}
 
 
-__all__ = ["PairsRun", "StreamRun", "repeated", "suit_epochs", "suit_history", "suit_judged", "suit_pairs"]
+__all__ = [
+    "PAIRS",
+    "SCHEDULE",
+    "PairsRun",
+    "StreamRun",
+    "repeated",
+    "suit_epochs",
+    "suit_history",
+    "suit_judged",
+    "suit_pairs",
+]

@@ -140,4 +140,14 @@ def suit_metric(f: Facts, config: NodeRun, metrics: tuple[str, ...]) -> dict[str
     return {} if metrics or config.metric != "auto" or f.metric is None else {"metric": f.metric}
 
 
-__all__ = ["MANY", "Facts", "adjusted_homophily", "facts", "metric_of", "suit_links", "suit_metric"]
+LINKS = (
+    "link.hide",
+    "link.batch_size",
+    "model.dropout",
+    "model.dim",
+    "loop.optim.lr",
+    "loop.epochs",
+    "loop.patience",
+    "loop.eval_every",
+)
+__all__ = ["LINKS", "MANY", "Facts", "adjusted_homophily", "facts", "metric_of", "suit_links", "suit_metric"]
