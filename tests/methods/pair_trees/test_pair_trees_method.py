@@ -264,13 +264,15 @@ def test_streams_that_have_little_to_learn_from(tmp_path: Path) -> None:
 
 
 def test_as_a_baseline_it_is_what_it_is_as_a_run(tmp_path: Path) -> None:
-    own, settings = events(), {"evaluation.strategies": ["random"], "loop.progress": False, "loop.seed": 3}
+    own, settings = events(1600), {"evaluation.strategies": ["random"], "loop.progress": False, "loop.seed": 3}
     run = fit("pair-trees", own, out=tmp_path / "run", config={**settings, "loop.tensorboard": "no"})
     config = config_from(get_method("graphmixer"), {"data": "x", **settings})
     found = link_floors(own, config, Context(run=tmp_path, cache=tmp_path), None)
     assert set(found) == {"recency", "edgebank", "pair-trees"}
     assert found["pair-trees"] == pytest.approx(run.metrics["test"], abs=F64)
     assert not (tmp_path / "importances.csv").exists()
+    few = link_floors(events(600), config, Context(run=tmp_path / "few", cache=tmp_path), None)
+    assert set(few) == {"recency", "edgebank"}
 
 
 @pytest.mark.slow

@@ -13,16 +13,21 @@ from hopstate.methods.shared.floors import Floors
 from hopstate.methods.shared.link import JudgedRun
 from hopstate.training.tasks.protocols import Task
 
+FEWEST = 1_000  # training events for which trees are trained: few say little, and a small fit stays quick
+
 
 def link_floors(stream: EventStream, config: JudgedRun, context: Context, task: Task[Any]) -> Floors:
-    """Return test metrics of recency, EdgeBank and pair-trees on the run's split and negatives.
+    """Return test metrics of recency, EdgeBank and, of a stream that is not too short, pair-trees.
 
     Args:
         stream: the data.
         config: the run's, of which the data, split, evaluation and seed are taken.
         context, task: as in `node_floors`.
     """
-    return heuristic_floors(stream, config, context, task) | {"pair-trees": tree_floor(stream, config, context)}
+    found = heuristic_floors(stream, config, context, task)
+    if len(stream.additions(config.split.of(stream).train)) >= FEWEST:
+        found["pair-trees"] = tree_floor(stream, config, context)
+    return found
 
 
 def tree_floor(stream: EventStream, config: JudgedRun, context: Context) -> dict[str, float]:
