@@ -1,5 +1,8 @@
 """Settings shared by all tests: shape checks on, plots without a screen, real data found or skipped."""
 
+import contextlib
+import ctypes
+import gc
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -19,6 +22,21 @@ import made_tables
 from hopstate.runs.api import Run, open_run
 
 SHARED = Path(os.environ.get("HOPSTATE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what collection made out of later garbage collections: it stays until the end."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _give_back() -> Iterator[None]:
+    """Give the memory of a module's tests back to the system, so that a worker needs what its largest module needs."""
+    yield
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # glibc's alone
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 @pytest.fixture(scope="session")
