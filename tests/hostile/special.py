@@ -40,11 +40,11 @@ EVENTS = {
     "long-field": "src,dst,t\n" + "a" * 200_000 + ",b,3\n",
     "bad-kind": "src,dst,t,kind\n1,2,3,add\n1,2,4,maybe\n",
     "deleted-before": "src,dst,t,kind\n1,2,3,delete\n",
-    "word-feature": "src,dst,t,feat_0\n1,2,3,x\n",
-    "nan-feature": "src,dst,t,feat_0\n1,2,3,nan\n",
 }
 READ = {  # text → what its card says
-    "missing-label": ("src,dst,t,label\n1,2,3,1\n1,2,4,\n", ("  labels ", "1.0: 1")),  # unknown
+    "missing-label": ("src,dst,t,label\n1,2,3,1\n1,2,4,\n", ("  labels ", "1: 1", "unknown: 1")),
+    "word-feature": ("src,dst,t,feat_0\n1,2,3,x\n", ("  columns of events ", "category of 1")),
+    "nan-feature": ("src,dst,t,feat_0\n1,2,3,nan\n", ("  missing values ", "feat_0: 1")),
     "windows-lines": ("src,dst,t\r\n1,2,3\r\n2,1,4\r\n", ("  events ", "  2\n", "3 to 4")),
     "byte-mark": ("\ufeffsrc,dst,t\n1,2,3\n2,1,4\n", ("3 to 4",)),
     "comments": ("# made\n# by hand\nsrc,dst,t\n1,2,3\n2,1,4\n", ("3 to 4",)),
