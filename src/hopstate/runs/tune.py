@@ -177,6 +177,8 @@ def _study(optuna: Any, path: Path, name: str) -> Any:
     if exists(path):
         check_regular(path)
     with reading(path, "a study of Optuna", CheckpointError):
+        if exists(path):
+            path.open("rb").close()  # SQLite's own words for a file that may not be read do not say so
         study = optuna.create_study(
             storage=f"sqlite:///{path}", study_name=name, direction="maximize", load_if_exists=True
         )
