@@ -116,6 +116,22 @@ def test_rows_of_gmn_take_the_depths_that_its_table_6_searches() -> None:
     assert Trial(recipe=all_recipes()["gmn/coco-sp"], changes=changes).config(0).model.node_layers == 6
 
 
+@pytest.mark.parametrize("method", ["dyg-mamba", "ctdg-ssm", "dygformer", "graphmixer"])
+def test_papers_on_event_streams_count_gaps_in_seconds(method: str) -> None:
+    found = [r for r in find_recipes(f"{method}/*") if not (r.name.endswith("-chosen") and method == "ctdg-ssm")]
+    assert [r.name for r in found if r.settings.get("gap_unit") != "seconds"] == []
+
+
+@pytest.mark.parametrize("method", ["dyg-mamba", "ctdg-ssm"])
+def test_a_frozen_backbone_is_trained_as_the_classifier_uses_it(method: str) -> None:
+    for recipe in find_recipes(f"{method}/*-nodes-frozen"):
+        links, head = all_recipes()[recipe.first], Trial(recipe=recipe).config(0)
+        assert links.data == recipe.data
+        assert flatten(dataclasses.asdict(Trial(recipe=links).config(0))).items() >= recipe.settings.items()
+        assert not getattr(Trial(recipe=links).config(0).model, "cooccurrence", False)
+        assert head.freeze
+
+
 def test_patterns_find_recipes_and_a_wrong_name_gives_the_nearest() -> None:
     assert {r.name for r in find_recipes("ctdg-ssm-sequences/length-*")} >= {"ctdg-ssm-sequences/length-9"}
     with pytest.raises(ConfigError, match="gmn/minesweeper"):

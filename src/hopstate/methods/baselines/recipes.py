@@ -12,7 +12,7 @@ from hopstate.methods.recipe import Published, Recipe, percent, short
 
 DYGLIB = {"split.kind": "dyglib", "evaluation.protocol": "dyglib"}
 _LARGE = ("social-evo", "contact")  # over a million training events, all of which an epoch of the papers takes
-_SECONDS = {"gap_unit": "seconds"}  # as DyGLib takes times
+SECONDS = {"gap_unit": "seconds"}  # as DyGLib and the papers take times
 TGB_NOTES = {
     "tgbl-wiki": "negatives are all destinations not met at the time, as TGB's; nothing is drawn",
     "tgbl-coin": "20 negatives an event, drawn by TGB's rule; the draw is ours, not TGB's (pickled) files",
@@ -128,7 +128,7 @@ _GRAPHMIXER = tuple(
         metric="average_precision",
         settings={
             **DYGLIB,
-            **_SECONDS,
+            **SECONDS,
             **every_event(data),
             "model.num_links": _MIXER[i][0],
             "model.dropout": _MIXER[i][1],
@@ -146,7 +146,7 @@ _DYGFORMER = tuple(
         metric="average_precision",
         settings={
             **DYGLIB,
-            **_SECONDS,
+            **SECONDS,
             **every_event(data),
             "model.max_length": _FORMER[i][0],
             "model.patch_size": _FORMER[i][1],

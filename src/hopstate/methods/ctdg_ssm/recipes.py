@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hopstate.methods.baselines.recipes import DYGLIB, TGB_NOTES
+from hopstate.methods.baselines.recipes import DYGLIB, SECONDS, TGB_NOTES
 from hopstate.methods.recipe import Published, Recipe, percent, short
 
 _PAPER = "CTDG-SSM 2026"
@@ -66,8 +66,6 @@ _CHOSEN: dict[str, Any] = {
 }
 _STATIC = {"enron": "onehot", "uci": "random"}
 _WIDE = {"wikipedia": {"model.dim": 128}, "reddit-temporal": {"model.dim": 128}}  # Table 9
-# gaps in seconds as the paper takes them; its frequencies of time are of ln(1 + gap)
-_OWN: dict[str, Any] = {"gap_unit": "seconds"}
 _OURS = (
     "the critical start, max_norm 100, windows of 4 batches, gradients clipped at 1 and patience 20 are ours, "
     "not stated by the paper"
@@ -110,7 +108,7 @@ def _figures(data: str) -> tuple[Published, ...]:
 
 def _own(data: str) -> dict[str, Any]:
     """Return the paper's own settings of a data set (Table 9)."""
-    return {**DYGLIB, **_OWN, "model.static": _STATIC.get(data, "none"), **_WIDE.get(data, {})}
+    return {**DYGLIB, **SECONDS, "model.static": _STATIC.get(data, "none"), **_WIDE.get(data, {})}
 
 
 _PAPERS = tuple(
@@ -163,7 +161,7 @@ RECIPES = (
             method="ctdg-ssm-nodes",
             data=data,
             metric="roc_auc",
-            settings={**_OWN, **_WIDE[data]},
+            settings={**SECONDS, **_WIDE[data]},
             published=(percent("roc_auc", mean, std, 5, f"{_PAPER}, Table 3"),),
             runs=5,
             note=f"{_OURS}; trained end to end",
@@ -204,7 +202,7 @@ RECIPES = (
             method="ctdg-ssm",
             data=data,
             metric="many_mrr",
-            settings={"evaluation.strategies": ["many"], **settings},
+            settings={**SECONDS, "evaluation.strategies": ["many"], **settings},
             published=(Published(metric="many_mrr", mean=mean, std=std, runs=5, source=f"{_PAPER}, Table 21"),),
             runs=5,
             note=TGB_NOTES[data],
