@@ -67,4 +67,4 @@ def _bare(stream: EventStream, first: int, stop: int) -> EventStream:
     """Return some of the events as they come, with numbers of their own."""
     kind = None if stream.kind is None else stream.kind[first:stop].copy()
     columns = {name: getattr(stream, name)[first:stop].copy() for name in ("src", "dst", "t")}
-    return EventStream(**columns, num_nodes=4, kind=kind)
+    return EventStream(**columns, num_nodes=4, kind=kind, from_start=False)

@@ -122,5 +122,11 @@ def test_columns_that_cannot_be_used_are_named(columns, message):
 def test_deletes_are_checked_in_their_direction_and_order():
     both = {"src": np.array([0, 1]), "dst": np.array([1, 0]), "t": np.array([1, 2])}
     check_deletes(EventStream(**both, kind=np.zeros(2, np.int8)))
+    back = {"kind": np.array([0, 1], np.int8), "node_ids": Vocabulary(np.array(["a", "b"]))}
     with pytest.raises(DataError, match="event 1"):
-        check_deletes(EventStream(**both, kind=np.array([0, 1], np.int8), node_ids=Vocabulary(np.array(["a", "b"]))))
+        EventStream(**both, **back)
+    with pytest.raises(DataError, match="event 1"):
+        EventStream.from_arrays(both["src"], both["dst"], both["t"], **back)
+    part = EventStream(**both, **back, from_start=False)  # the edge may stand from before
+    assert part.with_(name="later").has_deletes
+    assert EventStream(**both | {"dst": both["dst"][::-1]}).slice(1, 2).with_(kind=back["kind"][1:]).has_deletes

@@ -96,7 +96,7 @@ def test_a_past_takes_them_in_any_cut(seed: int, size: int) -> None:
     whole, past = stream_of(rows), Past()
     for start in range(0, len(rows), size):
         src, dst, t, kind = np.array(rows[start : start + size]).T
-        raw = EventStream(src=src, dst=dst, t=t, kind=kind.astype(np.int8), num_nodes=8)
+        raw = EventStream(src=src, dst=dst, t=t, kind=kind.astype(np.int8), num_nodes=8, from_start=False)
         past = past.joined(expanded(raw) if start % 2 else raw, again=True)[1]
     assert rows_of(past.events()) == rows_of(whole)
     ids, by = (np.concatenate(c) for c in zip(*(x.ended for x in past.layers if x.ended is not None)))
@@ -121,7 +121,7 @@ def test_standing_edges_of_a_past_are_those_of_a_stream() -> None:
     whole, past = stream_of(rows), Past()
     for start in range(0, len(rows), 37):
         src, dst, t, kind = np.array(rows[start : start + 37]).T
-        raw = EventStream(src=src, dst=dst, t=t, kind=kind.astype(np.int8), num_nodes=8)
+        raw = EventStream(src=src, dst=dst, t=t, kind=kind.astype(np.int8), num_nodes=8, from_start=False)
         past = past.joined(raw)[1]
     ends = edge_ends(whole.src, whole.dst, whole.kind, 8)
     nodes, times = np.tile(np.arange(8), 4), np.repeat([9, 60, 120, 149], 8)

@@ -60,13 +60,14 @@ def test_what_cannot_follow_is_named() -> None:
     with pytest.raises(TimeOrderError, match="4"):
         now.joined(events([4, 6]))
     pair = {"src": np.array([0]), "dst": np.array([0]), "t": np.array([9])}
+    gone = {"kind": np.array([1], np.int8), "from_start": False}
     with pytest.raises(DataError):
-        now.joined(EventStream(**pair, kind=np.array([1], np.int8)))
+        now.joined(EventStream(**pair, **gone))
     added = now.joined(EventStream(**pair))[1]
-    gone = added.joined(EventStream(**pair, kind=np.array([1], np.int8)))[1]
-    assert gone.has_deletes
+    after = added.joined(EventStream(**pair, **gone))[1]
+    assert after.has_deletes
     with pytest.raises(DataError):
-        gone.joined(EventStream(**pair | {"t": np.array([10])}, kind=np.array([1], np.int8)))
+        after.joined(EventStream(**pair | {"t": np.array([10])}, **gone))
 
 
 def test_the_events_taken_last_are_refused_unless_they_happened_again() -> None:

@@ -20,7 +20,8 @@ rows = st.tuples(
 def stream_of(told):
     src, dst, kind = np.array(told).T
     dst = np.where(kind == GONE, src, dst)
-    return EventStream(src=src, dst=dst, t=np.arange(len(src)), kind=kind.astype(np.int8), num_nodes=NODES)
+    columns = {"src": src, "dst": dst, "t": np.arange(len(src)), "kind": kind.astype(np.int8)}
+    return EventStream(**columns, num_nodes=NODES, from_start=False)
 
 
 def whole(told):

@@ -207,7 +207,7 @@ def test_a_part_of_deletions_alone_has_nothing_to_evaluate() -> None:
     split = chronological_split(stream)
     kind = stream.kind.copy()
     kind[split.test] = DELETE
-    only = stream.with_(kind=kind)
+    only = stream.with_(kind=kind, from_start=False)
     report = evaluate_link(Recency(NeighborStore.from_stream(only)), only, split, "test", strategies=("random",))
     assert report.rows == []
 

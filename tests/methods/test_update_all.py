@@ -100,7 +100,7 @@ def test_in_any_cut_and_through_files_nothing_changes(tmp_path: Path) -> None:
     columns = ("src", "dst", "t", "kind")
 
     def part(a: int, b: int | None) -> EventStream:
-        return EventStream(**{k: getattr(data, k)[a:b].copy() for k in columns}, num_nodes=14)
+        return EventStream(**{k: getattr(data, k)[a:b].copy() for k in columns}, num_nodes=14, from_start=not a)
 
     task = task_of(part(0, 120), tmp_path)
     with torch.no_grad():

@@ -137,11 +137,9 @@ def test_deletions_and_new_nodes_in_any_cut(name: str, tmp_path: Path) -> None:
     for row in (20, 21, 40):
         later.src.flags.writeable = later.dst.flags.writeable = True
         later.src[row], later.dst[row], gone[row] = own.src[row], own.dst[row], 1
-    later = replace(later, kind=gone)
-    own = own.with_(kind=np.zeros(160, np.int8) + (np.arange(160) == 159))
-    for column in (own.src, own.dst):
-        column.flags.writeable = True
-        column[159] = column[3]
+    later = replace(later, kind=gone, from_start=False)
+    again = np.append(np.arange(159), 3)
+    own = own.with_(src=own.src[again], dst=own.dst[again], kind=(np.arange(160) == 159).astype(np.int8))
     task = task_of(name, tmp_path, own)
     with torch.no_grad():
         past = past_of(task, own)

@@ -68,7 +68,7 @@ def events(first: int, count: int, *, deletes: bool) -> EventStream:
         node = np.arange(5, count, 20)
         src[node] = dst[node] = src[node - 1]
         kind[node] = 2
-    return EventStream(src=src, dst=dst, t=first + np.arange(count), kind=kind, num_nodes=NODES)
+    return EventStream(src=src, dst=dst, t=first + np.arange(count), kind=kind, num_nodes=NODES, from_start=False)
 
 
 def past_after(task: Any, count: int) -> Past:

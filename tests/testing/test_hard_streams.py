@@ -144,7 +144,7 @@ def test_a_live_run_takes_a_coarse_clock_in_any_cut(method: str, tmp_path: Path)
     columns = ("src", "dst", "t", "kind", "edge_attr")
 
     def part(a: int, b: int) -> EventStream:
-        return EventStream(**{k: getattr(later, k)[a:b].copy() for k in columns}, num_nodes=14)
+        return EventStream(**{k: getattr(later, k)[a:b].copy() for k in columns}, num_nodes=14, from_start=False)
 
     whole = score_stream(run.path, part(0, len(later)), own=early, fresh=True, save=tmp_path / "whole")[
         "score"

@@ -154,7 +154,7 @@ def test_events_of_one_time_count_in_any_order() -> None:
 
 def test_deletions_are_no_meetings() -> None:
     kind = np.where(np.random.default_rng(2).random(400) < 0.3, DELETE, ADD).astype(np.int8)
-    stream = events(kind=kind)
+    stream = events(kind=kind, from_start=False)
     asked = queries(stream)
     added = stream.additions()
     bare = EventStream(src=stream.src[added], dst=stream.dst[added], t=stream.t[added], num_nodes=stream.num_nodes)

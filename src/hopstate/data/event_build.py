@@ -118,11 +118,12 @@ def rows_from(
     return *rows, vocabulary
 
 
-def check_deletes(stream: EventRecord, *, alive: np.ndarray | None = None, before: int = 0) -> None:
+def check_deletes(stream: EventRecord, *, nodes: bool = True, alive: np.ndarray | None = None, before: int = 0) -> None:
     """Check that every deletion removes an edge or a node that stands then, an edge in its own direction.
 
     Args:
         stream: the events.
+        nodes: check deletions of nodes too, which need the deletions of their edges.
         alive: nodes that stand at its start; None for none.
         before: so many events are not counted where one is named.
 
@@ -148,7 +149,8 @@ def check_deletes(stream: EventRecord, *, alive: np.ndarray | None = None, befor
             f"{stream.name}: event {event - before} deletes the edge {_named(stream, stream.src[event])} -> "
             f"{_named(stream, stream.dst[event])}, which does not stand then; remove the deletion or add the edge first"
         )
-    _check_nodes(stream, np.empty(0, np.int64) if alive is None else alive, before)
+    if nodes:
+        _check_nodes(stream, np.empty(0, np.int64) if alive is None else alive, before)
 
 
 def _check_nodes(stream: EventRecord, alive: np.ndarray, before: int) -> None:

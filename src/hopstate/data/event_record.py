@@ -81,6 +81,7 @@ class EventRecord:
     name: str = "events"
     source: str = ""
     first_id: int = 0
+    from_start: bool = True
     class_names: tuple[str, ...] | None = None
     edge_table: FeatureTable | None = None
     notes: tuple[str, ...] = ()

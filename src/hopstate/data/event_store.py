@@ -47,13 +47,16 @@ def save_events(stream: EventStream, folder: str | Path) -> None:
     write_folder(Path(folder), META, "event stream", meta, arrays)
 
 
-def load_events(folder: str | Path, *, mmap: bool = True, num_nodes: int | None = None) -> EventStream:
+def load_events(
+    folder: str | Path, *, mmap: bool = True, num_nodes: int | None = None, from_start: bool = True
+) -> EventStream:
     """Return the stream of a folder that `save_events` wrote.
 
     Args:
         folder: where.
         mmap: arrays stay on disk until touched.
         num_nodes: so many nodes are believed, however few events there are.
+        from_start: see `EventStream`.
 
     Raises:
         MissingFileError: no such folder.
@@ -75,7 +78,8 @@ def load_events(folder: str | Path, *, mmap: bool = True, num_nodes: int | None 
     with reading(folder, "a saved event stream"):
         facts["edge_table"] = None if values is None else table_of(columns, values, *texts)
         facts["notes"], facts["dates"] = tuple(facts["notes"]), "".join(facts["dates"] or ())
-        stream = EventStream(**arrays, **facts, node_ids=None if ids is None else Vocabulary(ids))
+        facts |= {"node_ids": None if ids is None else Vocabulary(ids), "from_start": from_start}
+        stream = EventStream(**arrays, **facts)
     let_go(*arrays.values(), ids)  # what the checks have touched of mapped arrays
     return stream
 

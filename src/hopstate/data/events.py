@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from hopstate.data.event_build import from_columns
+from hopstate.data.event_build import check_deletes, from_columns
 from hopstate.data.event_record import ADD, DELETE, GONE, IMPLIED, EventBatch, EventRecord
 from hopstate.data.temporal_data import columns_of, temporal_data_of
 
@@ -36,6 +36,7 @@ class EventStream(EventRecord):
         name: for messages and file names.
         source: where the arrays came from, for messages.
         first_id: the id of the first event: not 0 in a slice.
+        from_start: no event came before the first. False lets deletions end edges that earlier events added.
         class_names: names of the labels 0..C-1, or of the T columns of labels; or None.
         edge_table: the event features as a user's table holds them, where they come from one; see `Graph.table`.
         notes: sentences on how the data were read, and on what was left out.
@@ -44,9 +45,14 @@ class EventStream(EventRecord):
             still; tables of answers are in that order.
 
     Raises:
-        DataError: any promise above is broken; the message names the event.
+        DataError: any promise above is broken, or an edge is deleted that does not stand; the message names the event.
         TimeOrderError: a time is smaller than the one before it (`from_arrays` sorts).
     """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.from_start and not self.first_id:
+            check_deletes(self, nodes=False)
 
     @classmethod
     def from_arrays(cls, src: Any, dst: Any, t: Any, *, warn: bool = True, **fields: Any) -> Self:

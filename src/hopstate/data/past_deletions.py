@@ -55,7 +55,7 @@ def resolved(layers: Sequence[Layer], added: EventStream) -> tuple[EventStream, 
         shift[rows[front:] != place[front:]] = -1
         added = taken(added, shift, place[front:] - front, src=src[front:], dst=dst[front:])
     whole = {"src": src, "dst": dst, "kind": kind, "t": np.zeros(len(src), np.int64)}
-    bare = EventStream(**whole, num_nodes=added.num_nodes, node_ids=added.node_ids, name=added.name)
+    bare = EventStream(**whole, num_nodes=added.num_nodes, node_ids=added.node_ids, name=added.name, from_start=False)
     check_deletes(bare, alive=_alive(layers, added.num_nodes, left), before=front)
     ends = edge_ends(src, dst, kind, added.num_nodes)
     known = np.concatenate([ids, added.event_ids])

@@ -170,7 +170,7 @@ def _altered(
         future["t"] = future["t"] + (future["t"].max() - t + 1)
     order = np.argsort(future["t"], kind="stable")
     merged = {k: np.concatenate([columns[k][:at], v[order]]) for k, v in future.items()}
-    return expanded(stream.with_(**merged))
+    return expanded(stream.with_(**merged, from_start=False))  # altered deletions may end no edge
 
 
 def _columns(stream: EventStream) -> dict[str, np.ndarray]:

@@ -161,6 +161,7 @@ class Incoming:
             time_unit=past.time_unit or self._reading.get("time_unit") or "",
             name="table",
             source="memory",
+            from_start=False,
         )
         return as_trained(events, self._kept)
 

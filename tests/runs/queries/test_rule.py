@@ -20,7 +20,8 @@ def _events(*, bipartite: bool = False, deletes: bool = False) -> EventStream:
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 20, 3_000), rng.integers(0, 30, 3_000) + 25 * bipartite
     kind = np.where(rng.random(3_000) < 0.2, DELETE, 0).astype(np.int8) if deletes else None
-    return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, 900, 3_000)), kind=kind, num_nodes=60)
+    t = np.sort(rng.integers(0, 900, 3_000))
+    return EventStream(src=src, dst=dst, t=t, kind=kind, num_nodes=60, from_start=False)
 
 
 @pytest.mark.parametrize("bipartite", [False, True])

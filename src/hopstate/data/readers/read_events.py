@@ -37,7 +37,7 @@ EVENT_FORMATS = {
 }
 _PARQUET_KEY = b"hopstate"
 _FIELDS = tuple(field.name for field in dataclasses.fields(EventStream))
-_FACTS = ("num_nodes", "time_unit", "name", "source", "first_id")  # fields that no file's columns give
+_FACTS = ("num_nodes", "time_unit", "name", "source", "first_id", "from_start")  # fields that no file's columns give
 
 
 def read_events(
@@ -58,7 +58,7 @@ def read_events(
         source: path, "tgb:NAME", or the object in memory; a table of pandas or pyarrow is read as the same table in a
             CSV file, see `hopstate.data.readers.frames`.
         format: "auto" goes by content and name; else a key of `EVENT_FORMATS`.
-        from_start: no event came before, so that deletions can be checked.
+        from_start: no event came before the first. False lets deletions end edges that earlier events added.
         max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
             files a hundred times their size, at least 2 GiB.
         ties: order of events of one time: "file" as they stand, "sorted" as `hopstate.data.ties.in_own_order` has it.
@@ -90,6 +90,7 @@ def read_events(
     usual = {"missing": ("error",), "missing_time": ("error",), "task": ("auto", "classification")}  # as good as absent
     usual["label_cells"] = ("whole",)
     options = {k: v for k, v in options.items() if v is not None and v not in usual.get(k, ())}
+    options |= {} if from_start else {"from_start": False}
     if is_array(options.get("x")) and not isinstance(options["x"], np.ndarray):
         options["x"] = options["x"].detach().cpu().numpy()
     if isinstance(options.get("x"), (str, os.PathLike)):
@@ -120,7 +121,8 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
         raise MissingFileError(f"no file or folder called {shown(text)}")
     kind = _detect(path) if format == "auto" else format
     if kind == "folder":
-        return _with_fields(load_events(path, num_nodes=options.get("num_nodes")), text, options)
+        known = {name: options[name] for name in ("num_nodes", "from_start") if name in options}
+        return _with_fields(load_events(path, **known), text, options)
     if kind == "tgb-zip":
         from hopstate.data.readers.tgb import read_tgb_zip
 
