@@ -33,7 +33,7 @@ from hopstate.evaluation.probabilities import Curve
 from hopstate.evaluation.ranked_links import HITS, ranking_metrics
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.judged import judged
-from hopstate.sampling.negative_sets import Negatives
+from hopstate.sampling.negative_sets import Negatives, distinct_sets
 from hopstate.sampling.negatives import STRATEGIES, NoOtherPairError, draw_negatives, one_against_many
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
 from hopstate.streaming.replay import replay_anywhere
@@ -50,12 +50,14 @@ class LinkReport:
         rows: dictionaries with split, setting ("transductive", "inductive"), strategy, events and metrics;
             `average_precision_low`, `average_precision_high` and so on are bootstrap limits.
         scores: the scores behind them, by (split, strategy).
+        distinct: keys of the scores whose negatives are not those of an earlier key.
         reliability: reliability of probabilities, by (split, strategy); empty for scores outside 0..1.
         curve: from scores to probabilities.
     """
 
     rows: list[dict[str, Any]]
     scores: dict[tuple[str, str], LinkScores] = field(default_factory=dict)
+    distinct: frozenset[tuple[str, str]] = frozenset()
     reliability: dict[tuple[str, str], Calibration] = field(default_factory=dict)
     curve: Curve | None = None
 
@@ -226,7 +228,8 @@ def link_report(
         if strategy != "many" and min(v.min() for v in values) >= 0 and max(v.max() for v in values) <= 1:
             reliability[name, strategy] = found = calibration(*own.pooled())
             rows[-1] |= {"ece": found.ece, "brier": found.brier}
-    return LinkReport(rows=rows, scores=dict(scores), reliability=reliability)
+    distinct = frozenset(distinct_sets({key: negatives[key] for key in scores}))
+    return LinkReport(rows=rows, scores=dict(scores), distinct=distinct, reliability=reliability)
 
 
 def score_split(
