@@ -31,6 +31,7 @@ from hopstate.runs.queries.ask import ranked
 from hopstate.runs.queries.candidates import Candidates
 from hopstate.runs.queries.names import Nodes, nodes_of, times_of
 from hopstate.runs.queries.session import session
+from hopstate.streaming.slices import finished
 
 QUIET = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}
 OWN = 2_000  # events of the run itself
@@ -61,7 +62,7 @@ def measure(name: str, events: pd.DataFrame, stage: int) -> dict[str, float | st
             opened = time.process_time() - start
             source = nodes_of(asked.past, events.src.value_counts().index[:1].to_numpy(), "sources")
             t = times_of(asked.past, None, 1, "sources")[0]
-            pool = Candidates(asked, None).of(source, 0, t)
+            pool = finished(Candidates(asked, None).of(source, 0, t))
 
             def score(found: Nodes) -> np.ndarray:
                 many = Nodes(*(np.repeat(getattr(source, k), len(found)) for k in ("names", "rows", "met")))
@@ -74,7 +75,7 @@ def measure(name: str, events: pd.DataFrame, stage: int) -> dict[str, float | st
             first = Candidates(asked, None, first_stage=stage)
             figures = {
                 "whole": spent(lambda: score(pool)),
-                "staged": spent(lambda: score(first.of(source, 0, t))),
+                "staged": spent(lambda: score(finished(first.of(source, 0, t)))),
                 "lone": spent(lambda: [score(some(slice(i, i + 1))) for i in range(LONE)]) / LONE * len(pool),
             }
     return {"method": name, "candidates": len(pool), "open s": f"{opened:.2f}"} | {

@@ -1,8 +1,6 @@
 """Every method over a stream whose nodes are deleted and come back: trained, scored, gone on from, asked by name."""
 
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,20 +8,17 @@ import pandas as pd
 import pytest
 import torch
 
-from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import ADD, GONE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import DataError
 from hopstate.methods import get_method
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.heuristics.edgebank import EdgeBank
-from hopstate.methods.pair_trees import floor
 from hopstate.methods.settings import config_from
 from hopstate.runs.api import evaluate, fit, predict, score_stream
 from hopstate.runs.asking import node_outputs
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.testing.asserts import F32, F32_TIGHT, F64
-from hopstate.training.tasks.link import LinkEvaluation
 
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 20}
@@ -173,20 +168,3 @@ def test_what_suits_a_stream_follows_from_the_edges_that_it_adds(method: str) ->
     one, other = (dict(chosen.suit(data, config, ())) for data in (adds, both))
     for name in ("loop.epochs", "batch_size"):
         assert one[name] == other[name], name
-
-
-def test_the_floor_of_trees_is_judged_on_edges_that_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = table()
-    frame["kind"] = frame["kind"].map({"add": ADD, "delete": 1})
-    frame = frame[frame["target"].notna()]
-    data = EventStream.from_arrays(
-        frame["source"].to_numpy(), frame["target"].to_numpy(), frame["time"].to_numpy(), kind=frame["kind"].to_numpy()
-    )
-    monkeypatch.setattr(floor, "JUDGED", 20)
-    every = np.arange(len(data))
-    split = chronological_split(data)
-    own = {"evaluation": LinkEvaluation(), "negatives": {}}
-    task = SimpleNamespace(stream=data, split=replace(split, test=every, new_test=every), **own)
-    judged = floor._on_some(task).split.test  # type: ignore[arg-type]
-    assert len(judged) == 20
-    assert (data.kind[judged] == ADD).all()

@@ -43,7 +43,7 @@ def asked(method: str, run: Path, count: int) -> tuple[tuple[Tensor, ...], Tenso
         tokens = task.source.inputs.pairs(stream.src[rows], stream.dst[rows], stream.t[rows])
         form = get_method(method).export(task)
         assert form.fill is not None
-        return (*form.fill(tokens), torch.zeros(count, dtype=torch.bool)), task.model(tokens)
+        return form.fill(tokens), task.model(tokens)
 
 
 def answer(path: Path, inputs: dict[str, Tensor]) -> Tensor:

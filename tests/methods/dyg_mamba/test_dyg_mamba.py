@@ -21,6 +21,7 @@ from hopstate.ops.rows import segment_sum
 from hopstate.testing.asserts import F32, F32_LAST, F32_TIGHT, F64, F64_DEEP, F64_SOLVED, F64_SUM
 from hopstate.testing.conformance import ModelCase, check_model
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
+from hopstate.tokens.pair_features import NAMES
 
 BLOCK = TimeSpanConfig(state_dim=3, dropout=0.0)
 SMALL = DyGMambaConfig(channel_dim=4, time_dim=6, out_dim=5, block=BLOCK)
@@ -200,12 +201,10 @@ def test_the_linearized_network_equals_the_network_at_its_input(options, block):
 def test_shares_of_pair_features_are_what_the_logit_loses_without_them():
     """A feature at its mean over training pairs, and not missing, adds nothing; gates and active units are held."""
     torch.manual_seed(0)
-    tokens, told = _tokens(), torch.randn(5, 4, dtype=torch.float64)
+    tokens, told = _tokens(), torch.randn(5, len(NAMES), dtype=torch.float64)
     told[0, 1] = told[3, 1] = torch.nan
     tokens = tokens._replace(pair=told)
-    model = DyGMamba(
-        replace(SMALL, pair_history=True), node_dim=NODE_DIM, edge_dim=EDGE_DIM, pair_features=told.shape[1]
-    ).double()
+    model = DyGMamba(replace(SMALL, pair_history=True), node_dim=NODE_DIM, edge_dim=EDGE_DIM).double()
     pair = model.head.pair
     pair.fit(told)
     part, features, rest = model.shares(tokens)
@@ -214,7 +213,7 @@ def test_shares_of_pair_features_are_what_the_logit_loses_without_them():
     step, every = 1e-7, pair.marked(told)
     for number in range(told.shape[1]):
         nearer = every.clone()
-        nearer[:, [number, 4 + number]] *= 1 - step  # so little moves no unit over its edge
+        nearer[:, [number, len(NAMES) + number]] *= 1 - step  # so little moves no unit over its edge
         hook = pair.hidden.register_forward_pre_hook(lambda *_, nearer=nearer: (nearer,))
         lost = (logits - model(tokens).detach()) / step
         hook.remove()

@@ -20,7 +20,6 @@ from hopstate.methods.settings import config_from
 from hopstate.runs.api import Run, fit, predict
 from hopstate.runs.load import load_run
 from hopstate.testing.asserts import F32, F32_TIGHT, F64_SOLVED
-from hopstate.tokens.pair_features import NAMES
 from made_events import repeating
 
 SMALL: dict[str, Any] = {
@@ -56,9 +55,6 @@ def test_contributions_of_events_add_up_and_lie_in_the_past(trained: Callable[[s
     found = hopstate.explain(run.path, u, v, t, out=out, plot=plot)
     assert found.probability == pytest.approx(expected, abs=F32)
     assert found.events.contribution.sum() + found.rest == pytest.approx(found.logit, abs=F64_SOLVED)
-    assert set(NAMES) <= set(found.features.feature)
-    named = pd.read_csv(tmp_path / "why-features.csv")
-    assert named.contribution.tolist() == pytest.approx(found.features.contribution.tolist())
     real = found.events[found.events.event_id >= 0]
     assert (real.t < t).all()
     assert set(real.end) == {"source", "target"}

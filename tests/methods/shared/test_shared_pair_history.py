@@ -1,13 +1,12 @@
 """A pair's own history in the heads of all four models: in training, evaluation, live runs, questions, resumed runs."""
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from configured import configured
@@ -22,13 +21,13 @@ from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.runs.analysis.questions import explain
 from hopstate.runs.analysis.robustness import robustness
-from hopstate.runs.api import Run
 from hopstate.streaming.live import go_on, past_of
 from hopstate.testing.asserts import F32, F32_TIGHT
-from hopstate.tokens.pair_features import PairFeatures
+from hopstate.tokens.pair_features import NAMES, PairFeatures
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer, seed_everything
+from made_events import small_run
 
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 40}
@@ -210,13 +209,14 @@ def test_noise_of_no_size_changes_nothing(method: str, kind: str, tmp_path: Path
     assert found.tolist()[0] == pytest.approx(still)
 
 
-def test_an_explained_score_is_a_sum_over_events_and_the_rest(trained: Callable[[str], Run]) -> None:
+def test_an_explained_score_is_a_sum_over_events_and_the_rest(tmp_path: Path) -> None:
     """Among the rest is what the pair's history adds."""
-    run = trained("dyg-mamba")
-    assert json.loads((run.path / "config.json").read_text())["model"]["pair_history"]
-    shares = explain(run.path, "u1", "v2", 200)
+    run = small_run("dyg-mamba", tmp_path, **{"model.pair_history": True})
+    shares = explain(run.path, "u1", "v2", 200, out=tmp_path / "why.csv")
     assert shares.logit == pytest.approx(shares.rest + shares.events.contribution.sum())
-    assert len(shares.features) > 0
+    assert set(NAMES) <= set(shares.features.feature)
+    named = pd.read_csv(tmp_path / "why-features.csv")
+    assert named.contribution.tolist() == pytest.approx(shares.features.contribution.tolist())
 
 
 @pytest.mark.parametrize("method", ["dyg-mamba-nodes", "ctdg-ssm-nodes"])

@@ -53,12 +53,6 @@ def test_test_scores_go_through_the_curve_of_validation() -> None:
     assert before["ece"] > 0.2 > 0.05 > after["ece"]
     assert after["ece"] == pytest.approx(calibration(y, curve(p)).ece)
     assert sum(after["count"]) == 6000
-    met, raising = rng.random(6000) < 0.5, replace(curve, met=0.5)
-    order = raising.ordered(p, met)
-    raised = replace(test, positive=order[:3000], negative=order[3000:])
-    with_orders = replace(report, curve=raising, orders={("test", "random"): raised})
-    _, after = summaries.of_links(with_orders, "test", calibrated=False)["reliability"]
-    assert after["ece"] == pytest.approx(calibration(y, raising(p, met)).ece)
     (only,) = summaries.of_links(report, "test", calibrated=True)["reliability"]
     assert only["how"] == summaries.WITHIN
 
