@@ -53,9 +53,9 @@ class PairTreesRun(EventRun):
     """
 
     model: PairTrees.Config = field(default_factory=PairTrees.Config)
-    max_events: int = 20_000
-    random: int = 3
-    historical: int = 2
+    max_events: int = 100_000
+    random: int = 2
+    historical: int = 1
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
