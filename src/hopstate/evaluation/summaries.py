@@ -18,7 +18,7 @@ from hopstate.evaluation.ranking import hits, ranks
 from hopstate.sampling.negative_sets import Negatives
 
 PLACES = (1, 2, 3, 5, 10, 20, 30, 50, 100)
-WAYS = TRAINED, FITTED, WITHIN = ("as trained", "calibrated on validation", "calibrated in training")
+WAYS = TRAINED, FITTED = ("as trained", "calibrated on validation")
 
 
 def ranking_curve(rank: np.ndarray, candidates: np.ndarray, of: str) -> dict[str, Any]:
@@ -98,13 +98,12 @@ def of_pairs(
     return found + ([] if curve is None else [reliability(calibration(y, curve(scores)), of, FITTED)])
 
 
-def of_links(report: LinkReport, split: str, *, calibrated: bool) -> dict[str, Any]:
+def of_links(report: LinkReport, split: str) -> dict[str, Any]:
     """Return the curves of a split of a stream: of ranks among many, of probabilities by kind of negatives.
 
     Args:
         report: of the evaluation, with the curve of validation, which is drawn for its own kind of negatives alone.
         split: "test".
-        calibrated: whether scores are probabilities that training has calibrated.
     """
     ranking, bins, curve = [], [], report.curve
     for (name, strategy), scored in report.scores.items():
@@ -118,8 +117,7 @@ def of_links(report: LinkReport, split: str, *, calibrated: bool) -> dict[str, A
                 rank = ranks(scored.positive[own], scored.negative, bounds)
                 ranking.append(ranking_curve(rank, sizes[own], "other destinations"))
         elif (name, strategy) in report.reliability:
-            how = WITHIN if calibrated else TRAINED
-            bins.append(reliability(report.reliability[name, strategy], f"{strategy} negatives", how))
+            bins.append(reliability(report.reliability[name, strategy], f"{strategy} negatives", TRAINED))
         if curve is not None and strategy == curve.strategy:
             y, scores = scored.pooled()
             bins += of_pairs(scores, y, f"{strategy} negatives", curve, None)

@@ -325,7 +325,7 @@ def stored_config(method: Method, config: RunConfig) -> dict[str, Any]:
     stored = as_dict(config) | {"method": method.name}
     for holder, key in (
         (stored, "data"),
-        *((stored, key) for key in ("init", "encodings", "memory")),
+        (stored, "init"),
         *((stored["read"], key) for key in ("features", "labels", "x")),
     ):
         if isinstance(holder.get(key), str) and Path(holder[key]).exists():

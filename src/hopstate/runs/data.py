@@ -236,7 +236,6 @@ def describe(
         "walks": own.get("walks"),
         "clock": asdict(clock) if clock is not None else None,
         "features": features,
-        **{what: facts for what, facts in own.items() if what in ("encodings", "memory")},
         **context.noted,
     }
 

@@ -220,10 +220,9 @@ class Quality:
 
     def _calibrated(self, y: np.ndarray, scores: np.ndarray) -> dict[str, float]:
         """Return the errors of probabilities, if there are any."""
-        curve = self._curve
-        if curve is None and not self.live.task.calibrated:
+        if self._curve is None:
             return {}
-        told = calibration(y, scores if curve is None else curve(scores))
+        told = calibration(y, self._curve(scores))
         return {"ece": told.ece, "brier": told.brier}
 
 

@@ -48,13 +48,13 @@ def test_test_scores_go_through_the_curve_of_validation() -> None:
     test = scored(3000)
     y, p = test.pooled()
     report = LinkReport(rows=[], scores={("test", "random"): test}, reliability={("test", "random"): calibration(y, p)})
-    before, after = summaries.of_links(replace(report, curve=curve), "test", calibrated=False)["reliability"]
+    before, after = summaries.of_links(replace(report, curve=curve), "test")["reliability"]
     assert (before["how"], after["how"]) == (summaries.TRAINED, summaries.FITTED)
     assert before["ece"] > 0.2 > 0.05 > after["ece"]
     assert after["ece"] == pytest.approx(calibration(y, curve(p)).ece)
     assert sum(after["count"]) == 6000
-    (only,) = summaries.of_links(report, "test", calibrated=True)["reliability"]
-    assert only["how"] == summaries.WITHIN
+    (only,) = summaries.of_links(report, "test")["reliability"]
+    assert only["how"] == summaries.TRAINED
 
 
 def test_classes_are_judged_by_their_likeliest() -> None:

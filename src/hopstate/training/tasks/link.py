@@ -106,8 +106,6 @@ class LinkTask(EventTask[LinkFollower]):
         clock: of the gaps that the model sees, kept with the run.
     """
 
-    calibrated = False  # scores are probabilities as training has fitted them
-
     def __init__(
         self,
         source: EventSource[LinkFollower],
@@ -191,7 +189,7 @@ class LinkTask(EventTask[LinkFollower]):
         if split == "val":
             self._curve = report.curve
             return
-        self.curves = summaries.of_links(report, split, calibrated=self.calibrated)
+        self.curves = summaries.of_links(report, split)
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return metrics: "average_precision", "historical_average_precision", ..., "new_..." of events with new nodes.
