@@ -38,7 +38,7 @@ class ActiveBatch:
         source, target: (B,) int64 rows of the events' end points.
         time: (B,) float64, never decreasing within a block.
         after, before: (2, E) int64 edges with and without what the batch changed; repeats add up.
-        gap: (B,) ln(1 + time since the pair last met), or None where the model takes no times.
+        gap: (B,) float64 ln(1 + time since the pair last met), or None where the model takes no times.
         node_attr: (n, F) features of the active nodes, or None.
         edge_attr: (B, D) features of the events, or None.
         blocks: number of separate streams of n/blocks nodes each.
@@ -142,7 +142,7 @@ class ActiveBatch:
             if standing is None
             else rows[:, np.append(np.flatnonzero(standing), np.arange(B, B + E))],
             before=rows[:, B:],
-            gap=None if gap is None else torch.from_numpy(np.array(gap, np.float32)),
+            gap=None if gap is None else torch.from_numpy(np.array(gap, np.float64)),
             node_attr=None if x is None else x[active],
             edge_attr=None if edge_attr is None else torch.from_numpy(np.array(edge_attr, np.float32)),
             gone=torch.from_numpy(places[pairs.size : pairs.size + len(left)]) if len(left) else None,

@@ -182,11 +182,19 @@ class ActiveEvents:
             rows, last = self.told.read(src, dst, t)
             never = float(self.model.never)
             found = np.where(last.ids >= 0, self.clock.log_gaps(np.asarray(t)[:, None], last.times, never), never)
-            return torch.cat([torch.from_numpy(found[:, :columns]).float(), torch.from_numpy(rows)], 1)
+            return torch.cat([self._tensor(found[:, :columns]), self._tensor(rows)], 1)
         made = [self.pair_gaps(src, dst, t)] if columns else []
         if columns > 1:
             made += np.split(self.node_gaps(np.concatenate([src, dst]), np.concatenate([t, t])), 2)
-        return torch.from_numpy(np.stack(made, 1) if made else np.empty((len(src), 0))).float()
+        return self._tensor(np.stack(made, 1) if made else np.empty((len(src), 0)))
+
+    def query_node_gaps(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
+        """Return (Q, 1) gaps of nodes that the decoder takes: since each node's last event."""
+        return self._tensor(self.node_gaps(nodes, t))[:, None]
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        """Return values in the model's precision."""
+        return torch.from_numpy(values).to(next(self.model.parameters()).dtype)
 
 
 class StreamEnds:
@@ -264,8 +272,7 @@ class MemoryScorer:
 
     def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
         """Return chances of nodes (Q,) at times t (Q,), on the CPU: (Q,) of the second of two classes, or (Q, C)."""
-        gaps = torch.from_numpy(self.inputs.node_gaps(nodes, t)).float()[:, None]
-        return self._scores(self.model.node_logits, (nodes,), gaps)
+        return self._scores(self.model.node_logits, (nodes,), self.inputs.query_node_gaps(nodes, t))
 
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
         parts = []

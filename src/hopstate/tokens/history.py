@@ -41,8 +41,8 @@ class HistoryTokens(NamedTuple):
         offsets: (S+1,) int64; sequence s holds rows offsets[s]:offsets[s+1] of the rest.
         nodes: (T,) int64 neighbour, or the target itself.
         event_ids: (T,) int64, -1 for a target token.
-        gaps: (T,) float32 time from the event to the query, 0 for a target token; in units of the tokenizer's clock.
-        spans: (T,) float32 time from the event to the next one of its sequence, the last to the query. A target token
+        gaps: (T,) time from the event to the query, 0 for a target token; in units of the tokenizer's clock.
+        spans: (T,) time from the event to the next one of its sequence, the last to the query. A target token
             has 0 where it is last, and where it is first the time from the sequence's first event to the query.
         counts: (T, 2) int64 how often the token's node stands in u's sequence and in v's; None without pairs.
         x: (T, F) float32 features of nodes, or None where all are zero.
@@ -142,6 +142,7 @@ class HistoryTokenizer:
         clock: what a gap of 1 is; by default a second where the stream's unit is known.
         deletions: what becomes of them: "left-out"; "marked", tokens with a feature more than others have; or
             "unmarked", tokens like any other. The store holds them, or not, accordingly.
+        dtype: of gaps and spans; float32 knows no unit of a gap beyond 2^24.
     """
 
     def __init__(
@@ -151,9 +152,10 @@ class HistoryTokenizer:
         config: HistoryConfig,
         clock: Clock | None = None,
         deletions: Deletions = "left-out",
+        dtype: type[np.floating] = np.float32,
     ) -> None:
         self.store: EventLookup = store
-        self.config, self.deletions = config, deletions != "left-out"
+        self.config, self.deletions, self.dtype = config, deletions != "left-out", dtype
         self.marks: Rows | None = stream.kind if deletions == "marked" and stream.has_deletes else None
         self.marked = deletions == "marked"
         clock = Clock.fit(stream.t[:0], stream.time_unit, "seconds") if clock is None else clock
@@ -199,7 +201,8 @@ class HistoryTokenizer:
         c, clock = self.config, self.clock
         found = self.store.last(nodes, t, c.num_events)
         window = None if c.window is None else c.window * clock.ratio
-        offsets, token_nodes, *rest = pack_tokens(found, nodes, t, window=window, target=c.target, unit=clock.unit)
+        how: dict[str, Any] = {"window": window, "target": c.target, "unit": clock.unit, "dtype": self.dtype}
+        offsets, token_nodes, *rest = pack_tokens(found, nodes, t, **how)
         return offsets, token_nodes, tuple(rest)
 
     def _record(
@@ -238,6 +241,7 @@ def pack_tokens(
     window: float | None = None,
     target: Target = "none",
     unit: float = 1.0,
+    dtype: type[np.floating] = np.float32,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Turn packed neighbour lists into packed tokens; see `HistoryTokens`.
 
@@ -248,9 +252,10 @@ def pack_tokens(
         window: drop events more than this before the query.
         target: where the node itself stands.
         unit: the gap that counts as 1.
+        dtype: of gaps and spans, differences taken before they are narrowed.
 
     Returns:
-        offsets (Q+1,), nodes, event_ids int64, gaps, spans float32, differences taken before they are narrowed.
+        offsets (Q+1,), nodes, event_ids int64, gaps, spans.
     """
     from hopstate.tokens.history_kernels import count_tokens, write_tokens
 
@@ -264,7 +269,7 @@ def pack_tokens(
     count_tokens(found.offsets, times, when, window is not None, cap[0], _PLACE[target], first, offsets)
     size = int(offsets[-1])
     nodes, ids = np.empty(size, np.int64), np.empty(size, np.int64)
-    gaps, spans = np.empty(size, np.float32), np.empty(size, np.float32)
+    gaps, spans = np.empty(size, dtype), np.empty(size, dtype)
     lists = (found.offsets, found.nodes, found.event_ids, times)
     write_tokens(*lists, targets, when, _PLACE[target], first, offsets, float(unit), nodes, ids, gaps, spans)
     return offsets, nodes, ids, gaps, spans

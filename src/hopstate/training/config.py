@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from hopstate.errors import ConfigError, check_range
 from hopstate.training.loggers.choose import logger_names
 from hopstate.training.optim import OptimConfig
@@ -48,6 +50,11 @@ class LoopConfig:
     progress: bool = True
     logger: str = "auto"
     tensorboard: Literal["auto", "yes", "no"] = "auto"
+
+    @property
+    def float_type(self) -> type[np.floating]:
+        """Numpy's type of numbers that are read as exactly as the model computes."""
+        return np.float64 if self.precision == "64" else np.float32
 
     def __post_init__(self) -> None:
         logger_names(self.logger, self.tensorboard)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateError, ShapeError, TimeOrderError
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.ops.filters.laplacian import dense_laplacian
+from hopstate.ops.filters.transition import DenseTransition
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.node_state import NodeState
 from hopstate.testing.asserts import F32_TIGHT, F64, F64_SOLVED, F64_SUM, F64_TIGHT
@@ -213,6 +214,30 @@ def test_random_embedding_of_a_node_does_not_depend_on_when_it_was_met() -> None
     one.static(torch.tensor([5000]))
     assert torch.equal(one.static(torch.tensor([3])), early)
     assert torch.equal(two.static(torch.tensor([5000, 3]))[1:], early)
+
+
+def test_noise_perturbs_the_laplacian_after_the_batch_alone() -> None:
+    """The paper's E.3 replaces L_B[k]; L_B[k-1] stays."""
+    m, batch = model(order=1, laplacian_noise=0.3), stream(2)[1]
+    alpha, n = float(m.filter()[1]), len(batch.nodes)
+    transition = m._transition(batch)
+    assert isinstance(transition, DenseTransition)
+    after = (transition.factor @ transition.factor.mT)[0]
+    before = after - after @ transition.G[0]  # P_before = P - P G
+    eye = torch.eye(n, dtype=torch.float64)
+    wanted = [dense_laplacian(p, torch.ones(p.shape[1]).double(), n)[0] for p in (batch.after, batch.before)]
+    torch.testing.assert_close(before, eye + alpha * wanted[1], rtol=F64_SOLVED, atol=F64_SOLVED)
+    moved = torch.linalg.matrix_norm((after - eye) / alpha - wanted[0], 2)
+    assert 0.05 < float(moved) < 0.3 + F64_SOLVED  # less than epsilon by what is put back into [0, 2]
+
+
+def test_random_embeddings_follow_the_seed_and_stay_with_the_weights() -> None:
+    config, nodes = CTDGSSM.Config(dim=D, static="random", static_dim=5), torch.tensor([0, 7])
+    one, two = CTDGSSM(config, seed=1), CTDGSSM(config, seed=2)
+    before = two.static(nodes)
+    assert not torch.equal(one.static(nodes), before)
+    one.load_state_dict(two.state_dict())
+    assert torch.equal(one.static(nodes), before)
 
 
 def test_decoders_give_their_shapes() -> None:

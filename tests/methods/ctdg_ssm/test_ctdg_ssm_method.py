@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from hopstate.cli.main import main
 from hopstate.data.events import EventStream
@@ -27,6 +28,9 @@ from hopstate.errors import (
 )
 from hopstate.evaluation.metrics import roc_auc
 from hopstate.io.lock import locked
+from hopstate.methods import get_method
+from hopstate.methods.method import Context
+from hopstate.methods.settings import config_from
 from hopstate.runs.api import Run, evaluate, fit, open_run, predict, score_stream
 from hopstate.testing.asserts import F32, F32_TIGHT
 from made_events import SMALL, small_run, table
@@ -35,6 +39,33 @@ QUIET: dict[str, Any] = {"loop.epochs": 1, "loop.progress": False, "loop.tensorb
 MEMORY: dict[str, Any] = {**SMALL["ctdg-ssm"], "batch_size": 20}
 LINKS: dict[str, Any] = {"evaluation.strategies": ["random"], "evaluation.batch_size": 20}
 OWN, NEXT = 160, 107  # events of the run, and the first time after them
+
+
+@pytest.mark.parametrize("method", ["ctdg-ssm", "ctdg-ssm-nodes"])
+def test_random_embeddings_follow_the_seed_of_the_run(method: str, tmp_path: Path) -> None:
+    vectors = []
+    for seed in (0, 1):
+        config = config_from(get_method(method), {"data": "x", "model.static": "random", "loop.seed": seed})
+        stream = EventStream(src=np.arange(20), dst=np.arange(1, 21), t=np.arange(20), labels=np.arange(20) % 2)
+        task = get_method(method).build(stream, config, Context(run=tmp_path / str(seed), cache=tmp_path))
+        vectors.append(task.model.static(torch.arange(5)))
+    assert not torch.equal(*vectors)
+
+
+def test_training_and_evaluation_move_the_memory_by_one_batch_size() -> None:
+    def sizes(**given: int) -> tuple[int, int]:
+        config = config_from(get_method("ctdg-ssm"), {"data": "x"} | given)
+        return config.batch_size, config.evaluation.batch_size
+
+    assert sizes() == (128, 128)
+    assert sizes(batch_size=32) == (32, 32)
+    assert sizes(**{"batch_size": 32, "evaluation.batch_size": 50}) == (32, 50)  # if you say so
+    chosen = get_method("ctdg-ssm").suit(
+        EventStream(src=np.arange(20), dst=np.arange(1, 21), t=np.arange(20)),
+        config_from(get_method("ctdg-ssm"), {"data": "x"}),
+        (),
+    )
+    assert len(set(sizes(**{k: v for k, v in chosen.items() if k.endswith("batch_size")}))) == 1
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
@@ -49,9 +51,11 @@ def build(stream: EventStream, config: GraphMixerRun, context: Context) -> LinkT
         refuse_idle(config, num_neighbors=why, window=why)
     links, neighbors, window = config.model.num_links, config.num_neighbors, config.window
 
-    def tokenizer(store: NeighborStore, events: EventStream, clock: Clock, deletions: Deletions) -> RecentLinkTokenizer:
+    def tokenizer(
+        store: NeighborStore, events: EventStream, clock: Clock, deletions: Deletions, dtype: type[np.floating]
+    ) -> RecentLinkTokenizer:
         sizes = {"num_links": links, "num_neighbors": neighbors}
-        return RecentLinkTokenizer(store, events, **sizes, window=window, clock=clock, deletions=deletions)
+        return RecentLinkTokenizer(store, events, **sizes, window=window, clock=clock, deletions=deletions, dtype=dtype)
 
     widths = history_features(feature_dims(stream, context), stream, config, context)
     return history_task(

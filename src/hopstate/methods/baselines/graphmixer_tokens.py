@@ -51,7 +51,8 @@ class RecentLinkTokenizer(AroundTokenizer[HistoryTokenizer]):
         num_links: links of a sequence.
         num_neighbors: most recent neighbours whose features are averaged.
         window: only neighbours met at most this long before the query are averaged; None for no limit.
-        clock, deletions: what a gap of 1 is, what becomes of deletions; see `HistoryTokenizer`.
+        clock, deletions, dtype: what a gap of 1 is, what becomes of deletions, the type of gaps; see
+            `HistoryTokenizer`.
 
     Raises:
         ConfigError: num_links or num_neighbors under 1, or a window that is not positive.
@@ -67,13 +68,14 @@ class RecentLinkTokenizer(AroundTokenizer[HistoryTokenizer]):
         window: float | None = None,
         clock: Clock | None = None,
         deletions: Deletions = "left-out",
+        dtype: type[np.floating] = np.float32,
     ) -> None:
         check_range(least=1, num_links=num_links, num_neighbors=num_neighbors)
         recent = HistoryConfig(max_length=num_links, target="none")
-        super().__init__(HistoryTokenizer(store, stream, recent, clock, deletions))
+        super().__init__(HistoryTokenizer(store, stream, recent, clock, deletions, dtype))
         self.inner.x = None  # a link has no node features
         average = HistoryConfig(max_length=num_neighbors, window=window, target="none")
-        self._averaged = HistoryTokenizer(store, stream, average, clock, deletions)
+        self._averaged = HistoryTokenizer(store, stream, average, clock, deletions, dtype)
         self._neighbors = self._averaged if stream.has_node_features else None
 
     def moved(self, store: EventLookup) -> None:

@@ -23,7 +23,7 @@ class CTDGSSMConfig:
         learn_filter: train the coefficients; otherwise they stay as started.
         filter_shape: "rising" keeps trained coefficients above 0; "any" keeps p alone above 0 on [0, 2], so that
             filters may fall too and let high frequencies pass.
-        laplacian_noise: epsilon; both Laplacians of a batch get a random symmetric matrix of spectral norm epsilon,
+        laplacian_noise: epsilon; the Laplacian after a batch gets a random symmetric matrix of spectral norm epsilon,
             drawn from the batch's own content (the paper's E.3). On dense matrices, whatever dense_limit is.
         update_all: every node that has been met moves with every batch, those without an event by an input of
             zeros (E.4), so that no memory is carried forward; a batch costs what all nodes cost.

@@ -6,7 +6,7 @@ Deviation: a decoder may have a hidden layer (`hidden` > 0); the paper's is line
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -27,13 +27,14 @@ class StaticEmbedding(nn.Module):
             node whatever N), "learnable".
         dim: columns of "random" and "learnable".
         num_nodes: N, fixed, for "onehot" and "learnable"; the others know every node.
-        seed: of "random".
+        seed: of "random"; kept with the weights.
 
     Raises:
         ConfigError: an unknown kind, no N where one is needed, or too large an N for "onehot".
     """
 
     table: Tensor
+    seed: Tensor
 
     def __init__(self, kind: StaticKind, dim: int, num_nodes: int | None, seed: int = 0) -> None:
         super().__init__()
@@ -43,11 +44,16 @@ class StaticEmbedding(nn.Module):
             raise ConfigError(f"static={kind} needs the number of nodes (num_nodes), which then is fixed")
         if kind == "onehot" and (num_nodes or 0) > ONEHOT_LIMIT:
             raise ConfigError(f"static=onehot of {num_nodes} nodes is too wide; use random or learnable")
-        self.kind, self.seed, self.num_nodes = kind, seed, num_nodes
+        self.kind, self.num_nodes = kind, num_nodes
         self.dim = {"none": 0, "onehot": num_nodes or 0}.get(kind, dim)
         if kind == "learnable":
             self.weight = nn.Parameter(torch.randn(num_nodes or 0, dim) / dim**0.5)
+        self.register_buffer("seed", torch.tensor(seed), persistent=kind == "random")
         self.register_buffer("table", torch.zeros(0, self.dim), persistent=False)
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*args, **options)  # type: ignore[no-untyped-call]
+        self.table = self.table[:0]  # drawn anew from the seed that was loaded
 
     def check(self, nodes: Tensor) -> None:
         """Check that every node has a vector.
@@ -70,7 +76,7 @@ class StaticEmbedding(nn.Module):
             return self.weight[nodes]
         if self.kind == "random" and len(nodes) and int(nodes.max()) >= len(self.table):
             rows = 1 << int(nodes.max()).bit_length()  # the generator fills row by row: a longer table starts alike
-            drawn = named_rng(self.seed).standard_normal((rows, self.dim)) / self.dim**0.5
+            drawn = named_rng(int(self.seed)).standard_normal((rows, self.dim)) / self.dim**0.5
             self.table = torch.from_numpy(drawn).to(self.table)
         return self.table[nodes] if self.dim else self.table.new_zeros(len(nodes), 0)
 

@@ -50,6 +50,7 @@ class CTDGSSM(MemoryModel):
         num_classes: of "node" and "sequence"; one logit a node where 2.
         num_outputs: logits of "node" in place of those that num_classes says, as of several labels.
         never: in place of config.never.
+        seed: of static=random.
 
     Raises:
         ConfigError: no input at all, a static embedding without its number of nodes, or a setting without effect.
@@ -68,6 +69,7 @@ class CTDGSSM(MemoryModel):
         num_classes: int = 2,
         num_outputs: int | None = None,
         never: float | None = None,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         c = self.config = config
@@ -78,7 +80,7 @@ class CTDGSSM(MemoryModel):
         self.register_buffer("never", torch.tensor(c.never if never is None else never))
         self.laplacian_noise = c.laplacian_noise
         self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter, shape=c.filter_shape)
-        self.static = StaticEmbedding(c.static, c.static_dim, num_nodes)
+        self.static = StaticEmbedding(c.static, c.static_dim, num_nodes, seed)
         inputs = self.inputs = 2 * (node_dim + self.static.dim) + edge_dim + c.time_dim
         if inputs == 0:
             raise ConfigError("the model has no input: give node or edge features, time_dim, or a static embedding")
@@ -204,7 +206,7 @@ class CTDGSSM(MemoryModel):
             return SparseTransition(coefficients, after, before)
         dense = [dense_laplacian(p, like.new_ones(p.shape[1]), n, batch.blocks) for p in pairs]
         if noise:
-            dense = [noisy_laplacian(L, noise, (batch_seed(batch), k)) for k, L in enumerate(dense)]
+            dense[0] = noisy_laplacian(dense[0], noise, (batch_seed(batch),))
         if batch.blocks > 1 and all(
             bool((L[:1] == L).all()) for L in dense
         ):  # streams in step: one change serves every block

@@ -76,7 +76,13 @@ def build(data: PathSequences, config: CTDGSSMSequenceRun, context: Context) -> 
     clock = Clock(**kept) if kept else _clock(data, config.gap_unit)
     widths = {"node_dim": data.x.shape[2], "edge_dim": data.edge_attr.shape[2], "num_nodes": data.num_nodes}
     return SequenceTask(
-        CTDGSSM(config.model, decoder="sequence", num_classes=max(2, int(data.y.max()) + 1), **widths),
+        CTDGSSM(
+            config.model,
+            decoder="sequence",
+            num_classes=max(2, int(data.y.max()) + 1),
+            seed=config.loop.seed,
+            **widths,
+        ),
         data,
         hops=config.model.order,
         batch_size=config.batch_size,

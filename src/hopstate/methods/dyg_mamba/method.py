@@ -110,7 +110,7 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
     keeps_deletions = kept != "left-out"
 
     def tokenizer(store: NeighborStore, events: EventStream) -> HistoryTokenizer:
-        return HistoryTokenizer(store, events, config.history, clock, kept)
+        return HistoryTokenizer(store, events, config.history, clock, kept, config.loop.float_type)
 
     model = DyGMambaNodes(
         config.model, classes.width, **history_features(used_features(stream, built), stream, config, built)

@@ -128,14 +128,14 @@ def history_task(
     context: Context,
     *,
     model: HistoryModel,
-    tokenizer: Callable[[NeighborStore, EventStream, Clock, Deletions], PairTokenizer],
+    tokenizer: Callable[[NeighborStore, EventStream, Clock, Deletions, type[np.floating]], PairTokenizer],
     microbatch_size: int | None = None,
     microbatch_tokens: int | None = None,
 ) -> LinkTask:
     """Return the task of training a model fed from histories; training looks training events up, evaluation all.
 
     Args:
-        tokenizer: (store, stream, clock, deletions) → the model's tokenizer.
+        tokenizer: (store, stream, clock, deletions, type of gaps) → the model's tokenizer.
         microbatch_size, microbatch_tokens: pairs and tokens computed together in a training step; None for all.
     """
     split = config.split.of(stream)
@@ -147,7 +147,7 @@ def history_task(
 
     def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
         store = known.histories(events, rows)
-        own = tokenizer(store, events, clock, marks)
+        own = tokenizer(store, events, clock, marks, config.loop.float_type)
         if head is None:
             return own
         met = known.meetings(events, rows) if own.deletions and events.has_deletes else store

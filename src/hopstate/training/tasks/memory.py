@@ -161,8 +161,9 @@ class ClassQuestions:
         rows = self.split.train[batch]
         rows = rows[is_known(self.y[rows])]
         src, t = self.stream.src[rows], self.stream.t[rows]
-        gap = torch.from_numpy(self.inputs.node_gaps(src, t)).float()
-        return {"nodes": torch.from_numpy(src), "gap": gap[:, None]}, torch.from_numpy(self.y[rows])
+        return {"nodes": torch.from_numpy(src), "gap": self.inputs.query_node_gaps(src, t)}, torch.from_numpy(
+            self.y[rows]
+        )
 
     def logits(self, model: MemoryModel, state: NodeState, asked: dict[str, Tensor]) -> Tensor:
         """Return (Q, C) logits of nodes, (Q, 1) of two classes."""

@@ -193,7 +193,7 @@ class SequenceTask:
         if not self.memory_model.time_dim:
             return None
         t, never = self.data.t, float(self.memory_model.never)
-        gaps, met = np.full(t.shape, never, np.float32), dict[tuple[int, int], int]()
+        gaps, met = np.full(t.shape, never), dict[tuple[int, int], int]()
         for k, (u, v) in enumerate(self.data.pairs.tolist()):
             last = met.get((min(u, v), max(u, v)))
             if last is not None:
