@@ -209,6 +209,13 @@ def test_patience_stops_early(tmp_path: Path) -> None:
     assert again.metrics == result.metrics
 
 
+def test_patience_below_eval_every_waits_for_a_second_validation(tmp_path: Path) -> None:
+    settings = config(epochs=30, eval_every=10, patience=3, optim=OptimConfig(lr=0.3))
+    train(tmp_path / "run", settings)
+    evaluated = [row["epoch"] for row in rows_without_times(tmp_path / "run") if "val_roc_auc" in row]
+    assert evaluated[:2] == [10, 20]
+
+
 def test_more_epochs_may_be_asked_for_when_resuming(tmp_path: Path) -> None:
     constant = OptimConfig(lr=0.01)
     train(tmp_path / "a", config(epochs=1, optim=constant))

@@ -21,7 +21,8 @@ class LoopConfig:
 
     Args:
         epochs: passes over the training batches at most.
-        patience: stop after this many epochs without a better validation metric; None never stops early.
+        patience: stop after this many epochs, at least eval_every, without a better validation metric; None never
+            stops early.
         eval_every: evaluate on validation every so many epochs.
         optim: optimiser and learning-rate schedule.
         grad_clip: largest global gradient norm, None for no clipping.

@@ -154,7 +154,9 @@ class Trainer:
     # ---- one epoch -------------------------------------------------------------------------------------
     def _finished(self) -> bool:
         p, c = self.progress, self.config
-        stale = c.patience is not None and p.best is not None and p.epoch - p.best_epoch >= c.patience and p.step == 0
+        stale = False
+        if c.patience is not None and p.best is not None and p.step == 0:
+            stale = p.epoch - p.best_epoch >= max(c.patience, c.eval_every)  # the next validation takes place
         return self.optimizer is None or p.epoch >= c.epochs or stale  # without parameters there is nothing to train
 
     def _epoch(self, stop: Stop, reporter: Reporter) -> dict[str, Any] | None:
