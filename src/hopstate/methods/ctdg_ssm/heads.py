@@ -52,7 +52,7 @@ class StaticEmbedding(nn.Module):
         self.register_buffer("table", torch.zeros(0, self.dim), persistent=False)
 
     def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
-        super()._load_from_state_dict(*args, **options)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(*args, **options)
         self.table = self.table[:0]  # drawn anew from the seed that was loaded
 
     def check(self, nodes: Tensor) -> None:

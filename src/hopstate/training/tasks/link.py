@@ -35,7 +35,7 @@ from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
 from hopstate.streaming.protocols import LinkFollower, LinkScorer, Scores
 from hopstate.streaming.replay import replay_split
-from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
+from hopstate.training.tasks.events import EventSource, EventTask, Untrained, events_to_score, to_user_ids
 
 
 @dataclass(frozen=True, kw_only=True)
