@@ -132,6 +132,24 @@ def test_a_frozen_backbone_is_trained_as_the_classifier_uses_it(method: str) -> 
         assert head.freeze
 
 
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [
+        ("dyg-mamba/*-blocks-*", 6),  # figure 9
+        ("dyg-mamba/*-state-*", 6),
+        ("dyg-mamba/*-expand-*", 6),
+        ("dyg-mamba/can-parl-convergence*", 2),  # Table 7
+        ("ctdg-ssm-sequences/order-*-node", 15),  # E.4
+        ("ctdg-ssm/mooc-never-*", 4),  # E.5
+    ],
+)
+def test_ablations_of_the_papers_are_recipes(pattern: str, count: int) -> None:
+    found = find_recipes(pattern)
+    assert len(found) == count
+    for recipe in found:
+        accepted(recipe)
+
+
 def test_patterns_find_recipes_and_a_wrong_name_gives_the_nearest() -> None:
     assert {r.name for r in find_recipes("ctdg-ssm-sequences/length-*")} >= {"ctdg-ssm-sequences/length-9"}
     with pytest.raises(ConfigError, match="gmn/minesweeper"):

@@ -127,6 +127,23 @@ def test_a_recipe_of_two_stages_trains_links_then_a_head(isolate: bool, tmp_path
     assert reproduce(recipe, [1], isolate=isolate, **options) == [line]
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("dyg-mamba/enron-state-4", {"data": "messages-generated", "model.channel_dim": 4, "history.max_length": 6}),
+        ("ctdg-ssm/mooc-never-20", EVENTS),
+        ("ctdg-ssm-sequences/order-1-second-last-node", {"read.length": 31, "read.count": 30, "model.dim": 4}),
+    ],
+)
+@pytest.mark.slow
+def test_ablations_take_a_step(name: str, changes: dict, tmp_path: Path) -> None:
+    changes = {**changes, **QUIET, "loop.epochs": 1}
+    (line,) = reproduce(
+        all_recipes()[name], [0], changes=changes, out=tmp_path, results_file=tmp_path / "r.jsonl", isolate=False
+    )
+    assert 0 <= line["metrics"]["test"][line["metric"]] <= 1
+
+
 def test_missing_data_are_named_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(DownloadError, match=r"ml_lastfm\.csv"):
         reproduce(all_recipes()["recency/lastfm"], [0], out=tmp_path / "out", results_file=tmp_path / "r.jsonl")

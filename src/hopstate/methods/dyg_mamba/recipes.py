@@ -100,6 +100,12 @@ _LONGER = {
     "uci": {256: (96.82, 0.09), 512: (96.95, 0.06), 1024: (97.38, 0.05), 2048: (97.45, 0.03), 4096: (97.47, 0.08)},
     "us-legis": {32: (73.99, 1.52), 512: (74.17, 2.14), 1024: (74.34, 2.17), 2048: (74.47, 2.44), 4096: (74.96, 2.04)},
 }
+# what figure 9 varies, one at a time; it prints no values, so these are ours
+_SENSITIVITY = {
+    "blocks": ("model.num_layers", (1, 3, 4)),
+    "state": ("model.block.state_dim", (4, 8, 32)),
+    "expand": ("model.block.expand", (1, 3, 4)),
+}
 # what the paper's text (equations 7 to 10) and its Table 9 have beside the defaults; Table 9 names no number of heads
 _PAIRS: dict[str, dict[str, Any]] = {
     "cross-attention": {"model.cross_attention": 2},
@@ -180,6 +186,28 @@ RECIPES = (
         )
         for data, rows in _LONGER.items()
         for length, (mean, std) in rows.items()
+    ),
+    *(
+        replace(
+            _LINKS[DATA.index(data)],
+            name=f"dyg-mamba/{data}-{name}-{value}",
+            settings=_settings(data, **{setting: value}),
+            published=(),
+            note="sensitivity as in figure 9, which prints no values",
+        )
+        for name, (setting, values) in _SENSITIVITY.items()
+        for value in values
+        for data in ("enron", "can-parl")
+    ),
+    *(
+        replace(
+            _LINKS[DATA.index("can-parl")],
+            name=f"dyg-mamba/can-parl-convergence{name}",
+            settings=_settings("can-parl", **settings, **{"loop.epochs": 100, "loop.patience": None}),
+            published=(),
+            note="Table 7 compares the training loss of these 100 epochs, with and without time spans (vanilla Mamba)",
+        )
+        for name, settings in {"": {}, "-vanilla": {**_NO_SPAN, "model.block.spectral_bound": False}}.items()
     ),
     *(
         replace(

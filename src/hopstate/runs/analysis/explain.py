@@ -190,46 +190,57 @@ def explain_pair(task: Task, source: Any, target: Any, t: Any = None) -> Explana
         ConfigError: the model cannot tell contributions, or t is no time.
         DataError: an unknown id.
     """
-    import pandas as pd
-
     if not isinstance(task, LinkTask):
         raise ConfigError(UNTOLD)
     stream = task.stream
-    t = first_after(stream.t[-1]).item() if t is None else t
     if isinstance(task, Explains):
+        t = first_after(stream.t[-1]).item() if t is None else t
         u, v, t = node_row(stream, source, "source"), node_row(stream, target, "target"), parse_time(stream, t)
         clock = {"time_unit": stream.time_unit, "dates": stream.dates, "unit": _unit_of(task)}
         return FeatureExplanation(source, target, t, **task.explain_query(u, v, t), **clock)
     model = bare(task.model)
     if not isinstance(task.source, HistoryPairs) or not isinstance(model, ExplainsEvents):
         raise ConfigError(UNTOLD)
-    u, v = node_row(stream, source, "source"), node_row(stream, target, "target")
+    tokens, t = asked_tokens(task, source, target, t)
     task.model.eval()
-    t = parse_time(stream, t)
-    tokens = task.source.inputs.pairs(np.array([u]), np.array([v]), np.array([t]))
-    assert isinstance(tokens, HistoryTokens)
     device = next(task.model.parameters()).device
     shares = model.shares(to_device(tokens, device))
     contributions, told, rest = (np.empty((1, 0)) if x is None else x.double().cpu().numpy() for x in shares)
-    ids, cut = tokens.event_ids.numpy(), int(tokens.offsets[1])
-    when = stream.t[np.where(ids < 0, 0, ids - stream.first_id)].tolist()  # exact, whatever kind of number t is
-    when = [t if event < 0 else time for event, time in zip(ids, when)]
-    nodes = tokens.nodes.numpy()
-    table = pd.DataFrame(
-        {
-            "end": np.where(np.arange(len(ids)) < cut, "source", "target"),
-            "neighbor": nodes if stream.node_ids is None else stream.node_ids.names(nodes),
-            "t": when,
-            "event_id": ids,
-            "contribution": contributions,
-        }
-    ).sort_values("t", kind="stable", ignore_index=True)
+    table = token_table(stream, tokens, t).assign(contribution=contributions)
+    table = table.sort_values("t", kind="stable", ignore_index=True)
     values = np.empty(0) if tokens.pair is None or not told.size else tokens.pair[0].double().cpu().numpy()
     features = _features(NAMES[: len(values)], values, told[0])
     left = float(rest[0] + told.sum())
     logit = left + float(contributions.sum())
     unit = _unit_of(task) if len(features) else ""
     return Explanation(source, target, t, logit, left, table, stream.time_unit, stream.dates, unit, features)
+
+
+def asked_tokens(task: LinkTask, source: Any, target: Any, t: Any) -> tuple[HistoryTokens, Any]:
+    """Return the tokens of (source, target) at t, and t in the stream's unit; None gives the first after its events."""
+    stream = task.stream
+    t = parse_time(stream, first_after(stream.t[-1]).item() if t is None else t)
+    pair = (np.array([node_row(stream, name, end)]) for name, end in ((source, "source"), (target, "target")))
+    assert isinstance(task.source, HistoryPairs)
+    tokens = task.source.inputs.pairs(*pair, np.array([t]))
+    assert isinstance(tokens, HistoryTokens)
+    return tokens, t
+
+
+def token_table(stream: EventStream, tokens: HistoryTokens, t: Any) -> pd.DataFrame:
+    """Return a row a token of one pair at t: end, neighbor, t, event_id."""
+    import pandas as pd
+
+    ids, nodes = tokens.event_ids.numpy(), tokens.nodes.numpy()
+    when = stream.t[np.where(ids < 0, 0, ids - stream.first_id)].tolist()  # exact, whatever kind of number t is
+    return pd.DataFrame(
+        {
+            "end": np.where(np.arange(len(ids)) < int(tokens.offsets[1]), "source", "target"),
+            "neighbor": nodes if stream.node_ids is None else stream.node_ids.names(nodes),
+            "t": [t if event < 0 else time for event, time in zip(ids, when)],
+            "event_id": ids,
+        }
+    )
 
 
 def _unit_of(task: LinkTask) -> str:

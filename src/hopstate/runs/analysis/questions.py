@@ -13,6 +13,8 @@ from hopstate.io.table import check_table_path, write_table
 from hopstate.runs.analysis.explain import Explanation, FeatureExplanation, explain_pair
 from hopstate.runs.analysis.robustness import LEVELS, Noise, plot_robustness, untouched
 from hopstate.runs.analysis.robustness import robustness as measure
+from hopstate.runs.analysis.similarity import SimilarityMap
+from hopstate.runs.analysis.similarity import similarity_map as alike_tokens
 from hopstate.runs.going_on import kept_state
 from hopstate.runs.load import load_run
 from hopstate.training.run_folder import RunFolder
@@ -62,6 +64,33 @@ def explain(
         write_table(found.table, Path(out), raw=raw)
         if isinstance(found, Explanation) and len(found.features):
             write_table(found.features, features_path(out), raw=raw)
+    if plot is not None:
+        found.plot(plot)
+    return found
+
+
+def similarity_map(
+    run: str | Path,
+    source: Any,
+    target: Any,
+    t: Any = None,
+    *,
+    latest: int = 16,
+    data: Any = None,
+    plot: str | Path | None = None,
+    device: str | None = None,
+) -> SimilarityMap:
+    """Return how alike a pair's past events are to DyG-Mamba; see `hopstate.runs.analysis.similarity`.
+
+    Args:
+        run: a run folder of dyg-mamba.
+        source, target, t, data, device: as in `explain`.
+        latest: tokens of each end, the latest ones.
+        plot: also draw it there (.png, .pdf or .svg).
+    """
+    _check_paths(None, plot)
+    with load_run(run, data, device=device) as (trainer, task), trainer.precision():
+        found = alike_tokens(task, source, target, t, latest=latest)
     if plot is not None:
         found.plot(plot)
     return found
