@@ -145,6 +145,7 @@ def test_dyglib_triple(tmp_path):
         read_events(path)
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_real_files_have_the_stated_sizes(shared):
     uci = read_events(shared / "data/temporal/uci")

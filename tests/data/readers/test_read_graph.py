@@ -418,7 +418,9 @@ def test_pyg_data_set_that_is_on_disk(tmp_path: Path) -> None:
     [
         ("heterophilous/minesweeper.npz", 10_000, 7, 2, 39_402, 10),
         ("gnn-benchmark/cora.npz", 2_708, 1_433, 7, 5_429, 0),
-        ("gnn-benchmark/amazon_electronics_photo.npz", 7_650, 745, 8, 143_663, 0),
+        pytest.param(
+            *("gnn-benchmark/amazon_electronics_photo.npz", 7_650, 745, 8, 143_663, 0), marks=pytest.mark.slow
+        ),
         ("temporal/collegemsg/CollegeMsg.txt", 1_899, 0, 0, 59_835, 0),
     ],
 )

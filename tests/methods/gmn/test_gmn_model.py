@@ -177,9 +177,12 @@ def test_walk_features_tell_3wl_equivalent_graphs_apart_and_message_passing_cann
         encoder.bits.weight.mul_(6)  # well into the bends of the activations
         encoder.conv.weight.mul_(6)
         for graph in graphs:
-            drawn = [inputs_of(graph, settings, "walk", seed=seed) for seed in range(8)]
-            rows = [encoder(torch.zeros(len(d.bits), 64), d.bits, d.walks, d.token_offsets) for d in drawn]
-            means.append(torch.stack([r.view(16, -1, 64)[:, 0].mean(0) for r in rows]))
+            own = []
+            for seed in range(8):
+                d = inputs_of(graph, settings, "walk", seed=seed)
+                rows = encoder(torch.zeros(len(d.bits), 64), d.bits, d.walks, d.token_offsets)
+                own.append(rows.view(16, -1, 64)[:, 0].mean(0))
+            means.append(torch.stack(own))
     noise = sum(m.var(0) / 8 for m in means).sqrt()
     assert ((means[0].mean(0) - means[1].mean(0)).abs() / noise).max() > 5
 

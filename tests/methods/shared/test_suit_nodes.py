@@ -127,7 +127,7 @@ def test_homophily_does_not_depend_on_how_classes_are_shared_out():
 
 def test_larger_graphs_get_narrower_models():
     sizes = (1_000, 12_000, 60_000)
-    made = [Graph.from_edges(np.random.default_rng(0).integers(0, n, (20 * n, 2)), n, x=np.ones((n, 1), np.float32),
+    made = [Graph.from_edges(np.random.default_rng(0).integers(0, n, (4 * n, 2)), n, x=np.ones((n, 1), np.float32),
             y=np.arange(n) % 2) for n in sizes]  # fmt: skip
     dims = [suited("sage", graph)["model.dim"] for graph in made]
     assert dims == sorted(dims, reverse=True)
