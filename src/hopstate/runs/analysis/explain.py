@@ -220,9 +220,9 @@ def asked_tokens(task: LinkTask, source: Any, target: Any, t: Any) -> tuple[Hist
     """Return the tokens of (source, target) at t, and t in the stream's unit; None gives the first after its events."""
     stream = task.stream
     t = parse_time(stream, first_after(stream.t[-1]).item() if t is None else t)
-    pair = (np.array([node_row(stream, name, end)]) for name, end in ((source, "source"), (target, "target")))
+    u, v = node_row(stream, source, "source"), node_row(stream, target, "target")
     assert isinstance(task.source, HistoryPairs)
-    tokens = task.source.inputs.pairs(*pair, np.array([t]))
+    tokens = task.source.inputs.pairs(np.array([u]), np.array([v]), np.array([t]))
     assert isinstance(tokens, HistoryTokens)
     return tokens, t
 
