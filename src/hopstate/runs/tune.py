@@ -186,7 +186,7 @@ def _study(optuna: Any, path: Path, name: str) -> Any:
         )
         for trial in study.trials:
             attributes = trial.user_attrs
-            kinds = {
+            kinds: dict[str, Any] = {
                 "settings": dict,
                 "metric": str,
                 "mode": str,
