@@ -63,6 +63,7 @@ def _all(
     rows: list[dict[str, Any]] = []
     records: dict[str, Any] = {}
     floors: dict[str, Any] = {}
+    on_val: dict[int, dict[str, Any]] = {}  # of each split
     for name in names:
         results = []
         for split in splits:
@@ -72,11 +73,15 @@ def _all(
                 number = NUMBER.get(get_method(name).data)
                 if number is not None:
                     fixed.append(f"{number}={split}")
-                results.append(_one(name, [*fixed, *_settings(name, rest, names)], where, records))
+                results.append(_one(name, [*fixed, *_settings(name, rest, names)], where, records, split))
                 if results[-1] is None:
                     return None
-                floors |= RunFolder(where).floors()
-        rows.append(_row(name, [r for r in results if r is not None]))
+                if number is None:
+                    floors |= RunFolder(where).floors()
+                on_val.setdefault(split, {}).update(RunFolder(where).floors("val"))
+        finished = [r for r in results if r is not None]
+        rivals = [on_val[split] for split in splits for _ in seeds]
+        rows.append(_row(name, finished) | {"no_better_on_validation": _no_better(name, finished, rivals)})
         write_text(folder / "table.json", json.dumps(with_floors(rows, floors), indent=1))
     return with_floors(rows, floors)
 
@@ -90,7 +95,28 @@ def _check_splits(name: str, splits: list[int]) -> None:
         )
 
 
-def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any]) -> dict[str, Any] | None:
+def _no_better(name: str, results: list[dict[str, Any]], floors: list[dict[str, Any]]) -> list[str]:
+    """Return the baselines that a method does not outperform on validation, in the mean over its runs.
+
+    Args:
+        name: of the method.
+        results: of its runs.
+        floors: for each run, baselines → metrics of validation on the run's split.
+    """
+    from hopstate.methods.shared.floors import below
+
+    metric, mode = results[0]["metric"], results[0]["mode"]
+
+    def mean(values: list[float | None]) -> float:
+        return math.fsum(math.nan if value is None else value for value in values) / len(values)
+
+    own = {metric: mean([r["metrics"]["val"][metric] for r in results])}
+    known = [rival for rival in floors[0] if rival != name]
+    rivals = {rival: {metric: mean([of.get(rival, {}).get(metric) for of in floors])} for rival in known}
+    return below(own, rivals, metric, mode)
+
+
+def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any], split: int) -> dict[str, Any] | None:
     """Return the result of one run: an earlier one of the same settings and data, or a new or continued one.
 
     Args:
@@ -98,6 +124,7 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any]) 
         arguments: its settings.
         where: the run folder.
         records: data that earlier runs read; those of this one are added.
+        split: number of the split.
     """
     from hopstate.methods.parser import parser_of
     from hopstate.methods.settings import parse_words
@@ -117,9 +144,10 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any]) 
     if (where / "result.json").is_file() and folder.settings() == api.stored_config(method, config):
         check_same_data(folder, records[read])
         return folder.result()
-    beside = method.data == "events" and not records.get("floors")  # the same for every run on these data
-    done = api.fit_config(method, config, out=where, resume=True, record=records[read], floors=beside, automatic=suited)
-    records["floors"] = records.get("floors") or bool(done.floors)
+    judged = records.setdefault("floors", set())  # splits: the same for every run on these data
+    how: dict[str, Any] = {"floors": split not in judged, "automatic": suited}
+    done = api.fit_config(method, config, out=where, resume=True, record=records[read], **how)
+    judged |= {split} if done.floors else set()
     return None if done.interrupted else folder.result()
 
 
@@ -173,6 +201,7 @@ def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "method": name,
         "metric": metric,
+        "positive_class": results[0].get("positive_class"),
         "runs": len(results),
         "test_mean": test[0],
         "test_std": test[1],
@@ -191,6 +220,7 @@ def show(rows: list[dict[str, Any]], data: str) -> None:
     """Print a table for each metric, best mean first."""
     from rich.table import Table
 
+    from hopstate.evaluation.metrics import of_class
     from hopstate.io.screen import screen
     from hopstate.runs.reproduce import tables
 
@@ -200,19 +230,24 @@ def show(rows: list[dict[str, Any]], data: str) -> None:
         unit = "" if tables.is_error(metric) else " in percent"
         events = next((count for row in rows if (count := row.get("events", {}).get(metric))), None)
         of = "" if events is None else f", of {events:,} test events"
-        table = Table(title=f"{data}: {metric}{unit}{of}, mean ± standard deviation over runs")
+        mine = [row for row in rows if row["metric"] == metric]
+        words = of_class(metric, next((p for row in mine if (p := row.get("positive_class"))), None))
+        table = Table(title=f"{data}: {words}{unit}{of}, mean ± standard deviation over runs")
         for name in ("method", "test", "validation", "runs", "s/epoch", "parameters"):
             table.add_column(name, justify="left" if name == "method" else "right")
-        mine = [row for row in rows if row["metric"] == metric]
         for r in sorted(mine, key=lambda r: tables.rank(metric, r["test_mean"])):
             table.add_row(
-                r["method"],
+                r["method"] + ("*" if r.get("no_better_on_validation") else ""),
                 *(tables.figure(metric, r[f"{split}_mean"], r[f"{split}_std"]) for split in ("test", "val")),
                 str(r["runs"]),
                 f"{r['seconds_per_epoch']:.2f}",
                 f"{r['parameters']:,}",
             )
         screen().print(table)
+        for r in mine:
+            if r.get("no_better_on_validation"):
+                rivals = " and ".join(map(tables.floor_words, r["no_better_on_validation"]))
+                print(f"* {r['method']} does not exceed {rivals} on validation")
         _show_pairs(metric, mine)
 
 

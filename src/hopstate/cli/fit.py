@@ -53,6 +53,8 @@ def run(argv: list[str]) -> Answer:
         return Answer({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
     record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
     record |= {"metrics": done.metrics, "floors": done.floors, "no_better_than": no_better_than(done)}
+    record["positive_class"] = _result(done).get("positive_class")
+    record["no_better_on_validation"] = no_better_than(done, "val")
     if done.interrupted:
         again = f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}"
         return Answer(record, partial(_say, again), INTERRUPTED)
@@ -81,18 +83,25 @@ def print_result(done: Run) -> None:
     """Print the metrics of a finished run, a column for each split, and where everything lies."""
     from rich.table import Table
 
+    from hopstate.evaluation.metrics import of_class
     from hopstate.io.screen import screen
 
-    when = f"epoch {done.best_epoch} (chosen on validation)" if done.best_epoch else "nothing to train"
+    console, result = screen(), _result(done)
+    print_warning(done, console)
+    by = "validation" if result["metrics"].get("val", {}).get(result["metric"]) is not None else "validation loss"
+    unchosen = "not chosen on validation" if result.get("parameters") else "nothing to train"
+    when = f"epoch {done.best_epoch} (chosen on {by})" if done.best_epoch else unchosen
     table = Table(title=f"{done.method}, {when}")
     table.add_column("metric")
     for split in done.metrics:
         table.add_column(split, justify="right")
     for name in dict.fromkeys(name for values in done.metrics.values() for name in values):
-        table.add_row(name, *(_figure(v[name]) if name in v else "" for v in done.metrics.values()))
-    console = screen()
+        table.add_row(
+            of_class(name, result.get("positive_class")),
+            *(_figure(v[name]) if name in v else "" for v in done.metrics.values()),
+        )
     console.print(table)
-    share = _result(done).get("train_share", 1.0)
+    share = result.get("train_share", 1.0)
     if share < 1 and "train" in done.metrics:
         count = done.metrics["train"].get("events")
         which = "of the training links, a sample" if count is None else f"of the training events, the latest {count:,}"
@@ -115,15 +124,30 @@ def _result(done: Run) -> dict[str, Any]:
     return {} if done.interrupted or not done.metrics else RunFolder(done.path).result()
 
 
-def no_better_than(done: Run) -> list[str]:
-    """Return the floors that a finished run does not stand above on test data."""
+def print_warning(done: Run, console: Console) -> None:
+    """Print which baselines, chance among them, the run does not outperform on validation."""
+    from hopstate.runs.reproduce.tables import floor_words
+    from hopstate.training.run_folder import RunFolder
+
+    result, floors = _result(done), RunFolder(done.path).floors("val")
+    metric, names = result["metric"], no_better_than(done, "val")
+    if names:
+        rivals = " and ".join(f"{floor_words(name)} {floors[name][metric]:.4f}" for name in names)
+        own = f"{metric} {result['metrics']['val'][metric]:.4f}"
+        text = f"Warning: on validation, {own} of {done.method} does not exceed {rivals}."
+        console.print(text, style="bold", soft_wrap=True, highlight=False)
+
+
+def no_better_than(done: Run, split: str = "test") -> list[str]:
+    """Return the baselines that a finished run does not outperform on a split, "val" or "test"."""
     from hopstate.methods.shared.floors import below
     from hopstate.training.run_folder import RunFolder
 
-    if not done.metrics.get("test") or not done.floors:
+    if not done.metrics.get(split) or not done.floors:
         return []
-    result = RunFolder(done.path).result()
-    return list(below(done.metrics["test"], done.floors, result["metric"], result["mode"]))
+    folder = RunFolder(done.path)
+    result, floors = folder.result(), done.floors if split == "test" else folder.floors(split)
+    return below(done.metrics[split], floors, result["metric"], result["mode"])
 
 
 def print_floors(done: Run, console: Console) -> None:

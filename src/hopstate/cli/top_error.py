@@ -83,7 +83,7 @@ def _trained(path: str, named: str | None) -> tuple[Graph, Backbone]:
     graph = load_data(config.data, config.read, "graph")
     context = Context(run=folder.path, cache=cache_folder(), trained=known_data(folder))
     graph, _ = prepared(graph, config, context, edges=method.reads_edges(config))
-    labels = node_labels(graph, config.split, config.metric, context)
+    labels = node_labels(graph, config.split, config.metric, context, positive=config.read.positive_class)
     graph = message_graph(graph, config.edges, place_of(method.name), method.name, config.loop)
     weights = saved.tensors.get("model", {})
     with not_beyond(weights, folder.weights, graph):

@@ -56,6 +56,7 @@ def run(argv: list[str]) -> Answer:
         "folder": found.path,
         "interrupted": found.interrupted,
         "metric": found.metric,
+        "positive_class": found.positive_class,
     }
     told |= {
         "mode": found.mode,
@@ -74,9 +75,11 @@ def show(found: Search, method: str) -> None:
     """Print the five best trials and how to train with the best."""
     from rich.table import Table
 
+    from hopstate.evaluation.metrics import of_class
     from hopstate.io.screen import screen
 
-    table = Table(title=f"{method}: validation {found.metric} of the best of {len(found.trials)} trials")
+    words = of_class(found.metric, found.positive_class)
+    table = Table(title=f"{method}: validation {words} of the best of {len(found.trials)} trials")
     for name in ("trial", "value", "seconds"):
         table.add_column(name, justify="right")
     table.add_column("settings")

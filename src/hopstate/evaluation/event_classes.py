@@ -1,7 +1,7 @@
 """Classes of nodes at their events: what is known of them, how outputs are judged, and how they are written down.
 
-Of two classes there is one output a node, the chance of the second; of C > 2 there are C. Labels that are unknown stand
-as -1, and count in no metric.
+Of two classes there is one output a node, the probability of the positive one; of C > 2 there are C. Unknown labels
+are -1, and count in no metric.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
 from hopstate.evaluation.intervals import bootstrap_areas, limits_of
-from hopstate.evaluation.learned_classes import of_training
-from hopstate.evaluation.metrics import CLASSIFICATION, average_precision, one_vs_rest_auc, roc_auc
+from hopstate.evaluation.learned_classes import of_training, positive_last
+from hopstate.evaluation.metrics import average_precision, classification_metrics, one_vs_rest_auc, roc_auc
 
 _SHARED = ("macro_f1", "accuracy", "balanced_accuracy")
+_AREAS = ("roc_auc", "average_precision")
 _ORDINAL = ("quadratic_kappa", "class_mae")  # go by the order of classes, which numbers have
 METRICS = ("roc_auc", "average_precision", *_SHARED, *_ORDINAL)
 
@@ -32,10 +33,11 @@ class EventClasses:
 
     Args:
         y: (E,) int64 classes, -1 unknown, from C on where a model does not know them.
-        names: of the classes 0..C-1.
+        names: of the classes 0..C-1, the positive one of two last.
         named: whether the user named them: else two are numbers 0 and 1.
         metric: what chooses the model; see `metric_of`.
         others: names of the classes from C on.
+        weights: (C,) of the classes in the loss, or None: a predicted class has the largest weight times probability.
     """
 
     y: np.ndarray
@@ -43,6 +45,7 @@ class EventClasses:
     named: bool
     metric: str
     others: tuple[str, ...] = ()
+    weights: np.ndarray | None = None
 
     @property
     def width(self) -> int:
@@ -52,46 +55,62 @@ class EventClasses:
     def metrics(self, rows: np.ndarray, found: np.ndarray, *, bootstrap: int = 0, seed: int = 0) -> dict[str, float]:
         """Return the metrics over those of events at rows (Q,) whose class is known; NaN where none is.
 
-        Two classes: roc_auc, average_precision, positives, limits of a bootstrap if asked for, and the metric if it is
-        another one. More: macro_f1, accuracy, roc_auc (each class against the rest, pooled over events; the mean over
-        classes), the metric. A class that the model does not know is an error in macro_f1, accuracy and
+        Two classes: roc_auc and average_precision of the positive one, the number of its events ("positives"), limits
+        of a bootstrap if asked for, and the metric if it is another one. More: macro_f1, accuracy, roc_auc (each class
+        against the rest, pooled over events; the mean over classes), the metric. If only one class occurs, also the
+        cross-entropy ("loss"). A class that the model does not know is an error in macro_f1, accuracy and
         balanced_accuracy; areas, and what goes by an order of classes, leave its events out.
 
         Args:
             rows: positions in the stream.
-            found: (Q,) chances of the second class, or (Q, C).
+            found: (Q,) probabilities of the positive class, or (Q, C).
             bootstrap, seed: see `evaluate_dynamic_nodes`.
         """
         y = self.y[rows]
         y, found = y[y >= 0], np.asarray(found)[y >= 0]
+        wide = self._wide(found)
+        inside = y < len(self.names)
+        names = dict.fromkeys((*(("macro_f1", "accuracy") if self.width > 1 else ()), self.metric))
+        judged = classification_metrics(tuple(n for n in names if n not in _AREAS), y, wide, self.weights)
+        loss = judged.pop("loss")
         if self.width > 1:
-            wanted = dict.fromkeys(("macro_f1", "accuracy", "roc_auc", self.metric))
-            wide = found if len(y) else np.zeros((0, self.width))
-            own = (y[y < self.width], wide[y < self.width])
-            judge = CLASSIFICATION | {"roc_auc": one_vs_rest_auc}
-            return {name: judge[name](*(own if name in ("roc_auc", *_ORDINAL) else (y, wide))) for name in wanted}
-        shared = {self.metric} & set(_SHARED)
-        counted = {name: CLASSIFICATION[name](y, np.stack([1 - found, found], 1)) for name in shared}
-        y, found = y[y < 2], found[y < 2]
-        counted |= {n: CLASSIFICATION[n](y, np.stack([1 - found, found], 1)) for n in {self.metric} & set(_ORDINAL)}
-        judged = {"roc_auc": roc_auc(y, found), "average_precision": average_precision(y, found)}
-        judged |= {"positives": float(y.sum()), **counted}
+            judged["roc_auc"] = one_vs_rest_auc(y[inside], wide[inside])
+            return judged | self._loss(y[inside], loss)
+        y, found = y[inside], found[inside]
+        judged = {"roc_auc": roc_auc(y, found), "average_precision": average_precision(y, found)} | {
+            "positives": float(y.sum()),
+            **judged,
+            **self._loss(y, loss),
+        }
         if bootstrap and len(np.unique(y)) == 2:
             judged |= limits_of(bootstrap_areas(found[y == 1], found[y == 0], None, repeats=bootstrap, seed=seed))
         return judged
 
+    def _loss(self, y: np.ndarray, loss: float) -> dict[str, float]:
+        return {"loss": loss} if len(np.unique(y)) == 1 else {}
+
+    def _wide(self, found: np.ndarray) -> np.ndarray:
+        """Return (Q, C) probabilities of outputs."""
+        found = np.asarray(found, np.float64)
+        return np.stack([1 - found, found], 1) if self.width == 1 else found.reshape(-1, self.width)
+
+    def _decided(self, wide: np.ndarray) -> np.ndarray:
+        """Return (Q,) predicted classes of probabilities (Q, C)."""
+        return (wide if self.weights is None else wide * self.weights).argmax(1)
+
     def columns(self, found: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the columns of outputs: score of two classes, p_<class> of more; prediction where they have names.
+        """Return the columns of outputs: score, the positive class's probability, or of more classes p_<class> each.
+
+        Named classes also have a column prediction.
 
         Args:
             found: as in `metrics`.
         """
-        names = np.asarray(self.names)
+        wide = self._wide(found)
+        said = {"prediction": np.asarray(self.names)[self._decided(wide)]}
         if self.width == 1:
-            found = np.asarray(found, np.float64)
-            return {"score": found} | ({"prediction": names[(found > 0.5).astype(np.int64)]} if self.named else {})
-        found = np.asarray(found, np.float64).reshape(-1, self.width)
-        return {"prediction": names[found.argmax(1)]} | {f"p_{name}": found[:, c] for c, name in enumerate(names)}
+            return {"score": wide[:, 1]} | (said if self.named else {})
+        return said | {f"p_{name}": wide[:, c] for c, name in enumerate(self.names)}
 
 
 def event_classes(
@@ -101,6 +120,7 @@ def event_classes(
     trained: Mapping[str, Any] | None = None,
     train: np.ndarray | None = None,
     ordered: bool = False,
+    positive: str | None = None,
 ) -> EventClasses:
     """Return the classes of a stream's events; those that training events, or a trained run, do not have from C on.
 
@@ -109,8 +129,8 @@ def event_classes(
         metric: see `metric_of`.
         trained: data.json of the run, if there is one; runs of 0.1.0 had two classes.
         train: positions of training events, whose classes alone a model learns; None learns all.
-
         ordered: the classes stand in the order of their names.
+        positive: the positive class of two, `read.positive_class`; see `positive_last`.
 
     Raises:
         DataError: no labels, labels that are no classes, or one class only.
@@ -129,8 +149,11 @@ def event_classes(
                 f"{metric} goes by an order of the classes, and {stream.name} has texts ({', '.join(own[:5])}); write "
                 "them as whole numbers in their order, or say it: --read.order '[FIRST, ..., LAST]'"
             )
-        codes, known, others = of_training(codes, np.arange(len(codes)) if train is None else train, own)
-        names = known or own
+        learned = np.arange(len(codes)) if train is None else train
+        codes, known, others = of_training(codes, learned, own)
+        codes, last = positive_last(codes, learned, known or own, positive)
+        names = last or own
+        named = named or names == ("1", "0")
         there = np.unique(codes[codes >= 0])
         if len(names) < 2 or len(there) == 1:
             which, only = ("training events have", names[0]) if others else ("labels are of", names[int(there[0])])

@@ -71,16 +71,17 @@ class EventTargets:
         kind = "p" if self.labels else "prediction"
         return {f"{kind}_{name}": column for name, column in zip(self.names, self.values(found).T, strict=True)}
 
-    def floors(self, stream: EventStream, split: EventSplit) -> dict[str, dict[str, float]]:
-        """Return test metrics of answers without a model.
+    def floors(self, stream: EventStream, split: EventSplit, part: str = "test") -> dict[str, dict[str, float]]:
+        """Return metrics of a part of the split ("val" or "test") of answers without a model.
 
         "mean" of each target's training events (of labels their share), of amounts also "median"; and "last": the last
         that is known of the same source from earlier events, the mean without one.
 
         Args:
             stream, split: the data.
+            part: what is evaluated.
         """
-        rows, train = split.rows("test"), self.y[split.train].astype(np.float64)
+        rows, train = split.rows(part), self.y[split.train].astype(np.float64)
         means, medians = (np.array([how(own[~np.isnan(own)]) if not np.isnan(own).all() else 0.0 for own in train.T])
                           for how in (np.mean, np.median))  # fmt: skip
         said = {"mean": np.broadcast_to(means, (len(rows), self.width))}

@@ -79,7 +79,7 @@ def bootstrap_areas(
 
 
 def label_intervals(
-    metrics: Sequence[str], y: np.ndarray, found: np.ndarray, *, repeats: int = KEPT
+    metrics: Sequence[str], y: np.ndarray, found: np.ndarray, *, repeats: int = KEPT, weights: np.ndarray | None = None
 ) -> dict[str, Interval]:
     """Return the intervals of those metrics that are means over rows, or areas of two classes; rows are drawn again.
 
@@ -88,11 +88,13 @@ def label_intervals(
         y: (n,) classes, from C on those that a model does not know; or (n, 1) amounts.
         found: (n, C) probabilities, or (n, 1) amounts.
         repeats: resamples.
+        weights: (C,) of the classes, as in `classification_metrics`.
     """
     told: dict[str, Interval] = {}
     if y.ndim == 1 and len(y):
         if "accuracy" in metrics:
-            told["accuracy"] = bootstrap_mean((found.argmax(1) == y).astype(np.float64), repeats=repeats)
+            decided = found if weights is None else found * weights
+            told["accuracy"] = bootstrap_mean((decided.argmax(1) == y).astype(np.float64), repeats=repeats)
         if found.shape[1] == 2 and {"roc_auc", "average_precision"} & {*metrics} and {0, 1} <= set(np.unique(y)):
             areas = bootstrap_areas(found[y == 1, 1], found[y == 0, 1], None, repeats=repeats)
             told |= {name: own for name, own in areas.items() if name in metrics}

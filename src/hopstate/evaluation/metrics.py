@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -118,6 +118,45 @@ def cross_entropy(y: np.ndarray, probabilities: np.ndarray) -> float:
     return float(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)).mean())
 
 
+def _label_loss(y: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return the mean binary cross-entropy of what is known of y (n, T)."""
+    known = ~np.isnan(y)
+    own = np.where(y[known] > 0.5, probabilities[known], 1 - probabilities[known])
+    return float(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean()) if known.any() else float("nan")
+
+
+def of_class(metric: str, positive: str | None, words: str = "") -> str:
+    """Return a metric's name, with the positive class if it is a metric of one class.
+
+    Args:
+        metric: its name.
+        positive: of two classes, or None.
+        words: how people write the metric; by default its name.
+
+    >>> of_class("roc_auc", "banned"), of_class("accuracy", "banned")
+    ("roc_auc of 'banned'", 'accuracy')
+    """
+    words = words or metric
+    return f"{words} of {positive!r}" if positive is not None and metric in ("roc_auc", "average_precision") else words
+
+
+def selection_value(metrics: Mapping[str, float], metric: str, mode: str) -> float:
+    """Return what an epoch is chosen by, the larger the better: the metric, or the loss if the metric is undefined.
+
+    Args:
+        metrics: of validation.
+        metric: that chooses the model.
+        mode: "max" or "min", which of two values of it is the better.
+
+    >>> selection_value({"roc_auc": float("nan"), "loss": 0.5}, "roc_auc", "max")
+    -0.5
+    """
+    value = metrics[metric]
+    if np.isnan(value):
+        return -metrics.get("loss", metrics.get("mae", float("nan")))
+    return value if mode == "max" else -value
+
+
 def _apart(y: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the scores of the rows where y is 1, and of the others."""
     scores, own = check_scores(probabilities if probabilities.ndim == 1 else probabilities[:, 1]), np.asarray(y) == 1
@@ -138,11 +177,22 @@ CLASSIFICATION: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 COUNTED = ("accuracy", "macro_f1", "balanced_accuracy")  # in which a class that the model does not know counts
 
 
-def classification_metrics(names: tuple[str, ...], y: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
+DECIDED = (*COUNTED, "quadratic_kappa", "class_mae")  # of predicted classes, not of probabilities
+
+
+def classification_metrics(
+    names: tuple[str, ...], y: np.ndarray, probabilities: np.ndarray, weights: np.ndarray | None = None
+) -> dict[str, float]:
     """Return the metrics of those names and the cross-entropy ("loss") of labels y (n,) and probabilities (n, C).
 
     A class from C on is one that the model does not know: any answer is wrong, which accuracy, balanced_accuracy and
     macro_f1 count; areas, what goes by an order of classes, and the cross-entropy leave such rows out.
+
+    Args:
+        names: of the metrics.
+        y: (n,) classes.
+        probabilities: (n, C).
+        weights: (C,) of the classes: a predicted class has the largest weight times probability.
 
     Raises:
         ConfigError: an unknown metric, or a two-class metric asked for other than two classes.
@@ -158,7 +208,10 @@ def classification_metrics(names: tuple[str, ...], y: np.ndarray, probabilities:
             raise ConfigError(f"metric {name} needs 2 classes, the data have {probabilities.shape[1]}; use accuracy")
     inside = y < probabilities.shape[1]
     own, among = y[inside], probabilities[inside]
-    judged = {name: CLASSIFICATION[name](*((y, probabilities) if name in COUNTED else (own, among))) for name in names}
+    judged = {}
+    for name in names:
+        rows, found = (y, probabilities) if name in COUNTED else (own, among)
+        judged[name] = CLASSIFICATION[name](rows, found if weights is None or name not in DECIDED else found * weights)
     return judged | {"loss": cross_entropy(own, among)}
 
 
@@ -246,11 +299,14 @@ VALUES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 def label_metrics(names: tuple[str, ...], y: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
     """Return the metrics of those names, of 0/1 labels y (n, T), NaN unknown, under probabilities (n, T).
 
+    If the first, which chooses the model, is undefined, the mean binary cross-entropy ("loss") is among them.
+
     Raises:
         ConfigError: an unknown metric.
         DataError: a probability is NaN.
     """
-    return _pooled(LABELS, names, y, probabilities)
+    found = _pooled(LABELS, names, y, probabilities)
+    return found | ({"loss": _label_loss(y, probabilities)} if names and np.isnan(found[names[0]]) else {})
 
 
 def value_metrics(names: tuple[str, ...], y: np.ndarray, values: np.ndarray) -> dict[str, float]:

@@ -57,6 +57,8 @@ class ReadOptions:
             "all": a 0/1 label each.
         order: classes from the first to the last, '[low, mid, high]', for metrics of classes in order; null takes
             numbers by size and texts by alphabet.
+        positive_class: the positive one of two classes, which roc_auc and average_precision are of; null takes 1, true
+            or yes, otherwise the rarer class of the training rows.
         num_nodes: ids are then rows 0..num_nodes-1; null finds them.
         max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
             hundred times their size, at least 2 GiB.
@@ -82,6 +84,7 @@ class ReadOptions:
     task: Literal["auto", "classification", "regression"] = "auto"
     label_cells: Literal["ask", "first", "whole", "all"] = "ask"
     order: tuple[str, ...] | None = None
+    positive_class: str | None = None
     num_nodes: int | None = None
     max_bytes: str | int | None = None
 

@@ -52,7 +52,7 @@ from hopstate.training.precision import bare, make_fabric
 from hopstate.training.progress import note
 from hopstate.training.ranks import Ranks, on_one_machine, present
 from hopstate.training.room import within_memory
-from hopstate.training.run_folder import RunFolder, flatten
+from hopstate.training.run_folder import RunFolder, flatten, floors_of
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.trainer import SPLITS, Trainer, seed_everything
 
@@ -317,7 +317,7 @@ def _floors(
         return {}
     found.pop(method.name, None)  # a method is no floor of its own
     RunFolder(context.run).write_json("floors.json", found)
-    return found
+    return floors_of(found, "test")
 
 
 def stored_config(method: Method, config: RunConfig) -> dict[str, Any]:

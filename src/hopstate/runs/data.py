@@ -31,6 +31,8 @@ from hopstate.training.tasks.target import remembered
 if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
+OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
+
 
 def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method, dict[str, Any]]:
     """Return the method of a run folder, as `hopstate.methods.method_of_run`, and its other settings.
@@ -97,7 +99,7 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     if named is not None and not exists(source):
         changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}
         with at_most(changed.pop("max_bytes", None)):
-            return load_dataset(source, **{key: value for key, value in changed.items() if key != "scale"})
+            return load_dataset(source, **{key: value for key, value in changed.items() if key not in OF_RUN})
     if kind == "graphs":
         from hopstate.data.readers.read_graph_set import read_graph_set
 
@@ -123,8 +125,8 @@ def sets_reading(read: Any) -> dict[str, Any]:
 
 
 def reading(read: Any) -> dict[str, Any]:
-    """Return options of reading as the readers take them: the scale of features is a matter of the run."""
-    return {key: value for key, value in asdict(read).items() if key != "scale"}
+    """Return options of reading as the readers take them: scales and the positive class are a matter of the run."""
+    return {key: value for key, value in asdict(read).items() if key not in OF_RUN}
 
 
 def settle(

@@ -55,6 +55,7 @@ class Search:
         best: the settings that the best trial drew.
         trials: one row a trial: number, value, seconds, the settings drawn, error.
         interrupted: Ctrl-C stopped it; the same call with out=path goes on.
+        positive_class: of two classes, which roc_auc and average_precision are of; None for other targets.
     """
 
     path: Path
@@ -64,6 +65,7 @@ class Search:
     best: dict[str, Any] = field(default_factory=dict)
     trials: list[dict[str, Any]] = field(default_factory=list)
     interrupted: bool = False
+    positive_class: str | None = None
 
     @property
     def config(self) -> Path:
@@ -184,7 +186,15 @@ def _study(optuna: Any, path: Path, name: str) -> Any:
         )
         for trial in study.trials:
             attributes = trial.user_attrs
-            kinds = {"settings": dict, "metric": str, "mode": str, "value": float, "seconds": float, "error": str}
+            kinds: dict[str, Any] = {
+                "settings": dict,
+                "metric": str,
+                "mode": str,
+                "value": float,
+                "seconds": float,
+                "error": str,
+                "positive_class": (str, type(None)),
+            }
             wrong = [key for key, kind in kinds.items() if key in attributes and not isinstance(attributes[key], kind)]
             if wrong:
                 raise CheckpointError(f"{path}: trial {trial.number} gives {wrong[0]} as {shown(attributes[wrong[0]])}")
@@ -243,13 +253,16 @@ def _run(method: Method, config: RunConfig, trial: Any, folder: Path, record: Re
     if run.interrupted:
         return None
     result = RunFolder(folder).result()
-    value = result["metrics"]["val"][result["metric"]]
-    if value is None:
+    metric, mode, found = result["metric"], result["mode"], result["metrics"]["val"]
+    if found[metric] is None:  # undefined, and the loss has chosen the epoch
+        metric, mode = "loss" if "loss" in found else "mae", "min"
+    if found.get(metric) is None:
         trial.set_user_attr("error", f"validation {result['metric']} is not a number")
         return math.nan
-    for key, kept in (("metric", result["metric"]), ("mode", result["mode"]), ("value", value)):
-        trial.set_user_attr(key, kept)
-    return value if result["mode"] == "max" else -value
+    kept = {"metric": metric, "mode": mode, "value": found[metric], "positive_class": result.get("positive_class")}
+    for key, one in kept.items():
+        trial.set_user_attr(key, one)
+    return float(found[metric] if mode == "max" else -found[metric])
 
 
 def _search(study: Any, folder: Path, method: Method, *, interrupted: bool = False) -> Search:
@@ -271,7 +284,8 @@ def _search(study: Any, folder: Path, method: Method, *, interrupted: bool = Fal
     if best is None:
         return Search(folder, trials=rows, interrupted=interrupted)
     metric = best["metric"] if ":" in method.name else todays_metric(best["metric"])
-    return Search(folder, metric, best["mode"], best["value"], best["settings"], rows, interrupted)
+    positive = best.get("positive_class")
+    return Search(folder, metric, best["mode"], best["value"], best["settings"], rows, interrupted, positive)
 
 
 def _keep(found: Search, method: Method, config: RunConfig) -> None:

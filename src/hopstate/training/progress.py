@@ -18,6 +18,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
+from hopstate.evaluation.metrics import of_class
 from hopstate.io.figure import draw_figure
 from hopstate.io.progress import listening
 from hopstate.training.loggers.choose import check_loggers
@@ -57,8 +58,15 @@ def judging(config: LoopConfig, split: str) -> AbstractContextManager[None]:
 class Reporter:
     """Show progress of one run; used as a context."""
 
-    def __init__(self, config: LoopConfig, run: RunFolder, metric: str, rows: list[dict[str, Any]]) -> None:
-        self.config, self.run, self.metric = config, run, metric
+    def __init__(
+        self,
+        config: LoopConfig,
+        run: RunFolder,
+        metric: str,
+        rows: list[dict[str, Any]],
+        positive: str | None = None,
+    ) -> None:
+        self.config, self.run, self.metric, self.positive = config, run, metric, positive
         self.console = Console(stderr=True)
         self.live = config.progress and self.console.is_terminal
         self._last_line = time.monotonic()
@@ -200,7 +208,7 @@ class Reporter:
     def draw(self, rows: list[dict[str, Any]], progress: Progress) -> None:
         """Write the curves of loss and validation metric, the chosen epoch marked."""
         if rows:
-            draw_curves(self.run.curves, rows, self.metric, progress.best_epoch)
+            draw_curves(self.run.curves, rows, self.metric, progress.best_epoch, self.positive)
 
 
 def duration(seconds: float) -> str:
@@ -216,12 +224,15 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.2g} min" if seconds < 6000 else f"{seconds / 3600:.2g} h"
 
 
-def draw_curves(path: Path, rows: list[dict[str, Any]], metric: str, best_epoch: int) -> None:
+def draw_curves(
+    path: Path, rows: list[dict[str, Any]], metric: str, best_epoch: int, positive: str | None = None
+) -> None:
     """Write a PNG of training and validation loss and of the validation metric against epochs."""
-    draw_figure(path, (9, 3.6), lambda figure: _paint_curves(figure, rows, metric, best_epoch))
+    words = of_class(metric, positive)
+    draw_figure(path, (9, 3.6), lambda figure: _paint_curves(figure, rows, metric, best_epoch, words))
 
 
-def _paint_curves(figure: Figure, rows: list[dict[str, Any]], metric: str, best_epoch: int) -> None:
+def _paint_curves(figure: Figure, rows: list[dict[str, Any]], metric: str, best_epoch: int, words: str) -> None:
     left, right = figure.subplots(1, 2)
     for key, label in (("train_loss", "training"), ("val_loss", "validation")):
         shown = [(row["epoch"], row[key]) for row in rows if row.get(key) is not None]
@@ -236,6 +247,6 @@ def _paint_curves(figure: Figure, rows: list[dict[str, Any]], metric: str, best_
     if best_epoch:
         right.axvline(best_epoch, color="grey", lw=1, ls="--")
         right.set_title(f"chosen: epoch {best_epoch}", fontsize=10)
-    right.set(xlabel="epoch", ylabel=f"validation {metric}")
+    right.set(xlabel="epoch", ylabel=f"validation {words}")
     for axis in (left, right):
         axis.spines[["top", "right"]].set_visible(False)

@@ -203,7 +203,7 @@ class RunFolder:
         if not all(isinstance(part, dict) and all(v is None or is_number(v) for v in part.values()) for part in parts):
             raise CheckpointError(f"{path} is damaged: its metrics are no numbers by split; train again")
         for key, value in found.items():
-            word = key in ("method", "data_hash", "metric", "mode")
+            word = key in ("method", "data_hash", "metric", "mode", "positive_class")
             if key != "metrics" and not (type(value) is str if word else value is None or is_number(value)):
                 raise CheckpointError(f"{path} gives {shown(key)} as {shown(value)!r}; train again")
         missing = {"method", "metric", "best_epoch"} - found.keys()
@@ -214,8 +214,8 @@ class RunFolder:
             found |= {"metrics": {split: todays_metrics(own) for split, own in metrics.items()}} if metrics else {}
         return found
 
-    def floors(self) -> dict[str, dict[str, float | None]]:
-        """Return what the run must stand above → test metrics, nothing where it was judged beside nothing.
+    def floors(self, split: str = "test") -> dict[str, dict[str, float | None]]:
+        """Return baselines → test metrics, or the metric of "val" that chooses a model; nothing without baselines.
 
         Raises:
             CheckpointError: they are damaged.
@@ -225,7 +225,9 @@ class RunFolder:
         parts = list(found.values()) if isinstance(found, dict) else [None]
         if not all(isinstance(of, dict) and all(v is None or is_number(v) for v in of.values()) for of in parts):
             raise CheckpointError(f"{path} is damaged: metrics in it are numbers, by floor; train again")
-        return {name: todays_metrics(of) for name, of in found.items()} if self._named_by_library() else found
+        if self._named_by_library():
+            found = {name: todays_metrics(of) for name, of in found.items()}
+        return floors_of(found, split)
 
     def history(self) -> list[dict[str, Any]]:
         """Return the metric rows written so far; a torn last line is passed over."""
@@ -266,6 +268,19 @@ class RunFolder:
         """Bring the rows to disk, before a checkpoint that says they are there."""
         for name in ("metrics.jsonl", "metrics.csv"):
             sync_file(self.path / name)
+
+
+def floors_of(found: Mapping[str, Mapping[str, Any]], split: str) -> dict[str, dict[str, Any]]:
+    """Return baselines' metrics of "test", or those of "val", which are called "val_<metric>"; some have none.
+
+    >>> floors_of({"mlp": {"accuracy": 0.5, "val_accuracy": 0.6}, "chance": {"val_accuracy": 0.2}}, "test")
+    {'mlp': {'accuracy': 0.5}}
+    """
+    own = {
+        name: {m.removeprefix("val_"): v for m, v in of.items() if m.startswith("val_") == (split == "val")}
+        for name, of in found.items()
+    }
+    return {name: of for name, of in own.items() if of}
 
 
 def json_text(value: Any) -> str:

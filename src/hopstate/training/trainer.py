@@ -45,7 +45,7 @@ from hopstate.training.ranks import ended, joined_loss, present, step_seed
 from hopstate.training.rehearsal import step_seconds
 from hopstate.training.room import peak_memory_mb
 from hopstate.training.run_folder import RunFolder, json_text
-from hopstate.training.tasks.protocols import FitsWhole, Task, beside_metrics, parts_of
+from hopstate.training.tasks.protocols import FitsWhole, Task, beside_metrics, parts_of, positive_class
 
 SPLITS = ("train", "val", "test")
 
@@ -101,7 +101,7 @@ class Trainer:
         rows = self._restore() if resume and self.run.checkpoint.is_file() else []
         self.ranks.wait()  # all have read the checkpoint
         self.run.start_metrics(rows)
-        reporter = Reporter(self.config, self.run, task.metric, rows)
+        reporter = Reporter(self.config, self.run, task.metric, rows, positive_class(task))
         metrics: dict[str, dict[str, float]] = {}
         with interrupts(reporter.note) as stop, reporter, training_products(task.model):
             self._stop = stop
@@ -183,8 +183,9 @@ class Trainer:
         }
         p.epoch, p.step, p.loss_sum, p.learned = p.epoch + 1, 0, 0.0, 0
         if p.epoch % self.config.eval_every == 0 or p.epoch == self.config.epochs:
-            row |= {f"val_{name}": value for name, value in self.evaluate("val").items()}
-            self._choose(row[f"val_{task.metric}"], row.get("val_loss", math.inf))
+            found = self.evaluate("val")
+            row |= {f"val_{name}": value for name, value in found.items()}
+            self._choose(found[task.metric], found.get("loss", found.get("mae", math.inf)))
         spent = time.perf_counter() - begin
         p.seconds += spent
         return row | {"seconds": round(spent, 4)}
@@ -249,9 +250,10 @@ class Trainer:
         self._losses.clear()
 
     def _choose(self, value: float, loss: float) -> None:
-        p = self.progress
-        better = p.best is None or (value > p.best if self.task.mode == "max" else value < p.best)
-        if (better or (value == p.best and loss < p.best_loss)) and not math.isnan(value):
+        """Keep the weights if validation is the best so far: by the metric, then, also if it is undefined, the loss."""
+        p, sign = self.progress, 1 if self.task.mode == "max" else -1
+        found, best = (-math.inf if v is None or math.isnan(v) else sign * v for v in (value, p.best))
+        if (found, -loss) > (best, -p.best_loss):
             p.best, p.best_loss, p.best_epoch = value, loss, p.epoch
             self.best = {k: v.detach().cpu().clone() for k, v in self.task.model.state_dict().items()}
 
@@ -335,7 +337,7 @@ class Trainer:
         return metrics
 
     def _result(self, metrics: dict[str, dict[str, float]]) -> dict[str, Any]:
-        p = self.progress
+        p, positive = self.progress, positive_class(self.task)
         return {
             **self.identity,
             "metric": self.task.metric,
@@ -347,6 +349,7 @@ class Trainer:
             "seconds_per_epoch": round(p.seconds / max(1, p.epoch), 4),
             "parameters": sum(t.numel() for t in self.task.model.parameters()),
             "peak_memory_mb": peak_memory_mb(),
+            **({} if positive is None else {"positive_class": positive}),
             **beside_metrics(self.task),
         }
 

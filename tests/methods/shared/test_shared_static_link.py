@@ -18,7 +18,7 @@ from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.ops.proximity import proximity_naive
 from hopstate.random import seed_everything
 from hopstate.testing.asserts import COARSE, F32_SUM, F32_TIGHT
-from hopstate.training.run_folder import RunFolder
+from hopstate.training.run_folder import RunFolder, floors_of
 from hopstate.training.tasks.static_link import StaticLinkTask
 
 SMALL = {"model.dim": 8, "link.dim": 8, "link.num_negatives": 3, "link.candidates": 0, "loop.progress": False}
@@ -182,7 +182,8 @@ def test_floors_count_training_links_alone(tmp_path):
     question = task.question("test")
     linked = {tuple(p) for pairs in task.split.pairs.values() for p in pairs.tolist()}
     linked |= {(v, u) for u, v in linked}
-    for kind, metrics in floors.items():
+    assert set(floors_of(floors, "val")) == {*floors_of(floors, "test"), "chance"}
+    for kind, metrics in floors_of(floors, "test").items():
         total = 0.0
         for given, wanted in question.ends().tolist():
             own = proximity_naive(edges, 36, kind, given, wanted)

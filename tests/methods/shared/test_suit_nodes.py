@@ -28,6 +28,7 @@ from hopstate.runs import api
 from hopstate.runs.data import settle
 from hopstate.testing.asserts import F32_TIGHT
 from hopstate.training.config import LoopConfig
+from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.target import target_of
 
 
@@ -157,7 +158,7 @@ def test_floors_are_of_the_same_split_and_metric(small):
     expected = accuracy_score(graph.y[split["test"]], dummy.predict(graph.x[split["test"]]))
     assert run.floors["majority"]["accuracy"] == pytest.approx(expected)
     assert run.floors["mlp"]["accuracy"] > 0.7
-    assert json.loads((run.path / "floors.json").read_text()) == run.floors
+    assert RunFolder(run.path).floors() == run.floors
 
 
 def test_floors_are_repeatable_and_draw_nothing_from_the_runs_random_numbers(tmp_path):
@@ -173,7 +174,7 @@ def test_floors_are_repeatable_and_draw_nothing_from_the_runs_random_numbers(tmp
 
 
 def test_links_are_judged_beside_recency(trained):
-    floors = json.loads((trained("graphmixer").path / "floors.json").read_text())
+    floors = RunFolder(trained("graphmixer").path).floors()
     assert set(floors) == {"recency", "edgebank"}  # of a stream too short for trees
     alone = trained("recency").metrics["test"]
     assert floors["recency"]["average_precision"] == pytest.approx(alone["average_precision"])

@@ -18,6 +18,7 @@ import torch
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.splits import random_split
 from hopstate.errors import ConfigError, DataError, HopstateError
+from hopstate.evaluation.learned_classes import positive_last
 from hopstate.io.sizes import parse_bytes
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn import gin_export
@@ -54,7 +55,7 @@ from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.graph import GraphTask, Level, level_targets
-from hopstate.training.tasks.target import ClassWeights, goal_of, target_of, trained_target
+from hopstate.training.tasks.target import ClassWeights, goal_of, target_of, trained_target, warn_one_class
 
 
 def _split() -> SplitConfig:
@@ -242,10 +243,12 @@ def _targets(graphs: GraphSet, config: GMNGraphsRun | GINRun, level: Level, cont
     split = graph_split(graphs, y, level, config)
     check_filled(split, graphs.name, "graphs")
     rows = _rows(graphs, level, split["train"])
-    target = target_of(y, rows, graphs.class_names, config.metric, context.metrics, weights=config.class_weights)
+    y, names = positive_last(y, rows, graphs.class_names, config.read.positive_class)
+    target = target_of(y, rows, names, config.metric, context.metrics, weights=config.class_weights)
     y = target.rows(y)
     if not target.known(y[rows]).any():
         raise DataError(f"no {level} label is known among the training graphs of {graphs.name}")
+    warn_one_class(target, y, {part: _rows(graphs, level, ids) for part, ids in split.items()}, graphs.name)
     if not graphs.num_splits or config.split.kind == "random":
         replace_file(context.run / "split.npz", lambda part: save_npz(part, split))
     return {"y": y, "target": target, "split": split}

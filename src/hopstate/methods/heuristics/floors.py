@@ -42,11 +42,14 @@ def heuristic_floors(stream: EventStream, config: JudgedRun, context: Context, t
         "recency": Recency(store, clock=clock),
         "edgebank": EdgeBank(stream.num_nodes, stream=stream, whole=store),
     }
-    found = {}
+    found: Floors = {}
     for name, scorer in scorers.items():
         let_go(stream.src, stream.dst, stream.t)  # of a mapped stream: what the run, and the floor before, have read
         store.let_go()
         found[name] = _judged(scorer, stream, split, config, negatives)
+    metric = f"val_{task.metric}"
+    if metric.endswith(("average_precision", "roc_auc")):  # a negative an event
+        found["chance"] = {metric: 0.5}
     return found
 
 
@@ -68,4 +71,4 @@ def _judged(
 ) -> dict[str, float]:
     judge = LinkTask(Untrained(lambda _: scorer, stream, split), evaluation=config.evaluation, negatives=negatives)
     with torch.no_grad():
-        return judge.evaluate("test")
+        return judge.evaluate("test") | {f"val_{judge.metric}": judge.evaluate("val")[judge.metric]}

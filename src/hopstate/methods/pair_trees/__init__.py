@@ -1,10 +1,10 @@
-"""Trees over the histories of pairs: features, how trees are grown and kept, and the method.
+"""Trees over the histories of pairs: features, how trees are trained and kept, and the method.
 
 | DyG-Mamba, arXiv:2408.06966 | function |
 |---|---|
 | trees over pairs (ours) | `tokens.pair_features.PairFeatures`, `trees.PairTrees` |
 
-FEATURES.md has how they are grown.
+FEATURES.md says how they are trained.
 """
 
 # names of methods → the module here that defines them

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hopstate.data.amounts import default_names
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError
 from hopstate.evaluation.event_amounts import EventAmounts, amounts_of, check_amounts, last_known
 from hopstate.evaluation.event_classes import EventClasses, check_known, event_classes
 from hopstate.evaluation.event_targets import EventTargets, check_targets
@@ -17,7 +18,7 @@ from hopstate.methods.shared.backbone import check_init
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.targets_as_trained import targets_as_trained
 from hopstate.training.tasks.event_node import EventNodeTask, event_target
-from hopstate.training.tasks.target import ClassWeights, Target, target_of, trained_target
+from hopstate.training.tasks.target import ClassWeights, Target, target_of, trained_target, warn_one_class
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,17 @@ def learned_classes(
         DataError: no classes, or none known among training or validation events.
         ConfigError: a metric or weights that are unknown or do not fit.
     """
+    found, target = _learned(stream, split, config, context)
+    if context.trained is None:
+        if config.read.positive_class is not None and not isinstance(found, EventClasses):
+            raise ConfigError(f"read.positive_class={config.read.positive_class} names a class; these targets are not")
+        warn_one_class(target, found.y, {part: split.rows(part) for part in ("val", "test")}, stream.name)
+    return found, target
+
+
+def _learned(
+    stream: EventStream, split: EventSplit, config: EventNodeRun, context: Context
+) -> tuple[EventClasses | EventAmounts | EventTargets, Target]:
     trained = (context.trained or {}).get("target") or {}
     of_several = trained.get("goal") == "labels" or len(trained.get("center") or ()) > 1
     if of_several or (context.trained is None and stream.labels is not None and stream.labels.ndim > 1):
@@ -71,13 +83,18 @@ def learned_classes(
     if trained.get("goal") == "values" or (context.trained is None and config.read.task == "regression"):
         return _amounts(stream, split, config, context)
     said = config.read.order is not None
-    classes = event_classes(stream, metric=config.metric, trained=context.trained, train=split.train, ordered=said)
+    classes = event_classes(
+        stream, metric=config.metric, trained=context.trained, train=split.train, ordered=said,
+        positive=config.read.positive_class,
+    )  # fmt: skip
     if context.trained is None:
         check_known(classes, split, stream.name)
-        return classes, event_target(classes, split, config.class_weights)
-    if context.trained.get("target"):
-        return classes, trained_target(context.trained, "auto")
-    return classes, event_target(classes, split)
+        target = event_target(classes, split, config.class_weights)
+    elif context.trained.get("target"):
+        target = trained_target(context.trained, "auto")
+    else:
+        target = event_target(classes, split)
+    return replace(classes, weights=target.weights), target
 
 
 def _amounts(
@@ -114,9 +131,9 @@ def _several(
     return made, target
 
 
-def _said_of(classes: EventClasses, stream: EventStream, split: EventSplit) -> dict[str, np.ndarray]:
-    """Return chances of test events' classes as `EventClasses.metrics` takes them, by what says them."""
-    count, rows = len(classes.names), split.rows("test")
+def _said_of(classes: EventClasses, stream: EventStream, split: EventSplit, part: str) -> dict[str, np.ndarray]:
+    """Return probabilities of a part's classes as `EventClasses.metrics` takes them, by what says them."""
+    count, rows = len(classes.names), split.rows(part)
     known = np.where((classes.y >= 0) & (classes.y < count), classes.y, np.nan)
     train = known[split.train]
     shares = np.bincount(train[~np.isnan(train)].astype(np.int64), minlength=count) / max((~np.isnan(train)).sum(), 1)
@@ -129,19 +146,25 @@ def _said_of(classes: EventClasses, stream: EventStream, split: EventSplit) -> d
 def event_floors(
     stream: EventStream, config: EventNodeRun, context: Context, task: EventNodeTask
 ) -> dict[str, dict[str, float]]:
-    """Return test metrics that need no model.
+    """Return test metrics that need no model, and of validation the one that chooses a model ("val_<metric>").
 
     Of classes "majority", the shares of the training events, and "last", the last class of the same source that is
     known from earlier events, these shares without one. Of amounts "mean" and "median" of the training events'
     amounts, and "last": the last one of the same source that is known from earlier events, the mean without one.
     Of several targets see `EventTargets.floors`.
     """
-    amounts = task.classes
+    test, val = (_without_model(stream, task, part) for part in ("test", "val"))
+    return {name: own | {f"val_{task.metric}": val[name][task.metric]} for name, own in test.items()}
+
+
+def _without_model(stream: EventStream, task: EventNodeTask, part: str) -> dict[str, dict[str, float]]:
+    """Return metrics of a part of the split, by what answers without a model."""
+    amounts, rows = task.classes, task.split.rows(part)
     if isinstance(amounts, EventTargets):
-        return amounts.floors(stream, task.split)
-    rows = task.split.rows("test")
+        return amounts.floors(stream, task.split, part)
     if isinstance(amounts, EventClasses):
-        return {name: amounts.metrics(rows, one) for name, one in _said_of(amounts, stream, task.split).items()}
+        amounts = replace(amounts, weights=None)  # nothing is learned from weighted classes
+        return {name: amounts.metrics(rows, one) for name, one in _said_of(amounts, stream, task.split, part).items()}
     known = amounts.y[task.split.train][~np.isnan(amounts.y[task.split.train])]
     last = last_known(stream, amounts.y, rows)
     said = {"mean": np.full(len(rows), known.mean()), "median": np.full(len(rows), np.median(known))}

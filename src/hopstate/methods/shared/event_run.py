@@ -34,6 +34,8 @@ class EventReadOptions:
         label_cells: of texts such as "a;b": "whole" is a class of that name, "all" takes each label as a target.
         order: classes from the first to the last, '[low, mid, high]', for metrics of classes in order; null takes
             numbers by size, and texts have none.
+        positive_class: the positive one of two classes, which roc_auc and average_precision are of; null takes 1, true
+            or yes, otherwise the rarer class of the training events.
         edge_columns: columns of event features; null takes the usual names.
         columns: what columns of event features hold, where it is not as it looks: '[venue=category, when=date]';
             number, category, date (ISO, or date:FORMAT as strptime has it) or drop. What is named is a feature.
@@ -60,6 +62,7 @@ class EventReadOptions:
     task: Literal["auto", "classification", "regression"] = "classification"
     label_cells: Literal["whole", "all"] = "whole"
     order: tuple[str, ...] | None = None
+    positive_class: str | None = None
     edge_columns: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     x: str | None = None

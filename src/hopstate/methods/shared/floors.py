@@ -8,6 +8,8 @@ nearness by training links (`ops.proximity`). Those of links in a stream stand i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +19,8 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
-from hopstate.evaluation.static_link import link_metrics
+from hopstate.evaluation.metrics import selection_value
+from hopstate.evaluation.static_link import PairScorer, link_metrics
 from hopstate.methods.method import Context, RunConfig
 from hopstate.methods.shared.set_floor import linear_floor
 from hopstate.ops.proximity import KINDS, Proximity
@@ -28,6 +31,8 @@ from hopstate.training.tasks.static_link import StaticLinkTask
 from hopstate.training.tasks.target import Target
 
 Floors = dict[str, dict[str, float]]
+Outputs = Callable[[np.ndarray], Tensor]
+Values = Mapping[str, float | None]
 CELLS = 10**7  # entries of the training nodes' features that the perceptron sees at most: some seconds
 WIDEST = 10**5  # features from which it is left out
 BLOCK = 1 << 16
@@ -43,8 +48,36 @@ def graph_run_floors(graph: Graph, config: RunConfig, context: Context, task: No
 def static_link_floors(task: StaticLinkTask) -> Floors:
     """Return test metrics of nearness by the training links alone: common neighbours and what is made of them."""
     near = Proximity(task.messages.indptr, task.messages.indices)
-    question = task.question("test")
-    return {kind: link_metrics(question, partial(near.pairs, kind)) for kind in KINDS}
+    scorers: dict[str, PairScorer] = {kind: partial(near.pairs, kind) for kind in KINDS}
+    test, val = task.question("test"), task.question("val")
+    key = f"val_{task.metric}"
+    found = {
+        kind: {**link_metrics(test, score), key: link_metrics(val, score)[task.metric]}
+        for kind, score in scorers.items()
+    }
+    return found | {"chance": {key: link_metrics(val, lambda u, v: np.zeros(len(u)))[task.metric]}}
+
+
+def _of_splits(target: Target, y: np.ndarray, rows: Mapping[str, np.ndarray], outputs: Outputs) -> dict[str, float]:
+    """Return test metrics of a baseline, and "val_<metric>": that metric of validation which chooses a model.
+
+    Args:
+        target: how it is evaluated.
+        y: what `Target.rows` returned.
+        rows: of y, by split.
+        outputs: rows (n,) → (n, C) outputs.
+    """
+    found, metric, val = target.score(y[rows["test"]], outputs(rows["test"])), target.metrics[0], rows["val"]
+    if target.known(y[val]).any():
+        found[f"val_{metric}"] = target.score(y[val], outputs(val))[metric]
+    return found
+
+
+def _constant(
+    target: Target, y: np.ndarray, rows: Mapping[str, np.ndarray], *, median: bool = False
+) -> dict[str, float]:
+    plain = replace(target, class_weights=None)  # nothing is learned from weighted classes
+    return _of_splits(plain, y, rows, lambda own: constant(plain, y[rows["train"]], len(own), median=median))
 
 
 def node_floors(graph: Graph, config: RunConfig, context: Context, task: NodeTask[Any]) -> Floors:
@@ -57,26 +90,25 @@ def node_floors(graph: Graph, config: RunConfig, context: Context, task: NodeTas
         task: the run's task, with its labels and split.
     """
     labels = task.labels
-    train, test = labels.split["train"], labels.split["test"]
-    if not labels.target.known(labels.y[test]).any():
+    if not labels.target.known(labels.y[labels.split["test"]]).any():
         return {}
-    found = {_simplest(labels.target): labels.score(test, constant(labels.target, labels.y[train], len(test)))}
+    found = {_simplest(labels.target): _constant(labels.target, labels.y, labels.split)}
     if labels.target.goal == "values":
-        found["median"] = labels.score(test, constant(labels.target, labels.y[train], len(test), median=True))
+        found["median"] = _constant(labels.target, labels.y, labels.split, median=True)
     if graph.x is not None and graph.x.shape[1] <= WIDEST:
-        found["mlp"] = _perceptron(graph.x, labels, config.loop.seed)
+        predict = partial(_outputs, _perceptron(graph.x, labels, config.loop.seed), graph.x)
+        found["mlp"] = _of_splits(labels.target, labels.y, labels.split, predict)
     return found
 
 
 def graph_floors(graphs: GraphSet, config: RunConfig, context: Context, task: GraphTask) -> Floors:
     """Return test metrics of the majority (or mean) of the training rows and of a linear model; see `node_floors`."""
-    train, test = task.target_rows("train"), task.target_rows("test")
-    if not task.target.known(task.y[test]).any():
+    rows = {split: task.target_rows(split) for split in ("train", "val", "test")}
+    if not task.target.known(task.y[rows["test"]]).any():
         return {}
-    out = constant(task.target, task.y[train], len(test))
-    found = {_simplest(task.target): task.target.score(task.y[test], out)}
+    found = {_simplest(task.target): _constant(task.target, task.y, rows)}
     linear = linear_floor(graphs, task, config.loop.seed)
-    return found if linear is None else found | dict([linear])
+    return found if linear is None else found | {linear[0]: _of_splits(task.target, task.y, rows, linear[1])}
 
 
 def _simplest(target: Target) -> str:
@@ -104,8 +136,8 @@ def _mean(y: np.ndarray, unknown: float | np.ndarray) -> np.ndarray:
     return np.where(known.any(0), np.where(known, y, 0).sum(0) / np.maximum(known.sum(0), 1), unknown)
 
 
-def _perceptron(x: np.ndarray, labels: NodeLabels, seed: int) -> dict[str, float]:
-    """Return test metrics of a two-layer perceptron, its epoch chosen on validation."""
+def _perceptron(x: np.ndarray, labels: NodeLabels, seed: int) -> nn.Module:
+    """Return a trained two-layer perceptron, its epoch chosen on validation."""
     rng = named_rng(seed)
     train, val = labels.split["train"], labels.split["val"]
     train = np.sort(rng.permutation(train)[: max(100, CELLS // max(x.shape[1], 1))])
@@ -122,13 +154,13 @@ def _perceptron(x: np.ndarray, labels: NodeLabels, seed: int) -> dict[str, float
             labels.loss(model(own), y).backward()
             optimizer.step()
             if step % 10 == 9:
-                value = labels.score(val, _outputs(model, x, val))[labels.target.metrics[0]]
-                value = -value if labels.target.mode == "min" else value
+                metrics = labels.score(val, _outputs(model, x, val))
+                value = selection_value(metrics, labels.target.metrics[0], labels.target.mode)
                 if value > best:
                     best, kept = value, {k: v.clone() for k, v in model.state_dict().items()}
     if kept is not None:
         model.load_state_dict(kept)
-    return labels.score(labels.split["test"], _outputs(model, x, labels.split["test"]))
+    return model
 
 
 def _outputs(model: nn.Module, x: np.ndarray, rows: np.ndarray) -> Tensor:
@@ -138,11 +170,21 @@ def _outputs(model: nn.Module, x: np.ndarray, rows: np.ndarray) -> Tensor:
         return torch.cat([model(torch.from_numpy(np.array(x[chunk]))) for chunk in chunks])
 
 
-def below(metrics: dict[str, float], floors: Floors, metric: str, mode: str) -> list[str]:
-    """Return the floors that a run's test metric does not stand above."""
-    value, sign = metrics.get(metric, float("nan")), 1 if mode == "max" else -1
-    known = {name: values[metric] for name, values in floors.items() if not np.isnan(values.get(metric, np.nan))}
+def below(metrics: Values, floors: Mapping[str, Values], metric: str, mode: str) -> list[str]:
+    """Return the floors that a run's metric does not exceed; of a metric that is undefined none."""
+    value, sign = metrics.get(metric), 1 if mode == "max" else -1
+    if value is None or np.isnan(value):
+        return []
+    known = {name: own for name, values in floors.items() if (own := values.get(metric)) is not None and own == own}
     return [name for name, floor in known.items() if not sign * value > sign * floor]
 
 
-__all__ = ["Floors", "below", "constant", "graph_floors", "graph_run_floors", "node_floors", "static_link_floors"]
+__all__ = [
+    "Floors",
+    "below",
+    "constant",
+    "graph_floors",
+    "graph_run_floors",
+    "node_floors",
+    "static_link_floors",
+]

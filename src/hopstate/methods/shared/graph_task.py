@@ -27,7 +27,10 @@ def graph_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> N
 
         return link_task(graph, config, context, make)
     amounts = config.read.task == "regression"
-    labels = node_labels(graph, config.split, config.metric, context, config.class_weights, amounts=amounts)
+    labels = node_labels(
+        graph, config.split, config.metric, context, config.class_weights,
+        amounts=amounts, positive=config.read.positive_class,
+    )  # fmt: skip
     made = make(graph, context, labels, len(labels.class_names))
     return NodeTask(made.model, made.source, walks=made.walks)
 

@@ -13,14 +13,14 @@ from hopstate.data.graph import Graph
 from hopstate.data.splits import per_class_split, random_split
 from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.evaluation.learned_classes import of_training
+from hopstate.evaluation.learned_classes import of_training, positive_last
 from hopstate.io.files import replace_file
 from hopstate.methods.method import Context, ReadOptions, SplitConfig
 from hopstate.methods.shared.link_config import LinkConfig
 from hopstate.methods.shared.targets_as_trained import targets_as_trained, unknown_classes
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.node import NodeLabels
-from hopstate.training.tasks.target import ClassWeights, goal_of, target_of, trained_target
+from hopstate.training.tasks.target import ClassWeights, goal_of, target_of, trained_target, warn_one_class
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +57,7 @@ def node_labels(
     weights: ClassWeights = "none",
     *,
     amounts: bool = False,
+    positive: str | None = None,
 ) -> NodeLabels:
     """Return targets, split rows, metrics and names of a node run; a new run saves its split.
 
@@ -64,10 +65,11 @@ def node_labels(
         graph, split, metric, weights: of the run.
         context: of the build.
         amounts: floats are amounts even where they are all 0 and 1.
+        positive: the positive class of two, `read.positive_class`; see `positive_last`.
 
     Raises:
         DataError: no targets, an empty split, or a training node without a class.
-        ConfigError: a metric that is unknown or of another kind of target.
+        ConfigError: a metric or a positive class that is unknown or of another kind of target.
     """
     if context.trained is not None:
         return _labels_as_trained(graph, split, metric, context)
@@ -93,8 +95,10 @@ def node_labels(
                 f"{graph.name}: all training nodes have only the class {', '.join(names or ())}; there is nothing to "
                 "learn; choose another split (--split.kind random)"
             )
+    y, names = positive_last(y, rows["train"], names, positive)
     learned = np.where(y < len(names), y, -1) if names and others else y
     target = target_of(learned, rows["train"], names, metric, own, weights=weights, amounts=amounts)
+    warn_one_class(target, y, rows, graph.name)
     replace_file(context.run / "split.npz", lambda part: save_npz(part, rows))
     return NodeLabels(y=y, split=rows, target=replace(target, others=others), node_ids=graph.node_ids)
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from hopstate.data.graph_set import GraphSet
+from hopstate.evaluation.metrics import selection_value
 from hopstate.random import named_rng
 from hopstate.training.tasks.graph import GraphTask, Level
 from hopstate.training.tasks.target import Target
@@ -28,8 +29,8 @@ STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 SMALLEST = 1e-6
 
 
-def linear_floor(graphs: GraphSet, task: GraphTask, seed: int) -> tuple[str, dict[str, float]] | None:
-    """Return "logistic" or "ridge" and its test metrics; None where nothing is known, or where it would take too much.
+def linear_floor(graphs: GraphSet, task: GraphTask, seed: int) -> tuple[str, Predict] | None:
+    """Return "logistic" or "ridge" and what predicts rows; None if nothing is known, or if it would take too much.
 
     Args:
         graphs: the set, its features as the run has them.
@@ -52,13 +53,12 @@ def linear_floor(graphs: GraphSet, task: GraphTask, seed: int) -> tuple[str, dic
     best, kept = -np.inf, None  # of validation
     for strength in STRENGTHS:
         predict = _fitted(target, x[train], task.y[train], strength)
-        value = target.score(task.y[judged], predict(x[judged]))[target.metrics[0]]
-        value = -value if target.mode == "min" else value
+        value = selection_value(target.score(task.y[judged], predict(x[judged])), target.metrics[0], target.mode)
         if kept is None or value > best:
             best, kept = value, predict
     assert kept is not None
-    rows = task.target_rows("test")
-    return "ridge" if target.goal == "values" else "logistic", target.score(task.y[rows], kept(x[rows]))
+    best_of = kept
+    return "ridge" if target.goal == "values" else "logistic", lambda rows: best_of(x[rows])
 
 
 def described(graphs: GraphSet, level: Level) -> np.ndarray:

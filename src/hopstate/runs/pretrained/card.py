@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hopstate.evaluation.metrics import of_class
 from hopstate.methods import method_of_run
 from hopstate.methods.method import Method
 from hopstate.runs.data import known_data
@@ -91,7 +92,11 @@ def _figures(
     columns |= {f"{name} (floor, test)": dict(own) for name, own in floors.items()}
     names = dict.fromkeys(name for own in columns.values() for name in own if not name.endswith(_ENDS))
     lines = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
-    lines += [f"| {name} | " + " | ".join(_cell(own, name) for own in columns.values()) + " |" for name in names]
+    positive = result.get("positive_class")
+    lines += [
+        f"| {of_class(name, positive)} | " + " | ".join(_cell(own, name) for own in columns.values()) + " |"
+        for name in names
+    ]
     test, chosen = result["metrics"].get("test", {}), result["metric"]
     sign = -1 if result.get("mode") == "min" else 1
     above = {

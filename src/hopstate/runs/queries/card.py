@@ -9,6 +9,7 @@ from typing import Any
 
 from hopstate.data.dates import shown_time
 from hopstate.errors import HopstateError
+from hopstate.evaluation.metrics import of_class
 from hopstate.methods.method import Method
 from hopstate.runs.curves import NAME
 from hopstate.runs.data import config_of_run, known_data, load_data, settings_of_run
@@ -76,7 +77,7 @@ def target_lines(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[
     if settings.get("task") == "link" or not names:
         return []
     if target["goal"] == "classes":
-        return [f"classes {shown}"]
+        return [f"classes {shown}" + (f" (positive: {names[1]})" if len(names) == 2 else "")]
     if target["goal"] == "labels":
         return [f"labels  {shown}: a probability each, as a row may have several or none"]
     read = settings.get("read")
@@ -99,9 +100,10 @@ def _figures(folder: RunFolder) -> list[str]:
     columns |= {f"{name} (test)": found for name, found in floors.items() if isinstance(found, dict)}
     names = list(dict.fromkeys(name for found in columns.values() for name in found))
     rows = [["", *columns]]
-    rows += [[name, *(_cell(found.get(name)) for found in columns.values())] for name in names]
+    positive = result.get("positive_class")
+    rows += [[of_class(name, positive), *(_cell(found.get(name)) for found in columns.values())] for name in names]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    chosen = f"{result['metric']}, epoch {result['best_epoch']}"
+    chosen = f"{of_class(result['metric'], result.get('positive_class'))}, epoch {result['best_epoch']}"
     lines = [f"figures (chosen on validation by {chosen})"]
     lines += ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
     return lines

@@ -72,6 +72,7 @@ class Group:
     method = property(lambda self: self.runs[0].method)
     data = property(lambda self: self.runs[0].data)
     metric = property(lambda self: next((run.metric for run in self.runs if run.metric), ""))
+    positive = property(lambda self: next((p for run in self.runs if (p := run.result.get("positive_class"))), None))
 
     def values(self, metric: str, split: str = "test") -> list[float]:
         """Return a metric of a split, one value a run; runs without it are left out."""

@@ -65,7 +65,7 @@ def _result(group: Group) -> list[str]:
     epochs = group.numbers("epochs")
     return [
         group.label,
-        tables.metric_words(metric),
+        tables.metric_words(metric, group.positive),
         tables.figure(metric, test.mean, test.std),
         "" if limits is None else " to ".join(tables.figure(metric, end, None) for end in limits),
         "" if val is None else tables.figure(metric, val.mean, val.std),
@@ -79,7 +79,7 @@ def _floor_rows(groups: Sequence[Group], metric: str) -> list[list[str]]:
     for name, values in floors_of(groups, metric).items():
         found = summary(values)
         if found is not None:
-            words = tables.metric_words(metric)
+            words = tables.metric_words(metric, next((p for g in groups if (p := g.positive)), None))
             rows.append([name, words, tables.figure(metric, found.mean, found.std), "", "", str(found.runs), ""])
     return rows
 
@@ -128,8 +128,9 @@ def curves(page: Page, groups: Sequence[Group]) -> None:
         page.subsection(data)
         made = []
         metrics = dict.fromkeys(group.metric for group in members if group.metric)
+        positive = next((p for group in members if (p := group.positive)), None)
         for column, words in [
-            *((f"val_{m}", f"validation {tables.metric_words(m)}") for m in metrics),
+            *((f"val_{m}", f"validation {tables.metric_words(m, positive)}") for m in metrics),
             ("train_loss", "training loss"),
         ]:
             mine = [i for i, group in enumerate(members) if column in ("train_loss", f"val_{group.metric}")]

@@ -34,7 +34,7 @@ def verdict(page: Page, groups: Sequence[Group]) -> None:
         bars = _bars(metric, members, floors)
         if len(bars) > 1:
             shown = bars[:MOST_BARS] + [bar for bar in bars[MOST_BARS:] if bar.kind == "floor"]
-            words = tables.metric_words(metric)
+            words = tables.metric_words(metric, next((p for group in members if (p := group.positive)), None))
             left = "" if len(shown) == len(bars) else f" {len(bars) - len(shown)} more are in the table below."
             about = "; ".join(f"{bar.name}: {bar.note}" for bar in shown) + f".{left}"
             page.figures([charts.bar_chart(f"{words} on the test split, from 0", about, shown)])
@@ -105,7 +105,7 @@ def told_from(groups: Sequence[Group], metric: str) -> int | None:
 
 def _beginning(metric: str, best: Group, *, several: bool) -> str:
     """Return the words before the test figure of the best: what validation said of it, where it chose."""
-    words = tables.metric_words(metric)
+    words = tables.metric_words(metric, best.positive)
     val = summary(best.values(metric, "val"))
     if not several or val is None:
         return f"{best.label} reached: test {words} "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.errors import FormatError, MissingFileError
-from hopstate.evaluation.metrics import FULL
+from hopstate.evaluation.metrics import FULL, of_class
 from hopstate.io.files import write_text
 from hopstate.io.opening import exists, read_text
 from hopstate.runs.reproduce.recipes import Published, all_recipes
@@ -69,15 +69,20 @@ def compared(lines: Sequence[Line]) -> list[Compared]:
     return found
 
 
-def metric_words(metric: str) -> str:
-    """Return a metric's name as people write it: "new_many_mrr" is "MRR, many negatives, new nodes"."""
+def metric_words(metric: str, positive: str | None = None) -> str:
+    """Return a metric's name as people write it: "new_many_mrr" is "MRR, many negatives, new nodes".
+
+    Args:
+        metric: its name.
+        positive: the positive class of two, or None.
+    """
     name, parts = metric, []
     if name.startswith("new_"):
         name, parts = name[4:], ["new nodes"]
     for strategy in ("historical", "inductive", "many"):
         if name.startswith(f"{strategy}_"):
             name, parts = name.removeprefix(f"{strategy}_"), [f"{strategy} negatives", *parts]
-    return ", ".join([WORDS.get(name, name.replace("_", " ")), *parts])
+    return ", ".join([of_class(name, positive, WORDS.get(name, name.replace("_", " "))), *parts])
 
 
 def floor_words(name: str) -> str:

@@ -20,7 +20,6 @@ from hopstate.sampling.judged import epoch_batches, in_batches
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.prefetch import Prefetcher
 from hopstate.streaming.history_scorer import (
-    ANSWERS,
     HistoryNodeScorer,
     HistoryScorer,
     Input,
@@ -245,7 +244,7 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         return self._answering(HistoryNodeScorer(model, self.inputs.over(past)))
 
     def _answering(self, scorer: HistoryNodeScorer) -> HistoryNodeScorer:
-        scorer.answer = ANSWERS[self.target.goal]
+        scorer.answer = self.target.answer
         scorer.shared = _sharing(self.ranks)
         return scorer
 

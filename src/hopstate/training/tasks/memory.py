@@ -36,7 +36,7 @@ from hopstate.sampling.event_batches import batch_boundaries, piece_boundaries
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.following import FollowingMemory
-from hopstate.streaming.history_scorer import ANSWERS, chances
+from hopstate.streaming.history_scorer import chances
 from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
@@ -151,7 +151,7 @@ class ClassQuestions:
         self, stream: EventStream, split: EventSplit, inputs: ActiveEvents, *, y: np.ndarray, target: Target
     ) -> None:
         self.stream, self.split, self.inputs, self.y, self.target = stream, split, inputs, y, target
-        self.answer: Callable[[Tensor], Tensor] = ANSWERS[target.goal]
+        self.answer: Callable[[Tensor], Tensor] = target.answer
 
     def draw(self, epoch: int) -> None:
         """Nothing is drawn."""

@@ -218,7 +218,7 @@ def label_curves(target: Target, y: np.ndarray, out: Tensor) -> dict[str, Any]:
     known = target.known(y)
     found, mine = target.predictions(out)[known], y[known]
     drawn = of_classes(found, mine) if target.goal == "classes" else None
-    limits = {} if target.goal == "labels" else label_intervals(target.metrics, mine, found)
+    limits = {} if target.goal == "labels" else label_intervals(target.metrics, mine, found, weights=target.weights)
     kept = {name: [own.low, own.high] for name, own in limits.items()}
     return {"ranking": [], "reliability": [] if drawn is None else [drawn], "intervals": kept} if drawn or kept else {}
 

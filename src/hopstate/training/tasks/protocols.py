@@ -164,6 +164,12 @@ def beside_metrics(task: Task[Any]) -> dict[str, float]:
     return {"train_share": judged} if judged < 1 else {}
 
 
+def positive_class(task: Task[Any]) -> str | None:
+    """Return the positive class of two that a task learns, None for other targets."""
+    target = task.facts().get("target") if isinstance(task, Remembers) else None
+    return None if target is None else target.positive
+
+
 @runtime_checkable
 class DrawsCurves(Protocol):
     """A task that keeps what a report draws of test: Hits@k over k, reliability of probabilities.
@@ -242,4 +248,5 @@ __all__ = [
     "TaskFacts",
     "beside_metrics",
     "parts_of",
+    "positive_class",
 ]

@@ -9,6 +9,7 @@ Deviation: shares are those of all training rows, not of each batch, so that the
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hopstate.data.amounts import default_names
-from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
 from hopstate.evaluation.metrics import (
     CLASSIFICATION,
     LABELS,
@@ -29,6 +30,7 @@ from hopstate.evaluation.metrics import (
     value_metrics,
 )
 from hopstate.io.opening import shown
+from hopstate.streaming.history_scorer import ANSWERS
 
 Goal = Literal["classes", "labels", "values"]
 ClassWeights = Literal["none", "balanced", "complement"] | tuple[str, ...]  # the last by hand: "spam=5", ...
@@ -61,7 +63,7 @@ class Target:
 
     Args:
         goal: "classes" (outputs are logits of C classes), "labels" (logits of T labels), "values" (T numbers).
-        names: of the classes, or of the T targets.
+        names: of the classes, the positive one of two last, or of the T targets.
         metrics: the first chooses the model.
         center, scale: (T,) mean and spread of the training rows, for values: the model predicts (y - center) / scale.
         class_weights: (C,) weights of the cross-entropy, or None.
@@ -80,6 +82,11 @@ class Target:
     def width(self) -> int:
         """Outputs of the model."""
         return len(self.names)
+
+    @property
+    def positive(self) -> str | None:
+        """Name of the positive class of two, which metrics of one class are of; None otherwise."""
+        return self.names[1] if self.goal == "classes" and len(self.names) == 2 else None
 
     @property
     def mode(self) -> Literal["max", "min"]:
@@ -161,15 +168,49 @@ class Target:
         error = F.l1_loss if self.metrics[0] == "mae" else F.mse_loss
         return error(out, y.to(out.dtype), reduction="none")
 
+    def unweighted(self, out: Tensor) -> Tensor:
+        """Return the logits of classes, or outputs of other goals, corrected for class weights.
+
+        A loss that weighs class c by w_c teaches p_w(c), proportional to w_c p(c). Therefore log w_c is subtracted from
+        the logits, and p is of classes as frequent as they are.
+
+        Args:
+            out: outputs (n, C) or (n, T), or (n, 1) of the second of two classes.
+        """
+        own = self.weights
+        if own is None:
+            return out
+        shift = np.log(np.where(own > 0, own, own.max()))  # nothing was learned of a class without weight
+        if len(own) == 2 and (out.ndim < 2 or out.shape[1] == 1):
+            shift = shift[1:] - shift[0]
+        return out.double() - torch.from_numpy(shift).to(out.device)
+
+    def answer(self, out: Tensor) -> Tensor:
+        """Return float64 probabilities of the classes or labels, or values in spreads of the training rows.
+
+        Args:
+            out: see `unweighted`.
+        """
+        return ANSWERS[self.goal](self.unweighted(out))
+
     def predictions(self, out: Tensor) -> np.ndarray:
         """Return float64 probabilities of the classes or labels, or values in the unit of the data."""
         wide = out.double()
         if self.goal == "classes":
-            return wide.softmax(1).numpy()
+            return self.unweighted(wide).softmax(1).numpy()
         if self.goal == "labels":
             return wide.sigmoid().numpy()
         center, scale = np.asarray(self.center or 0.0), np.asarray(self.scale or 1.0)
         return wide.numpy() * scale + center
+
+    @property
+    def weights(self) -> np.ndarray | None:
+        """The class weights as an array."""
+        return None if self.class_weights is None else np.asarray(self.class_weights)
+
+    def decided(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return (n, C) probabilities times class weights, whose largest is the predicted class."""
+        return probabilities if self.weights is None else probabilities * self.weights
 
     def score(self, y: np.ndarray, out: Tensor) -> dict[str, float]:
         """Return the metrics, and the loss of classes, over what is known.
@@ -185,17 +226,19 @@ class Target:
         if not known.any():
             raise DataError("no label is known among the rows to evaluate on; give labels for them, or use predict")
         found = self.predictions(out)[known]
-        judge = {"classes": classification_metrics, "labels": label_metrics, "values": value_metrics}[self.goal]
-        return judge(self.metrics, y[known], found)
+        if self.goal == "classes":
+            return classification_metrics(self.metrics, y[known], found, self.weights)
+        return (label_metrics if self.goal == "labels" else value_metrics)(self.metrics, y[known], found)
 
     def columns(self, y: np.ndarray | None, out: Tensor) -> dict[str, np.ndarray]:
         """Return the columns of a prediction table; with y, also what is true, where all of it is known.
 
-        Classes: prediction, p_<class>; labels: p_<label>; values: prediction, or prediction_<name> of several.
+        Classes: prediction (the largest weight times probability), p_<class>; labels: p_<label>; values: prediction, or
+        prediction_<name> of several.
         """
         found, names = self.predictions(out), np.asarray(self.names)
         if self.goal == "classes":
-            columns: dict[str, np.ndarray] = {"prediction": names[found.argmax(1)]}
+            columns: dict[str, np.ndarray] = {"prediction": names[self.decided(found).argmax(1)]}
             columns |= {f"p_{name}": found[:, c] for c, name in enumerate(names)}
             called = np.asarray((*self.names, *self.others))
             told = y is not None and len(y) and (y >= 0).all() and y.max() < len(called)
@@ -240,6 +283,37 @@ def target_of(
         return Target(goal=goal, names=names, metrics=metrics)
     center, scale = _standard(y.reshape(len(y), -1)[train].astype(np.float64))
     return Target(goal=goal, names=names, metrics=metrics, center=center, scale=scale)
+
+
+def warn_one_class(target: Target, y: np.ndarray, parts: Mapping[str, np.ndarray], name: str) -> None:
+    """Warn of validation or test rows of one class only if the metric that chooses the model is undefined for them.
+
+    Args:
+        target: what is learned.
+        y: see `goal_of`.
+        parts: rows by split.
+        name: of the data.
+    """
+    metric = target.metrics[0]
+    if target.goal == "values" or metric not in ("roc_auc", "average_precision", "quadratic_kappa"):
+        return
+    for split, means in (("val", "epochs are chosen by validation loss"), ("test", "its test value says nothing")):
+        own = y[parts[split]]
+        if target.goal == "labels":
+            alone = not any(len(np.unique(column[~np.isnan(column)])) == 2 for column in own.reshape(len(own), -1).T)
+            which = "no label has both values"
+        else:
+            there = np.unique(own[(own >= 0) & (own < target.width)])
+            alone = len(there) == 1
+            absent = [str(n) for c, n in enumerate(target.names) if c not in there]
+            which = f"no row is of class {', '.join(absent[:5])}{', ...' * (len(absent) > 5)}"
+        if alone:
+            warnings.warn(
+                f"{name}: in the {split} split {which}, so that {metric} is undefined there and {means}; choose "
+                "another metric (--metric) or another split",
+                HopstateWarning,
+                stacklevel=3,
+            )
 
 
 def trained_target(found: Mapping[str, Any], metric: str) -> Target:
@@ -365,5 +439,5 @@ def _standard(y: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 __all__ = [
     "ClassWeights", "Goal", "Target", "class_weights", "goal_of", "is_known", "metric_names",
-    "remembered", "target_of", "trained_target",
+    "remembered", "target_of", "trained_target", "warn_one_class",
 ]  # fmt: skip
