@@ -34,7 +34,7 @@ from hopstate.evaluation.probabilities import Curve
 from hopstate.evaluation.ranked_links import HITS, ranking_metrics
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.judged import judged
-from hopstate.sampling.negative_sets import Negatives
+from hopstate.sampling.negative_sets import Negatives, distinct_sets
 from hopstate.sampling.negatives import STRATEGIES, NoOtherPairError, draw_negatives, one_against_many
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
 from hopstate.streaming.replay import replay_anywhere
@@ -51,6 +51,7 @@ class LinkReport:
         rows: dictionaries with split, setting ("transductive", "inductive"), strategy, events and metrics;
             `average_precision_low`, `average_precision_high` and so on are bootstrap limits.
         scores: the scores behind them, by (split, strategy).
+        distinct: keys of the scores whose negatives are not those of an earlier key.
         reliability: reliability of probabilities, by (split, strategy); empty for scores outside 0..1.
         orders: what candidates stood in the order of where that was not the scores, by (split, strategy).
         curve: that such an order is of.
@@ -58,6 +59,7 @@ class LinkReport:
 
     rows: list[dict[str, Any]]
     scores: dict[tuple[str, str], LinkScores] = field(default_factory=dict)
+    distinct: frozenset[tuple[str, str]] = frozenset()
     reliability: dict[tuple[str, str], Calibration] = field(default_factory=dict)
     orders: dict[tuple[str, str], LinkScores] = field(default_factory=dict)
     curve: Curve | None = None
@@ -233,7 +235,8 @@ def link_report(
         if strategy != "many" and min(v.min() for v in values) >= 0 and max(v.max() for v in values) <= 1:
             reliability[name, strategy] = found = calibration(*own.pooled())
             rows[-1] |= {"ece": found.ece, "brier": found.brier}
-    return LinkReport(rows=rows, scores=dict(scores), reliability=reliability, orders=orders)
+    distinct = frozenset(distinct_sets({key: negatives[key] for key in scores}))
+    return LinkReport(rows=rows, scores=dict(scores), distinct=distinct, reliability=reliability, orders=orders)
 
 
 def score_split(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -43,6 +44,11 @@ class Negatives:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def equals(self, other: Negatives) -> bool:
+        """Return whether these are the same pairs of the same events, whatever strategy drew them."""
+        columns = ("rows", "offsets", "src", "dst")
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
 
     def take(self, rows: np.ndarray) -> Negatives:
         """Return those of the events at some positions (n,), ascending.
@@ -122,3 +128,18 @@ class Negatives:
             raise FormatError(f"{path} is damaged: its offsets fit no {len(self.rows)} positives; draw them again")
         if not bounds[-1] == len(self.src) == len(self.dst):
             raise FormatError(f"{path} is damaged: {len(self.src)} sources, {bounds[-1]} negatives; draw them again")
+
+
+KeyT = TypeVar("KeyT")
+
+
+def distinct_sets(drawn: Mapping[KeyT, Negatives]) -> dict[KeyT, Negatives]:
+    """Return the sets of negatives without those that repeat an earlier one, pair by pair.
+
+    Of events with new nodes the historical and the inductive pairs are the same: none of them met before the split.
+    """
+    found: dict[KeyT, Negatives] = {}
+    for key, one in drawn.items():
+        if not any(one.equals(other) for other in found.values()):
+            found[key] = one
+    return found

@@ -253,10 +253,12 @@ def test_pairs_are_drawn_before_any_is_looked_up(run: Run, monkeypatch: pytest.M
         training_pairs(task.stream, task.split, features, seed=0, most=50)
         assert said == ["draw_negatives"] * 2 + ["pairs"] * 3 + ["let_go"]
         said.clear()
-        found = validation_pairs(task.stream, task.split, features, most=50)
+        split = replace(task.split, new_val=task.split.val)
+        found = validation_pairs(task.stream, split, features, most=50)
         drawn, read = said.count("draw_negatives"), len(found.others) + len(found.events)
         assert said == ["draw_negatives"] * drawn + ["pairs"] * read + ["let_go"]
-        assert len(found.others) >= 3
+        assert ("new_val", "historical") in found.others
+        assert ("new_val", "inductive") not in found.others  # it repeats the historical pairs
 
 
 def test_settings_that_cannot_work() -> None:

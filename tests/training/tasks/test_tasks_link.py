@@ -11,6 +11,7 @@ from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError
+from hopstate.evaluation.metrics import mean_over_kinds
 from hopstate.methods.baselines.dygformer_model import DyGFormer
 from hopstate.methods.baselines.graphmixer_model import GraphMixer
 from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
@@ -218,6 +219,20 @@ def test_the_epoch_is_chosen_by_the_first_strategy_or_by_all():
     for wrong in ({"choose": "best"}, {"choose": "mean", "strategies": ("many",)}):
         with pytest.raises(ConfigError, match=r"evaluation\.choose"):
             LinkEvaluation(**wrong)
+
+
+def test_equal_sets_of_negatives_count_once_in_the_mean():
+    """No pair of events with new nodes met before their split: their historical and inductive pairs are the same."""
+    task = _task(evaluation=LinkEvaluation(choose="mean"))
+    task.split = replace(task.split, new_val=task.split.val[3:])
+    sets = {key: drawn for key, drawn in task._drawn("val", task.evaluation.choosing).items() if key[0] == "new_val"}
+    assert sets["new_val", "historical"].equals(sets["new_val", "inductive"])
+    found = task.evaluate("val")
+    kinds = ["", "historical_", "inductive_", "new_", "new_historical_"]
+    counts = [found["new_events" if kind.startswith("new_") else "events"] for kind in kinds]
+    expected = mean_over_kinds([found[f"{kind}average_precision"] for kind in kinds], counts)
+    assert found["mean_average_precision"] == pytest.approx(expected)
+    assert found["new_inductive_average_precision"] == found["new_historical_average_precision"]
 
 
 def test_figures_say_how_many_events_they_are_told_from():

@@ -29,7 +29,8 @@ from hopstate.io.scratch import let_go
 from hopstate.methods.pair_trees.bins import BINNED, Bins
 from hopstate.methods.pair_trees.trees import PairTrees, platt
 from hopstate.random import named_rng
-from hopstate.sampling.negatives import STRATEGIES, Negatives, draw_negatives
+from hopstate.sampling.negative_sets import Negatives, distinct_sets
+from hopstate.sampling.negatives import STRATEGIES, draw_negatives
 from hopstate.tokens.pair_features import PairFeatures
 
 STAGE = 10  # trees between two looks at validation
@@ -95,6 +96,7 @@ def validation_pairs(stream: EventStream, splits: EventSplit, features: PairRead
         for strategy in STRATEGIES:
             with suppress(DataError):
                 drawn[split, strategy] = draw_negatives(stream, splits, split, strategy, part=few)
+    drawn = distinct_sets(drawn)
 
     def read(split: str, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
         return features.pairs(src, dst, stream.t[rows[split][few]])

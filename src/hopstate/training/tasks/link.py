@@ -53,7 +53,8 @@ class LinkEvaluation:
         bootstrap: resamples for confidence intervals of the test split; 0 gives none.
         batch_size: events scored, then seen, together; where nodes are classified, the run's batch_size is that.
         choose: what validation chooses the epoch by: the "first" strategy, or the "mean" average precision over all but
-            many, of all events and of those with new nodes; kinds told from fewer than 500 events count less in it.
+            many, of all events and of those with new nodes; kinds told from fewer than 500 events count less in it, and
+            equal sets of negatives count once.
         max_events: of each split that are judged; of more, batches of 200 spread over all of it, drawn from a fixed
             seed. "all" judges every event.
         raise_met: many ranks candidates as `hopstate rank` does, those that the source met before raised, and trees
@@ -310,6 +311,7 @@ class LinkTask(EventTask[LinkFollower]):
             found[f"{'new_' if row['setting'] == 'inductive' else ''}events"] = row["events"]
         if self.evaluation.choose == "mean":
             own = [row for row in report.rows if "average_precision" in row]
+            own = [row for row in own if (row["split"], row["strategy"]) in report.distinct]
             kinds = [row["average_precision"] for row in own], [row["events"] for row in own]
             found["mean_average_precision"] = mean_over_kinds(*kinds)
         return found
