@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hopstate.evaluation.metrics import pairwise_loss
+
+_EPS = np.finfo(np.float64).eps  # no probability is nearer to 0 or 1 where it becomes a logit
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LinkScores:
@@ -26,6 +30,12 @@ class LinkScores:
         """Return (labels, scores) of all positives and negatives."""
         labels = np.repeat(np.array([1, 0], np.int8), [len(self.positive), len(self.negative)])
         return labels, np.concatenate([self.positive, self.negative])
+
+    def loss(self) -> float:
+        """Return the `pairwise_loss` of the logits of events and negatives, whose scores are probabilities."""
+        bounded = (np.clip(p, _EPS, 1 - _EPS) for p in (self.positive, self.negative))
+        positive, negative = (np.log(p) - np.log1p(-p) for p in bounded)
+        return pairwise_loss(np.repeat(positive, np.diff(self.offsets)), negative)
 
 
 __all__ = ["LinkScores"]

@@ -29,6 +29,14 @@ def mean_over_kinds(values: Sequence[float], events: Sequence[int]) -> float:
     return float(np.average(values, weights=np.minimum(events, FULL)))
 
 
+def pairwise_loss(positive: np.ndarray, negative: np.ndarray) -> float:
+    """Return the mean of log(1 + exp(negative - positive)) over logits (n,) of links and of their negatives.
+
+    It suits binary cross-entropy and softmax alike, because a constant added to all logits does not change it.
+    """
+    return float(np.logaddexp(0, negative - positive).mean()) if len(negative) else float("nan")
+
+
 def accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
     """Return the share of rows whose largest of probabilities (n, C) is the class y (n,)."""
     return float((probabilities.argmax(1) == y).mean()) if len(y) else float("nan")

@@ -16,7 +16,7 @@ import numpy as np
 
 from hopstate.errors import DataError
 from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, limits_of
-from hopstate.evaluation.metrics import average_precision, roc_auc
+from hopstate.evaluation.metrics import average_precision, pairwise_loss, roc_auc
 from hopstate.evaluation.ranking import hits, mrr, ranks
 from hopstate.ops.rows import ranges
 from hopstate.random import named_rng
@@ -106,11 +106,13 @@ class Judged:
         rank: (Q,) of each of `Question.ends`.
         scores: of the links, then of the pairs beside them that there are.
         y: 1 for links, 0 for the others.
+        loss: `pairwise_loss` of the links against the pairs beside them, if scores are logits.
     """
 
     rank: np.ndarray
     scores: np.ndarray
     y: np.ndarray
+    loss: float
 
 
 def judged(question: Question, score: PairScorer) -> Judged:
@@ -123,9 +125,12 @@ def judged(question: Question, score: PairScorer) -> Judged:
         raise DataError("there are no links to rank in this split")
     rank = link_ranks(question, score)
     beside = question.negatives()
-    beside = beside[beside[:, 1] >= 0]
+    there = beside[:, 1] >= 0
+    beside = beside[there]
     scores = check_scores(score(*np.concatenate([question.pairs, beside]).T), "scores of pairs")
-    return Judged(rank=rank, scores=scores, y=np.repeat([1, 0], [len(question.pairs), len(beside)]))
+    positive, negative = np.split(scores, [len(question.pairs)])
+    y = np.repeat([1, 0], [len(positive), len(negative)])
+    return Judged(rank=rank, scores=scores, y=y, loss=pairwise_loss(positive[there], negative))
 
 
 def link_metrics(question: Question, score: PairScorer, *, bootstrap: int = 0) -> dict[str, float]:

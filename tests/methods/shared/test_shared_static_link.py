@@ -7,6 +7,7 @@ import pytest
 import torch
 from configured import configured
 
+import hopstate
 from hopstate.data.edge_splits import link_keys, message_edges
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
@@ -17,6 +18,7 @@ from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.ops.proximity import proximity_naive
 from hopstate.random import seed_everything
 from hopstate.testing.asserts import COARSE, F32_SUM, F32_TIGHT
+from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.static_link import StaticLinkTask
 
 SMALL = {"model.dim": 8, "link.dim": 8, "link.num_negatives": 3, "link.candidates": 0, "loop.progress": False}
@@ -248,6 +250,15 @@ def test_double_precision_scores_in_64_bits(tmp_path):
     task.model.double()
     assert scored(task, [[0, 1], [2, 3]]).dtype == np.float64
     assert all(p.dtype == torch.float64 for p in task.model.parameters())
+
+
+def test_of_epochs_with_equal_metrics_the_smallest_validation_loss_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("hopstate.evaluation.static_link.mrr", lambda rank: 0.5)
+    loop = {"epochs": 3, "eval_every": 1, "progress": False, "tensorboard": "no", "device": "cpu"}
+    config = {"task": "link", **SMALL, "loop": loop | {"optim": {"lr": 1e-3}}}
+    run = hopstate.fit("mlp", blocks(), out=tmp_path / "run", config=config)
+    losses = [row["val_loss"] for row in RunFolder(run.path).history()]
+    assert run.best_epoch == 1 + int(np.argmin(losses)) > 1
 
 
 def test_settings_of_nodes_and_odd_graphs_are_named(tmp_path):

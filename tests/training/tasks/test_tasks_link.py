@@ -18,9 +18,11 @@ from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
 from hopstate.streaming.history_scorer import HistoryScorer, to_device
 from hopstate.testing.asserts import F32_TIGHT
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
+from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.events import Untrained
 from hopstate.training.tasks.history import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
+from made_events import LOOP, named, repeating, small_run
 
 
 def _stream(num_events: int = 300) -> EventStream:
@@ -233,6 +235,16 @@ def test_equal_sets_of_negatives_count_once_in_the_mean():
     expected = mean_over_kinds([found[f"{kind}average_precision"] for kind in kinds], counts)
     assert found["mean_average_precision"] == pytest.approx(expected)
     assert found["new_inductive_average_precision"] == found["new_historical_average_precision"]
+
+
+def test_of_epochs_with_equal_metrics_the_smallest_validation_loss_is_kept(tmp_path, monkeypatch):
+    """A constant metric says nothing of the network, whose first epoch would be kept."""
+    monkeypatch.setattr("hopstate.evaluation.link.average_precision_of", lambda positive, negative: 0.5)
+    loop = {"loop": {**LOOP["loop"], "epochs": 4, "optim": {"lr": 0.003}}}
+    run = small_run("graphmixer", tmp_path, named(repeating(200)), **loop)
+    losses = [row["val_loss"] for row in RunFolder(run.path).history()]
+    assert run.best_epoch == 1 + int(np.argmin(losses)) > 1
+    assert run.metrics["val"]["loss"] == pytest.approx(min(losses))
 
 
 def test_figures_say_how_many_events_they_are_told_from():

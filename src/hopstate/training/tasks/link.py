@@ -285,6 +285,9 @@ class LinkTask(EventTask[LinkFollower]):
 
         "events" and "new_events" are how many events they are told from, whole numbers.
 
+        "loss" of validation is the mean of `LinkScores.loss` over its sets of negatives. Of epochs with equal metrics
+        the one with the smallest loss is kept.
+
         "train" is measured pooled on its latest events, as many as validation has (at most `max_events`), with random
         negatives.
         """
@@ -300,7 +303,11 @@ class LinkTask(EventTask[LinkFollower]):
             return areas | {"events": len(rows)}
         if split not in ("val", "test"):
             raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
-        return self._figures(self.report("val" if split == "val" else "test"))
+        table = self.report("val" if split == "val" else "test")
+        found = self._figures(table)
+        if split == "val" and not isinstance(self.source, Untrained):  # other scores are not probabilities
+            found["loss"] = float(np.mean([scored.loss() for scored in table.scores.values()]))
+        return found
 
     def _figures(self, report: LinkReport) -> dict[str, float]:
         """Return a table's metrics by name, and their mean where that chooses."""

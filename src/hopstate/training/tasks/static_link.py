@@ -273,7 +273,10 @@ class StaticLinkTask:
         )  # fmt: skip
 
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return "mrr", "hits@k", "average_precision" and "roc_auc" of a split; limits of the test split's."""
+        """Return "mrr", "hits@k", "average_precision" and "roc_auc" of a split; limits of the test split's.
+
+        "loss" of validation is `Judged.loss`. Of epochs with equal metrics the one with the smallest is kept.
+        """
         question = self.question(split)
         found = judged(question, self.scorer(split))
         if split == "val":
@@ -284,7 +287,8 @@ class StaticLinkTask:
             ranking = [summaries.ranking_curve(found.rank, counts, "nodes without a link")]
             bins = summaries.of_pairs(found.scores, found.y, "random pairs", self._curve, raw)
             self.curves = {"ranking": ranking, "reliability": bins}
-        return metrics_of(question, found, bootstrap=self.judging.bootstrap if split == "test" else 0)
+        metrics = metrics_of(question, found, bootstrap=self.judging.bootstrap if split == "test" else 0)
+        return metrics | ({"loss": found.loss} if split == "val" else {})
 
     def encoded(self, split: str) -> tuple[Tensor, Graph]:
         """Return (N, D) vectors of all nodes over the messages of a split, and these."""
