@@ -83,6 +83,7 @@ def print_result(done: Run) -> None:
     from hopstate.io.screen import screen
     from hopstate.runs.curves import told_order
     from hopstate.runs.queries.card import named_with_trees
+    from hopstate.runs.reproduce.tables import own_event_words
     from hopstate.training.run_folder import RunFolder
 
     when = f"epoch {done.best_epoch} (chosen on validation)" if done.best_epoch else "nothing to train"
@@ -103,6 +104,9 @@ def print_result(done: Run) -> None:
     if by and any(name.endswith(("many_mrr", "probability_ap")) for name in done.metrics.get("test", {})):
         said = f"ranks (many) and probability_ap: as `hopstate rank` orders, {by}"
         console.print(said, soft_wrap=True, highlight=False)
+    remark = own_event_words(done.metrics.get("test", {}))
+    if remark:
+        console.print(remark, soft_wrap=True, highlight=False)
     print_floors(done, console)
     names = ("curves.png", "metrics.csv", "result.json", "model.safetensors")  # nothing trained, no curves
     left = ", ".join(name for name in names if (done.path / name).is_file())

@@ -88,7 +88,7 @@ class ValidationCurve:
         self._said: np.ndarray | None = None  # of them, by the rules
 
     def of(self, scored: LinkScores, drawn: Negatives) -> Curve | None:
-        """Return the curve, None without pairs beside events.
+        """Return the curve, None without other pairs beside events: those that are their own event do not count.
 
         Args:
             scored: of validation and random pairs; of more than MOST events some are taken.
@@ -97,7 +97,8 @@ class ValidationCurve:
         if self._asked is None:
             which = np.zeros(len(drawn.rows), bool)
             which[evenly(len(drawn.rows))] = True
-            at = np.flatnonzero(np.concatenate([which, np.repeat(which, np.diff(drawn.offsets))]))
+            others = np.repeat(which, np.diff(drawn.offsets)) & ~drawn.own_event(self.stream)
+            at = np.flatnonzero(np.concatenate([which, others]))
             met = met_before(self.stream, *pairs_of(self.stream, drawn, at)) if self.raises else np.zeros(len(at), bool)
             self._asked = at, met
         at, met = self._asked
@@ -184,7 +185,7 @@ def of_links(report: LinkReport, split: str, *, calibrated: bool) -> dict[str, A
             how = WITHIN if calibrated else TRAINED
             bins.append(reliability(report.reliability[name, strategy], f"{strategy} negatives", how))
         if curve is not None and strategy == curve.strategy:
-            y, order = report.orders.get((name, strategy), scored).pooled()
+            y, order = report.orders.get((name, strategy), scored).without_own_event().pooled()
             bins += of_pairs(order, y, f"{strategy} negatives", curve, None)
     return {"ranking": ranking, "reliability": bins}
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -56,10 +56,12 @@ class Pairs:
     Args:
         events: (P, F) features of what happened.
         others: by (split, strategy), (P', F) features of what did not.
+        own_event: by (split, strategy), (P',) bool, which of them are the very pair of their event.
     """
 
     events: dict[str, np.ndarray]
     others: dict[tuple[str, str], np.ndarray]
+    own_event: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
 
 def training_pairs(
@@ -80,7 +82,8 @@ def training_pairs(
     for strategy in ("random", "historical"):
         drawn_from = int(named_rng(seed, "negatives", strategy).integers(2**32))
         with suppress(DataError):
-            drawn[strategy] = draw_negatives(stream, split, "train", strategy, seed=drawn_from, part=last)
+            how: dict[str, Any] = {"seed": drawn_from, "part": last, "avoid_own": True}
+            drawn[strategy] = draw_negatives(stream, split, "train", strategy, **how)
     others = {s: features.pairs(found.src, found.dst, stream.t[rows[last]]) for s, found in drawn.items()}
     own = features.pairs(stream.src[rows[last]], stream.dst[rows[last]], stream.t[rows[last]])
     _let_go(stream, features)
@@ -97,6 +100,7 @@ def validation_pairs(stream: EventStream, splits: EventSplit, features: PairRead
             with suppress(DataError):
                 drawn[split, strategy] = draw_negatives(stream, splits, split, strategy, part=few)
     drawn = distinct_sets(drawn)
+    own_event = {key: found.own_event(stream) for key, found in drawn.items()}
 
     def read(split: str, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
         return features.pairs(src, dst, stream.t[rows[split][few]])
@@ -104,7 +108,7 @@ def validation_pairs(stream: EventStream, splits: EventSplit, features: PairRead
     events = {k: read(k, stream.src[own[few]], stream.dst[own[few]]) for k, own in rows.items() if len(own)}
     others = {key: read(key[0], found.src, found.dst) for key, found in drawn.items()}
     _let_go(stream, features)
-    return Pairs(events=events, others=others)
+    return Pairs(events=events, others=others, own_event=own_event)
 
 
 def _let_go(stream: EventStream, features: PairReader) -> None:
@@ -320,8 +324,11 @@ def _figures(validation: Pairs, at: dict[Any, slice], scores: np.ndarray) -> dic
 def _calibrate(model: PairTrees, validation: Pairs, historical: float) -> None:
     """Fit slope and shift of the log-odds to validation's events and the mixture of pairs that training had."""
     events, forest = validation.events.get("val"), model.forest()
-    others = {s: validation.others.get(("val", s)) for s in ("random", "historical")}
-    training = {s: rows for s, rows in others.items() if rows is not None}
+    training = {}
+    for (split, strategy), rows in validation.others.items():
+        kept = rows[~validation.own_event.get((split, strategy), np.zeros(len(rows), bool))]
+        if split == "val" and strategy in ("random", "historical") and len(kept):
+            training[strategy] = kept
     if events is None or not training:
         return
     x, y, weight = _table((events, training), historical)
