@@ -159,6 +159,25 @@ def test_a_part_has_the_pairs_that_it_has_among_all(split, strategy):
         draw_negatives(stream, splits, split, strategy, part=slice(count, None))
 
 
+def test_a_random_destination_is_drawn_again_if_it_is_the_events_own():
+    """Uniformly over the others; what was not the event's own stays, and so does a pool of one destination."""
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 40, 6000), 40 + rng.integers(0, 5, 6000)
+    stream = EventStream(src=src, dst=dst, t=np.arange(6000), num_nodes=45)
+    splits = chronological_split(stream)
+    plain, drawn = (draw_negatives(stream, splits, "train", seed=7, avoid_own=own) for own in (False, True))
+    own = plain.own_event(stream)
+    assert own.mean() == pytest.approx(1 / 5, abs=0.02)
+    assert not drawn.own_event(stream).any()
+    np.testing.assert_array_equal(drawn.dst[~own], plain.dst[~own])
+    shares = np.bincount((drawn.dst - stream.dst[drawn.rows])[own] % 5) / own.sum()
+    assert shares[1:] == pytest.approx(0.25, abs=0.06)
+    some = draw_negatives(stream, splits, "train", seed=7, avoid_own=True, part=slice(100, 900))
+    np.testing.assert_array_equal(some.dst, drawn.dst[100:900])
+    one = EventStream(src=src, dst=np.full(6000, 40), t=np.arange(6000), num_nodes=45)
+    assert draw_negatives(one, chronological_split(one), "train", avoid_own=True).own_event(one).all()
+
+
 @pytest.mark.parametrize("together", [1 << 24, 128, 1])
 @pytest.mark.parametrize("events", [0, 1, 2, 700])
 def test_pairs_are_numbered_by_their_first_event_a_share_of_the_sources_at_a_time(events, together, monkeypatch):

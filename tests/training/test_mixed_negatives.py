@@ -14,7 +14,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.parser import parser_of
 from hopstate.methods.settings import config_from, parse_words
 from hopstate.runs.reproduce.recipes import all_recipes
-from hopstate.training.tasks.training_pairs import beside, link_loss, training_negatives
+from hopstate.training.tasks.training_pairs import EpochNegatives, beside, link_loss, training_negatives
 from hopstate.training.trainer import seed_everything
 
 LOOP = {"loop.epochs": 2, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.patience": None}
@@ -108,6 +108,15 @@ def test_the_default_is_one_random_pair_as_before(tmp_path: Path) -> None:
     src, dst = task.source.drawn.of(3)
     assert np.array_equal(dst[:, 0], training_negatives(task.stream, rows, 40, config.loop.seed, 3))
     assert np.array_equal(src[:, 0], task.stream.src[rows])
+
+
+@pytest.mark.parametrize("settings", [{}, SOFTMAX, MIXED])
+def test_no_event_of_few_destinations_is_its_own_negative(settings: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    stream = EventStream(src=rng.integers(0, 30, 800), dst=30 + rng.integers(0, 4, 800), t=np.arange(800))
+    config = config_from(get_method("graphmixer"), {"data": "x", **settings})
+    src, dst = EpochNegatives(stream, np.arange(800), 40, 0, config.negatives).of(0)
+    assert not ((src == stream.src[:, None]) & (dst == stream.dst[:, None])).any()
 
 
 def test_recipes_of_papers_train_as_the_papers_do() -> None:

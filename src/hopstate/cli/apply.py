@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import Any
 
 from hopstate.cli.answer import Answer, lines, plain
@@ -55,9 +56,13 @@ def _evaluate(argv: list[str]) -> Answer:
     rest, evaluation = grouped(argv, "--evaluation.")
     o, read = _parse(parser, rest)
     from hopstate.runs import api
+    from hopstate.runs.reproduce.tables import own_event_words
 
     settings = {"read": read, "evaluation": evaluation, "fresh": o.fresh, "device": o.device, "method": o.method}
     metrics = api.evaluate(o.run, data=o.data, split=o.split, **settings)
+    remark = own_event_words(metrics)
+    if remark:
+        print(remark, file=sys.stderr)
     record = {"split": o.split, **metrics}
     return Answer(record, lines(json.dumps(plain(record), indent=1)))
 

@@ -85,6 +85,7 @@ def print_result(done: Run) -> None:
 
     from hopstate.evaluation.metrics import of_class
     from hopstate.io.screen import screen
+    from hopstate.runs.reproduce.tables import own_event_words
 
     console, result = screen(), _result(done)
     print_warning(done, console)
@@ -106,6 +107,9 @@ def print_result(done: Run) -> None:
         count = done.metrics["train"].get("events")
         which = "of the training links, a sample" if count is None else f"of the training events, the latest {count:,}"
         console.print(f"train: judged on {share:.1%} {which}", soft_wrap=True, highlight=False)
+    remark = own_event_words(done.metrics.get("test", {}))
+    if remark:
+        console.print(remark, soft_wrap=True, highlight=False)
     print_floors(done, console)
     names = ("curves.png", "metrics.csv", "result.json", "model.safetensors")  # nothing trained, no curves
     left = ", ".join(name for name in names if (done.path / name).is_file())

@@ -40,6 +40,7 @@ from hopstate.streaming.replay import replay_anywhere
 
 LinkProtocol = Literal["pooled", "dyglib"]
 _DYGLIB_BATCH = 200
+_TOLD = 0.01  # share of negatives that are their own event from which on a report has it
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,7 +49,9 @@ class LinkReport:
 
     Args:
         rows: dictionaries with split, setting ("transductive", "inductive"), strategy, events and metrics;
-            `average_precision_low`, `average_precision_high` and so on are bootstrap limits.
+            `average_precision_low`, `average_precision_high` and so on are bootstrap limits. `own_event_share` is the
+            share of negatives that are the very pair of their event, from 1% on. Reliability, `ece` and `brier` are
+            of the other negatives.
         scores: the scores behind them, by (split, strategy).
         distinct: keys of the scores whose negatives are not those of an earlier key.
         reliability: reliability of probabilities, by (split, strategy); empty for scores outside 0..1.
@@ -224,9 +227,11 @@ def link_report(
         setting = "inductive" if name.startswith("new_") else "transductive"
         row = {"split": name, "setting": setting, "strategy": strategy, "events": len(own.rows)}
         rows.append(row | _metrics(own, strategy, protocol, bootstrap, seed, stream, negatives[name, strategy].dst))
+        if own.own_event is not None and own.own_event.mean() >= _TOLD:
+            rows[-1]["own_event_share"] = float(own.own_event.mean())
         values = [some for some in (own.positive, own.negative) if len(some)]
         if strategy != "many" and min(v.min() for v in values) >= 0 and max(v.max() for v in values) <= 1:
-            reliability[name, strategy] = found = calibration(*own.pooled())
+            reliability[name, strategy] = found = calibration(*own.without_own_event().pooled())
             rows[-1] |= {"ece": found.ece, "brier": found.brier}
     distinct = frozenset(distinct_sets({key: negatives[key] for key in scores}))
     return LinkReport(rows=rows, scores=dict(scores), distinct=distinct, reliability=reliability)
@@ -267,6 +272,7 @@ def score_split(
             positive=positive[np.searchsorted(wanted, drawn.rows)],
             negative=scores,
             offsets=drawn.offsets,
+            own_event=None if drawn.strategy == "many" else drawn.own_event(stream),  # many draws no such pair
         )
         for (key, drawn), scores in zip(negatives.items(), others, strict=True)
     }

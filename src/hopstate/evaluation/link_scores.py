@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,12 +19,23 @@ class LinkScores:
         rows: (P,) positions of the positives in the stream.
         positive: (P,) float64.
         negative, offsets: (T,) float64, packed by (P+1,) offsets.
+        own_event: (T,) bool, which negatives are the very pair of their event; None if none is.
     """
 
     rows: np.ndarray
     positive: np.ndarray
     negative: np.ndarray
     offsets: np.ndarray
+    own_event: np.ndarray | None = None
+
+    def without_own_event(self) -> LinkScores:
+        """Return the scores without negatives that are the very pair of their event."""
+        if self.own_event is None:
+            return self
+        kept = ~self.own_event
+        of = np.repeat(np.arange(len(self.rows)), np.diff(self.offsets))[kept]
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(of, minlength=len(self.rows)))])
+        return replace(self, negative=self.negative[kept], offsets=offsets, own_event=None)
 
     def pooled(self) -> tuple[np.ndarray, np.ndarray]:
         """Return (labels, scores) of all positives and negatives."""

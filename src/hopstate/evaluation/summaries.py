@@ -71,8 +71,10 @@ def validation_curve(scored: LinkScores) -> Curve | None:
     """Return the curve of probabilities from scores of validation events and random pairs; None without such pairs.
 
     Args:
-        scored: if there are more than MOST events, some of them are taken, spread evenly.
+        scored: if there are more than MOST events, some of them are taken, spread evenly. Negatives that are the very
+            pair of their event do not count.
     """
+    scored = scored.without_own_event()
     which = np.zeros(len(scored.rows), bool)
     which[evenly(len(scored.rows))] = True
     at = np.flatnonzero(np.concatenate([which, np.repeat(which, np.diff(scored.offsets))]))
@@ -119,7 +121,7 @@ def of_links(report: LinkReport, split: str) -> dict[str, Any]:
         elif (name, strategy) in report.reliability:
             bins.append(reliability(report.reliability[name, strategy], f"{strategy} negatives", TRAINED))
         if curve is not None and strategy == curve.strategy:
-            y, scores = scored.pooled()
+            y, scores = scored.without_own_event().pooled()
             bins += of_pairs(scores, y, f"{strategy} negatives", curve, None)
     return {"ranking": ranking, "reliability": bins}
 

@@ -50,6 +50,11 @@ class Negatives:
         columns = ("rows", "offsets", "src", "dst")
         return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
 
+    def own_event(self, stream: EventStream) -> np.ndarray:
+        """Return (offsets[-1],) bool: which negatives are the very pair of their event, as a random one may be."""
+        of = np.repeat(self.rows, np.diff(self.offsets))
+        return (stream.src[of] == self.src) & (stream.dst[of] == self.dst)
+
     def take(self, rows: np.ndarray) -> Negatives:
         """Return those of the events at some positions (n,), ascending.
 

@@ -1,7 +1,8 @@
 """Negative pairs for dynamic link prediction, drawn once from a seed, saved beside the run and reloadable.
 
 Strategies, one negative for each positive, batch by batch:
-random: the source kept, the destination uniform over the pool's destinations (DyGLib's arrays, bit for bit).
+random: the source kept, the destination uniform over the pool's destinations (DyGLib's arrays, bit for bit). As there,
+    the event's own destination may be drawn. Training draws it again (`avoid_own`), evaluation reports its share.
 historical: pairs first met by the batch's start that do not meet within the batch's span; both ends replaced.
 inductive: those of the historical pairs that had not met by the last observed event.
 Deletions are neither positives, nor meetings, nor a proof that a pair meets.
@@ -28,6 +29,7 @@ from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.opening import exists
 from hopstate.io.scratch import let_go
 from hopstate.ops.rows import ranges
+from hopstate.random import named_rng
 from hopstate.sampling.judged import in_batches, judged, judged_batches
 from hopstate.sampling.negative_sets import Negatives
 
@@ -52,6 +54,7 @@ def draw_negatives(
     batch_size: int = 200,
     part: slice | None = None,
     most: int | None = None,
+    avoid_own: bool = False,
 ) -> Negatives:
     """Draw one negative pair for each event of a split, batch by batch.
 
@@ -63,6 +66,7 @@ def draw_negatives(
         batch_size: events scored together.
         part: of the split's events alone, with the pairs that they have among all.
         most: of them that are judged (see `judged`), with the pairs that they have among all; None for all.
+        avoid_own: draw a random destination again if it is the event's own; of split "train" only.
 
     Raises:
         ConfigError: an unknown split or strategy, or a batch size under 1.
@@ -89,7 +93,8 @@ def draw_negatives(
     own = slice(begin - numbers[0] * batch_size, end - numbers[0] * batch_size) if part else slice(None)
     if strategy == "random":
         count = min(int(numbers[-1] + 1) * batch_size, len(rows))
-        drawn = in_batches(random_destinations(pool_src, pool_dst, count, batch_size, seed), numbers, batch_size)
+        drawn = random_destinations(pool_src, pool_dst, count, batch_size, seed, avoid_own=avoid_own)
+        drawn = in_batches(drawn, numbers, batch_size)
     rows = in_batches(rows, numbers, batch_size)
     if strategy == "random":
         src, dst = stream.src[stretch(rows)], drawn
@@ -110,11 +115,17 @@ def draw_negatives(
     )
 
 
-def random_destinations(src: np.ndarray, dst: np.ndarray, count: int, batch_size: int, seed: int) -> np.ndarray:
+def random_destinations(
+    src: np.ndarray, dst: np.ndarray, count: int, batch_size: int, seed: int, *, avoid_own: bool = False
+) -> np.ndarray:
     """Draw count destinations uniformly over the distinct ones of dst, in DyGLib's order of random numbers.
 
     Args:
         src, dst: the pool's ends; sources only take their (unused) share of random numbers.
+        count: the first events of the pool, each of which gets a destination.
+        batch_size: events whose numbers are drawn together.
+        seed: of the random numbers.
+        avoid_own: draw again, uniformly over the others, a destination that is the event's own; the rest stays.
     """
     sources, destinations = _distinct(src), _distinct(dst)
     state = np.random.RandomState(seed)
@@ -123,8 +134,13 @@ def random_destinations(src: np.ndarray, dst: np.ndarray, count: int, batch_size
         size = min(batch_size, count - start)
         state.randint(0, len(sources), size)
         out[start : start + size] = state.randint(0, len(destinations), size)
+    found = destinations[out]
+    if avoid_own and len(destinations) > 1:
+        same = np.flatnonzero(found == dst[:count])
+        again = named_rng(seed, "others").integers(0, len(destinations) - 1, len(same))
+        found[same] = destinations[again + (destinations[again] >= found[same])]
     let_go(src, dst)
-    return destinations[out]
+    return found
 
 
 def _distinct(nodes: np.ndarray) -> np.ndarray:

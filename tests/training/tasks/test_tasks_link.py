@@ -159,7 +159,7 @@ def test_same_seed_same_losses_and_scores(kind):
 def test_training_learns_what_the_stream_repeats():
     task = _task()
     before = task.evaluate("val")["average_precision"]
-    losses = _train(task, 8, lr=1e-2)
+    losses = _train(task, 10)
     assert np.mean(losses[-7:]) < np.mean(losses[:7]) - 0.05
     assert task.evaluate("val")["average_precision"] > max(0.7, before + 0.05)
 

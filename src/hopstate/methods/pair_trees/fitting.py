@@ -45,7 +45,7 @@ def training_table(
         features: of pairs, by the training events.
         seed: of the negatives.
         most: training events at most.
-        random, historical: negatives of each kind per event, drawn as in evaluation.
+        random, historical: negatives of each kind per event. A random one is never its own event.
 
     Raises:
         ConfigError: there are no training events.
@@ -60,7 +60,7 @@ def training_table(
         for i in range(count):
             draw = int(named_rng(seed, "negatives", kind, i).integers(2**32))
             with suppress(DataError):
-                found = draw_negatives(stream, split, "train", kind, seed=draw, part=last)  # type: ignore[arg-type]
+                found = draw_negatives(stream, split, "train", kind, seed=draw, part=last, avoid_own=True)  # type: ignore[arg-type]
                 pairs.append((found.src, found.dst))
     # all are drawn before any is looked up: of a large stream, either takes gigabytes
     x = np.concatenate([features.pairs(src, dst, stream.t[rows]) for src, dst in pairs])

@@ -87,6 +87,7 @@ def told(metric: str, groups: Sequence[Group], floors: dict[str, list[float]]) -
     events = told_from(groups, metric)
     said[0] += "." if events is None else f" of {events:,} events."
     said.append(tables.few_words(events, "test figures"))
+    said.append(tables.own_event_words(best.runs[0].metrics.get("test", {})))
     said.append(_above(metric, found.mean, _floor(metric, groups, rivals, floors)))
     said.append(_cost(best))
     if len(ranked) > 1:

@@ -167,6 +167,27 @@ def few_words(events: int | None, of: str) -> str:
     return f"{of[:1].upper()}{of[1:]} are told from {events:,} events alone: chance moves such figures by points."
 
 
+def own_event_words(metrics: Mapping[str, Any]) -> str:
+    """Return a remark for each kind of negatives of which many are their own event; "" if there is none.
+
+    Such a negative has the score of its event. At any threshold, about 1 event is then found with `share` negatives.
+
+    Args:
+        metrics: of a split of links, with `own_event_share` for each such kind.
+
+    >>> own_event_words({"average_precision": 0.84, "own_event_share": 0.173})
+    'All links: 17% of random negatives are their own event; average_precision cannot exceed about 0.85, roc_auc 0.91.'
+    """
+    said = []
+    for name, share in metrics.items():
+        if name.endswith("own_event_share"):
+            kind = kind_words(name).removesuffix(", new nodes")
+            of = f"{setting_words(name)}: {share:.0%} of {kind} negatives are their own event"
+            most = f"average_precision cannot exceed about {1 / (1 + share):.2f}, roc_auc {1 - share / 2:.2f}"
+            said.append(f"{of[:1].upper()}{of[1:]}; {most}.")
+    return " ".join(said)
+
+
 def rank(metric: str, mean: float) -> float:
     """Return the key that sorts means best first; what is no number comes last."""
     return math.inf if math.isnan(mean) else mean if is_error(metric) else -mean

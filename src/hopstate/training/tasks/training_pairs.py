@@ -20,11 +20,16 @@ from hopstate.sampling.mixture import MixedNegatives, TrainingNegatives
 from hopstate.sampling.negatives import random_destinations
 
 
-def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, epoch: int) -> np.ndarray:
-    """Return (P,) a random destination for each event at rows (P,), drawn from (seed, epoch)."""
-    draw = int(named_rng(seed, "negatives", epoch).integers(2**32))
+def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, *number: int) -> np.ndarray:
+    """Return (P,) a random destination for each event at rows (P,), other than its own if there are several.
+
+    Args:
+        stream, rows, batch_size, seed: as of `EpochNegatives`.
+        number: of the epoch, and of the candidate if it is not the first.
+    """
+    draw = int(named_rng(seed, "negatives", *number).integers(2**32))
     part = stretch(rows)
-    return random_destinations(stream.src[part], stream.dst[part], len(rows), batch_size, draw)
+    return random_destinations(stream.src[part], stream.dst[part], len(rows), batch_size, draw, avoid_own=True)
 
 
 class EpochNegatives:
@@ -50,10 +55,8 @@ class EpochNegatives:
     def of(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Return sources and destinations (P, K) of an epoch's pairs."""
         stream, rows, batch_size, seed = self._of
-        random = [training_negatives(stream, rows, batch_size, seed, epoch)]
-        for k in range(1, self._config.candidates):
-            draw = int(named_rng(seed, "negatives", epoch, k).integers(2**32))
-            random.append(random_destinations(stream.src[rows], stream.dst[rows], len(rows), batch_size, draw))
+        numbers = [(epoch,), *((epoch, k) for k in range(1, self._config.candidates))]
+        random = [training_negatives(stream, rows, batch_size, seed, *number) for number in numbers]
         return self._mixed.draw(np.stack(random, 1), int(named_rng(seed, "mixture", epoch).integers(2**32)))
 
 
