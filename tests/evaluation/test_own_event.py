@@ -38,7 +38,7 @@ def options(method: str, data: Path, out: Path) -> list[str]:
     return [
         "fit",
         method,
-        "--no_suit",
+        "--no-auto",
         *(word for name, value in settings.items() for word in (f"--{name}", f"{value}")),
     ]
 
@@ -64,7 +64,7 @@ def test_fit_evaluate_and_report_name_the_share_and_probabilities_are_not_biased
     probability = run.score([("van-00", "depot-0"), ("van-00", "depot-1")])["probability"]
     assert probability[0] > LEAST
     assert probability[1] < 1 - LEAST
-    assert found["ece"] < 1 - LEAST
+    assert found["ece"] < share / 2  # about share if such negatives counted
 
 
 class Oracle(EdgeBank):

@@ -268,11 +268,13 @@ def test_as_a_baseline_it_is_what_it_is_as_a_run(tmp_path: Path) -> None:
     run = fit("pair-trees", own, out=tmp_path / "run", config={**settings, "loop.tensorboard": "no"})
     config = config_from(get_method("graphmixer"), {"data": "x", **settings})
     found = link_floors(own, config, Context(run=tmp_path, cache=tmp_path), None)
-    assert set(found) == {"recency", "edgebank", "pair-trees"}
+    assert set(found) == {"recency", "edgebank", "chance", "pair-trees"}
+    on_validation = found["pair-trees"].pop("val_average_precision")
+    assert on_validation == pytest.approx(run.metrics["val"]["average_precision"], abs=F64)
     assert found["pair-trees"] == pytest.approx(run.metrics["test"], abs=F64)
     assert not (tmp_path / "importances.csv").exists()
     few = link_floors(events(600), config, Context(run=tmp_path / "few", cache=tmp_path), None)
-    assert set(few) == {"recency", "edgebank"}
+    assert set(few) == {"recency", "edgebank", "chance"}
 
 
 @pytest.mark.slow

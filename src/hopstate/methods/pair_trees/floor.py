@@ -31,11 +31,12 @@ def link_floors(stream: EventStream, config: JudgedRun, context: Context, task: 
 
 
 def tree_floor(stream: EventStream, config: JudgedRun, context: Context) -> dict[str, float]:
-    """Return test metrics of pair-trees; arguments as in `link_floors`."""
+    """Return test metrics of pair-trees and its validation metric; arguments as in `link_floors`."""
     shared = {name: getattr(config, name) for name in ("data", "read", "split", "evaluation")}
     own = PairTreesRun(**shared)
     own = replace(own, loop=replace(own.loop, seed=config.loop.seed, progress=False))
     trees = build(stream, own, replace(context, trained=None))
     trees.folder = None  # the run's folder has no table of the baseline's importances
-    trees.fit_whole()
-    return trees.evaluate("test")
+    rows, _ = trees.fit_whole()
+    key = f"val_{trees.metric}"
+    return trees.evaluate("test") | {name: value for name, value in rows[0].items() if name == key}
