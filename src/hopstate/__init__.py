@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "hopstate.runs.api": ("Run", "evaluate", "fit", "load", "open_run", "predict", "score_stream", "stream"),
     "hopstate.runs.asking": ("node_outputs",),
+    "hopstate.runs.ensemble": ("ensemble",),
     "hopstate.runs.queries.ask": ("rank", "score"),
     "hopstate.runs.analysis.questions": ("explain", "robustness"),
     "hopstate.runs.hub": ("from_pretrained", "push_to_hub"),
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from hopstate.runs.api import score_stream as score_stream
     from hopstate.runs.api import stream as stream
     from hopstate.runs.asking import node_outputs as node_outputs
+    from hopstate.runs.ensemble import ensemble as ensemble
     from hopstate.runs.exported_check import check_program as check_program
     from hopstate.runs.exported_inputs import export_inputs as export_inputs
     from hopstate.runs.hub import from_pretrained as from_pretrained

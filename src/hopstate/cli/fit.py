@@ -99,7 +99,7 @@ def print_result(done: Run) -> None:
     for name in dict.fromkeys(name for values in done.metrics.values() for name in values):
         table.add_row(
             of_class(name, result.get("positive_class")),
-            *(_figure(v[name]) if name in v else "" for v in done.metrics.values()),
+            *(figure(v[name]) if name in v else "" for v in done.metrics.values()),
         )
     console.print(table)
     share = result.get("train_share", 1.0)
@@ -116,7 +116,7 @@ def print_result(done: Run) -> None:
     console.print(f"run folder: {done.path}  ({left})", soft_wrap=True)
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
     """Return a metric's cell; counts are whole numbers."""
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 

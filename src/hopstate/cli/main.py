@@ -25,6 +25,7 @@ COMMANDS = {
     "replay": ("hopstate.cli.serve", "what the events of a live run's log were scored, again"),
     "explain": ("hopstate.cli.analysis", "what each past event added to a pair's score, as a table and a timeline"),
     "robustness": ("hopstate.cli.analysis", "metrics of a trained run when its view of the past is made noisy"),
+    "ensemble": ("hopstate.cli.ensemble", "combine finished link prediction runs into one"),
     "compare": ("hopstate.cli.compare", "several methods over splits and seeds in one table"),
     "tune": ("hopstate.cli.tune", "search a method's settings on validation data"),
     "reproduce": ("hopstate.cli.reproduce", "rows of the papers' tables: run them, published against measured"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,11 +33,11 @@ class Begun:
 
     Args:
         edges: (m + 1,) where the m batches begin and end, counted from the first event that is not settled.
-        state: what `FollowingMemory.state` returned after them.
+        state: what `MovesMemory.state` returned after them.
     """
 
     edges: np.ndarray
-    state: NodeState
+    state: Any
 
     def fits(self, edges: np.ndarray, first: int) -> bool:
         """Return whether batches (edges) whose first query is in a certain one go on from here."""
@@ -104,9 +105,16 @@ class FollowingMemory(MemoryScorer):
 
     def moved(self) -> Memories | None:
         """Return what is remembered now of the nodes whose memory moved; None where none did."""
-        nodes = np.flatnonzero(self._moved)
-        if not len(nodes):
-            return None
+        nodes = self.moved_nodes()
+        return self.remembered(nodes) if len(nodes) else None
+
+    def moved_nodes(self) -> np.ndarray:
+        """Return (n,) the nodes whose memory moved, rising."""
+        return np.flatnonzero(self._moved)
+
+    def remembered(self, nodes: np.ndarray) -> Memories:
+        """Return what is remembered now of nodes (n,), rising."""
+        self.fetch(nodes)
         rows, state = torch.from_numpy(nodes).to(self._device), self.memory
         parts = (state.memory[:, rows].transpose(0, 1), state.output[rows], state.last_time[rows])
         memory, output, last_time = (part.cpu().contiguous().numpy() for part in parts)

@@ -21,8 +21,8 @@ from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ShapeError
 from hopstate.ops.rows import ranges
 from hopstate.sampling.event_batches import batch_boundaries
-from hopstate.streaming.following import Begun, FollowingMemory, asked_alone
-from hopstate.streaming.protocols import BLOCK, Follower, FollowerT, LiveTask, NodeFollower
+from hopstate.streaming.following import Begun, asked_alone
+from hopstate.streaming.protocols import BLOCK, Follower, FollowerT, LiveTask, MovesMemory, NodeFollower
 from hopstate.streaming.scores import check_scores
 from hopstate.streaming.slices import Pace, Steps, finished, in_slices
 
@@ -106,7 +106,7 @@ def going_on(
     starts = np.searchsorted(place[asked], np.arange(len(edges)))
     settled = int(place[-1]) if len(open_) else 0  # events to come are scored before this batch, or in it
     scores, done = [], 0
-    if begun is not None and isinstance(follower, FollowingMemory):
+    if begun is not None and isinstance(follower, MovesMemory):
         first = int(place[asked[0]]) if len(asked) else settled
         if begun.fits(edges, min(first, settled)):
             follower.restore(begun.state)
@@ -120,7 +120,7 @@ def going_on(
         if done <= b < settled:
             yield
             moved = open_.take(np.arange(edges[b], edges[b + 1]))
-            if isinstance(follower, FollowingMemory):
+            if isinstance(follower, MovesMemory):
                 yield from follower.observing(moved)
             else:
                 follower.observe(moved)
@@ -191,13 +191,14 @@ def _spread(places: np.ndarray) -> np.ndarray:
 
 def _after(whole: Past, follower: Follower, settled: int) -> Past:
     """Return the past with what the follower's memory has become, kept beside the last layer."""
-    if not isinstance(follower, FollowingMemory):
+    if not isinstance(follower, MovesMemory):
         return replace(whole, settled=settled)
     moved, state, layers = follower.moved(), follower.memory, whole.layers
     if moved is not None:
         *before, last = layers
-        # what has moved the memory is not needed with its features any more
-        attr = None if last.edge_attr is None else last.edge_attr[max(settled - last.first, 0) :]
+        # what has moved the memory is not needed with its features any more, unless others read them (no tag)
+        needed = settled if state.tag else last.first
+        attr = None if last.edge_attr is None else last.edge_attr[max(needed - last.first, 0) :]
         layers = (*before, replace(last, memories=moved, edge_attr=attr))
     return replace(whole, layers=layers, settled=settled, clock=state.clock, tag=state.tag)
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from hopstate.data.past import Past
 from hopstate.sampling.event_batches import batch_boundaries
-from hopstate.streaming.following import Begun, FollowingMemory, asked_alone
-from hopstate.streaming.protocols import LinkFollower, LiveTask, Scores
+from hopstate.streaming.following import Begun, asked_alone
+from hopstate.streaming.protocols import LinkFollower, LiveTask, MovesMemory, Scores
 from hopstate.streaming.scores import check_scores
 
 
@@ -83,7 +83,7 @@ class PairQueries:
 
     def begun(self) -> Begun | None:
         """Return by which open batches the memory has been moved for the queries so far, None where by none."""
-        if not self._moved or not isinstance(self.follower, FollowingMemory):
+        if not self._moved or not isinstance(self.follower, MovesMemory):
             return None
         return Begun(self._boundaries[: self._moved + 1], self.follower.state())
 

@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventBatch, EventStream
+    from hopstate.data.layers import Memories
     from hopstate.data.past import Past
     from hopstate.streaming.active_batch import ActiveBatch
     from hopstate.streaming.node_state import NodeState
+    from hopstate.streaming.slices import Steps
 
 Scores = np.ndarray | Tensor
 BLOCK = 64  # queries computed together; each at its own place, whatever else is asked
@@ -115,6 +117,35 @@ class StreamingModel(_Stateful[StateT], LinkScorer, Protocol[StateT]):
 @runtime_checkable
 class StreamingClassifier(_Stateful[StateT], NodeScorer, Protocol[StateT]):
     """A node classifier that moves through time: score_nodes, observe, state, restore."""
+
+
+@runtime_checkable
+class MovesMemory(Follower, Protocol):
+    """A model over a past whose node memory moves on: it is kept with the past.
+
+    memory: with its clock and tag.
+    """
+
+    @property
+    def memory(self) -> NodeState:
+        """See above."""
+        ...
+
+    def observing(self, batch: EventBatch) -> Steps[None]:
+        """Do what `observe` does, in slices."""
+        ...
+
+    def moved(self) -> Memories | None:
+        """Return what is remembered now of the nodes whose memory moved; None where none did."""
+        ...
+
+    def state(self) -> Any:
+        """Return what `restore` takes back."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Go on from what `state` returned."""
+        ...
 
 
 class LooksUp(LinkFollower, Protocol):

@@ -135,8 +135,6 @@ class TaskFacts(TypedDict, total=False):
     target: Target  # how labels are learned and judged
     walks: Mapping[str, int] | None  # numbers of walks that are drawn
     clock: Clock | None  # of the gaps in time that the model sees
-    encodings: Mapping[str, Any]  # of a model that was trained before: settings, and what its run remembers of its data
-    memory: Mapping[str, Any]  # the same
 
 
 @runtime_checkable

@@ -1,0 +1,49 @@
+"""Finished link prediction runs, combined by a logistic regression on their log-odds, fitted on validation."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hopstate.cli.answer import Answer
+from hopstate.cli.apply import grouped
+from hopstate.cli.options import Options
+
+if TYPE_CHECKING:
+    from hopstate.runs.api import Run
+
+EPILOG = """The result is a run: evaluate, predict, score, rank, explain, serve, report. Settings such as
+--evaluation.strategies are the first run's unless you give others.
+
+Example: hopstate ensemble runs/dyg-mamba runs/pair-trees --out runs/both"""
+
+
+def run(argv: list[str]) -> Answer:
+    """Combine the runs."""
+    parser = Options(prog="hopstate ensemble", description=__doc__, epilog=EPILOG)
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a finished run")
+    parser.add_argument("--out", help="new run folder (default: one under runs/)")
+    parser.add_argument("--data", help="where the data lie now (default: where the first run found them)")
+    rest, evaluation = grouped(argv[1:], "--evaluation.")
+    options = parser.parse_args(rest)
+    from hopstate.runs.ensemble import ensemble
+
+    settings = {f"evaluation.{key}": value for key, value in evaluation.items()}
+    done = ensemble(options.runs, out=options.out, data=options.data, config=settings)
+    record = {"method": done.method, "run": done.path, "metrics": done.metrics, "members": done.floors}
+    return Answer(record, partial(_print, done))
+
+
+def _print(done: Run) -> None:
+    from rich.table import Table
+
+    from hopstate.cli.fit import figure, print_warning
+    from hopstate.io.screen import screen
+
+    print_warning(done, screen())
+    shown = {done.method: done.metrics["test"], **done.floors}
+    table = Table("test metric", *shown)
+    for name in done.metrics["test"]:
+        table.add_row(name, *(figure(own[name]) if name in own else "" for own in shown.values()))
+    screen().print(table)
+    screen().print(f"run folder: {done.path}", soft_wrap=True)

@@ -1,0 +1,239 @@
+"""An ensemble of runs on the links of an event stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import expit
+
+from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.layers import Memories
+from hopstate.data.past import Past
+from hopstate.errors import ConfigError
+from hopstate.methods.ensemble.members import Member, Stack, members_of
+from hopstate.methods.heuristics.floors import heuristic_floors
+from hopstate.methods.method import Context, Floors, Method
+from hopstate.methods.shared.event_run import EventRun
+from hopstate.methods.shared.link import kept_negatives
+from hopstate.streaming.following import FollowingMemory
+from hopstate.streaming.history_scorer import HistoryScorer, plain
+from hopstate.streaming.memory_scorer import MemoryScorer
+from hopstate.streaming.node_state import NodeState
+from hopstate.streaming.replay import replay_anywhere
+from hopstate.streaming.slices import Steps
+from hopstate.training.config import LoopConfig
+from hopstate.training.tasks.events import EventSource
+from hopstate.training.tasks.link import LinkEvaluation, LinkTask
+from hopstate.training.tasks.protocols import FeatureShares
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsembleRun(EventRun):
+    """Configuration of an ensemble of runs on links in time.
+
+    Args:
+        runs: folders of the finished runs.
+        evaluation: protocol and negatives; the weights are fitted on those of validation.
+        loop: of it only the seed, the device and the progress matter.
+    """
+
+    runs: tuple[str, ...] = ()
+    evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
+    loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
+
+
+class EnsembleScorer:
+    """Scores pairs by the weighted log-odds of members' scorers over the same events (`StreamingModel`)."""
+
+    def __init__(self, stack: Stack, names: list[str], scorers: list[Any]) -> None:
+        self.stack, self.names, self.scorers = stack, names, scorers
+        self.observes = any(getattr(scorer, "observes", True) for scorer in scorers)
+        self.by_time, self.alike = any(one.by_time for one in scorers), all(one.alike for one in scorers)
+        self.block = max(scorer.block for scorer in scorers)
+        for scorer in scorers:
+            if isinstance(scorer, (HistoryScorer, MemoryScorer)):
+                scorer.answer = plain
+
+    def reset(self) -> None:
+        """Forget every event observed."""
+        for scorer in self.scorers:
+            scorer.reset()
+
+    def observe(self, batch: EventBatch) -> None:
+        """Let every member take in a batch."""
+        for scorer in self.scorers:
+            scorer.observe(batch)
+
+    def state(self) -> list[Any]:
+        """Return the members' states."""
+        return [scorer.state() for scorer in self.scorers]
+
+    def restore(self, state: list[Any]) -> None:
+        """Go on from what `state` returned."""
+        for scorer, own in zip(self.scorers, state, strict=True):
+            scorer.restore(own)
+
+    def members(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q, M) log-odds of pairs by each member; its scores if these are no probabilities."""
+        found = [getattr(scorer, "log_odds", scorer.score)(src, dst, t) for scorer in self.scorers]
+        return np.stack([torch.as_tensor(x).double().cpu().numpy() for x in found], 1)
+
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,)."""
+        return expit(self.stack.logits(self.members(src, dst, t)))
+
+    def feature_shares(
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
+    ) -> tuple[list[str], np.ndarray, np.ndarray]:
+        """Return the members, their log-odds and what these add; see `ExplainsPairs`."""
+        x = self.members(src, dst, t)
+        return self.names, x, self.stack.shares(x)
+
+
+class MemberScorer(EnsembleScorer):
+    """Scores pairs by the log-odds of a single member."""
+
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) log-odds of pairs."""
+        return self.members(src, dst, t)[:, 0]
+
+
+class MovingEnsemble(EnsembleScorer):
+    """An ensemble with node memories over a past (`MovesMemory`).
+
+    Memories are kept side by side in one, each with its output as a further row, padded to one width. Output is NaN of
+    deleted nodes, else zero.
+    """
+
+    def __init__(self, stack: Stack, names: list[str], scorers: list[Any], past: Past) -> None:
+        super().__init__(stack, names, scorers)
+        self.past, self.moving = past, [scorer for scorer in scorers if isinstance(scorer, FollowingMemory)]
+        last = 0
+        for one in self.moving:
+            (K, _, d), first = one.memory.memory.shape, last
+            last = first + K + 1
+            memories = lambda nodes, rows=slice(first, last), d=d: self._memories(nodes, rows, d)  # noqa: E731
+            one.past = SimpleNamespace(num_nodes=past.num_nodes, clock=past.clock, memories=memories)  # type: ignore[assignment]
+            one.reset()
+
+    @property
+    def memory(self) -> NodeState:
+        """Memory of the first of them; all have one clock. Without a tag, others need the features of all events."""
+        state = self.moving[0].memory
+        return state if len(self.moving) == len(self.scorers) else replace(state, tag="")
+
+    def observing(self, batch: EventBatch) -> Steps[None]:
+        """Do what `observe` does, in slices."""
+        for one in self.moving:
+            yield from one.observing(batch)
+
+    def _memories(self, nodes: np.ndarray, rows: slice, d: int) -> Memories | None:
+        found = self.past.memories(nodes)
+        if found is None:
+            return None
+        own, gone = found.memory[:, rows, :d], np.isnan(found.output).all(1)
+        return replace(found, memory=own[:, :-1], output=np.where(gone[:, None], np.nan, own[:, -1]).astype(own.dtype))
+
+    def moved(self) -> Memories | None:
+        """Return what is remembered now of the nodes of which any memory moved; None where none did."""
+        nodes = np.unique(np.concatenate([one.moved_nodes() for one in self.moving]))
+        if not len(nodes):
+            return None
+        found = [one.remembered(nodes) for one in self.moving]
+        width, last_time = max(own.output.shape[1] for own in found), np.max([own.last_time for own in found], 0)
+        rows = [np.concatenate([own.memory, np.nan_to_num(own.output)[:, None]], 1) for own in found]
+        memory = np.concatenate([np.pad(own, ((0, 0), (0, 0), (0, width - own.shape[2]))) for own in rows], 1)
+        gone = np.isnan(found[0].output).all(1)[:, None]
+        output = np.where(gone, np.nan, np.zeros((len(nodes), width))).astype(memory.dtype)
+        return Memories(nodes=nodes, memory=memory, output=output, last_time=last_time)
+
+
+class EnsembleSource(EventSource[EnsembleScorer]):
+    """The members as scorers; nothing is learned from batches."""
+
+    def __init__(self, members: list[Member]) -> None:
+        first, self.tasks, self.stack = members[0].task, [member.task for member in members], Stack(members)
+        node, edge = zip(*(task.feature_dims for task in self.tasks))
+        super().__init__(self.stack, first.stream, first.split, feature_dims=(max(node), max(edge)))
+        self.names = [member.name for member in members]
+
+    def scorer(self, model: Any, split: str) -> EnsembleScorer:
+        """Return the ensemble over the training events for "train", else over the whole stream."""
+        return EnsembleScorer(self.stack, self.names, [task.scorer(split) for task in self.tasks])
+
+    def scorer_over(self, model: Any, stream: EventStream) -> EnsembleScorer:
+        """Return the ensemble over another stream."""
+        return EnsembleScorer(self.stack, self.names, [task.scorer_over(stream) for task in self.tasks])
+
+    def follow(self, model: Any, past: Past) -> EnsembleScorer:
+        """Return the ensemble over a past."""
+        scorers = [task.follow(past) for task in self.tasks]
+        if any(isinstance(scorer, FollowingMemory) for scorer in scorers):
+            return MovingEnsemble(self.stack, self.names, scorers, past)
+        return EnsembleScorer(self.stack, self.names, scorers)
+
+
+class EnsembleTask(LinkTask):
+    """Links in time from the scores of several runs."""
+
+    source: EnsembleSource
+
+    def _each(self) -> list[MemberScorer]:
+        source = self.source
+        return [MemberScorer(source.stack, [], [task.scorer("val")]) for task in source.tasks]
+
+    def fit_whole(self) -> tuple[list[dict[str, float]], int]:
+        """Fit the weights on validation; return its metrics as a first epoch."""
+        drawn = {key: own for key, own in self._drawn("val", self.evaluation.choosing).items() if key[0] == "val"}
+        if not drawn:
+            raise ConfigError("split: validation has no events, on which the weights of an ensemble are fitted")
+        found = [
+            [own.without_own_event().pooled() for own in self._scored(scorer, "val", drawn, "pooled").values()]
+            for scorer in self._each()
+        ]
+        x = np.stack([np.concatenate([values for _, values in own]) for own in found], 1)
+        self.source.stack.fit(x, np.concatenate([labels for labels, _ in found[0]]))
+        return [{"epoch": 1, **{f"val_{name}": value for name, value in self.evaluate("val").items()}}], 1
+
+    def explain_query(self, u: int, v: int, t: float) -> FeatureShares:
+        """Return what each member added to the score of rows u and v at t."""
+        import pandas as pd
+
+        stack, scorer = self.source.stack, self.source.scorer(None, "test")
+        pair, size = (np.array([u]), np.array([v]), np.array([t])), self.evaluation.batch_size
+        x = replay_anywhere(scorer, lambda _: scorer.members(*pair), self.stream, pair[2], size, wide=True)
+        columns = {"feature": self.source.names, "value": x[0], "contribution": stack.shares(x)[0]}
+        logit, found = float(stack.logits(x)[0]), pd.DataFrame(columns)
+        return {"logit": logit, "rest": float(stack.bias), "probability": float(expit(logit)), "table": found}
+
+
+def build(stream: EventStream, config: EnsembleRun, context: Context) -> EnsembleTask:
+    """Return the task of combining runs on a stream's links."""
+    source, size = EnsembleSource(members := members_of(stream, config, context)), config.evaluation.batch_size
+    for member, scorer in zip(members, [task.scorer("val") for task in source.tasks]):
+        own = member.config.evaluation.batch_size
+        if isinstance(scorer, MemoryScorer) and own != size:
+            raise ConfigError(f"evaluation.batch_size={size}, but the memory of {member.name} moves by {own} events")
+    negatives = kept_negatives(stream, source.split, config, context)
+    return EnsembleTask(source, evaluation=config.evaluation, negatives=negatives)
+
+
+def member_floors(stream: EventStream, config: EnsembleRun, context: Context, task: EnsembleTask) -> Floors:
+    """Return test metrics of each member, recency and EdgeBank, and the validation metric of each."""
+    found: Floors = {}
+    for name, own in zip(task.source.names, task.source.tasks):
+        judge = LinkTask(own.source, evaluation=config.evaluation, negatives=task.negatives)
+        found[name] = judge.evaluate("test") | {f"val_{judge.metric}": judge.evaluate("val")[judge.metric]}
+    return found | heuristic_floors(stream, config, context, task)
+
+
+METHODS = {
+    "ensemble": Method(
+        "ensemble", EnsembleRun, build, "events", "finished runs on links in time, combined", "stacking",
+        floors=member_floors, explains=True, export="export its members",
+    ),
+}  # fmt: skip

@@ -1,0 +1,83 @@
+"""An ensemble of runs on the links of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError
+from hopstate.io.files import replace_file
+from hopstate.methods.ensemble.members import Member, Stack, members_of
+from hopstate.methods.method import Context, Floors, Method
+from hopstate.methods.shared.node import NodeRun, save_npz
+from hopstate.training.tasks.static_link import StaticLinkTask
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkEnsembleRun(NodeRun):
+    """Configuration of an ensemble of runs on links of a graph.
+
+    Args:
+        runs: folders of the finished runs.
+    """
+
+    runs: tuple[str, ...] = ()
+    task: Literal["node", "link"] = "link"
+
+
+class LinkEnsembleTask(StaticLinkTask):
+    """Links of a graph from the scores of several runs."""
+
+    def __init__(self, members: list[Member]) -> None:
+        self.members, self.stack, first = members, Stack(members), members[0].task
+        kept = {name: getattr(first, name) for name in ("learned", "messages", "training", "judging", "node_ids")}
+        super().__init__(self.stack, first.source, first.vectors, first.split, **kept)  # type: ignore[arg-type]
+
+    def fit_whole(self) -> tuple[list[dict[str, float]], int]:
+        """Fit the weights on validation; return its metrics as a first epoch."""
+        question = self.question("val")
+        drawn = question.negatives()
+        pairs = np.concatenate([question.pairs, drawn[drawn[:, 1] >= 0]])
+        x = np.stack([member.task.scorer("val")(*pairs.T) for member in self.members], 1)
+        self.stack.fit(x, np.arange(len(pairs)) < len(question.pairs))
+        return [{"epoch": 1, **{f"val_{name}": value for name, value in self.evaluate("val").items()}}], 1
+
+    def scorer(self, split: str = "test") -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        """Return rows u (n,), v (n,) → (n,) logits over the messages of a split."""
+        scorers = [member.task.scorer(split) for member in self.members]
+        return lambda u, v: self.stack.logits(np.stack([score(u, v) for score in scorers], 1))
+
+    def encoded(self, split: str) -> Any:
+        """Raise ConfigError: only members have vectors of nodes."""
+        raise ConfigError("an ensemble has no vectors of nodes; take those of a member")
+
+
+def build(graph: Graph, config: LinkEnsembleRun, context: Context) -> LinkEnsembleTask:
+    """Return the task of combining runs on a graph's links."""
+    members = members_of(graph, config, context)
+    pairs = members[0].task.split.pairs
+    for member in members[1:]:
+        if not all(np.array_equal(pairs[name], own) for name, own in member.task.split.pairs.items()):
+            raise ConfigError(f"{members[0].name} and {member.name} differ in the links of their splits")
+    if context.trained is None:
+        replace_file(context.run / "split.npz", lambda part: save_npz(part, dict(pairs)))
+    return LinkEnsembleTask(members)
+
+
+def member_floors(graph: Graph, config: LinkEnsembleRun, context: Context, task: LinkEnsembleTask) -> Floors:
+    """Return test metrics of each member, and its validation metric."""
+    key = task.metric
+    own = {member.name: member.task for member in task.members}
+    return {name: one.evaluate("test") | {f"val_{key}": one.evaluate("val")[key]} for name, one in own.items()}
+
+
+METHODS = {
+    "link-ensemble": Method(
+        "link-ensemble", LinkEnsembleRun, build, "graph", "finished runs on a graph's links, combined", "stacking",
+        floors=member_floors, reads_edges=lambda config: True, export="export its members",
+    ),
+}  # fmt: skip

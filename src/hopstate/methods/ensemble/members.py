@@ -1,0 +1,108 @@
+"""The runs that an ensemble combines, built again from what its folder keeps, and logit p = b + sum_i w_i logit p_i.
+
+Source: Wolpert, Stacked generalization, Neural Networks 5 (1992).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from hopstate.errors import CheckpointError, ConfigError, idle_reset
+from hopstate.methods import method_of_run
+from hopstate.methods.method import Context
+from hopstate.methods.settings import config_from, with_earlier
+from hopstate.training.checkpoint import load_checkpoint, load_weights
+from hopstate.training.run_folder import RunFolder
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A run of an ensemble: its method and folder, its settings, and its task with its weights."""
+
+    name: str
+    config: Any
+    task: Any
+
+
+class Stack(nn.Module):
+    """The members' networks, frozen, and the weights (M,) and bias (1,) of their log-odds."""
+
+    def __init__(self, members: list[Member]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList([member.task.model for member in members]).requires_grad_(False)
+        self.weight = nn.Buffer(torch.ones(len(members), dtype=torch.float64))
+        self.bias = nn.Buffer(torch.zeros(1, dtype=torch.float64))
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Fit the weights to log-odds x (Q, M) of pairs and whether they are links y (Q,)."""
+        from sklearn.linear_model import LogisticRegression
+
+        center, scale = x.mean(0), x.std(0) + 1e-12
+        found = LogisticRegression(max_iter=1000).fit((x - center) / scale, y)
+        weight = found.coef_[0] / scale
+        self.weight.copy_(torch.from_numpy(weight))
+        self.bias.fill_(float(found.intercept_[0] - center @ weight))
+
+    def shares(self, x: np.ndarray) -> np.ndarray:
+        """Return (Q, M) what log-odds x (Q, M) add to the logits."""
+        return x * self.weight.double().cpu().numpy()
+
+    def logits(self, x: np.ndarray) -> np.ndarray:
+        """Return (Q,) logits of log-odds x (Q, M)."""
+        return self.shares(x).sum(1) + float(self.bias)
+
+
+def members_of(record: Any, config: Any, context: Context) -> list[Member]:
+    """Return the members of an ensemble over its data; what they are built from is noted for its data.json.
+
+    Raises:
+        ConfigError: fewer than two runs, or runs on other data, splits or ways of reading.
+        CheckpointError: one is not finished, or damaged.
+    """
+    begun = context.begun()
+    kept = [_kept(run) for run in config.runs] if begun is None else begun.get("members")
+    if not isinstance(kept, list) or not all(isinstance(one, dict) and len(one) == 3 for one in kept):
+        raise CheckpointError(f"{context.run / 'data.json'} lacks the members of the ensemble; make it again")
+    if len(kept) < 2:
+        raise ConfigError(f"runs: an ensemble combines at least two; got {len(kept)} (hopstate ensemble RUN RUN)")
+    context.noted["members"] = kept
+    return [_built(one, kept[0], record, config, context) for one in kept]
+
+
+def _kept(run: str) -> dict[str, Any]:
+    folder = RunFolder.open(run)
+    if not folder.weights.is_file():
+        raise CheckpointError(f"{run} was not finished; continue it with --resume --out {run}")
+    return {"run": str(folder.path.resolve()), "settings": folder.settings(), "data": folder.read_json("data.json")}
+
+
+def _built(kept: dict[str, Any], first: dict[str, Any], record: Any, config: Any, context: Context) -> Member:
+    run, settings = Path(kept["run"]), dict(kept["settings"])
+    method = method_of_run(settings.pop("method", None), str(run / "config.json"))
+    with idle_reset():
+        own = config_from(method, with_earlier(method, settings))
+    names = [f"read.{name}" for name, value in vars(config.read).items() if getattr(own.read, name, value) != value]
+    names += ["split"] if own.split != config.split else []
+    names += ["data"] if kept["data"]["content_hash"] != first["data"]["content_hash"] else []
+    if names or type(own.split) is not type(config.split) or getattr(own, "task", "link") != "link":
+        raise ConfigError(f"{run} and {first['run']} differ in {', '.join(names) or 'what they predict'}")
+    loop = replace(config.loop, precision=own.loop.precision, seed=own.loop.seed, progress=False)
+    changes, new, place = {"data": config.data, "loop": loop}, context.trained is None, context.run
+    if hasattr(own, "evaluation"):
+        changes["evaluation"] = replace(config.evaluation, batch_size=own.evaluation.batch_size)
+    elif new:
+        place = run  # of a graph, the folder says which links are of which split
+    with idle_reset():
+        build = replace(context, run=place, trained=kept["data"], noted={})
+        task = method.build(record, replace(own, **changes), build)
+    task.model.to(torch.float64 if own.loop.precision == "64" else torch.float32)
+    if new:
+        weights = RunFolder.open(run).weights
+        load_weights(task.model, load_checkpoint(weights).tensors.get("model", {}), str(weights))
+    return Member(f"{method.name} ({run.name})", own, task)

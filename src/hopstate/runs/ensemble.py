@@ -1,0 +1,72 @@
+"""Finished runs combined into one: the Python call behind `hopstate ensemble`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hopstate.errors import ConfigError
+from hopstate.methods import get_method
+from hopstate.methods.settings import config_from
+from hopstate.runs.api import Run, fit_config
+from hopstate.runs.data import load_data, same_data, settings_of_run
+from hopstate.runs.kept import FACTS, FOLDER, hold
+from hopstate.training.run_folder import RunFolder, flatten
+
+
+def ensemble(
+    runs: Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    data: str | Path | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Run:
+    """Combine finished link prediction runs by a logistic regression on their log-odds, fitted on validation.
+
+    Args:
+        runs: folders of at least two runs, trained on the same data, split and way of reading.
+        out: the new run folder; by default one under runs/.
+        data: where the data lie now; by default where the first run found them.
+        config: further settings, such as {"evaluation.strategies": ["random"]}; the others are the first run's.
+
+    Returns:
+        The run; its `floors` hold the test metrics of every member.
+
+    Raises:
+        ConfigError: fewer than two runs, or runs on other data or splits.
+        CheckpointError: a run is not finished.
+    """
+    folders = [RunFolder.open(run) for run in runs]
+    known = [settings_of_run(folder) for folder in folders]
+    if len(folders) < 2 or {method.data for method, _ in known} not in ({"events"}, {"graph"}):
+        raise ConfigError(f"runs: an ensemble combines at least two runs on links of one kind of data; got {len(runs)}")
+    first, kind = {**folders[0].settings()}, known[0][0].data
+    method = get_method("ensemble" if kind == "events" else "link-ensemble")
+    if kind == "events" and all("evaluation" in own for _, own in known):
+        # a node memory moves by batches of its own size, and no other member depends on a size
+        first["evaluation"] = first["evaluation"] | {"batch_size": min(s["evaluation"]["batch_size"] for _, s in known)}
+    first["data"] = first["data"] if data is None else str(data)
+    groups = {key: first[key] for key in ("data", "read", "split", "link", "evaluation") if key in first}
+    own = {key: value for key, value in groups.items() if key in method.config.__dataclass_fields__}
+    made = config_from(method, flatten({**own, **(config or {}), "runs": [str(folder.path) for folder in folders]}))
+    place = known[0][1] if data is None else first
+    found = config_from(method, flatten({"data": place["data"], "read": place["read"]}))
+    record = load_data(found.data, found.read, kind)
+    for folder in folders:
+        if not same_data(folder, record):
+            raise ConfigError(f"{folder.path} was trained on other data than {found.data} holds now")
+    in_memory = data is None and (folders[0].path / FACTS).is_file()
+    kept = partial(_copied, folders[0]) if in_memory else None
+    return fit_config(method, made, out=out, record=record, floors=True, settled=True, kept=kept)
+
+
+def _copied(source: RunFolder, run: RunFolder, record: Any) -> str:
+    hold(run, record)
+    shutil.copytree(source.path / FOLDER, run.path / FOLDER, dirs_exist_ok=True)
+    return ""
+
+
+__all__ = ["ensemble"]
