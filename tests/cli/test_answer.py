@@ -36,6 +36,7 @@ CALLS = {
     "replay": ["recency", "--out=again.csv"],
     "explain": ["pair-trees", "--pair=u1,v1", "--time=80"],
     "robustness": ["graphmixer", "--levels=0,0.5", "--noise=stream"],
+    "ensemble": ["recency", "pair-trees", "--out=both"],
     "compare": ["recency,edgebank", "--data=own.csv", "--out=compared", "--", *QUICK],
     "tune": ["mlp", *NODES, "--model.dim=8", "--trials=1", "--out=search"],
     "reproduce": ["--list"],

@@ -46,6 +46,8 @@ def recipe_modules() -> list[str]:
 
 # by name; a method's own module is imported when first asked for, so that the command line starts quickly
 MODULES = modules()
+# made of finished runs by `hopstate ensemble`, not by `hopstate fit`
+OF_RUNS = {"ensemble": f"{__name__}.ensemble.events", "link-ensemble": f"{__name__}.ensemble.links"}
 
 ALLOWED = "HOPSTATE_METHODS"  # environment variable: methods module:NAME that run folders may name, with commas
 _named: set[str] = set()  # methods of other modules that the user of this process has named
@@ -64,15 +66,16 @@ def get_method(name: str) -> AnyMethod:
         found = _outside(name)
         _named.add(name)
         return found
-    if name not in MODULES:
+    known = MODULES | OF_RUNS
+    if name not in known:
         raise ConfigError(
             f"unknown method {name!r}{nearest(name, MODULES)}; known: {', '.join(MODULES)}, "
             "or module:NAME for one of your own"
         )
-    own = vars(import_module(MODULES[name]))
+    own = vars(import_module(known[name]))
     found = own.get("METHODS", {}).get(name, own.get("METHOD"))
     if not isinstance(found, Method):
-        raise ConfigError(f"{MODULES[name]} defines neither METHODS[{name!r}] nor METHOD, a Method")
+        raise ConfigError(f"{known[name]} defines neither METHODS[{name!r}] nor METHOD, a Method")
     return found
 
 
@@ -93,7 +96,7 @@ def method_of_run(name: object, where: str, named: str | None = None) -> AnyMeth
         raise CheckpointError(f"{where} names no method; it is of no hopstate run")
     if named is not None and named != name:
         raise ConfigError(f"{where} is of the method {shown(name)}, not of {named}")
-    if ":" not in name and name not in MODULES:
+    if ":" not in name and name not in MODULES | OF_RUNS:
         raise CheckpointError(f"{where} is of the method {shown(name)}, which is not known{nearest(name, MODULES)}")
     allowed = [part.strip() for part in os.environ.get(ALLOWED, "").split(",")]
     if ":" in name and named is None and name not in _named and name not in allowed:
