@@ -72,7 +72,8 @@ def suit_memory(
 ) -> Mapping[str, Any]:
     """Return settings of CTDG-SSM that suit a stream.
 
-    The filter starts at 1: at its critical start, made for paths, a dense graph's memory runs into its bound.
+    The filter starts at 1: at its critical start, made for paths, a dense graph's memory runs into its bound. Static
+    vectors are random, one of the paper's four kinds. The norm before the decoder is left open by the paper.
 
     Args:
         stream, config, metrics: see `Method.suit`.

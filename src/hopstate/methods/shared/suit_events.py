@@ -2,7 +2,7 @@
 
 They follow from the training events alone: how many edges they add, the gaps in time between them, and whether pairs
 meet again. If they do, a quarter of the training negatives are historical; if they hardly ever do, none is. Validation
-over all kinds of negatives does not follow from the stream. Nothing is added to a published network.
+over all kinds of negatives does not follow from the stream. No input and no layer is added that the paper lacks.
 
 Source: benchmarks/results/2026-11-21-ctdg-ssm.md (chosen on the validation splits of UCI and Enron),
 2026-11-21-dyg-mamba.md, 2026-11-22-pair-history.md and 2026-11-23-pair-history.md beside it; the recipes keep the
