@@ -9,7 +9,7 @@
 | Eq. 7-10, Alg. 1 | `timespan.TimeSpanBlock` |
 | Eq. 11, the step from the time span | `timespan.SpanStep`, `ops.span_step.step.span_step` |
 | Eq. 12, Theorem 4.2 | `ops.selective_scan.scan.selective_influence`, `runs.analysis.explain.explain_pair` |
-| Eq. 13, the spectral bound | `timespan.SpectralBound` |
+| Eq. 13, the spectral bound | `timespan.spectral_bound` |
 | Eq. 15-16, link prediction | `model.DyGMamba`, `layers.heads.LinkHead` |
 | node classification | `model.DyGMambaNodes` |
 | all of it written out, for tests | `naive.dyg_mamba_naive` |

@@ -21,7 +21,7 @@ from hopstate.layers.kept import Kept
 from hopstate.layers.pair_history import PackedPairHistory
 from hopstate.layers.time import TimeEncoding
 from hopstate.methods.dyg_mamba.encoder import DyGMambaConfig, HistoryEncoder
-from hopstate.methods.dyg_mamba.timespan import SpanStep, TimeSpanBlock, TimeSpanConfig, _Direction
+from hopstate.methods.dyg_mamba.timespan import BoundedLinear, SpanStep, TimeSpanBlock, TimeSpanConfig, _Direction
 from hopstate.ops.row_linear import RowLinear
 from hopstate.ops.rows import segment_sum
 from hopstate.ops.selective_scan.dispatch import choose_path
@@ -185,7 +185,8 @@ class _Way:
         assert maps is not None
         assert isinstance(step, SpanStep)
         assert step.speed is not None
-        kind, weight = way.A_log.dtype, maps.weight
+        kind = way.A_log.dtype
+        weight = maps.bounded() if isinstance(maps, BoundedLinear) else maps.weight
         self.reverse, self.state_dim, self.shape = way.reverse, S, (conv.weight.shape[0], conv.weight.shape[2])
         self.conv = by_lane(conv.weight.squeeze(1), kind), by_lane(conv.bias[:, None], kind)
         self.B, self.C = RowLinear(weight[:S], maps.bias[:S]), RowLinear(weight[S:], maps.bias[S:])

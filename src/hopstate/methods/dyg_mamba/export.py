@@ -13,7 +13,7 @@ from hopstate.errors import ConfigError
 from hopstate.layers.plain import Sequences
 from hopstate.methods.dyg_mamba.encoder import HistoryEncoder
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaNodes
-from hopstate.methods.dyg_mamba.timespan import TimeSpanBlock, _Direction
+from hopstate.methods.dyg_mamba.timespan import BoundedLinear, TimeSpanBlock, _Direction
 from hopstate.methods.shared.history_export import history_form
 from hopstate.training.exported import ExportForm
 from hopstate.training.precision import bare
@@ -37,7 +37,7 @@ class DyGMambaProgram(nn.Module):
         super().__init__()
         self.model, self.names = deepcopy(model), names
         for module in list(self.model.modules()):
-            if isinstance(module, _Direction) and module.to_maps is not None:
+            if isinstance(module, _Direction) and isinstance(module.to_maps, BoundedLinear):
                 module.to_maps = _plain(module.to_maps)
 
     def forward(self, lengths: Tensor, *columns: Tensor) -> Tensor:
@@ -92,10 +92,10 @@ def _direction(ssm: _Direction, x: Tensor, own: Sequences, ratio: Tensor) -> Ten
     return own.scanned(u, ssm._steps(u, ratio), -ssm.A_log.exp(), into, out, reverse=ssm.reverse)
 
 
-def _plain(linear: nn.Linear) -> nn.Linear:
-    """Return a map with its weight as it is used; to take a bound off a copy would take it off the model too."""
+def _plain(linear: BoundedLinear) -> nn.Linear:
+    """Return a map with the bounded weight."""
     made = nn.Linear(linear.in_features, linear.out_features).to(linear.weight)
-    made.load_state_dict({"weight": linear.weight.detach(), "bias": linear.bias.detach()})
+    made.load_state_dict({"weight": linear.bounded().detach(), "bias": linear.bias.detach()})
     return made
 
 

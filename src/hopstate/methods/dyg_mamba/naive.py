@@ -11,10 +11,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.utils import parametrize
 
 from hopstate.methods.dyg_mamba.encoder import HistoryEncoder
 from hopstate.methods.dyg_mamba.model import DyGMamba
+from hopstate.methods.dyg_mamba.timespan import BoundedLinear
 from hopstate.tokens.history import HistoryTokens
 
 
@@ -120,9 +120,8 @@ def _maps(d: Any, u: Tensor, span: Tensor) -> tuple[Tensor, Tensor]:
         B, C = d.fixed_maps.chunk(2)
         return B, C
     weight = d.to_maps.weight
-    if parametrize.is_parametrized(d.to_maps):
-        raw = d.to_maps.parametrizations.weight.original
-        weight = torch.cat([W / torch.linalg.matrix_norm(W, 2).clamp(min=1) for W in raw.chunk(2)])
+    if isinstance(d.to_maps, BoundedLinear):
+        weight = torch.cat([W / torch.linalg.matrix_norm(W, 2).clamp(min=1) for W in weight.chunk(2)])
     B, C = (weight @ (u if d.maps == "data" else span.reshape(1)) + d.to_maps.bias).chunk(2)
     return B, C
 

@@ -17,7 +17,6 @@ from typing import Literal, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import register_parametrization
 
 from hopstate.errors import ConfigError, check_range, refuse_idle
 from hopstate.layers.packed_attention import held_layer_norm
@@ -118,24 +117,34 @@ class SpanStep(nn.Module):
         return size * torch.expm1(angle)
 
 
-class SpectralBound(nn.Module):
-    """W / max(1, ||W||_2) of each matrix in a stack laid out along the rows.
+def spectral_bound(weight: Float[Tensor, "row channel"], count: int = 1) -> Float[Tensor, "row channel"]:
+    """Return W / max(1, ||W||_2) of each of count matrices laid out along the rows."""
+    stack = weight.view(count, -1, weight.shape[1])
+    with torch.autocast(weight.device.type, enabled=False):  # the bound is exact also in mixed precision
+        # eigenvalues of the small Gram matrix: many times cheaper than the matrix's singular values
+        largest = torch.linalg.eigvalsh(stack @ stack.mT)[:, -1]
+        return (stack / largest.clamp(min=1).sqrt().view(-1, 1, 1)).view_as(weight)
+
+
+class BoundedLinear(nn.Linear):
+    """Linear maps with bounded spectral norms, laid out along the rows; see `spectral_bound`.
 
     Args:
-        count: matrices in the stack.
+        inputs, outputs: features of x, and of all maps together.
+        count: maps.
     """
 
-    def __init__(self, count: int = 1) -> None:
-        super().__init__()
+    def __init__(self, inputs: int, outputs: int, count: int) -> None:
+        super().__init__(inputs, outputs)
         self.count = count
 
-    def forward(self, weight: Float[Tensor, "row channel"]) -> Float[Tensor, "row channel"]:
-        """Return the bounded matrices; one whose norm is under 1 is left alone."""
-        stack = weight.view(self.count, -1, weight.shape[1])
-        with torch.autocast(weight.device.type, enabled=False):  # the bound is exact also in mixed precision
-            # eigenvalues of the small Gram matrix: many times cheaper than the matrix's singular values
-            largest = torch.linalg.eigvalsh(stack @ stack.mT)[:, -1]
-            return (stack / largest.clamp(min=1).sqrt().view(-1, 1, 1)).view_as(weight)
+    def bounded(self) -> Tensor:
+        """Return the bounded weight (outputs, inputs)."""
+        return spectral_bound(self.weight, self.count)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (..., outputs) of x (..., inputs)."""
+        return F.linear(x, self.bounded(), self.bias)
 
 
 class _Direction(StateSpace):
@@ -152,9 +161,9 @@ class _Direction(StateSpace):
         self.fixed_maps = nn.Parameter(torch.randn(2 * c.state_dim)) if c.maps == "fixed" else None
         self.to_maps = None
         if c.maps != "fixed":
-            self.to_maps = nn.Linear(inner if c.maps == "data" else 1, 2 * c.state_dim)  # W_B above W_C
-            if c.maps == "data" and c.spectral_bound:
-                register_parametrization(self.to_maps, "weight", SpectralBound(2), unsafe=True)
+            inputs, outputs = inner if c.maps == "data" else 1, 2 * c.state_dim  # W_B above W_C
+            bound = c.maps == "data" and c.spectral_bound
+            self.to_maps = BoundedLinear(inputs, outputs, 2) if bound else nn.Linear(inputs, outputs)
         self.A_log = nn.Parameter(torch.arange(1, c.state_dim + 1).float().log().repeat(inner, 1))
 
     def state_parameters(self) -> list[nn.Parameter]:
