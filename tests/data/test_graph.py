@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import tracemalloc
 from pathlib import Path
 
@@ -15,7 +17,9 @@ from hypothesis.extra import numpy as hnp
 
 from hopstate.data import validate
 from hopstate.data.build import csr_from_edges, csr_from_edges_naive
+from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
+from hopstate.data.graph_set import GraphSet
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError
 
@@ -280,3 +284,21 @@ def test_vocabulary() -> None:
     assert numbers.ids.dtype == np.int64
     assert numbers.rows(np.array(["7"])).tolist() == [-1]
     assert numbers.rows(np.array([3, 7])).tolist() == [1, 0]
+
+
+def test_records_are_copied_and_pickled():
+    """A spawned loader's worker gets an equal record, as immutable as the first."""
+    rng = np.random.default_rng(0)
+    masks = {"train": np.arange(12) < 6}
+    graph = Graph.from_edges(
+        rng.integers(0, 12, (40, 2)), 12, x=rng.normal(size=(12, 3)).astype(np.float32), masks=masks
+    )
+    events = EventStream(src=np.arange(5), dst=np.arange(5, 10), t=np.arange(5), num_nodes=10)
+    graphs = GraphSet(union=graph, offsets=np.array([0, 12]), masks={"train": np.array([True])})
+    for record in (graph, events, graphs):
+        want = record.content_hash
+        for made in (copy.copy(record), copy.deepcopy(record), pickle.loads(pickle.dumps(record))):
+            assert made.content_hash == want
+            own = made.union if isinstance(made, GraphSet) else made
+            arrays = [own.src, own.t] if isinstance(own, EventStream) else [own.indptr, own.x, *own.masks.values()]
+            assert not any(array.flags.writeable for array in arrays)

@@ -14,6 +14,7 @@ import numpy as np
 
 from hopstate.data.event_labels import check_event_labels
 from hopstate.data.features import FeatureTable
+from hopstate.data.graph_arrays import Copied
 from hopstate.data.validate import beyond_clock, why_beyond
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, TimeOrderError
@@ -65,7 +66,7 @@ class EventBatch:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class EventRecord:
+class EventRecord(Copied):
     """What an `EventStream` holds and gives, its fields checked; how one is made of loose columns stands there."""
 
     src: np.ndarray

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +14,24 @@ from hopstate.data.features import FeatureTable
 from hopstate.data.vocabulary import Vocabulary
 
 
+class Copied:
+    """A frozen dataclass of arrays that can be pickled and copied, without what was computed from them."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return {name: dict(value) if isinstance(value, MappingProxyType) else value for name, value in own.items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            found = {"": value} if not isinstance(value, dict) else value
+            for array in found.values():
+                if isinstance(array, np.ndarray):
+                    array.flags.writeable = False
+            object.__setattr__(self, name, MappingProxyType(value) if isinstance(value, dict) else value)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GraphArrays:
+class GraphArrays(Copied):
     """Fields of a graph; a `Graph` says what each is, and promises that they agree."""
 
     indptr: np.ndarray

@@ -12,6 +12,7 @@ import numpy as np
 
 from hopstate.data.amounts import as_amounts
 from hopstate.data.graph import Graph
+from hopstate.data.graph_arrays import Copied
 from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError
 from hopstate.ops.rows import bounds_of, ranges
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GraphSet:
+class GraphSet(Copied):
     """G graphs, packed.
 
     Args:

@@ -9,7 +9,7 @@ by something.
 from __future__ import annotations
 
 import warnings
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -78,6 +78,9 @@ class Adjacency:
         self.num_receivers = len(indptr) - 1
         self.num_nodes = self.num_receivers if num_nodes is None else num_nodes
         self._normalized: dict[tuple[Normalization, torch.dtype], Tensor] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_normalized": {}}  # torch copies no sparse CSR tensors
 
     @classmethod
     def of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -44,6 +45,9 @@ class TrainedModel(nn.Module):
         data: the run's own data, where they are nowhere else, or for nodes of a graph other data.
         device: where to compute; None takes the run's own setting.
 
+    The model stays in evaluation mode, whatever `train` is given: what it answers is the run's. To train further,
+    `fit --resume` goes on with a run. Pickled, it is opened from the run folder again, with its weights as they are.
+
     network: the method's own module with the chosen weights, in eval mode.
     ids: the user's ids of the nodes, in the order of their rows.
     """
@@ -51,6 +55,7 @@ class TrainedModel(nn.Module):
     def __init__(self, run: str | Path, data: Any = None, device: str | None = None) -> None:
         super().__init__()
         folder = RunFolder.open(run)
+        self._opened = folder.path.resolve(), data, device
         temporal = is_temporal(folder)
         with load_run(run, data, device=device, bare=temporal) as (_, task):
             self.task = task
@@ -64,6 +69,22 @@ class TrainedModel(nn.Module):
                     own = own_past(folder, task, data) if kept is None else load_past(kept, model=fingerprint(task))
                 self.past = own
         self._ids, self._count = _nodes(task) if self.past is None else (self.past.node_ids, 0)
+        self.eval()
+
+    def train(self, mode: bool = True) -> TrainedModel:
+        """Stay in evaluation mode."""
+        return super().train(False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TrainedModel, self._opened, self.network.state_dict()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.network.load_state_dict(state)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrainedModel:
+        made = memo[id(self)] = TrainedModel.__new__(TrainedModel)
+        made.__dict__ = copy.deepcopy(self.__dict__, memo)
+        return made
 
     @property
     def ids(self) -> np.ndarray:
