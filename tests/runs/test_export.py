@@ -126,6 +126,29 @@ def test_onnx_gives_the_runs_own_answers(method: str, tmp_path: Path) -> None:
     same_answers(method, tmp_path, "onnx")
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
+def test_versions_that_read_a_program_are_named_and_chosen(tmp_path: Path) -> None:
+    import onnx
+
+    run = fitted("sage", tmp_path / "run")
+    inputs, wanted = asked(run)
+    for opset, versions in ((None, (20, 9, "1.17")), (18, (18, 8, "1.14"))):
+        path = export_run(run, "onnx", tmp_path / str(opset), data=graph(), opset=opset)
+        kept = json.loads((path.parent / "export.json").read_text())
+        assert tuple(kept["versions"].values()) == versions
+        model = onnx.load(path)
+        assert (model.opset_import[0].version, model.ir_version) == versions[:2]
+        onnx.checker.check_model(model)
+        found = answers(path, inputs[: len(kept["inputs"])])
+        torch.testing.assert_close(found.float(), wanted, rtol=PROGRAM, atol=PROGRAM)
+    path = export_run(run, "torch", tmp_path / "torch", data=graph())
+    assert json.loads((path.parent / "export.json").read_text())["versions"] == {"torch": torch.__version__}
+    for to, opset in (("onnx", 17), ("torch", 20)):
+        with pytest.raises(ConfigError, match="opset"):
+            export_run(run, to, tmp_path / "none", data=graph(), opset=opset)
+
+
 class Summing(nn.Module):
     """Sums over rows in the ways that torch has of it."""
 

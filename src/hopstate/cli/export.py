@@ -17,6 +17,7 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument("--out", required=True, help="folder for the program and export.json, which explains it")
     parser.add_argument("--data", default=None, help="the run's own data, where they are elsewhere now")
     parser.add_argument("--method", default=None, help="the method, where it is one of your own (module:NAME)")
+    parser.add_argument("--opset", type=int, help="version of ONNX's operators, for older runtimes: 18 to 21")
     parser.add_argument(
         "--check",
         action="store_true",
@@ -28,17 +29,24 @@ def run(argv: list[str]) -> Answer:
 
     if o.check and o.to == "onnx":
         needed(".onnx")
-    path = export_run(o.run, o.to, o.out, data=o.data, method=o.method)
+    path = export_run(o.run, o.to, o.out, data=o.data, method=o.method, opset=o.opset)
     told = path.with_name("export.json")
-    left_out = json.loads(told.read_text("utf-8"))["left_out"]
+    facts = json.loads(told.read_text("utf-8"))
+    left_out, versions = facts["left_out"], facts["versions"]
     record: dict[str, Any] = {
         "program": path,
         "inputs_and_output": told,
         "format": o.to,
+        "versions": versions,
         "left_out": left_out,
         "check": None,
     }
     said = [f"program: {path}", f"inputs and output: {told}"]
+    if o.to == "onnx":
+        least = f"onnxruntime {versions['onnxruntime']} and later read it"
+        said.append(f"versions: opset {versions['opset']}, IR {versions['ir']}; {least}")
+    else:
+        said.append(f"versions: written by torch {versions['torch']}; older versions may not read it")
     said += [f"not in the program: {left_out}"] if left_out else []
     if o.check:
         checked = check_program(o.run, path, own=o.data, method=o.method)

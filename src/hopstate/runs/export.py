@@ -34,7 +34,18 @@ FILES: dict[str, str] = {"torch": "model.pt2", "onnx": "model.onnx"}
 NEEDED = ("onnx", "onnxscript")
 
 
-def export_run(run: str | Path, to: Format, out: str | Path, *, data: Any = None, method: str | None = None) -> Path:
+RUNTIMES = {18: "1.14", 19: "1.16", 20: "1.17", 21: "1.18"}  # opset to the first onnxruntime that reads it
+
+
+def export_run(
+    run: str | Path,
+    to: Format,
+    out: str | Path,
+    *,
+    data: Any = None,
+    method: str | None = None,
+    opset: int | None = None,
+) -> Path:
     """Write a finished run's network as a program, with export.json beside it, and return the program's file.
 
     Args:
@@ -43,13 +54,16 @@ def export_run(run: str | Path, to: Format, out: str | Path, *, data: Any = None
         out: folder to write to; a program of the same format there is replaced.
         data: the run's own data, where they are nowhere else.
         method: as in `hopstate.evaluate`.
+        opset: version of ONNX's operators, 18 or more; null takes what torch writes by default (20).
 
     Raises:
-        ConfigError: an unknown format, or a method that has no program, with the reason.
+        ConfigError: an unknown format or opset, or a method that has no program, with the reason.
         MissingExtraError: ONNX is asked for and its packages are not installed.
     """
     if to not in FILES:
         raise ConfigError(f"a run is exported to {' or '.join(FILES)}; got {shown(to)!r}")
+    if opset is not None and (to != "onnx" or opset not in RUNTIMES):
+        raise ConfigError(f"opset is of ONNX, {min(RUNTIMES)} to {max(RUNTIMES)}; got {opset} (--to {to})")
     if to == "onnx" and (missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]):
         raise MissingExtraError(f"ONNX needs {' and '.join(missing)}: pip install 'hopstate[export]'")
     folder = RunFolder.open(run)
@@ -62,13 +76,14 @@ def export_run(run: str | Path, to: Format, out: str | Path, *, data: Any = None
             form = with_probabilities(form, curve_of_run(folder.path, data, method))
         form.module.eval()
         program = traced(form)
-        target, told = Path(out), json_text({"format": to, "method": known.name, **described(form)})
-
-        def write(path: Path) -> None:
-            path.write_bytes(packed(program, form, to))
-
+        content, versions = packed(program, form, to, opset)
+        target = Path(out)
+        told = json_text({"format": to, "method": known.name, "versions": versions, **described(form)})
         replace_files(
-            {target / FILES[to]: write, target / "export.json": lambda path: path.write_text(told, encoding="utf-8")}
+            {
+                target / FILES[to]: lambda path: path.write_bytes(content),
+                target / "export.json": lambda path: path.write_text(told, encoding="utf-8"),
+            }
         )
     return target / FILES[to]
 
@@ -99,19 +114,28 @@ class _Named(nn.Module):
         return self.module(*inputs)
 
 
-def packed(program: torch.export.ExportedProgram, form: ExportForm, to: Format) -> bytes:
-    """Return the bytes of a program's file."""
+def packed(
+    program: torch.export.ExportedProgram, form: ExportForm, to: Format, opset: int | None = None
+) -> tuple[bytes, dict[str, Any]]:
+    """Return the bytes of a program's file, and the versions that read it."""
     buffer = io.BytesIO()
     with quiet():
         if to == "torch":
             torch.export.save(program, buffer)
-            return buffer.getvalue()
+            return buffer.getvalue(), {"torch": torch.__version__}
         taken, given = ([port.name for port in ports] for ports in (form.inputs, form.outputs))
-        made = torch.onnx.export(one_by_one(program), dynamo=True, verbose=False, input_names=taken, output_names=given)
+        names: dict[str, Any] = {"input_names": taken, "output_names": given, "opset_version": opset}
+        made = torch.onnx.export(one_by_one(program), dynamo=True, verbose=False, **names)
     if made is None:
         raise HopstateError("torch.onnx.export gave no program")
     refuse_races(made)
-    return made.model_proto.SerializeToString()
+    from onnx import helper
+
+    model = made.model_proto
+    # older runtimes refuse a newer file format, also where none of its novelties is used
+    model.ir_version = min(model.ir_version, helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True))
+    found = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
+    return model.SerializeToString(), {"opset": found, "ir": model.ir_version, "onnxruntime": RUNTIMES.get(found)}
 
 
 def one_by_one(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
