@@ -195,6 +195,7 @@ def test_plots_are_written(tmp_path):
         plot_card(graph, tmp_path / "a.jpg")
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_card_of_a_real_stream_names_what_is_known_of_it(shared):
     from hopstate.data.readers.read_events import read_events

@@ -35,7 +35,7 @@ GROUPS = {
 }
 
 
-def events(count: int = 500, seed: int = 0) -> EventStream:
+def events(count: int = 300, seed: int = 0) -> EventStream:
     """Return events in which pairs meet again, several of them at one time, each with two features."""
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(0, 12, count), 12 + rng.integers(0, 12, count)
@@ -63,7 +63,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     }
 
 
-@pytest.fixture(scope="module", params=sorted(GROUPS))
+@pytest.fixture(scope="module", params=["look-ups", "memories", pytest.param("one memory", marks=pytest.mark.slow)])
 def made(request: Any, runs: dict[str, Run], tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[Run]]:
     members = [runs[name] for name in GROUPS[request.param]]
     out = tmp_path_factory.mktemp("ensembles") / "run"

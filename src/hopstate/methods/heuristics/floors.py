@@ -47,7 +47,7 @@ def heuristic_floors(stream: EventStream, config: JudgedRun, context: Context, t
         let_go(stream.src, stream.dst, stream.t)  # of a mapped stream: what the run, and the floor before, have read
         store.let_go()
         found[name] = _judged(scorer, stream, split, config, negatives)
-    metric = next(name for name in found["recency"] if name.startswith("val_"))
+    metric = next((name for name in found["recency"] if name.startswith("val_")), "")
     if metric.endswith(("average_precision", "roc_auc")):  # a negative an event
         found["chance"] = {metric: 0.5}
     return found
