@@ -21,5 +21,14 @@ from hopstate.ops.selective_scan import (
     selective_scan_naive,
     selective_step,
 )
+from hopstate.ops.selective_scan.dispatch import use_reference_ops
 
-__all__ = ["conv1d", "conv1d_naive", "selective_influence", "selective_scan", "selective_scan_naive", "selective_step"]
+__all__ = [
+    "conv1d",
+    "conv1d_naive",
+    "selective_influence",
+    "selective_scan",
+    "selective_scan_naive",
+    "selective_step",
+    "use_reference_ops",
+]

@@ -38,16 +38,28 @@ def phi(x: Tensor) -> Tensor:
 class _ZohGain(torch.autograd.Function):
     """expm1(delta A) / A with gradients written out, since autograd's own cancel as delta A -> 0."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, delta: Tensor, A: Tensor) -> Tensor:
-        ctx.save_for_backward(delta, A)
+    def forward(delta: Tensor, A: Tensor) -> Tensor:
         return torch.expm1(delta * A) / A
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         delta, A = ctx.saved_tensors
         x = delta * A
         return (grad * torch.exp(x)).sum_to_size(delta.shape), (grad * delta * delta * phi(x)).sum_to_size(A.shape)
+
+    @staticmethod
+    def jvp(ctx: Any, by_delta: Tensor, by_A: Tensor) -> Tensor:
+        delta, A = ctx.saved_tensors
+        x = delta * A
+        return by_delta * torch.exp(x) + by_A * delta * delta * phi(x)
 
 
 def discretize(delta: Tensor, A: Tensor, discretization: Discretization = "zoh") -> tuple[Tensor, Tensor]:

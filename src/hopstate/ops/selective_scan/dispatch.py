@@ -1,8 +1,10 @@
-"""Which path a scan or convolution takes: compiled CPU kernels, Triton kernels, or plain torch, and why.
+"""Which path an operator takes: compiled CPU kernels, Triton kernels, or its reference in plain torch, and why.
 
 CPU, numba present                  numba kernels: float32 and float64 as they are, float16 and bfloat16 in float32
 CUDA, Triton present, not float64   Triton kernels; short or long sequences have their own (see triton.py)
-everything else                     the naive loop, with one SlowPathWarning that names the reason
+everything else                     the reference, with one SlowPathWarning that names the reason
+within `use_reference_ops`          the reference
+forward-mode derivatives (jvp)      the reference: kernels have gradients for the backward pass alone
 """
 
 from __future__ import annotations
@@ -10,10 +12,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
 import torch
+from torch.autograd import forward_ad
 
 from hopstate.errors import SlowPathWarning
 
@@ -27,8 +32,34 @@ class Path(NamedTuple):
     reason: str
 
 
+_asked = 0  # how many `use_reference_ops` are open; a plain number, which torch.compile can look at
+
+
+@contextmanager
+def use_reference_ops() -> Iterator[None]:
+    """Compute every operator by its reference in plain torch, for debugging and checks in double precision.
+
+    It holds for all threads of the process.
+
+    Example:
+        with hopstate.ops.use_reference_ops():
+            y = selective_scan(u, delta, A, B, C)
+    """
+    global _asked
+    _asked += 1
+    try:
+        yield
+    finally:
+        _asked -= 1
+
+
 def choose_path(device: str, dtype: torch.dtype) -> Path:
-    """Return the path for tensors of this dtype on this kind of device ("cpu", "cuda", ...)."""
+    """Return the path for tensors of this dtype on this kind of device ("cpu", "cuda", ...).
+
+    The reason is empty where the reference is what was asked for.
+    """
+    if _asked or forward_ad._current_level >= 0:
+        return Path("naive", "")
     if device == "cpu":
         if not NUMBA:
             return Path("naive", "numba is not installed (pip install numba)")
@@ -46,5 +77,7 @@ def choose_path(device: str, dtype: torch.dtype) -> Path:
 
 @lru_cache
 def warn_slow(op: str, reason: str) -> None:
-    """Warn once for each op and reason that the naive loop runs."""
+    """Warn once for each op and reason that the naive loop runs; "" warns of nothing."""
+    if not reason:
+        return
     warnings.warn(f"{op} runs as a plain torch loop, which is slow: {reason}", SlowPathWarning, stacklevel=4)
