@@ -26,13 +26,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from common import machine, median_time, require_green
+from dygformer_naive import dygformer_naive
 from dygformer_released import Released
 from dygformer_step import UCI, load
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.layers.products import training_products
 from hopstate.methods.baselines.dygformer_model import DyGFormer
-from hopstate.methods.baselines.dygformer_naive_model import dygformer_naive
 from hopstate.methods.dyg_mamba.method import MAX_TOKENS
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig
 from hopstate.streaming.history_scorer import to_device

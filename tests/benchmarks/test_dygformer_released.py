@@ -9,12 +9,12 @@ import torch
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.methods.baselines.dygformer_model import DyGFormer
-from hopstate.methods.baselines.dygformer_naive_model import dygformer_naive
 from hopstate.testing.asserts import F32, F32_SUM
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
+from dygformer_naive import dygformer_naive
 from dygformer_released import Released
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pair_features_naive import pair_features_naive
 
 from hopstate.data.clock import Clock
 from hopstate.data.events import ADD, DELETE, EventStream
@@ -14,7 +15,6 @@ from hopstate.data.past import Past
 from hopstate.errors import DataError, ShapeError
 from hopstate.testing.asserts import F32_LAST
 from hopstate.tokens.pair_features import GROWING, NAMES, PairFeatures, feature_names, varied_columns
-from hopstate.tokens.pair_features_naive import pair_features_naive
 
 NONE = np.empty(0, np.int64)
 PATHS, MOVES = len(NAMES) - 10, len(NAMES) - 3  # where the features of paths and of moves begin

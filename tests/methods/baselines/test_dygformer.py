@@ -1,5 +1,8 @@
 """DyGFormer: packed against padded, its parameters, and the conformance suite."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +10,13 @@ from history_cases import EDGE_DIM, NODE_DIM, Column, make_queries, make_store, 
 
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.methods.baselines.dygformer_model import DyGFormer
-from hopstate.methods.baselines.dygformer_naive_model import dygformer_naive
 from hopstate.testing.asserts import F64, F64_DEEP, F64_SUM
 from hopstate.testing.conformance import ModelCase, check_model
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
+
+from dygformer_naive import dygformer_naive
 
 SMALL = {"max_length": 8, "channel_dim": 4, "time_dim": 6, "out_dim": 5, "dropout": 0.0}
 

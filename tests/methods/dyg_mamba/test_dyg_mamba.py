@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "baselines"))
+import dyg_mamba_naive as naive
+from dyg_mamba_naive import dyg_mamba_naive
 from history_cases import EDGE_DIM, NODE_DIM, make_queries, make_store, make_stream, take_sequences
 
 from hopstate.errors import ConfigError, ShapeError
-from hopstate.methods.dyg_mamba import naive
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes
-from hopstate.methods.dyg_mamba.naive import dyg_mamba_naive
 from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
 from hopstate.ops.rows import segment_sum
 from hopstate.testing.asserts import F32, F32_LAST, F32_TIGHT, F64, F64_DEEP, F64_SOLVED, F64_SUM

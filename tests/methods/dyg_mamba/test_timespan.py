@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from dyg_mamba_naive import block_naive
 
-from hopstate.methods.dyg_mamba.naive import block_naive
 from hopstate.methods.dyg_mamba.timespan import SpanStep, TimeSpanBlock, TimeSpanConfig, spectral_bound
 from hopstate.ops.selective_scan import selective_influence, selective_scan
 from hopstate.testing.asserts import F64, F64_DEEP, F64_SOLVED

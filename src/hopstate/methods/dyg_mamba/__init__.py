@@ -12,7 +12,6 @@
 | Eq. 13, the spectral bound | `timespan.spectral_bound` |
 | Eq. 15-16, link prediction | `model.DyGMamba`, `layers.heads.LinkHead` |
 | node classification | `model.DyGMambaNodes` |
-| all of it written out, for tests | `naive.dyg_mamba_naive` |
 | Sec. 5.6, Figure 6 | `runs.analysis.similarity.similarity_map` |
 | robustness to noise | `tokens.noise.NoisyLookups`, `runs.analysis.robustness.robustness` |
 """
