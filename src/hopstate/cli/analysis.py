@@ -18,10 +18,13 @@ def run(argv: list[str]) -> Answer:
 
 
 def _explain(argv: list[str]) -> Answer:
-    what = "What each past event (dyg-mamba) or feature (pair-trees) added to a pair's score, as a table and a chart."
+    what = """What each past event (dyg-mamba), feature (pair-trees) or member (ensemble) added to a pair's score, as a
+    table and a chart; or what a node's prediction owes to features, other nodes and edges (gradient times input)."""
     parser = Options(prog="hopstate explain", description=what, allow_abbrev=False)
     parser.add_argument("run", help="run folder that `hopstate fit` left")
-    parser.add_argument("--pair", required=True, help='your ids of source and target: alice,bob or "Smith, A",bob')
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--node", help="your id of a node, of a run on a graph")
+    asked.add_argument("--pair", help='your ids of source and target: alice,bob or "Smith, A",bob')
     when = "only events strictly before it are seen: a number, or a date (default: just after the last event)"
     parser.add_argument("--time", default=None, help=when)
     parser.add_argument("--data", default=None, help="other events than it was trained on: a file, folder or name")
@@ -34,14 +37,16 @@ def _explain(argv: list[str]) -> Answer:
     o = parser.parse_args(argv)
     if o.top < 0:
         raise ConfigError(f"--top is a number of rows, at least 0; got {o.top}")
+    where = {"data": o.data, "out": o.out, "plot": o.plot, "device": o.device, "method": o.method, "raw": o.raw}
+    if o.node is not None:
+        return _explain_node(o.run, o.node, o.top, where)
     ends = next(csv.reader([o.pair], skipinitialspace=True), [])
     if len(ends) != 2:
         raise ConfigError(f"--pair takes two ids joined by a comma, e.g. alice,bob; got {o.pair!r}")
-    where = {"data": o.data, "out": o.out, "plot": o.plot, "device": o.device, "method": o.method, "raw": o.raw}
     from hopstate.runs.analysis import questions
     from hopstate.runs.analysis.explain import Explanation
 
-    found = questions.explain(o.run, ends[0], ends[1], o.time, **where)
+    found: Any = questions.explain(o.run, ends[0], ends[1], o.time, **where)
     told = found.features if isinstance(found, Explanation) else None
     more = [str(questions.features_path(o.out))] if o.out and told is not None and len(told) else []
     written = [path for path in (o.out, *more, o.plot) if path]
@@ -56,6 +61,33 @@ def _explain(argv: list[str]) -> Answer:
         _show_written(written)
 
     return Answer(record, show)
+
+
+def _explain_node(run: str, node: str, top: int, where: dict[str, Any]) -> Answer:
+    from hopstate.runs.analysis import questions
+
+    found: Any = questions.explain(run, node=node, **where)
+    out = where["out"]
+    written = [str(path) for path in (out, *questions.parts_paths(out))] if out else []
+    parts = {name: getattr(found, name) for name in ("features", "nodes", "edges")}
+    record = {"node": node, "output": found.output, "logit": found.logit, "written": written}
+
+    def show() -> None:
+        from rich.table import Table
+
+        from hopstate.io.screen import screen
+
+        screen().print(f"node {node}: {found.output!r}, logit {found.logit:+.4f}; gradient times input", markup=False)
+        for name, rows in parts.items():
+            if not len(rows):
+                continue
+            table = Table(*rows.columns, title=name if len(rows) <= top else f"{name}: {top} of {len(rows)}")
+            for row in rows.head(top).itertuples(index=False):
+                table.add_row(*(f"{cell:+.4f}" if isinstance(cell, float) else str(cell) for cell in row))
+            screen().print(table)
+        _show_written(written)
+
+    return Answer(record | {name: rows_of(rows) for name, rows in parts.items()}, show)
 
 
 def _show_written(written: Sequence[str]) -> None:

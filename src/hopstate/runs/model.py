@@ -18,6 +18,7 @@ from hopstate.data.past_store import load_past
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.runs.asking import times_in
+from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import is_temporal, kept_state, own_past
 from hopstate.runs.load import load_run
 from hopstate.streaming.following import FollowingMemory
@@ -25,6 +26,7 @@ from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import fingerprint, outputs_at
 from hopstate.streaming.pair_queries import PairQueries
 from hopstate.streaming.protocols import LiveTask
+from hopstate.training.exported import ExportForm
 from hopstate.training.precision import bare
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.event_node import EventNodeTask
@@ -162,6 +164,29 @@ class TrainedModel(nn.Module):
         """Rows of pairs of a graph's nodes → their logits; the graph is encoded once."""
         assert isinstance(self.task, StaticLinkTask)
         return self.task.scorer()
+
+    def as_pyg(self) -> tuple[nn.Module, dict[str, Tensor]]:
+        """Return the network as a module of plain tensors, and those of the run's graph, for explainers.
+
+        Of a backbone these are `x`, `edge_index` and what edges carry. Messages go through torch-geometric's layers, so
+        that its `Explainer` and Captum take the module.
+
+        Raises:
+            ConfigError: the method has no such form.
+
+        Example:
+            module, inputs = hopstate.load("runs/gcn").model.as_pyg()
+            explainer = Explainer(module, GNNExplainer(), explanation_type="model", edge_mask_type="object", ...)
+            explainer(inputs["x"], inputs["edge_index"], index=3)
+        """
+        method, _ = settings_of_run(RunFolder.open(self._opened[0]))
+        if not callable(method.export):
+            raise ConfigError(f"{method.name} has no form of plain tensors: {method.export}")
+        form: ExportForm = method.export(self.task)
+        if form.fill is None or self.past is not None:
+            raise ConfigError(f"{method.name} has no form over the tensors of a graph")
+        names = [port.name for port in form.inputs]
+        return form.module.eval(), dict(zip(names, form.fill(None), strict=True))
 
     def _asked(self, *asked: Any) -> tuple[list[np.ndarray], np.ndarray]:
         """Return rows of nodes, one or two of (n,), and (n,) times in the type of the past's."""

@@ -35,8 +35,16 @@ class BackboneProgram(nn.Module):
         super().__init__()
         self.model, self.weighted = model, model.kind in WITH_WEIGHTS
 
-    def forward(self, x: Tensor, edge_index: Tensor | None = None, carried: Tensor | None = None) -> Tensor:
-        """Return the outputs of all nodes."""
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        *,
+        edge_attr: Tensor | None = None,
+    ) -> Tensor:
+        """Return the outputs of all nodes; a third tensor is what edges carry, weights or features."""
+        carried = edge_weight if edge_attr is None else edge_attr
         if edge_index is None:  # a perceptron looks at no edge
             edge_index = torch.zeros(2, 0, dtype=torch.int64)
         weight, attr = (carried, None) if self.weighted else (None, carried)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from hopstate.data.vocabulary import Vocabulary
+
 UNTOLD = "explain needs a run whose score is a sum over events or features: dyg-mamba, pair-trees"
 COLORS = {"source": "#3b6fb6", "target": "#d1701f"}
 
@@ -107,7 +109,7 @@ class Explanation:
         drawn = drawn_times(self.events["t"].to_numpy(), self.time_unit, self.dates)
         real = self.events.assign(t=drawn)[self.events.event_id >= 0]
         named: list[tuple[float, float, str]] = []
-        for end in ("source", "target"):
+        for end in ("source", "target of the pair"):
             rows = real[real.end == end]
             lines = axis.vlines(rows.t, 0, rows.contribution, colors=COLORS[end], alpha=0.6)
             lines.set_label(f"{end}: past of {self.source if end == 'source' else self.target}")
@@ -195,7 +197,11 @@ def explain_pair(task: Task, source: Any, target: Any, t: Any = None) -> Explana
     stream = task.stream
     if isinstance(task, Explains):
         t = first_after(stream.t[-1]).item() if t is None else t
-        u, v, t = node_row(stream, source, "source"), node_row(stream, target, "target"), parse_time(stream, t)
+        u, v, t = (
+            node_row(stream, source, "source of the pair"),
+            node_row(stream, target, "target of the pair"),
+            parse_time(stream, t),
+        )
         clock = {"time_unit": stream.time_unit, "dates": stream.dates, "unit": _unit_of(task)}
         return FeatureExplanation(source, target, t, **task.explain_query(u, v, t), **clock)
     model = bare(task.model)
@@ -220,7 +226,7 @@ def asked_tokens(task: LinkTask, source: Any, target: Any, t: Any) -> tuple[Hist
     """Return the tokens of (source, target) at t, and t in the stream's unit; None gives the first after its events."""
     stream = task.stream
     t = parse_time(stream, first_after(stream.t[-1]).item() if t is None else t)
-    u, v = node_row(stream, source, "source"), node_row(stream, target, "target")
+    u, v = node_row(stream, source, "source of the pair"), node_row(stream, target, "target of the pair")
     assert isinstance(task.source, HistoryPairs)
     tokens = task.source.inputs.pairs(np.array([u]), np.array([v]), np.array([t]))
     assert isinstance(tokens, HistoryTokens)
@@ -235,7 +241,7 @@ def token_table(stream: EventStream, tokens: HistoryTokens, t: Any) -> pd.DataFr
     when = stream.t[np.where(ids < 0, 0, ids - stream.first_id)].tolist()  # exact, whatever kind of number t is
     return pd.DataFrame(
         {
-            "end": np.where(np.arange(len(ids)) < int(tokens.offsets[1]), "source", "target"),
+            "end": np.where(np.arange(len(ids)) < int(tokens.offsets[1]), "source", "target of the pair"),
             "neighbor": nodes if stream.node_ids is None else stream.node_ids.names(nodes),
             "t": [t if event < 0 else time for event, time in zip(ids, when)],
             "event_id": ids,
@@ -269,18 +275,24 @@ def _features(names: Sequence[str], values: Any, added: Any) -> pd.DataFrame:
 
 
 def node_row(stream: EventStream, name: object, what: str) -> int:
-    """Return the row of a user's id, given as itself or as text; what says which end of the pair it is.
+    """Return the row of a user's id, given as itself or as text; what says what it is.
 
     Raises:
         DataError: it is unknown; the nearest known id is suggested.
     """
     from hopstate.data.vocabulary import Vocabulary
 
-    ids = stream.node_ids if stream.node_ids is not None else Vocabulary(np.arange(stream.num_nodes))
+    return row_of(
+        stream.node_ids if stream.node_ids is not None else Vocabulary(np.arange(stream.num_nodes)), name, what
+    )
+
+
+def row_of(ids: Vocabulary, name: object, what: str) -> int:
+    """Return the row of a user's id, given as itself or as text; see `node_row`."""
     if ids.ids.dtype.kind == "i" and isinstance(name, str):
         with contextlib.suppress(ValueError):
             name = int(name)
     try:
         return ids.row(str(name) if ids.ids.dtype.kind == "U" else name)
     except DataError as error:
-        raise DataError(f"{what} of the pair: {error}") from None
+        raise DataError(f"{what}: {error}") from None

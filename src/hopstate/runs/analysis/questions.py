@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hopstate.errors import HopstateWarning
+from hopstate.errors import ConfigError, HopstateWarning
 from hopstate.io.figure import check_figure_path
 from hopstate.io.table import check_table_path, write_table
 from hopstate.runs.analysis.explain import Explanation, FeatureExplanation, explain_pair
+from hopstate.runs.analysis.explain_node import NodeExplanation, explain_node
 from hopstate.runs.analysis.robustness import LEVELS, Noise, plot_robustness, untouched
 from hopstate.runs.analysis.robustness import robustness as measure
 from hopstate.runs.analysis.similarity import SimilarityMap
 from hopstate.runs.analysis.similarity import similarity_map as alike_tokens
+from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.going_on import kept_state
 from hopstate.runs.load import load_run
 from hopstate.training.run_folder import RunFolder
@@ -26,22 +28,26 @@ if TYPE_CHECKING:
 
 def explain(
     run: str | Path,
-    source: Any,
-    target: Any,
+    source: Any = None,
+    target: Any = None,
     t: Any = None,
     *,
+    node: Any = None,
     data: Any = None,
     out: str | Path | None = None,
     plot: str | Path | None = None,
     device: str | None = None,
     method: str | None = None,
     raw: bool = False,
-) -> Explanation | FeatureExplanation:
-    """Return what each past event, or feature, added to the score of a pair; see `hopstate.runs.analysis.explain`.
+) -> Explanation | FeatureExplanation | NodeExplanation:
+    """Return what each past event, or feature, added to the score of a pair, or what a node's prediction is made of.
+
+    See `hopstate.runs.analysis.explain` and `hopstate.runs.analysis.explain_node`.
 
     Args:
-        run: a run folder of dyg-mamba or pair-trees.
-        source, target: the user's ids.
+        run: a run folder of dyg-mamba, pair-trees, an ensemble, or of nodes of a graph.
+        source, target: the user's ids of a pair.
+        node: of a run on a graph: the user's id of the node, in place of a pair.
         t: time of the query, a number in the stream's unit or a date; only events strictly before it are seen. Without
             any, the first time after the last event of the data.
         data: other events than the run was trained on.
@@ -56,6 +62,10 @@ def explain(
         HopstateWarning: what `hopstate stream` has added, which `score` knows, lies before the time and is not seen.
     """
     _check_paths(out, plot)
+    if node is not None:
+        if plot is not None:
+            raise ConfigError("plot is of pairs; a node's explanation is a table (out)")
+        return _explain_node(run, node, data, out, method, raw=raw)
     with load_run(run, data, device=device, method=method) as (trainer, task), trainer.precision():
         found = explain_pair(task, source, target, t)
         if data is None and isinstance(task, EventTask) and found.t > task.stream.t[-1]:
@@ -67,6 +77,26 @@ def explain(
     if plot is not None:
         found.plot(plot)
     return found
+
+
+def _explain_node(
+    run: str | Path, node: Any, data: Any, out: str | Path | None, method: str | None, *, raw: bool
+) -> NodeExplanation:
+    known, folder = settings_of_run(RunFolder.open(run), method)[0], RunFolder.open(run)
+    names = (known_data(folder).get("features") or {}).get("x", {}).get("columns") or ()
+    with load_run(run, data, device="cpu", method=method) as (_, task):
+        found = explain_node(task, known, node, names)
+    if out is not None:
+        for path, table in zip((out, *parts_paths(out)), (found.features, found.nodes, found.edges), strict=True):
+            write_table(table, Path(path), raw=raw)
+    return found
+
+
+def parts_paths(out: str | Path) -> tuple[Path, Path]:
+    """Return where the tables of nodes and edges go beside that of features."""
+    path = Path(out)
+    stem, dot, ends = path.name.partition(".")
+    return path.with_name(f"{stem}-nodes{dot}{ends}"), path.with_name(f"{stem}-edges{dot}{ends}")
 
 
 def similarity_map(

@@ -1,0 +1,111 @@
+"""What a node's prediction owes to features and edges: gradient times input.
+
+To first order, a logit changes by its gradient times x where features x become zero, and by the gradient of a mask on
+messages where an edge is taken out.
+
+Source: Shrikumar et al. 2016, arXiv:1605.01713 (gradient times input); Ying et al. 2019, arXiv:1903.03894 (edge masks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import ConfigError
+from hopstate.runs.analysis.explain import row_of
+from hopstate.runs.exported_inputs import form_of
+from hopstate.training.tasks.node import NodeTask
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hopstate.methods.method import AnyMethod
+
+
+@dataclass(frozen=True, eq=False)
+class NodeExplanation:
+    """What a node's logit, or value, owes to the graph.
+
+    Args:
+        node: the user's id.
+        output: the likeliest class, or the name of the target.
+        logit: of that class, or the scaled value of the target.
+        features: feature, value (as the network gets it) and contribution of the node's own features; of hop averages
+            a row for each hop and feature.
+        nodes: node and contribution: the sum over the features of each node that counts.
+        edges: source, target and contribution of each edge that counts; empty for networks without messages.
+    """
+
+    node: Any
+    output: str
+    logit: float
+    features: pd.DataFrame
+    nodes: pd.DataFrame
+    edges: pd.DataFrame
+
+
+def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] = ()) -> NodeExplanation:
+    """Return the explanation of a node's likeliest class, or first target.
+
+    Args:
+        task: of a trained run on nodes.
+        method: the run's.
+        node: the user's id.
+        names: of the features; by default their numbers.
+
+    Raises:
+        ConfigError: a run that predicts no nodes, or whose network has no program.
+        DataError: an unknown id.
+    """
+    import pandas as pd
+    from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
+
+    if not isinstance(task, NodeTask):
+        raise ConfigError("--node is of runs that predict nodes; of links name a pair (--pair)")
+    known = task.labels.node_ids or Vocabulary(np.arange(len(task.labels.y)))
+    row = row_of(known, node, "node")
+    if not callable(method.export):
+        raise ConfigError(f"{method.name} has no program to take gradients of: {method.export}")
+    form = form_of(method, task)
+    assert form.fill is not None
+    inputs = dict(zip((port.name for port in form.inputs), form.fill(None), strict=True))
+    name = "x" if "x" in inputs else "tokens"
+    x = inputs[name] = inputs[name].detach().requires_grad_()
+    edges = inputs.get("edge_index", torch.zeros(2, 0, dtype=torch.int64))
+    mask = torch.ones(edges.shape[1], dtype=x.dtype, requires_grad=True)
+    set_masks(form.module, mask, edges, apply_sigmoid=False)
+    try:
+        out = form.module(*inputs.values())[row]
+        target = task.labels.target
+        several = target.goal == "classes" and out.numel() > 1
+        best = int(out.argmax()) if several else 0
+        by_x, by_edge = torch.autograd.grad(out[best], (x, mask), allow_unused=True)
+    finally:
+        clear_masks(form.module)
+    added = (torch.zeros_like(x) if by_x is None else by_x * x).detach().double().numpy()
+    found = np.zeros(len(mask)) if by_edge is None else by_edge.double().numpy()
+    output = target.names[best] if several else target.positive or target.names[0]
+    names = list(names) if len(names) == x.shape[-1] else [str(k) for k in range(x.shape[-1])]
+    columns = [f"hop {k}: {name}" for k in range(x.shape[1]) for name in names] if x.ndim == 3 else names
+    own = {"feature": columns, "value": x[row].detach().flatten().numpy(), "contribution": added[row].ravel()}
+    total = added.reshape(len(added), -1).sum(1)
+    ids = known.names(np.arange(len(total)))
+    counting, passing = np.flatnonzero(total), np.flatnonzero(found)
+    ends = edges[:, passing].numpy()
+    return NodeExplanation(
+        node, str(output), float(out[best].detach()), _largest_first(pd.DataFrame(own)),
+        _largest_first(pd.DataFrame({"node": ids[counting], "contribution": total[counting]})),
+        _largest_first(pd.DataFrame({"source": ids[ends[0]], "target": ids[ends[1]], "contribution": found[passing]})),
+    )  # fmt: skip
+
+
+def _largest_first(table: pd.DataFrame) -> pd.DataFrame:
+    return table.sort_values("contribution", key=lambda c: -c.abs(), kind="stable", ignore_index=True)
+
+
+__all__ = ["NodeExplanation", "explain_node"]
