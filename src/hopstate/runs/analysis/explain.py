@@ -109,7 +109,7 @@ class Explanation:
         drawn = drawn_times(self.events["t"].to_numpy(), self.time_unit, self.dates)
         real = self.events.assign(t=drawn)[self.events.event_id >= 0]
         named: list[tuple[float, float, str]] = []
-        for end in ("source", "target of the pair"):
+        for end in ("source", "target"):
             rows = real[real.end == end]
             lines = axis.vlines(rows.t, 0, rows.contribution, colors=COLORS[end], alpha=0.6)
             lines.set_label(f"{end}: past of {self.source if end == 'source' else self.target}")
@@ -241,7 +241,7 @@ def token_table(stream: EventStream, tokens: HistoryTokens, t: Any) -> pd.DataFr
     when = stream.t[np.where(ids < 0, 0, ids - stream.first_id)].tolist()  # exact, whatever kind of number t is
     return pd.DataFrame(
         {
-            "end": np.where(np.arange(len(ids)) < int(tokens.offsets[1]), "source", "target of the pair"),
+            "end": np.where(np.arange(len(ids)) < int(tokens.offsets[1]), "source", "target"),
             "neighbor": nodes if stream.node_ids is None else stream.node_ids.names(nodes),
             "t": [t if event < 0 else time for event, time in zip(ids, when)],
             "event_id": ids,
