@@ -118,7 +118,6 @@ class MovingEnsemble(EnsembleScorer):
             last = first + K + 1
             memories = lambda nodes, rows=slice(first, last), d=d: self._memories(nodes, rows, d)  # noqa: E731
             one.past = SimpleNamespace(num_nodes=past.num_nodes, clock=past.clock, memories=memories)  # type: ignore[assignment]
-            one.reset()
 
     @property
     def memory(self) -> NodeState:
