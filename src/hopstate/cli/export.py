@@ -43,7 +43,7 @@ def run(argv: list[str]) -> Answer:
     }
     said = [f"program: {path}", f"inputs and output: {told}"]
     if o.to == "onnx":
-        least = f"onnxruntime {versions['onnxruntime']} and later read it"
+        least = f"onnxruntime {versions['onnxruntime'] or 'of the same opset'} and later read it"
         said.append(f"versions: opset {versions['opset']}, IR {versions['ir']}; {least}")
     else:
         said.append(f"versions: written by torch {versions['torch']}; older versions may not read it")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import expit, logit
 
 import hopstate
@@ -18,6 +19,7 @@ from hopstate.runs.api import Run
 from hopstate.runs.load import load_run
 from hopstate.streaming.live import empty_past, go_on
 from hopstate.testing.asserts import F32_SUM
+from hopstate.training.checkpoint import load_checkpoint
 
 QUIET = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.epochs": 1}
 MEMORY = {"batch_size": 20, "model.time_dim": 4, "model.num_layers": 1}
@@ -80,7 +82,14 @@ def combined(run: Run, scores: list[np.ndarray]) -> np.ndarray:
 
 
 def test_predictions_are_the_weighted_sum_of_the_members(made: tuple[Run, list[Run]]) -> None:
+    """Weights of the members are theirs, bit for bit, whatever their types."""
     run, members = made
+    for number, member in enumerate(members):
+        own = load_checkpoint(member.path / "model.safetensors").tensors.get("model", {})
+        kept = load_checkpoint(run.path / "model.safetensors").tensors["model"]
+        for name, value in own.items():
+            assert torch.equal(kept[f"networks.{number}.{name}"], value)
+            assert kept[f"networks.{number}.{name}"].dtype == value.dtype
     want = combined(run, [member.predict(split="test")["score"].to_numpy() for member in members])
     np.testing.assert_allclose(run.predict(split="test")["score"], want, atol=F32_SUM)
 

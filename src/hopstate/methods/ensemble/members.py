@@ -101,7 +101,8 @@ def _built(kept: dict[str, Any], first: dict[str, Any], record: Any, config: Any
     with idle_reset():
         build = replace(context, run=place, trained=kept["data"], noted={})
         task = method.build(record, replace(own, **changes), build)
-    task.model.to(torch.float64 if own.loop.precision == "64" else torch.float32)
+    if own.loop.precision == "64":
+        task.model.double()
     if new:
         weights = RunFolder.open(run).weights
         load_weights(task.model, load_checkpoint(weights).tensors.get("model", {}), str(weights))

@@ -38,7 +38,7 @@ class NodeExplanation:
         features: feature, value (as the network gets it) and contribution of the node's own features; of hop averages
             a row for each hop and feature.
         nodes: node and contribution: the sum over the features of each node that counts.
-        edges: source, target and contribution of each edge that counts; empty for networks without messages.
+        edges: source, target and contribution of each edge that counts; empty without torch-geometric's layers.
     """
 
     node: Any
@@ -75,6 +75,8 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
     assert form.fill is not None
     inputs = dict(zip((port.name for port in form.inputs), form.fill(None), strict=True))
     name = "x" if "x" in inputs else "tokens"
+    if name not in inputs:
+        raise ConfigError(f"{method.name} has no features to take gradients of (inputs: {', '.join(inputs)})")
     x = inputs[name] = inputs[name].detach().requires_grad_()
     edges = inputs.get("edge_index", torch.zeros(2, 0, dtype=torch.int64))
     mask = torch.ones(edges.shape[1], dtype=x.dtype, requires_grad=True)
