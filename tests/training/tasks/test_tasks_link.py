@@ -191,7 +191,7 @@ def test_a_live_scorer_equals_one_over_the_whole_stream():
     while stream.t[half] == stream.t[half - 1]:
         half += 1
     task.source.inputs.store = NeighborStore(14)
-    live = HistoryScorer(task.model, task.source.inputs, live=True, alike=True)
+    live = HistoryScorer(task.model, task.source.inputs, live=True)
     live.reset()
     assert live.tokenizer.store.num_events == 0
     for start in range(0, half, 40):
