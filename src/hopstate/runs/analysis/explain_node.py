@@ -86,7 +86,7 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
     edges, place = ends.unique(dim=1, return_inverse=True)
     mask = torch.ones(edges.shape[1], dtype=x.dtype, requires_grad=True)
     try:
-        for (given, module, own), part in zip(lists, place.split([own.shape[1] for *_, own in lists])):
+        for (given, module, _), part in zip(lists, place.split([own.shape[1] for *_, own in lists])):
             set_masks(module, mask[part], given, apply_sigmoid=False)
             given.message_mask = mask[part]  # type: ignore[attr-defined]  # see `layers.edge_list`
         out = form.module(*inputs.values())[row]
