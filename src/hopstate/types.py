@@ -42,8 +42,8 @@ def shapecheck(function: F) -> F:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        # a check that compares lengths would fix those that an exported program leaves free
-        return (function if torch.compiler.is_exporting() else checked)(*args, **kwargs)
+        # a check that compares lengths would fix those that a compiled or exported program leaves free
+        return (function if torch.compiler.is_compiling() else checked)(*args, **kwargs)
 
     return call  # type: ignore[return-value]
 

@@ -101,3 +101,41 @@ def test_the_command_names_ids_features_and_files(tmp_path: Path, capsys: pytest
         hopstate.explain(run.path, node="n99")
     with pytest.raises(ConfigError, match="plot"):
         hopstate.explain(run.path, node="n10", plot=tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("local", ["gatedgcn", "sage"])
+def test_messages_within_tokens_count_for_edges(local: str, tmp_path: Path) -> None:
+    """Of a Graph Mamba Network without layers over the nodes: an edge's share is the derivative along its messages."""
+    walks = {"walks.max_length": 2, "walks.repeats": 1, "encoding.kind": "none"}
+    config = {**QUIET, "model.dim": 8, "model.node_layers": 0, "model.mpnn": "none", "model.local": local, **walks}
+    del config["model.num_layers"]
+    run = hopstate.fit("gmn", path_graph(), out=tmp_path / "run", config=config)
+    found = hopstate.explain(run.path, node=10)
+    assert set(found.edges["source"]) | set(found.edges["target"]) <= set(range(8, 13))
+    assert len(found.edges) > 4
+    if local == "gatedgcn":
+        module, inputs = run.model.as_pyg()
+        inside = inputs["token_edge_index"]
+        ends = inputs["token_nodes"][inside]
+        source, target, share = found.edges.iloc[0]
+        along = ((ends[0] == source) & (ends[1] == target)).float()
+        said = []
+        for eps in (1e-2, -1e-2):
+            inside.message_mask = 1 + eps * along
+            with torch.no_grad():
+                said.append(float(module(*inputs.values())[10].max()))
+        assert share == pytest.approx((said[0] - said[1]) / 2e-2, rel=0.05)
+
+
+def test_captum_takes_a_run(tmp_path: Path) -> None:
+    """As docs/from-pyg.md has it; attributions add up to what the logit gains over features of zero."""
+    attr = pytest.importorskip("captum.attr")
+    run = hopstate.fit("gcn", path_graph(), out=tmp_path / "run", config=SMALL)
+    module, inputs = run.model.as_pyg()
+    x, *rest = inputs.values()
+    gradients = attr.IntegratedGradients(lambda graphs: module(graphs[0], *rest)[[10]])
+    found = gradients.attribute(x[None], target=1, internal_batch_size=1)[0]
+    assert set(found.abs().sum(1).nonzero()[:, 0].tolist()) <= set(range(8, 13))
+    with torch.no_grad():
+        gained = module(x, *rest)[10, 1] - module(torch.zeros_like(x), *rest)[10, 1]
+    assert float(found.sum()) == pytest.approx(float(gained), rel=0.05, abs=1e-3)

@@ -80,6 +80,7 @@ def _explain_node(run: str, node: str, top: int, where: dict[str, Any]) -> Answe
         screen().print(f"node {node}: {found.output!r}, logit {found.logit:+.4f}; gradient times input", markup=False)
         for name, rows in parts.items():
             if not len(rows):
+                screen().print(f"{name}: none that counts")
                 continue
             table = Table(*rows.columns, title=name if len(rows) <= top else f"{name}: {top} of {len(rows)}")
             for row in rows.head(top).itertuples(index=False):

@@ -38,6 +38,9 @@ class Scratch:
         for array in self._read:
             self._at[array.ctypes.data] = array
 
+    def __reduce__(self) -> tuple[type[Scratch], tuple[Path | None]]:
+        return Scratch, (self.folder,)
+
     def __call__(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
         """Return a (rows, columns) tensor of any values.
 

@@ -54,7 +54,10 @@ class EdgeList:
         sender, receiver = self.edge_index[0], self.edge_index[1]
         gate = a[receiver] + b[sender]
         gate = torch.sigmoid(gate if c is None else gate + c)
-        top = torch.zeros_like(v).index_add(0, receiver, gate * v[sender])
+        sent = gate * v[sender]
+        if (mask := getattr(self.edge_index, "message_mask", None)) is not None:  # of an explainer
+            sent = sent * mask[:, None]
+        top = torch.zeros_like(v).index_add(0, receiver, sent)
         return top / (torch.zeros_like(v).index_add(0, receiver, gate) + EPS)
 
 

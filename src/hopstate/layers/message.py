@@ -151,6 +151,12 @@ class Adjacency:
         if normalization == "edges":
             carried = {} if self.edge_attr is None else {"edge_attr": self.edge_attr.to(wide(nodes[0]))}
             return self.own(conv(*nodes, matrix, **carried))
+        if not matrix.is_cpu:
+            return self._summed(conv, normalization, matrix, *nodes)
+        with torch.autocast("cpu", enabled=False):  # a CPU has no sparse products in half precision
+            return self._summed(conv, normalization, matrix, *(h.to(matrix.dtype) for h in nodes))
+
+    def _summed(self, conv: nn.Module, normalization: Normalization, matrix: Tensor, *nodes: Tensor) -> Tensor:
         if self.num_receivers == self.num_nodes and self.receivers is None:
             return conv(*nodes, matrix)
         from torch_geometric.nn import GCNConv

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, nearest
-from hopstate.layers.message import Adjacency, Normalization, wide
+from hopstate.layers.message import Adjacency, Normalization
 from hopstate.ops.gated import gated_mean
 from hopstate.ops.rows import segment_sum
 
@@ -97,7 +97,7 @@ class MessageBlock(nn.Module):
         elif self.kind in ("gine", "pna"):
             z = self.conv(rows_of, graph.edge_index(), e if self.edges else None)
         else:
-            z = self.conv(rows_of, graph.normalized_adjacency(FORMS.get(self.kind, "sum"), wide(rows_of)))
+            z = graph.propagate(self.conv, FORMS.get(self.kind, "sum"), 0, rows_of)
         return rows_of + F.dropout(F.relu(self.norm(z)), self.dropout, self.training), e
 
 

@@ -61,6 +61,9 @@ class _Own(threading.local):
 
     cutter: Neighborhoods | None = None
 
+    def __reduce__(self) -> tuple[type[_Own], tuple[()]]:
+        return _Own, ()  # a copy makes its own
+
 
 class Top:
     """Makes compensated batches of one graph for one model.

@@ -142,6 +142,8 @@ class CTDGSSM(MemoryModel):
             ShapeError: features of other widths than the configuration's.
             HopstateError: the memory is no longer finite.
         """
+        if torch.compiler.is_compiling():  # what is computed depends on the events: run as it is
+            return torch.compiler.disable(self.update)(state, batch, in_place=in_place)
         state = self._checked(state, batch)
         if not len(batch.nodes):
             return state

@@ -45,6 +45,8 @@ def edge_attention(
             f"a and b must be (N, H), v (N, H, C) and indptr one longer than receivers; "
             f"got {tuple(a.shape)}, {tuple(b.shape)}, {tuple(v.shape)}, {len(indptr)} and {len(receivers)}"
         )
+    kind = torch.promote_types(a.dtype, v.dtype)  # autocast leaves scores in full precision, values not
+    a, b, v = (x.to(kind) for x in (a, b, v))
     if choose_path(a.device.type, a.dtype).name != "numba" or a.dtype not in (torch.float32, torch.float64):
         return edge_attention_naive(indptr, indices, receivers, a, b, v, slope)
     spans = range(0, max(1, a.shape[1]), LANES)

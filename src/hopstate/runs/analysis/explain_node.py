@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError
@@ -38,7 +39,9 @@ class NodeExplanation:
         features: feature, value (as the network gets it) and contribution of the node's own features; of hop averages
             a row for each hop and feature.
         nodes: node and contribution: the sum over the features of each node that counts.
-        edges: source, target and contribution of each edge that counts; empty without torch-geometric's layers.
+        edges: source, target and contribution of each edge that counts, by the messages along it: of a Graph Mamba
+            Network those inside tokens too, but not that walks followed it. Empty where no messages are passed, as over
+            hop averages.
     """
 
     node: Any
@@ -78,10 +81,14 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
     if name not in inputs:
         raise ConfigError(f"{method.name} has no features to take gradients of (inputs: {', '.join(inputs)})")
     x = inputs[name] = inputs[name].detach().requires_grad_()
-    edges = inputs.get("edge_index", torch.zeros(2, 0, dtype=torch.int64))
+    lists = _edge_lists(form.module, inputs)
+    ends = torch.cat([torch.zeros(2, 0, dtype=torch.int64), *(own for *_, own in lists)], 1)
+    edges, place = ends.unique(dim=1, return_inverse=True)
     mask = torch.ones(edges.shape[1], dtype=x.dtype, requires_grad=True)
-    set_masks(form.module, mask, edges, apply_sigmoid=False)
     try:
+        for (given, module, _), part in zip(lists, place.split([own.shape[1] for *_, own in lists])):
+            set_masks(module, mask[part], given, apply_sigmoid=False)
+            given.message_mask = mask[part]  # type: ignore[attr-defined]  # see `layers.edge_list`
         out = form.module(*inputs.values())[row]
         target = task.labels.target
         several = target.goal == "classes" and out.numel() > 1
@@ -104,6 +111,14 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
         _largest_first(pd.DataFrame({"node": ids[counting], "contribution": total[counting]})),
         _largest_first(pd.DataFrame({"source": ids[ends[0]], "target": ids[ends[1]], "contribution": found[passing]})),
     )  # fmt: skip
+
+
+def _edge_lists(module: Any, inputs: dict[str, torch.Tensor]) -> list[tuple[torch.Tensor, nn.Module, torch.Tensor]]:
+    """Return each list of edges (2, e), the module whose layers pass messages over it, and nodes (2, e) at the ends."""
+    found = [(edges, module, edges) for edges in [inputs.get("edge_index")] if edges is not None]
+    if (inside := inputs.get("token_edge_index")) is not None:  # of a Graph Mamba Network
+        found.append((inside, module.model.local, inputs["token_nodes"][inside]))
+    return found
 
 
 def _largest_first(table: pd.DataFrame) -> pd.DataFrame:

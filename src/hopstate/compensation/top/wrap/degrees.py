@@ -57,6 +57,9 @@ class WholeGraph:
         self.edges, self.num_nodes, self.carried = edges, num_nodes, dict(carried or {})
         self._made: dict[tuple[Any, ...], Tensor] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_made": {}}  # torch copies no sparse CSR tensors
+
     def at(
         self, nodes: Tensor, around: Adjacency, normalise: Normalise, how: dict[str, Any], *, by: str | None = None
     ) -> tuple[Tensor, Tensor]:

@@ -20,6 +20,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,8 @@ class ToppedModel(nn.Module):
             ConfigError: a layer passes messages more than once a call, or normalises altered edges, or edges with other
                 weights than the graph's, which cannot be compensated.
         """
+        if torch.compiler.is_compiling():  # layers are exchanged for the call: run as it is
+            return torch.compiler.disable(self.forward)(x, batch)
         return _run(self, x, batch, [batch.extended] * len(message_layers(self.model)))
 
 
@@ -112,21 +115,26 @@ def top(
     if graph.x is None:
         raise DataError(f"{graph.name} has no node features")
     names = edge_arguments(model, graph, call)
-    call = call or (lambda module, x, edges, **carried: module(x, edges, **carried))
+    call = call or _call
     compensation = Top(graph, config, "edges", seed=seed)
     x, adjacency = torch.from_numpy(np.array(graph.x)), whole_adjacency(graph)
     edges, carried = adjacency.edge_index(), _carried(adjacency, names)
-
-    def whole(other: nn.Module) -> Any:
-        device = next(other.parameters()).device
-        moved = {name: tensor.to(device) for name, tensor in carried.items()}
-        return call(other, x.to(device), edges.to(device), **moved)
-
+    whole = partial(_over_all, call, x, edges, carried)
     embed = compensation.whole_pass(whole)
     topped = ToppedModel(model, compensation, call, embed, WholeGraph(edges, graph.num_nodes, carried), names)
     _check(topped, x, whole)
     compensation.prepare(model, embed)
     return topped
+
+
+def _call(module: nn.Module, x: Tensor, edges: Tensor, **carried: Tensor) -> Any:
+    return module(x, edges, **carried)
+
+
+def _over_all(call: Call, x: Tensor, edges: Tensor, carried: Mapping[str, Tensor], model: nn.Module) -> Any:
+    """Return what a model gives for the whole graph."""
+    device = next(model.parameters()).device
+    return call(model, x.to(device), edges.to(device), **{name: tensor.to(device) for name, tensor in carried.items()})
 
 
 def edge_arguments(model: nn.Module, graph: Graph, call: Call | None = None) -> dict[str, str]:
