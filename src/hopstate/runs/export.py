@@ -20,9 +20,10 @@ from hopstate.io.files import replace_files
 from hopstate.io.opening import shown
 from hopstate.methods import method_of_run
 from hopstate.methods.method import AnyMethod
+from hopstate.ops import use_reference_ops
 from hopstate.runs.exported_pairs import curve_of_run, with_probabilities
 from hopstate.runs.load import load_run
-from hopstate.training.exported import ExportForm, Port
+from hopstate.training.exported import ExportSpec, Port
 from hopstate.training.run_folder import RunFolder, json_text
 from hopstate.training.tasks.link import LinkTask
 
@@ -71,7 +72,7 @@ def export_run(
     refuse(known)
     with load_run(run, data, device="cpu", method=method) as (_, task):
         assert callable(known.export)
-        form: ExportForm = known.export(task)
+        form: ExportSpec = known.export(task)
         if isinstance(task, LinkTask):
             form = with_probabilities(form, curve_of_run(folder.path, data, method))
         form.module.eval()
@@ -95,18 +96,18 @@ def refuse(method: AnyMethod) -> None:
         raise ConfigError(f"{method.name} is not exported: {reason}")
 
 
-def traced(form: ExportForm) -> torch.export.ExportedProgram:
+def traced(form: ExportSpec) -> torch.export.ExportedProgram:
     """Return the program of a form, with the lengths that it leaves free."""
     free: dict[str, Any] = {axis: torch.export.Dim(axis) for port in form.inputs for axis in port.axes if axis}
     shapes = tuple({i: free[axis] for i, axis in enumerate(port.axes) if axis} for port in form.inputs)
-    with torch.no_grad(), quiet():
+    with torch.no_grad(), quiet(), use_reference_ops():
         return torch.export.export(_Named(form), form.example, dynamic_shapes=(shapes,), strict=False)
 
 
 class _Named(nn.Module):
     """A form's module with one argument a port, so that the program's inputs stand in order."""
 
-    def __init__(self, form: ExportForm) -> None:
+    def __init__(self, form: ExportSpec) -> None:
         super().__init__()
         self.module = form.module
 
@@ -115,7 +116,7 @@ class _Named(nn.Module):
 
 
 def packed(
-    program: torch.export.ExportedProgram, form: ExportForm, to: Format, opset: int | None = None
+    program: torch.export.ExportedProgram, form: ExportSpec, to: Format, opset: int | None = None
 ) -> tuple[bytes, dict[str, Any]]:
     """Return the bytes of a program's file, and the versions that read it."""
     buffer = io.BytesIO()
@@ -139,12 +140,21 @@ def packed(
 
 
 def one_by_one(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Return a program whose sums over rows are added one by one wherever it runs.
+    """Return a program whose sums over rows are added one by one wherever it runs, of operations that ONNX has.
 
     onnxruntime adds up what torch's exporter makes of `index_add` (ScatterND) in several threads that overwrite each
-    other, https://github.com/microsoft/onnxruntime/issues/18048; that of `scatter_add` (ScatterElements) in one.
+    other, https://github.com/microsoft/onnxruntime/issues/18048; that of `scatter_add` (ScatterElements) in one. ONNX
+    has no operation for `repeat_interleave` and `segment_reduce`.
     """
-    return program.run_decompositions({torch.ops.aten.index_add.default: _scattered})
+    aten = torch.ops.aten
+    return program.run_decompositions(
+        {
+            aten.index_add.default: _scattered,
+            aten.repeat_interleave.Tensor: _repeated,
+            aten.repeat_interleave.self_Tensor: _repeated_rows,
+            aten.segment_reduce.default: _reduced,
+        }
+    )
 
 
 def refuse_races(program: torch.onnx.ONNXProgram) -> None:
@@ -176,7 +186,25 @@ def _scattered(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: flo
     return x.scatter_add(dim, index.view(shape).expand_as(source), added)
 
 
-def described(form: ExportForm) -> dict[str, Any]:
+def _repeated(repeats: Tensor, *, output_size: int) -> Tensor:
+    """Return repeat_interleave's (output_size,) rows of repeats (S,)."""
+    starts, ones = repeats.cumsum(0) - repeats, torch.ones_like(repeats)
+    return repeats.new_zeros(output_size + 1).scatter_add(0, starts, ones).narrow(0, 0, output_size).cumsum(0) - 1
+
+
+def _repeated_rows(x: Tensor, repeats: Tensor, dim: int | None = None, *, output_size: int) -> Tensor:
+    """Return repeat_interleave of the rows of x, by as many as repeats says for each."""
+    return x.index_select(dim or 0, _repeated(repeats, output_size=output_size))
+
+
+def _reduced(data: Tensor, reduce: str, *, offsets: Tensor, initial: float, **_: Any) -> Tensor:
+    """Return segment_reduce of consecutive rows."""
+    rows = _repeated(offsets.diff(), output_size=data.shape[0]).view(-1, *[1] * (data.dim() - 1)).expand_as(data)
+    out = data.new_full((offsets.shape[0] - 1, *data.shape[1:]), initial)
+    return out.scatter_reduce(0, rows, data, {"sum": "sum", "max": "amax"}[reduce])
+
+
+def described(form: ExportSpec) -> dict[str, Any]:
     """Return what export.json says of inputs, output, preprocessing, and what is left out."""
     with torch.no_grad():
         found = form.module(*form.example)

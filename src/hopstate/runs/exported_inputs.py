@@ -22,7 +22,7 @@ from hopstate.runs.queries.names import nodes_of, read_pairs, times_of, with_row
 from hopstate.runs.queries.session import Session, session
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, plain
 from hopstate.streaming.pair_queries import PairQueries
-from hopstate.training.exported import Asked, ExportForm
+from hopstate.training.exported import StateQuery, ExportSpec
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.protocols import Task
@@ -99,23 +99,23 @@ def questions(
             yield of_graphs(form_of(known, task), given, known.data, sample=sample)
 
 
-def form_of(method: AnyMethod, task: Task) -> ExportForm:
+def form_of(method: AnyMethod, task: Task) -> ExportSpec:
     """Return the form of a task's program.
 
     Raises:
         ConfigError: it makes no inputs.
     """
     assert callable(method.export)
-    form: ExportForm = method.export(task)
+    form: ExportSpec = method.export(task)
     if form.fill is None:
         raise ConfigError(
-            f"{method.name} makes no inputs (ExportForm.fill); `hopstate export` does write its program, whose "
+            f"{method.name} makes no inputs (ExportSpec.fill); `hopstate export` does write its program, whose "
             f"export.json says what each of them holds"
         )
     return form
 
 
-def of_graphs(form: ExportForm, given: Any, kind: str, *, sample: bool) -> Questions:
+def of_graphs(form: ExportSpec, given: Any, kind: str, *, sample: bool) -> Questions:
     """Return what is asked of a run of a graph or of graphs: of what is given, of some or of all."""
     assert form.fill is not None
     names = [port.name for port in form.outputs]
@@ -126,16 +126,16 @@ def of_graphs(form: ExportForm, given: Any, kind: str, *, sample: bool) -> Quest
     first = inputs["pairs" if links else "sizes" if "sizes" in inputs else next(iter(inputs))]
 
     def said() -> Answers:
-        if form.said is None:
-            raise ConfigError("this method does not say what its own answers are (ExportForm.said)")
-        found = form.said(asked).double()
+        if form.reference is None:
+            raise ConfigError("this method does not say what its own answers are (ExportSpec.reference)")
+        found = form.reference(asked).double()
         own = (found, found.sigmoid()) if links else (found,)
         return {name: value.numpy() for name, value in zip(names, own, strict=True)}
 
     return Questions(inputs, said, len(first), what)
 
 
-def of_pairs(asked: Session, form: ExportForm, given: Any, time: Any) -> Questions:
+def of_pairs(asked: Session, form: ExportSpec, given: Any, time: Any) -> Questions:
     """Return what is asked of a run of links: pairs, or the last that met and others of their ends."""
     if given is None:
         events = last_events(asked.past)
@@ -160,7 +160,7 @@ def of_pairs(asked: Session, form: ExportForm, given: Any, time: Any) -> Questio
     return Questions(inputs, said, len(u), "pairs")
 
 
-def of_nodes(asked: Session, form: ExportForm, given: Any, time: Any) -> Questions:
+def of_nodes(asked: Session, form: ExportSpec, given: Any, time: Any) -> Questions:
     """Return what is asked of a run of nodes of a stream: nodes, or the sources of the last events."""
     if given is None:
         nodes = np.unique(last_events(asked.past).src)
@@ -192,13 +192,13 @@ def last_events(past: Past) -> EventBatch:
     return found.take(rows)
 
 
-def _filled(form: ExportForm, follower: Any, ends: tuple[np.ndarray, ...], t: np.ndarray) -> Answers:
+def _filled(form: ExportSpec, follower: Any, ends: tuple[np.ndarray, ...], t: np.ndarray) -> Answers:
     assert form.fill is not None
     if isinstance(follower, HistoryScorer):
         return _named(form, form.fill(follower.tokenizer.pairs(ends[0], ends[1], t)))
     if isinstance(follower, HistoryNodeScorer):
         return _named(form, form.fill(follower.tokenizer.nodes(ends[0], t)))
-    return _named(form, form.fill(Asked(follower=follower, ends=np.stack(ends), t=t)))
+    return _named(form, form.fill(StateQuery(follower=follower, ends=np.stack(ends), t=t)))
 
 
 def _logits(follower: Any, ask: Callable[..., Any], *columns: np.ndarray) -> np.ndarray:
@@ -210,7 +210,7 @@ def _logits(follower: Any, ask: Callable[..., Any], *columns: np.ndarray) -> np.
         follower.answer = answer
 
 
-def _named(form: ExportForm, found: tuple[torch.Tensor, ...]) -> Answers:
+def _named(form: ExportSpec, found: tuple[torch.Tensor, ...]) -> Answers:
     return {port.name: values.detach().numpy() for port, values in zip(form.inputs, found, strict=True)}
 
 

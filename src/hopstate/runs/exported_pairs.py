@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hopstate.errors import HopstateError
 from hopstate.runs.queries.calibrated import Curve, curve_of
 from hopstate.runs.queries.session import session
-from hopstate.training.exported import ExportForm, Port
+from hopstate.training.exported import ExportSpec, Port
 
 
 def curve_of_run(run: Path, own: Any, method: str | None) -> Curve | HopstateError:
@@ -58,7 +58,7 @@ class Calibrated(nn.Module):
         return self.values[left] + share * (self.values[right] - self.values[left])
 
 
-def with_probabilities(form: ExportForm, found: Curve | HopstateError) -> ExportForm:
+def with_probabilities(form: ExportSpec, found: Curve | HopstateError) -> ExportSpec:
     """Return the form of a model of pairs with scores and probabilities beside its logits."""
     score = Port(name="score", meaning="sigmoid of the logit, as hopstate.score has it", axes=("pair",))
     form = replace(form, outputs=(*form.outputs, score))

@@ -1,7 +1,7 @@
-"""A trained network as a program: a module of tensors in, tensors out, with what each of them is.
+"""What is exported of a trained run: a module of tensors in, tensors out, with what each of them is.
 
-A method gives one of its task (`methods.method.Method.export`); `runs.export` writes it. State stands among the inputs
-and the outputs, nothing is kept inside but weights.
+A method gives it for its task (`methods.method.Method.export`); `runs.export` writes it. State stands among the inputs
+and outputs; a program keeps nothing but weights.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Port:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """Questions to a model of streams that holds a memory.
+class StateQuery:
+    """Queries to a model of streams that holds a memory.
 
     Args:
-        follower: the model over a past, as it stands for the questions.
+        follower: the model over a past, as it stands for the queries.
         ends: (1 or 2, Q) rows of nodes, or of sources and targets.
         t: (Q,) times.
     """
@@ -46,19 +46,20 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportForm:
+class ExportSpec:
     """What is exported of a run.
 
     Args:
-        module: takes the inputs in order and returns the output, or a tuple of several.
+        module: takes the inputs in order and returns the output, or a tuple of several. It may use hopstate's
+            operators: they are traced in their reference form (`hopstate.ops.use_reference_ops`).
         inputs: in the order of the module's arguments.
         outputs: what it returns.
         example: tensors of the inputs' shapes, every axis of free length two or longer.
         preprocessing: what the caller has to have done, in words.
-        fill: queries → the inputs: of streams a tokenizer's answer, or `Asked`; of graphs what `hopstate.export_inputs`
-            was given, None for all. None where a method of one's own does not say.
-        said: queries of graphs → the run's own first output for them, by the code that trained it.
-        sample: queries of graphs that a check asks; None for all.
+        fill: queries → the inputs: of streams a tokenizer's answer, or `StateQuery`; of graphs what
+            `hopstate.export_inputs` was given, None for all. None where a method of one's own does not say.
+        reference: queries of graphs → the run's own first output for them, by the code that trained it.
+        sample: queries of graphs that a check makes; None for all.
         left_out: what of the run no program holds, and why, in words; "" for nothing.
     """
 
@@ -68,6 +69,6 @@ class ExportForm:
     example: tuple[Tensor, ...]
     preprocessing: str
     fill: Callable[[Any], tuple[Tensor, ...]] | None = None
-    said: Callable[[Any], Tensor] | None = None
+    reference: Callable[[Any], Tensor] | None = None
     sample: Any = None
     left_out: str = ""

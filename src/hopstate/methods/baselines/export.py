@@ -10,7 +10,7 @@ from hopstate.layers.plain import Sequences, attended
 from hopstate.methods.baselines.dygformer_model import DyGFormer
 from hopstate.methods.baselines.graphmixer_model import GraphMixer
 from hopstate.methods.shared.history_export import history_form
-from hopstate.training.exported import ExportForm
+from hopstate.training.exported import ExportSpec
 from hopstate.training.precision import bare
 from hopstate.training.tasks.link import LinkTask
 
@@ -94,7 +94,7 @@ class GraphMixerProgram(nn.Module):
         return model.head(u, v, told.get("pair"))
 
 
-def dygformer_form(task: LinkTask) -> ExportForm:
+def dygformer_form(task: LinkTask) -> ExportSpec:
     """Return the program of a trained DyGFormer."""
     model = bare(task.model)
     assert isinstance(model, DyGFormer)
@@ -104,7 +104,7 @@ def dygformer_form(task: LinkTask) -> ExportForm:
     return history_form(program, widths, next(model.parameters()), clock=task.clock, preprocessing=PATCHES)
 
 
-def graphmixer_form(task: LinkTask) -> ExportForm:
+def graphmixer_form(task: LinkTask) -> ExportSpec:
     """Return the program of a trained GraphMixer."""
     model = bare(task.model)
     assert isinstance(model, GraphMixer)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.tokens.pair_features import NAMES
-from hopstate.training.exported import Asked, ExportForm, Port
+from hopstate.training.exported import StateQuery, ExportSpec, Port
 from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
@@ -55,7 +55,7 @@ class StateProgram(nn.Module):
         return logits[:, 0] if memory.shape[0] == 2 else logits
 
 
-def export_form(task: LinkTask | EventNodeTask) -> ExportForm:
+def export_form(task: LinkTask | EventNodeTask) -> ExportSpec:
     """Return the program of a trained task."""
     model, links = bare(task.model), isinstance(task, LinkTask)
     assert isinstance(model, CTDGSSM)
@@ -86,7 +86,7 @@ def export_form(task: LinkTask | EventNodeTask) -> ExportForm:
         else "a row a node, logits, or scaled amounts, of the run's target"
     )
     name = "logit" if links else "output"
-    return ExportForm(
+    return ExportSpec(
         module=StateProgram(model, tuple(name for name, _, _ in ports[1:])),
         inputs=tuple(Port(name=name, meaning=meaning, axes=axes[len(shape)]) for name, meaning, shape in ports),
         outputs=(Port(name=name, meaning=said, axes=(rows,) if links else (rows, "")),),
@@ -97,7 +97,7 @@ def export_form(task: LinkTask | EventNodeTask) -> ExportForm:
     )
 
 
-def state_inputs(model: CTDGSSM, names: tuple[str, ...], asked: Asked) -> tuple[Tensor, ...]:
+def state_inputs(model: CTDGSSM, names: tuple[str, ...], asked: StateQuery) -> tuple[Tensor, ...]:
     """Return what a program takes of questions: the memory's rows, zeros of a deleted node, and what else is read."""
     follower, ends, like = asked.follower, torch.from_numpy(np.ascontiguousarray(asked.ends)), next(model.parameters())
     follower.fetch(asked.ends.ravel())

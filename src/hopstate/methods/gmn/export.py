@@ -21,7 +21,7 @@ from hopstate.methods.gmn.local import SubgraphEncoder, WalkTokens
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.nodes import VisitedNodes, WholeSequence
 from hopstate.methods.shared.static_link_export import link_form
-from hopstate.training.exported import ExportForm, Port
+from hopstate.training.exported import ExportSpec, Port
 from hopstate.training.precision import bare
 from hopstate.training.tasks.graph import GraphTask
 from hopstate.training.tasks.node import NodeBatches, NodeTask
@@ -33,7 +33,7 @@ Inputs = dict[str, tuple[Port, Tensor]]  # by name, with an example
 OUTPUTS = {"node": ("node", ""), "edge": ("pair", ""), "graph": ("graph", "")}
 
 
-def export_form(task: NodeTask[Any] | StaticLinkTask | GraphTask) -> ExportForm:
+def export_form(task: NodeTask[Any] | StaticLinkTask | GraphTask) -> ExportSpec:
     """Return the program of a trained task.
 
     Raises:
@@ -48,11 +48,11 @@ def export_form(task: NodeTask[Any] | StaticLinkTask | GraphTask) -> ExportForm:
     return replace(
         form,
         fill=lambda _: as_taken(form, _whole(task.source)),
-        said=lambda _: answered(task.model, task.source),
+        reference=lambda _: answered(task.model, task.source),
     )
 
 
-def _of_graphs(task: GraphTask) -> ExportForm:
+def _of_graphs(task: GraphTask) -> ExportSpec:
     form = gmn_form(bare(task.model), draws=task.draws, many=True)
 
     def collated(ids: Any) -> GMNInputs:
@@ -61,7 +61,7 @@ def _of_graphs(task: GraphTask) -> ExportForm:
     return replace(
         form,
         fill=lambda ids: as_taken(form, collated(ids)),
-        said=lambda ids: task.model(read_in(task.model, collated(ids))),
+        reference=lambda ids: task.model(read_in(task.model, collated(ids))),
         sample=sample_of(task),
     )
 
@@ -78,7 +78,7 @@ def read_in(model: nn.Module, inputs: GMNInputs) -> GMNInputs:
     return Double().convert_input(inputs) if next(model.parameters()).dtype == torch.float64 else inputs
 
 
-def gmn_form(model: nn.Module, *, draws: int = 1, many: bool = False) -> ExportForm:
+def gmn_form(model: nn.Module, *, draws: int = 1, many: bool = False) -> ExportSpec:
     """Return the program of a trained network.
 
     Args:
@@ -99,7 +99,7 @@ def gmn_form(model: nn.Module, *, draws: int = 1, many: bool = False) -> ExportF
     )
     if draws > 1:
         told += f"; the run's own answer is the mean of the outputs for {draws} draws of the walks"
-    return ExportForm(
+    return ExportSpec(
         module=GMNProgram(model, tuple(found)),
         inputs=tuple(port for port, _ in found.values()),
         outputs=(Port(name="output", meaning=meaning, axes=OUTPUTS[model.level]),),
@@ -163,7 +163,7 @@ def _token_ports(m: GMN, found: Found) -> None:
         found.add("token_edges", f"int64 rows of edge_attr, of the tokens' edges{none}", axis, like=taken)
 
 
-def as_taken(form: ExportForm, inputs: GMNInputs) -> tuple[Tensor, ...]:
+def as_taken(form: ExportSpec, inputs: GMNInputs) -> tuple[Tensor, ...]:
     """Return what a form's program takes of what the network itself reads, for all nodes, tokens as they were drawn."""
     i, like = inputs, form.example[0]
     told: dict[str, Tensor | None] = {"x": i.x, "order": i.order, "edge_attr": i.edge_attr, "pairs": i.pairs}

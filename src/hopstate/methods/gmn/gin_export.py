@@ -13,7 +13,7 @@ from hopstate.layers.plain import Sequences
 from hopstate.methods.gmn.asked_graphs import graphs_of, sample_of
 from hopstate.methods.gmn.gin import GIN
 from hopstate.methods.gmn.inputs import GMNInputs
-from hopstate.training.exported import ExportForm, Port
+from hopstate.training.exported import ExportSpec, Port
 from hopstate.training.precision import bare
 from hopstate.training.tasks.graph import GraphTask
 
@@ -40,7 +40,7 @@ class GINProgram(nn.Module):
         return out
 
 
-def export_form(task: GraphTask) -> ExportForm:
+def export_form(task: GraphTask) -> ExportSpec:
     """Return the program of a trained task.
 
     Raises:
@@ -60,7 +60,7 @@ def export_form(task: GraphTask) -> ExportForm:
         torch.tensor([3, 2, 2]),
     )
     meaning = "a row a graph, logits, or scaled amounts, of the run's target"
-    return ExportForm(
+    return ExportSpec(
         module=GINProgram(model), inputs=inputs, example=example,
         outputs=(Port(name="output", meaning=meaning, axes=("graph", "")),),
         preprocessing=(
@@ -68,7 +68,7 @@ def export_form(task: GraphTask) -> ExportForm:
             "features as they were read"
         ),
         fill=lambda ids: taken(task, model, ids), sample=sample_of(task),
-        said=lambda ids: model(task.collate(graphs_of(task, ids), 0, None)),
+        reference=lambda ids: model(task.collate(graphs_of(task, ids), 0, None)),
     )  # fmt: skip
 
 

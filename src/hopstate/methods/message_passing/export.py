@@ -15,7 +15,7 @@ from hopstate.methods.message_passing.blocks import WITH_WEIGHTS
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.shared.static_link_export import link_form
 from hopstate.sampling.subgraph import whole_graph
-from hopstate.training.exported import ExportForm, Port
+from hopstate.training.exported import ExportSpec, Port
 from hopstate.training.precision import bare
 from hopstate.training.tasks.node import NodeBatches, NodeTask, WholeGraph, as_taken
 from hopstate.training.tasks.static_link import StaticLinkTask
@@ -51,15 +51,15 @@ class BackboneProgram(nn.Module):
         return self.model(x, EdgeList(edge_index, x.shape[0], weight, attr))
 
 
-def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportForm:
+def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
     """Return the program of a trained task."""
     if isinstance(task, StaticLinkTask):
         return link_form(task, backbone_form, taken, answered)
     form = backbone_form(bare(task.model))
-    return replace(form, fill=lambda _: taken(form, task.source), said=lambda _: answered(task.model, task.source))
+    return replace(form, fill=lambda _: taken(form, task.source), reference=lambda _: answered(task.model, task.source))
 
 
-def taken(form: ExportForm, source: NodeBatches[Any]) -> tuple[Tensor, ...]:
+def taken(form: ExportSpec, source: NodeBatches[Any]) -> tuple[Tensor, ...]:
     """Return what a form's program takes of the whole graph of a source."""
     x, graph = whole(source)
     edges, weight = graph.edge_index(), graph.weight
@@ -83,7 +83,7 @@ def whole(source: NodeBatches[Any]) -> tuple[Tensor, Adjacency]:
     return whole_graph(source.graph)
 
 
-def backbone_form(model: nn.Module) -> ExportForm:
+def backbone_form(model: nn.Module) -> ExportSpec:
     """Return the program of a backbone.
 
     Raises:
@@ -107,7 +107,7 @@ def backbone_form(model: nn.Module) -> ExportForm:
         meaning = f"{model.edge_dim} features of each edge, scaled as in training"
         inputs.append(Port(name="edge_attr", meaning=meaning, axes=("edge", "")))
         example.append(torch.randn(EDGES, model.edge_dim).to(like))
-    return ExportForm(
+    return ExportSpec(
         module=BackboneProgram(model),
         inputs=tuple(inputs),
         outputs=(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.static_link_export import link_form
-from hopstate.training.exported import ExportForm, Port
+from hopstate.training.exported import ExportSpec, Port
 from hopstate.training.precision import bare
 from hopstate.training.tasks.node import NodeBatches, NodeTask, RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask
@@ -20,7 +20,7 @@ from hopstate.training.tasks.static_link import StaticLinkTask
 SAMPLE = 1000  # nodes that a check asks of
 
 
-def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportForm:
+def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
     """Return the program of a trained task."""
     if isinstance(task, StaticLinkTask):
         return link_form(task, hops_form, lambda form, source: tokens_of(form, source, None), answered)
@@ -28,12 +28,12 @@ def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportForm:
     return replace(
         form,
         fill=lambda rows: tokens_of(form, source, rows),
-        said=lambda rows: source.logits(task.model, rows),
+        reference=lambda rows: source.logits(task.model, rows),
         sample=np.arange(min(SAMPLE, len(source.labels.y))),
     )
 
 
-def tokens_of(form: ExportForm, source: NodeBatches[Any], rows: np.ndarray | None) -> tuple[Tensor, ...]:
+def tokens_of(form: ExportSpec, source: NodeBatches[Any], rows: np.ndarray | None) -> tuple[Tensor, ...]:
     """Return the tokens of nodes, of all where rows is None."""
     assert isinstance(source, RowBatches)
     rows = np.arange(len(source.labels.y)) if rows is None else rows
@@ -45,7 +45,7 @@ def answered(model: nn.Module, source: NodeBatches[Any]) -> Tensor:
     return source.logits(model, np.arange(len(source.labels.y))).to(next(model.parameters()))
 
 
-def hops_form(model: nn.Module) -> ExportForm:
+def hops_form(model: nn.Module) -> ExportSpec:
     """Return the program of a trained network.
 
     Raises:
@@ -58,7 +58,7 @@ def hops_form(model: nn.Module) -> ExportForm:
         meaning=f"hop averages of each node, hop 0 first: {model.num_hops + 1} tokens of {model.in_dim} features",
         axes=("node", "", ""),
     )
-    return ExportForm(
+    return ExportSpec(
         module=model,
         inputs=(tokens,),
         outputs=(

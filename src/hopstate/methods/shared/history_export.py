@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hopstate.data.clock import Clock
 from hopstate.tokens.history import HistoryTokens
 from hopstate.tokens.pair_features import NAMES
-from hopstate.training.exported import ExportForm, Port
+from hopstate.training.exported import ExportSpec, Port
 
 PAIRS, TOKENS = 3, 9  # of the made input that a program is traced with
 MEANINGS = {
@@ -36,7 +36,7 @@ def history_form(
     clock: Clock | None,
     preprocessing: str,
     nodes: bool = False,
-) -> ExportForm:
+) -> ExportSpec:
     """Return the form of a program over packed tokens.
 
     Args:
@@ -68,7 +68,7 @@ def history_form(
         output = Port(name="logit", axes=("pair",), meaning="the model's own output for each pair")
     if clock is not None:
         preprocessing += f"; a time of 1 is {clock.unit:.9g} {clock.time_unit or 'in the unit'} of the run's own data"
-    return ExportForm(
+    return ExportSpec(
         module=program,
         inputs=tuple(ports),
         outputs=(output,),

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.pair_decoders import PairDecoder
 from hopstate.methods.shared.static_link import rows_of
-from hopstate.training.exported import ExportForm, Port
+from hopstate.training.exported import ExportSpec, Port
 from hopstate.training.precision import bare
 from hopstate.training.tasks.node import NodeBatches
 from hopstate.training.tasks.static_link import LinkModel, StaticLinkTask
 
 PAIRS = 4  # of the made graph that a program is traced with
 ASKED = 100  # links that a check asks, and as many other pairs of their ends
-Taken = Callable[[ExportForm, NodeBatches[Any]], tuple[Tensor, ...]]
+Taken = Callable[[ExportSpec, NodeBatches[Any]], tuple[Tensor, ...]]
 Vectors = Callable[[nn.Module, NodeBatches[Any]], Tensor]
 
 
@@ -46,8 +46,8 @@ class LinkProgram(nn.Module):
 
 
 def link_form(
-    task: StaticLinkTask, of_encoder: Callable[[nn.Module], ExportForm], taken: Taken, vectors: Vectors
-) -> ExportForm:
+    task: StaticLinkTask, of_encoder: Callable[[nn.Module], ExportSpec], taken: Taken, vectors: Vectors
+) -> ExportSpec:
     """Return the program of a task of links from that of its encoder, whose first input has a row a node.
 
     Args:
@@ -88,7 +88,7 @@ def link_form(
 
     return replace(
         form, module=LinkProgram(form.module, decoder), inputs=(*form.inputs, *inputs), outputs=outputs,
-        example=(*form.example, *example), preprocessing=preprocessing, fill=fill, said=said,
+        example=(*form.example, *example), preprocessing=preprocessing, fill=fill, reference=said,
     )  # fmt: skip
 
 
