@@ -108,7 +108,7 @@ def test_convolutions_of_packed_sequences_of_any_length(reverse: bool) -> None:
 
 def test_states_that_a_program_cannot_carry_are_refused() -> None:
     def scanned(A: Tensor, D: Tensor, *given: Tensor) -> Any:
-        u, delta, z, B, C = given
+        u, delta, _, B, C = given
         return selective_scan(u, delta, A, B, C, return_state=True)[0]
 
     with pytest.raises(ConfigError, match="states"):
