@@ -22,7 +22,7 @@ from hopstate.runs.queries.names import nodes_of, read_pairs, times_of, with_row
 from hopstate.runs.queries.session import Session, session
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, plain
 from hopstate.streaming.pair_queries import PairQueries
-from hopstate.training.exported import StateQuery, ExportSpec
+from hopstate.training.exported import ExportSpec, StateQuery
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.protocols import Task

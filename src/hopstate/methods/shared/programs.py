@@ -148,4 +148,26 @@ def history_inputs(found: Any, widths: dict[str, int], like: Tensor, *, nodes: b
     return tuple(inputs)
 
 
-__all__ = ["history_inputs", "history_spec", "logit_port", "rows_port"]
+# ---- memories ----------------------------------------------------------------------------------------------
+class StateProgram(nn.Module):
+    """Outputs of a memory, and what else is read, by name → what a model says of its queries.
+
+    Args:
+        readout: memory (E, Q, d), static vectors (E, Q, s), gaps and features of pairs (Q, G) → logits.
+        names: of the inputs.
+    """
+
+    def __init__(self, readout: nn.Module, names: Sequence[str]) -> None:
+        super().__init__()
+        self.readout, self.names = readout, tuple(names)
+
+    def forward(self, *columns: Tensor) -> Tensor:
+        """Return (P,) logits of pairs, or (Q, C) rows of nodes."""
+        given = dict(zip(self.names, columns, strict=True))
+        memory = given["memory"]
+        none = memory.new_zeros(*memory.shape[:2], 0)
+        gap = torch.cat([given.get("gap", none[0]), given.get("pair", none[0])], 1)
+        return self.readout(memory, given.get("static", none), gap)
+
+
+__all__ = ["StateProgram", "history_inputs", "history_spec", "logit_port", "rows_port"]
