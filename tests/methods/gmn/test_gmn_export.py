@@ -19,10 +19,10 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.datasets.generators import stochastic_block_model
 from hopstate.errors import ConfigError, DataError, ShapeError
 from hopstate.methods import get_method
-from hopstate.methods.gmn.export import gmn_form
 from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun
 from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig
 from hopstate.methods.gmn.model import GMN
+from hopstate.methods.gmn.program import gmn_spec
 from hopstate.methods.method import Context
 from hopstate.runs.api import Run
 from hopstate.runs.export import Format, export_run
@@ -203,4 +203,4 @@ def test_a_run_that_draws_walks_more_than_once_says_how_often(tmp_path: Path) ->
 
 def test_another_network_has_no_such_program() -> None:
     with pytest.raises(ConfigError, match="Linear"):
-        gmn_form(torch.nn.Linear(2, 2))
+        gmn_spec(torch.nn.Linear(2, 2))

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import check_range
-from hopstate.layers.message import wide
 from hopstate.layers.mpnn import BatchNorm, Reading, pool, read_width
 from hopstate.methods.gmn.model import GMNInputs
 
@@ -67,6 +66,6 @@ class GIN(nn.Module):
         h, c = inputs.x, self.config
         out = self.heads[0](pool(h, inputs.sequences, c.pooling))
         for conv, norm, head in zip(self.convs, self.norms, self.heads[1:]):
-            h = F.relu(norm(conv(h, inputs.graph.normalized_adjacency("sum", wide(h)))))
+            h = F.relu(norm(inputs.graph.propagate(conv, "sum", 0, h)))
             out = out + F.dropout(head(pool(h, inputs.sequences, c.pooling)), c.dropout, self.training)
         return out

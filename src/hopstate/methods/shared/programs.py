@@ -7,19 +7,28 @@ descriptions of these tensors that methods share.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.data.clock import Clock
+from hopstate.errors import ConfigError, ShapeError
+from hopstate.layers.pair_decoders import PairDecoder
+from hopstate.methods.shared.static_link import rows_of
 from hopstate.tokens.history import HistoryTokens
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.exported import ExportSpec, Port
+from hopstate.training.precision import bare
+from hopstate.training.tasks.node import NodeBatches, NodeTask
+from hopstate.training.tasks.static_link import LinkModel, StaticLinkTask
 
-PAIRS, TOKENS = 3, 9  # of the made histories that a program is traced with
+PAIRS, TOKENS = 3, 9  # of what is made to trace a program with
+LINKS = 100  # links of a graph that a check asks for, and as many other pairs of their ends
 MEANINGS = {
     "lengths": "tokens of each source's sequence, then of each target's; a sequence without a token is allowed",
     "gaps": "time from each token's event to the query, in units of the run's clock; 0 for the node itself",
@@ -170,4 +179,124 @@ class StateProgram(nn.Module):
         return self.readout(memory, given.get("static", none), gap)
 
 
-__all__ = ["StateProgram", "history_inputs", "history_spec", "logit_port", "rows_port"]
+# ---- networks over one graph -------------------------------------------------------------------------------
+Taken = Callable[[NodeBatches[Any]], dict[str, Tensor | None]]
+Vectors = Callable[[nn.Module, NodeBatches[Any]], Tensor]
+
+
+def filled(spec: ExportSpec, given: dict[str, Tensor | None]) -> tuple[Tensor, ...]:
+    """Return a program's inputs out of tensors by name, in the weights' precision."""
+    like, found = spec.example[0], []
+    for port in spec.inputs:
+        value = given[port.name]
+        assert value is not None
+        found.append(value.to(like) if value.is_floating_point() else value)
+    return tuple(found)
+
+
+def graph_spec(
+    task: NodeTask[Any] | StaticLinkTask, of_network: Callable[[nn.Module], ExportSpec], taken: Taken, vectors: Vectors
+) -> ExportSpec:
+    """Return what is exported of a task of nodes or links, from what is exported of its network or encoder.
+
+    Args:
+        task: the task.
+        of_network: network → what is exported of it; its first input has a row a node.
+        taken: a source → its whole graph, by the names of the network's inputs.
+        vectors: network and source → (N, D) what the network itself says of all nodes.
+
+    Raises:
+        ConfigError: what `of_network` raises, or a decoder that is not of pairs.
+    """
+    if isinstance(task, StaticLinkTask):
+        return _link_spec(task, of_network, taken, vectors)
+    spec = of_network(bare(task.model))
+    return replace(
+        spec,
+        fill=lambda _: filled(spec, taken(task.source)),
+        reference=lambda _: vectors(task.model, task.source),
+    )
+
+
+class LinkProgram(nn.Module):
+    """An encoder's inputs, pairs (P, 2) of its nodes, and (P, F) how near they are where that counts → P links.
+
+    Args:
+        encoder: inputs → (N, D) vectors of nodes.
+        decoder: of pairs of them.
+    """
+
+    def __init__(self, encoder: nn.Module, decoder: PairDecoder) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (P,) logits and their sigmoid in float64."""
+        near = inputs[-1] if self.decoder.near is not None else None
+        *first, pairs = inputs if near is None else inputs[:-1]
+        z = self.encoder(*first)
+        logit = self.decoder(z.index_select(0, pairs[:, 0]), z.index_select(0, pairs[:, 1]), near)
+        return logit, torch.sigmoid(logit.double())
+
+
+def _link_spec(
+    task: StaticLinkTask, of_network: Callable[[nn.Module], ExportSpec], taken: Taken, vectors: Vectors
+) -> ExportSpec:
+    model = bare(task.model)
+    if not isinstance(model, LinkModel) or not isinstance(model.decoder, PairDecoder):
+        raise ConfigError(f"{type(model).__name__} has no program: it is no encoder with a decoder of pairs")
+    spec, decoder = of_network(model.encoder), model.decoder
+    meaning = "int64 sources and targets of the pairs, by their rows among the nodes"
+    inputs, example = [Port(name="pairs", meaning=meaning, axes=("pair", ""))], [torch.tensor([[0, 1]] * PAIRS)]
+    preprocessing = f"{spec.preprocessing}; messages are the training links, those of other splits left out"
+    if decoder.near is not None:
+        first = next(decoder.near.parameters())
+        meaning = f"{first.shape[1]} numbers a pair, how near its nodes are by the links that are messages"
+        inputs.append(Port(name="near", meaning=meaning, axes=("pair", "")))
+        example.append(torch.rand(PAIRS, first.shape[1]).to(first))
+        preprocessing += "; near is hopstate.ops.proximity.Proximity(indptr, indices).features(sources, targets)"
+
+    def asked(pairs: Any) -> tuple[Tensor, ...]:
+        """Return pairs, and how near they are by the links that the test split is judged over, where that is read."""
+        ends = _ends(task, pairs)
+        if decoder.near is None:
+            return (torch.from_numpy(ends),)
+        found = task.near(task.vectors("test")[1]).features(*np.ascontiguousarray(ends.T))
+        return torch.from_numpy(ends), torch.from_numpy(found).to(next(decoder.parameters()))
+
+    def reference(pairs: Any) -> Tensor:
+        ends, *near = asked(pairs)
+        z = vectors(model.encoder, task.vectors("test")[0])
+        return decoder(z[ends[:, 0]], z[ends[:, 1]], *near)
+
+    return replace(
+        spec,
+        module=LinkProgram(spec.module, decoder),
+        inputs=(*spec.inputs, *inputs),
+        outputs=(
+            Port(name="logit", meaning="of a link between the two nodes", axes=("pair",)),
+            Port(name="score", meaning="sigmoid of the logit", axes=("pair",)),
+        ),
+        example=(*spec.example, *example),
+        preprocessing=preprocessing,
+        fill=lambda pairs: (*filled(spec, taken(task.vectors("test")[0])), *asked(pairs)),
+        reference=reference,
+    )
+
+
+def _ends(task: StaticLinkTask, pairs: Any) -> np.ndarray:
+    """Return (P, 2) rows of pairs of ids; None asks links of the test split, and other pairs of their ends.
+
+    Raises:
+        ShapeError, DataError: no pairs, or ids that are no nodes.
+    """
+    if pairs is None:
+        links = task.split.pairs["test"][:LINKS]
+        return np.concatenate([links, np.stack([links[:, 0], np.roll(links[:, 1], 1)], 1)])
+    given = np.asarray(pairs)
+    if given.ndim != 2 or given.shape[1] != 2:
+        raise ShapeError(f"pairs are (P, 2) ids of sources and targets; got {given.shape}")
+    return np.stack([rows_of(task.messages, column, "pairs") for column in given.T], 1)
+
+
+__all__ = ["StateProgram", "filled", "graph_spec", "history_inputs", "history_spec", "logit_port", "rows_port"]
