@@ -22,7 +22,7 @@ from hopstate.methods import MODULES, get_method
 from hopstate.runs import export
 from hopstate.runs.api import Run, fit
 from hopstate.runs.export import export_run, one_by_one, refuse, refuse_races
-from hopstate.runs.exported_inputs import export_inputs
+from hopstate.runs.export_check import export_inputs
 from hopstate.runs.load import load_run
 from hopstate.sampling.adjacency import whole_adjacency
 from hopstate.testing.asserts import F32_TIGHT, F64, PROGRAM

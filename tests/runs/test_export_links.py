@@ -13,8 +13,7 @@ import torch
 
 import hopstate
 from hopstate.errors import DataError
-from hopstate.runs.export import Format, export_run
-from hopstate.runs.exported_pairs import Calibrated, with_probabilities
+from hopstate.runs.export import Calibrated, Format, export_run, with_probabilities
 from hopstate.runs.queries.calibrated import Curve
 from hopstate.testing.asserts import F32, F64
 from hopstate.training.exported import ExportSpec, Port

@@ -25,7 +25,7 @@ from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.program import gmn_spec
 from hopstate.methods.method import Context
 from hopstate.runs.api import Run
-from hopstate.runs.export import Format, export_run
+from hopstate.runs.export import Format, export_run, traced
 from hopstate.runs.load import load_run
 from hopstate.testing.asserts import F32
 from hopstate.training.config import LoopConfig
@@ -105,13 +105,14 @@ def own_answers(task: Any) -> tuple[Any, Tensor]:
 
 
 @torch.no_grad()
-def same_answers(method: str, task: Any) -> None:
+def same_answers(method: str, task: Any, *, trace: bool = False) -> None:
+    """Check the module of a program against the task, or the program that torch traces of it."""
     asked, wanted = own_answers(task)
-    form = get_method(method).export(task)  # type: ignore[operator]
-    form.module.eval()
-    inputs = form.fill(asked)
-    assert len(inputs) == len(form.inputs)
-    found = form.module(*inputs)
+    spec = get_method(method).export(task)  # type: ignore[operator]
+    spec.module.eval()
+    inputs = spec.fill(asked)
+    assert len(inputs) == len(spec.inputs)
+    found = (traced(spec).module() if trace else spec.module)(*inputs)
     found = found[0] if isinstance(found, tuple) else found
     torch.testing.assert_close(found.to(wanted), wanted, rtol=F32, atol=F32)
 
@@ -119,6 +120,19 @@ def same_answers(method: str, task: Any) -> None:
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_the_module_of_a_program_gives_the_answers_of_a_graph(settings: dict[str, Any], tmp_path: Path) -> None:
     same_answers("gmn", task_of("gmn", tmp_path, **settings))
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("gmn-graphs", {"model": {"token_heads": 1, "local": "rwf", "mpnn": "pna"}, "encoding": RELATIVE}),
+        *(pytest.param("gmn", settings, marks=pytest.mark.slow) for settings in SETTINGS),
+        *(pytest.param("gmn-graphs", settings, marks=pytest.mark.slow) for settings in OF_SETS),
+    ],
+    ids=str,
+)
+def test_traced_programs_give_the_answers_of_other_sizes(method: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    same_answers(method, task_of(method, tmp_path, **settings), trace=True)
 
 
 def test_the_module_of_a_program_gives_the_links_of_a_graph(tmp_path: Path) -> None:
