@@ -82,7 +82,7 @@ def test_a_curve_in_a_program_is_the_curve(knots: list[float]) -> None:
 
 def test_a_run_without_a_curve_has_no_probabilities() -> None:
     port = Port(name="logit", meaning="", axes=("pair",))
-    form = ExportSpec(module=torch.nn.Identity(), inputs=(port,), outputs=(port,), example=(), preprocessing="as is")
+    form = ExportSpec(module=torch.nn.Identity(), inputs=(port,), outputs=(port,), preprocessing="as is")
     made = with_probabilities(form, DataError("validation has no events"))
     assert [own.name for own in made.outputs] == ["logit", "score"]
     assert len(made.module(torch.zeros(2))) == 2

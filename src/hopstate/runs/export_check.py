@@ -104,11 +104,10 @@ def questions(
 
 def of_graphs(spec: ExportSpec, given: Any, kind: str, *, sample: bool) -> Questions:
     """Return what is asked of a run of a graph or of graphs: of what is given, of some or of all."""
-    assert spec.fill is not None
     names = [port.name for port in spec.outputs]
     links = names == ["logit", "score"]
     asked = spec.sample if sample and given is None else given if links or kind != "graph" else None
-    inputs = _named(spec, spec.fill(asked))
+    inputs = _named(spec, spec.filled(asked))
     what = "pairs" if links else "graphs" if kind != "graph" else "nodes"
     first = inputs["pairs" if links else "sizes" if "sizes" in inputs else next(iter(inputs))]
 
@@ -180,12 +179,11 @@ def last_events(past: Past) -> EventBatch:
 
 
 def _filled(spec: ExportSpec, follower: Any, ends: tuple[np.ndarray, ...], t: np.ndarray) -> Answers:
-    assert spec.fill is not None
     if isinstance(follower, HistoryScorer):
-        return _named(spec, spec.fill(follower.tokenizer.pairs(ends[0], ends[1], t)))
+        return _named(spec, spec.filled(follower.tokenizer.pairs(ends[0], ends[1], t)))
     if isinstance(follower, HistoryNodeScorer):
-        return _named(spec, spec.fill(follower.tokenizer.nodes(ends[0], t)))
-    return _named(spec, spec.fill(StateQuery(follower=follower, ends=np.stack(ends), t=t)))
+        return _named(spec, spec.filled(follower.tokenizer.nodes(ends[0], t)))
+    return _named(spec, spec.filled(StateQuery(follower=follower, ends=np.stack(ends), t=t)))
 
 
 def _logits(follower: Any, ask: Callable[..., Any], *columns: np.ndarray) -> np.ndarray:

@@ -186,7 +186,7 @@ class TrainedModel(nn.Module):
         if form.fill is None or self.past is not None:
             raise ConfigError(f"{method.name} has no form over the tensors of a graph")
         names = [port.name for port in form.inputs]
-        return form.module.eval(), dict(zip(names, form.fill(None), strict=True))
+        return form.module.eval(), dict(zip(names, form.filled(None), strict=True))
 
     def _asked(self, *asked: Any) -> tuple[list[np.ndarray], np.ndarray]:
         """Return rows of nodes, one or two of (n,), and (n,) times in the type of the past's."""

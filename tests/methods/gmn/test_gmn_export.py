@@ -110,7 +110,7 @@ def same_answers(method: str, task: Any, *, trace: bool = False) -> None:
     asked, wanted = own_answers(task)
     spec = get_method(method).export(task)  # type: ignore[operator]
     spec.module.eval()
-    inputs = spec.fill(asked)
+    inputs = spec.filled(asked)
     assert len(inputs) == len(spec.inputs)
     found = (traced(spec).module() if trace else spec.module)(*inputs)
     found = found[0] if isinstance(found, tuple) else found
@@ -139,7 +139,7 @@ def test_the_module_of_a_program_gives_the_links_of_a_graph(tmp_path: Path) -> N
     task = task_of("gmn", tmp_path, task="link")
     same_answers("gmn", task)
     with pytest.raises(ShapeError, match="pairs"):
-        get_method("gmn").export(task).fill([1, 2])  # type: ignore[operator]
+        get_method("gmn").export(task).filled([1, 2])  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("settings", OF_SETS)
@@ -147,7 +147,7 @@ def test_the_module_of_a_program_gives_the_answers_of_graphs(settings: dict[str,
     task = task_of("gmn-graphs", tmp_path, **settings)
     same_answers("gmn-graphs", task)
     with pytest.raises(DataError, match="30"):
-        get_method("gmn-graphs").export(task).fill([30])  # type: ignore[operator]
+        get_method("gmn-graphs").export(task).filled([30])  # type: ignore[operator]
 
 
 def test_the_module_of_a_program_gives_the_answers_of_a_gin(tmp_path: Path) -> None:

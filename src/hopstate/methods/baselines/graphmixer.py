@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
@@ -21,9 +20,9 @@ from hopstate.methods.baselines.search import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
-from hopstate.methods.shared.programs import history_spec
-from hopstate.tokens.history import Deletions, HistoryTokens
-from hopstate.training.exported import ExportSpec
+from hopstate.methods.shared.programs import history_spec, packed_tokens
+from hopstate.tokens.history import Deletions
+from hopstate.training.exported import ExportSpec, Tensors
 from hopstate.training.precision import bare
 from hopstate.training.tasks.link import LinkTask
 
@@ -77,7 +76,8 @@ def export_spec(task: LinkTask) -> ExportSpec:
         "the last model.num_links events of each node strictly before the query, oldest first, the node itself left out"
     )
 
-    def record(tokens: HistoryTokens, nodes: Tensor | None) -> RecentLinks:
+    def record(given: Tensors) -> RecentLinks:
+        tokens, nodes = packed_tokens(given), given.get("nodes")
         ends = torch.arange(tokens.num_sequences).view(2, -1)
         return RecentLinks(tokens, ends, None if nodes is None else nodes.flatten(0, 1), tokens.pair)
 

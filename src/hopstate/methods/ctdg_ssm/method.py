@@ -30,14 +30,14 @@ from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, lear
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.link import ALL, RANDOM, RAW, clock_of, kept_negatives, training_store, used_features
 from hopstate.methods.shared.pair_history import fit_scale, pair_features
-from hopstate.methods.shared.programs import StateProgram, logit_port, rows_port
+from hopstate.methods.shared.programs import logit_port, rows_port
 from hopstate.methods.shared.suit_events import PAIRS
 from hopstate.methods.space import Space
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.config import LoopConfig
-from hopstate.training.exported import ExportSpec, Port, StateQuery
+from hopstate.training.exported import ExportSpec, Port, Program, StateQuery, Tensors
 from hopstate.training.optim import OptimConfig
 from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
@@ -217,44 +217,45 @@ def _suit_nodes(stream: EventStream, config: CTDGSSMNodeRun, metrics: tuple[str,
 
 def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
     """Return what is exported of a trained task: outputs of the memory in a given state in, logits out."""
-    model, links, rows = bare(task.model), isinstance(task, LinkTask), 3
+    model, links = bare(task.model), isinstance(task, LinkTask)
     assert isinstance(model, CTDGSSM)
     ends, axis, what = (2, "pair", "the sources, then of the targets") if links else (1, "node", "the nodes")
-    since = (
-        "the pair last met, then since the source's and the target's last event" if links else "the node's last event"
-    )
-    gap = f"ln(1 + time since {since}), in the run's own unit; the model's own number of one not met"
-    found = {
-        "memory": (f"output of the memory's last layer of {what}; zeros of one not met", model.config.dim),
-        "static": (f"the static vectors of {what}", model.static.dim),
-        "gap": (gap, model.gaps),
-        "pair": (f"what the pair's own history tells; columns: {', '.join(NAMES)}", len(NAMES)),
+    met = "the pair last met, then since the source's and the target's" if links else "the node's"
+    gap = f"ln(1 + time since {met} last event), in the run's own unit; the model's own number of one not met"
+    features, like = 0 if model.pair_history is None else model.pair_history.num_features, next(model.parameters())
+    known = {
+        "memory": (f"output of the memory's last layer of {what}; zeros of one not met", (ends, 3, model.config.dim)),
+        "static": (f"the static vectors of {what}", (ends, 3, model.static.dim)),
+        "gap": (gap, (3, model.gaps)),
+        "pair": (f"what the pair's own history tells; columns: {', '.join(NAMES)}", (3, features)),
     }
-    found = {k: v for k, v in found.items() if v[1] and (k != "pair" or model.pair_history is not None)}
-    shapes = {k: ([ends] if k in ("memory", "static") else []) + [rows, width] for k, (_, width) in found.items()}
+    ports = [
+        Port(name=name, meaning=meaning, axes=("", axis, "")[-len(shape) :], example=torch.rand(shape).to(like))
+        for name, (meaning, shape) in known.items()
+        if shape[-1]
+    ]
 
-    def fill(query: StateQuery) -> tuple[Tensor, ...]:
+    def call(readout: Readout, given: Tensors) -> Tensor:
+        memory = given["memory"]
+        none = memory.new_zeros(*memory.shape[:2], 0)
+        read = torch.cat([given.get("gap", none[0]), given.get("pair", none[0])], 1)
+        return readout(memory, given.get("static", none), read)
+
+    def fill(query: StateQuery) -> Tensors:
         follower, nodes = query.follower, torch.from_numpy(np.ascontiguousarray(query.ends))
         follower.fetch(query.ends.ravel())
-        memory = follower.memory.output[nodes]
+        memory, static = follower.memory.output[nodes], model.static(nodes.flatten()).view(*nodes.shape, -1)
         if links:
             read = follower.inputs.query_gaps(*query.ends, query.t)
         else:
             read = torch.from_numpy(follower.inputs.node_gaps(query.ends[0], query.t))[:, None]
-        given = {"memory": torch.where(memory.isnan().any(-1, keepdim=True), 0.0, memory)}  # a deleted node was not met
-        given |= {"static": model.static(nodes.flatten()).view(*nodes.shape, -1)}
-        given |= {"gap": read[:, : model.gaps], "pair": read[:, model.gaps :]}
-        return tuple(given[name].to(like) for name in found)
+        memory = torch.where(memory.isnan().any(-1, keepdim=True), 0.0, memory)  # a deleted node is one not met
+        return {"memory": memory, "static": static, "gap": read[:, : model.gaps], "pair": read[:, model.gaps :]}
 
-    like = next(model.parameters())
     return ExportSpec(
-        module=StateProgram(Readout(model), tuple(found)),
-        inputs=tuple(
-            Port(name=name, meaning=meaning, axes=("", axis, "") if len(shapes[name]) == 3 else (axis, ""))
-            for name, (meaning, _) in found.items()
-        ),
+        module=Program(Readout(model), ports, call),
+        inputs=tuple(ports),
         outputs=(logit_port() if links else rows_port(axis),),
-        example=tuple(torch.rand(shape).to(like) for shape in shapes.values()),
         preprocessing="the state of the memory before the query, as `hopstate stream` leaves it",
         left_out="how a batch of events moves the memory of ctdg-ssm: it solves linear systems of the batch's own "
         "size, which ONNX has no operation for; `hopstate stream` and `hopstate serve` move it",

@@ -5,7 +5,6 @@ A program draws no walks: tokens are inputs, as `hopstate.export_inputs` makes t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,8 +22,8 @@ from hopstate.methods.gmn.inputs import GMNInputs
 from hopstate.methods.gmn.local import WalkTokens
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.nodes import VisitedNodes, WholeSequence
-from hopstate.methods.shared.programs import filled, graph_spec, rows_port
-from hopstate.training.exported import ExportSpec, Port
+from hopstate.methods.shared.programs import graph_spec, rows_port
+from hopstate.training.exported import ExportSpec, Port, Program, Tensors
 from hopstate.training.precision import bare
 from hopstate.training.tasks.graph import GraphTask
 from hopstate.training.tasks.node import NodeBatches, NodeTask
@@ -33,38 +32,25 @@ from hopstate.training.tasks.static_link import StaticLinkTask
 SAMPLE = 32  # graphs that a check asks of
 NODES, ROWS = 6, 2  # of the made graph that a program is traced with, and of each of its tokens
 EDGES = ((0, 1, 2, 3, 1), (1, 0, 1, 2, 4))
+SENDERS = "int64 rows of x, those that send above those that receive"
+SIZES = "int64 nodes of each graph, in the order of x"
 
 
-class GraphsProgram(nn.Module):
-    """Tensors by name → what a network over `GMNInputs` says of nodes, edges or graphs.
-
-    Args:
-        model: the network.
-        names: of the inputs, in order; of those that `ports_of` and `gin_spec` describe.
-    """
-
-    def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
-        super().__init__()
-        self.model, self.names = model, tuple(names)
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """Return the outputs."""
-        given = dict(zip(self.names, inputs, strict=True))
-        x, nodes = given["x"], given.get("token_nodes")
-        none = torch.zeros(2, 0, dtype=torch.int64)
-        order = given.get("order", torch.arange(x.shape[0]))
-        sizes = {name: given.get(name) for name in ("token_sizes", "walk_sizes")}
-        sizes["sizes"] = given.get("sizes", order.new_full((1,), order.shape[0]))
-        bounds = {k: None if v is None else F.pad(v.flatten().cumsum(0), (1, 0)) for k, v in sizes.items()}
-        tokens = None if nodes is None else EdgeList(given.get("token_edge_index", none), nodes.shape[0])
-        own = {name: given.get(name) for name in ("edge_attr", "token_nodes", "token_edges", "bits", "pairs")}
-        return self.model(
-            GMNInputs(
-                x=x, graph=EdgeList(given.get("edge_index", none), x.shape[0]), order=order, token_graph=tokens,
-                sequences=bounds["sizes"],  # type: ignore[arg-type]
-                token_offsets=bounds["token_sizes"], walks=bounds["walk_sizes"], **own,
-            )
-        )  # fmt: skip
+def call(model: nn.Module, given: Tensors) -> Tensor:
+    """Return what a network over `GMNInputs` says of them, made of tensors by the names of `ports_of`."""
+    x, nodes, none = given["x"], given.get("token_nodes"), torch.zeros(2, 0, dtype=torch.int64)
+    order = given.get("order", torch.arange(x.shape[0]))
+    sizes = {"sizes": order.new_full((1,), order.shape[0])} | given
+    bounds = {k: F.pad(v.flatten().cumsum(0), (1, 0)) for k, v in sizes.items() if k.endswith("sizes")}
+    own: dict[str, Any] = {k: given.get(k) for k in ("edge_attr", "token_nodes", "token_edges", "bits", "pairs")}
+    if nodes is not None:
+        own["token_graph"] = EdgeList(given.get("token_edge_index", none), nodes.shape[0])
+    return model(
+        GMNInputs(
+            x=x, graph=EdgeList(given.get("edge_index", none), x.shape[0]), order=order, sequences=bounds["sizes"],
+            token_offsets=bounds.get("token_sizes"), walks=bounds.get("walk_sizes"), **own,
+        )
+    )  # fmt: skip
 
 
 def export_spec(task: NodeTask[Any] | StaticLinkTask | GraphTask) -> ExportSpec:
@@ -88,17 +74,19 @@ def gin_spec(task: GraphTask) -> ExportSpec:
     model = bare(task.model)
     if not isinstance(model, GIN):
         raise ConfigError(f"{type(model).__name__} is no GIN and has no program over packed graphs")
-    inputs = (
-        Port(name="x", meaning=f"{model.in_dim} features of each node, graph after graph", axes=("node", "")),
-        Port(name="edge_index", meaning="int64 rows of x, those that send above those that receive", axes=("", "edge")),
-        Port(name="sizes", meaning="int64 nodes of each graph, in the order of x", axes=("graph",)),
-    )
     x = torch.randn(NODES, model.in_dim).to(next(model.parameters()))
+    ports = [
+        Port(name=name, meaning=meaning, axes=axes, example=example)
+        for name, example, meaning, axes in (
+            ("x", x, f"{model.in_dim} features of each node, graph after graph", ("node", "")),
+            ("edge_index", torch.tensor(EDGES), SENDERS, ("", "edge")),
+            ("sizes", torch.tensor([2, NODES - 2]), SIZES, ("graph",)),
+        )
+    ]
     spec = ExportSpec(
-        module=GraphsProgram(model, [port.name for port in inputs]),
-        inputs=inputs,
+        module=Program(model, ports, call),
+        inputs=tuple(ports),
         outputs=(rows_port("graph", "graph"),),
-        example=(x, torch.tensor(EDGES), torch.tensor([2, NODES - 2])),
         preprocessing="edges within each graph, as flow, read.undirected and read.self_loops left them; features as "
         "they were read",
     )
@@ -117,7 +105,7 @@ def _of_graphs(task: GraphTask, spec: ExportSpec) -> ExportSpec:
 
     return replace(
         spec,
-        fill=lambda ids: filled(spec, tensors_of(collated(ids))),
+        fill=lambda ids: tensors_of(collated(ids)),
         reference=lambda ids: task.model(_read_in(task.model, collated(ids))),
         sample=np.arange(min(SAMPLE, count)),
     )
@@ -136,7 +124,7 @@ def gmn_spec(model: nn.Module, *, draws: int = 1, many: bool = False) -> ExportS
     """
     if not isinstance(model, GMN):
         raise ConfigError(f"{type(model).__name__} is no Graph Mamba Network and has no program over tokens of walks")
-    found = ports_of(model, many=many)
+    ports = ports_of(model, many=many)
     about = (
         "all nodes of a graph, in the order that order.kind says; edges as flow left them; x ends "
         "with the encodings that encoding.kind names; tokens in the order in which hopstate.export_inputs has them"
@@ -144,20 +132,19 @@ def gmn_spec(model: nn.Module, *, draws: int = 1, many: bool = False) -> ExportS
     if draws > 1:
         about += f"; the run's own answer is the mean of the outputs for {draws} draws of the walks"
     return ExportSpec(
-        module=GraphsProgram(model, [port.name for port, _ in found]),
-        inputs=tuple(port for port, _ in found),
+        module=Program(model, ports, call),
+        inputs=tuple(ports),
         outputs=(rows_port({"edge": "pair"}.get(model.level, model.level), model.level),),
-        example=tuple(example for _, example in found),
         preprocessing=about,
     )
 
 
-def ports_of(m: GMN, *, many: bool) -> list[tuple[Port, Tensor]]:
-    """Return the inputs of a network's program with an example each, those that the network computes from."""
-    found: list[tuple[Port, Tensor]] = []
+def ports_of(m: GMN, *, many: bool) -> list[Port]:
+    """Return the inputs of a network's program, those that the network computes from."""
+    found: list[Port] = []
 
-    def add(name: str, like: Tensor, meaning: str, *axes: str) -> None:
-        found.append((Port(name=name, meaning=meaning, axes=axes), like))
+    def add(name: str, example: Tensor, meaning: str, *axes: str) -> None:
+        found.append(Port(name=name, meaning=meaning, axes=axes, example=example))
 
     weight, rows = next(m.parameters()), NODES * m.tokens * ROWS
     x, edge_attr = (torch.randn(n, width).to(weight) for n, width in ((NODES, m.in_dim), (len(EDGES[0]), m.edge_dim)))
@@ -165,11 +152,9 @@ def ports_of(m: GMN, *, many: bool) -> list[tuple[Port, Tensor]]:
     if len(m.gps) or len(m.node_blocks) or m.level == "graph":
         add("order", torch.arange(NODES).flip(0), "int64 rows of x in the order of the sequence", "node")
         if many:
-            sizes = torch.tensor([2, NODES - 2])
-            add("sizes", sizes, "int64 nodes of each graph, in the order of x", "graph")
+            add("sizes", torch.tensor([2, NODES - 2]), SIZES, "graph")
     if m.mpnn is not None or len(m.gps):
-        meaning = "int64 rows of x, those that send above those that receive"
-        add("edge_index", torch.tensor(EDGES), meaning, "", "edge")
+        add("edge_index", torch.tensor(EDGES), SENDERS, "", "edge")
     if m.embed_edge is not None or (m.mpnn is not None and m.mpnn.embed_edge is not None):
         add("edge_attr", edge_attr, f"{m.edge_dim} features of each edge, scaled as in training", "edge", "")
     if m.local is not None:

@@ -13,39 +13,12 @@ from hopstate.layers.message import Adjacency
 from hopstate.methods.message_passing.model import WITH_WEIGHTS, Backbone
 from hopstate.methods.shared.programs import graph_spec, rows_port
 from hopstate.sampling.subgraph import whole_graph
-from hopstate.training.exported import ExportSpec, Port
+from hopstate.training.exported import ExportSpec, Port, Program, Tensors
 from hopstate.training.tasks.node import NodeBatches, NodeTask, WholeGraph, as_taken
 from hopstate.training.tasks.static_link import StaticLinkTask
 from hopstate.training.tasks.subgraph import Subgraphs
 
 NODES, EDGES = 6, ((0, 1, 2, 3, 1), (1, 0, 1, 2, 4))  # of the made graph that a program is traced with
-
-
-class BackboneProgram(nn.Module):
-    """x (N, F), edge_index (2, E), and weights (E,) or features (E, D) of the edges where they count → (N, C).
-
-    Args:
-        model: the trained backbone.
-    """
-
-    def __init__(self, model: Backbone) -> None:
-        super().__init__()
-        self.model, self.weighted = model, model.kind in WITH_WEIGHTS
-
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Tensor | None = None,
-        edge_weight: Tensor | None = None,
-        *,
-        edge_attr: Tensor | None = None,
-    ) -> Tensor:
-        """Return the outputs of all nodes; a third tensor is what edges carry, weights or features."""
-        carried = edge_weight if edge_attr is None else edge_attr
-        if edge_index is None:  # a perceptron looks at no edge
-            edge_index = torch.zeros(2, 0, dtype=torch.int64)
-        weight, attr = (carried, None) if self.weighted else (None, carried)
-        return self.model(x, EdgeList(edge_index, x.shape[0], weight, attr))
 
 
 def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
@@ -76,31 +49,33 @@ def _network_spec(model: nn.Module) -> ExportSpec:
         raise ConfigError(f"{type(model).__name__} is no backbone and has no program over a list of edges")
     like, count = next(model.parameters()), len(EDGES[0])
     first: Any = next(m for m in model.modules() if isinstance(m, (nn.Linear, Linear)))
-    width = first.in_features if isinstance(first, nn.Linear) else first.in_channels
-    ports = [Port(name="x", meaning=f"{width} features of each node, scaled as in training", axes=("node", ""))]
-    example = [torch.randn(NODES, width).to(like)]
+    width, ports = first.in_features if isinstance(first, nn.Linear) else first.in_channels, []
+
+    def add(name: str, example: Tensor, meaning: str, *axes: str) -> None:
+        ports.append(Port(name=name, meaning=meaning, axes=axes, example=example))
+
+    add("x", torch.randn(NODES, width).to(like), f"{width} features of each node, scaled as in training", "node", "")
     if model.kind != "mlp":
         meaning = "int64 node rows, those that send above those that receive; both directions where flow is both"
-        ports.append(Port(name="edge_index", meaning=meaning, axes=("", "edge")))
-        example.append(torch.tensor(EDGES))
+        add("edge_index", torch.tensor(EDGES), meaning, "", "edge")
     if model.kind in WITH_WEIGHTS:
-        ports.append(
-            Port(name="edge_weight", meaning="weight of each edge, 1 where the graph has none", axes=("edge",))
-        )
-        example.append(torch.rand(count).to(like) + 0.5)
+        add("edge_weight", torch.rand(count).to(like) + 0.5, "weight of each edge, 1 where the graph has none", "edge")
     elif model.edge_dim:
         meaning = f"{model.edge_dim} features of each edge, scaled as in training"
-        ports.append(Port(name="edge_attr", meaning=meaning, axes=("edge", "")))
-        example.append(torch.randn(count, model.edge_dim).to(like))
+        add("edge_attr", torch.randn(count, model.edge_dim).to(like), meaning, "edge", "")
     return ExportSpec(
-        module=BackboneProgram(model),
+        module=Program(model, ports, _call),
         inputs=tuple(ports),
         outputs=(rows_port("node"),),
-        example=tuple(example),
         preprocessing="the whole graph, or every node within as many hops as the model has layers of those asked for, "
         "with all edges among them and their neighbours; edges as edges.flow, read.undirected and read.self_loops left "
         "them",
     )
+
+
+def _call(model: Backbone, given: Tensors) -> Tensor:
+    x, edges = given["x"], given.get("edge_index", torch.zeros(2, 0, dtype=torch.int64))  # a perceptron has no edges
+    return model(x, EdgeList(edges, x.shape[0], given.get("edge_weight"), given.get("edge_attr")))
 
 
 __all__ = ["export_spec"]

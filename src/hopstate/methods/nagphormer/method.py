@@ -25,7 +25,7 @@ from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.methods.shared.graph_task import graph_task
 from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
-from hopstate.methods.shared.programs import filled, graph_spec, rows_port
+from hopstate.methods.shared.programs import graph_spec, rows_port
 from hopstate.methods.space import Range, Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig
@@ -125,7 +125,7 @@ def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
         return spec
     return replace(
         spec,
-        fill=lambda rows: filled(spec, tokens(task.source, rows)),
+        fill=lambda rows: tokens(task.source, rows),
         reference=lambda rows: task.source.logits(task.model, rows),
         sample=np.arange(min(SAMPLE, len(task.source.labels.y))),
     )
@@ -134,13 +134,13 @@ def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
 def _network_spec(model: nn.Module) -> ExportSpec:
     if not isinstance(model, NAGphormer):
         raise ConfigError(f"{type(model).__name__} is no NAGphormer and has no program over tokens of hops")
-    hops = f"{model.num_hops + 1} tokens of {model.in_dim} features"
-    meaning = f"hop averages of each node, hop 0 first: {hops}"
+    shape = 3, model.num_hops + 1, model.in_dim
+    meaning = f"hop averages of each node, hop 0 first: {shape[1]} tokens of {shape[2]} features"
+    example = torch.randn(shape).to(next(model.parameters()))
     return ExportSpec(
         module=model,
-        inputs=(Port(name="tokens", meaning=meaning, axes=("node", "", "")),),
+        inputs=(Port(name="tokens", meaning=meaning, axes=("node", "", ""), example=example),),
         outputs=(rows_port("node"),),
-        example=(torch.randn(3, model.num_hops + 1, model.in_dim).to(next(model.parameters())),),
         preprocessing=(
             "tokens[v, k] = (A_hat^k X)[v], A_hat the graph's (D+I)^-1/2 (A+I) (D+I)^-1/2 and X its features, scaled "
             "as in training, with Laplacian eigenvectors beside them where tokens.eigenvectors is above 0: "

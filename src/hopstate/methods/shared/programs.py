@@ -1,14 +1,13 @@
 """What exported programs take and give: tensors in, a model's own input record made of them, its answers out.
 
-A model is exported as it is; what stands here are the adapters from tensors to its input, one a kind of input, and the
+A model is exported as it is; what stands here is how its input is made of tensors, once a kind of input, and the
 descriptions of these tensors that methods share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from hopstate.layers.pair_decoders import PairDecoder
 from hopstate.methods.shared.static_link import rows_of
 from hopstate.tokens.history import HistoryTokens
 from hopstate.tokens.pair_features import NAMES
-from hopstate.training.exported import ExportSpec, Port
+from hopstate.training.exported import ExportSpec, Port, Program, Tensors
 from hopstate.training.precision import bare
 from hopstate.training.tasks.node import NodeBatches, NodeTask
 from hopstate.training.tasks.static_link import LinkModel, StaticLinkTask
@@ -55,30 +54,13 @@ def logit_port() -> Port:
 
 
 # ---- histories ---------------------------------------------------------------------------------------------
-class HistoryProgram(nn.Module):
-    """Lengths of sequences and columns of their packed tokens → what a model of histories says of its queries.
-
-    Args:
-        model: takes `HistoryTokens`, or what record makes of them.
-        names: of the columns, as in `MEANINGS`.
-        record: tokens and the column "nodes" → the model's input.
-    """
-
-    def __init__(
-        self, model: nn.Module, names: Sequence[str], record: Callable[[HistoryTokens, Tensor | None], Any] | None
-    ) -> None:
-        super().__init__()
-        self.model, self.names, self.record = model, tuple(names), record
-
-    def forward(self, lengths: Tensor, *columns: Tensor) -> Tensor:
-        """Return (P,) logits, or (S, C) rows of nodes."""
-        given = dict(zip(self.names, columns, strict=True))
-        nodes, gaps, bounds = given.pop("nodes", None), given["gaps"], F.pad(lengths.flatten().cumsum(0), (1, 0))
-        unread = torch.zeros_like(gaps, dtype=torch.int64)  # ids of nodes and events are no input of a model
-        fields: dict[str, Any] = dict.fromkeys(("spans", "counts", "x", "edge_attr")) | given
-        longest = 0 if torch.compiler.is_exporting() else int(bounds.diff(append=bounds[-1:]).max())
-        tokens = HistoryTokens(offsets=bounds, nodes=unread, event_ids=unread, longest=longest, **fields)
-        return self.model(tokens if self.record is None else self.record(tokens, nodes))
+def packed_tokens(given: Tensors) -> HistoryTokens:
+    """Return a record of packed tokens; ids of nodes and events, which no model reads, are zeros."""
+    bounds, gaps = F.pad(given["lengths"].flatten().cumsum(0), (1, 0)), given["gaps"]
+    none = torch.zeros_like(gaps, dtype=torch.int64)
+    fields: dict[str, Any] = {name: given.get(name) for name in ("spans", "counts", "x", "edge_attr", "pair")}
+    longest = 0 if torch.compiler.is_exporting() else int(bounds.diff(append=bounds[-1:]).max())
+    return HistoryTokens(offsets=bounds, nodes=none, event_ids=none, gaps=gaps, longest=longest, **fields)
 
 
 def history_spec(
@@ -87,7 +69,7 @@ def history_spec(
     *,
     clock: Clock | None,
     preprocessing: str,
-    record: Callable[[HistoryTokens, Tensor | None], Any] | None = None,
+    record: Callable[[Tensors], Any] = packed_tokens,
     nodes: bool = False,
 ) -> ExportSpec:
     """Return what is exported of a model of histories.
@@ -97,189 +79,122 @@ def history_spec(
         names: columns that the model can read; features of no width are left out.
         clock: what a gap of 1 is; None where the run does not know.
         preprocessing: how tokens come about.
-        record: see `HistoryProgram`.
+        record: tensors by name → the model's input.
         nodes: one sequence a node, not two a pair.
     """
     (node_dim, edge_dim), history = model.feature_dims, None if nodes else model.head.pair  # type: ignore[misc,union-attr]
     known = {"gaps": 0, "spans": 0, "counts": 2, "x": node_dim, "nodes": node_dim, "edge_attr": edge_dim}
     known["pair"] = 0 if history is None else history.num_features
     widths = {name: known[name] for name in names if known[name] or name in ("gaps", "spans")}
-    ports = [Port(name="lengths", meaning=MEANINGS["lengths"], axes=("sequence",) if nodes else ("", "pair"))]
-    example, like = [torch.tensor([4, 2, 3] if nodes else [[3, 0, 2], [1, 1, 2]])], next(model.parameters())
+    lengths, like = torch.tensor([4, 2, 3] if nodes else [[3, 0, 2], [1, 1, 2]]), next(model.parameters())
+    axes: tuple[str, ...] = ("sequence",) if nodes else ("", "pair")
+    ports = [Port(name="lengths", meaning=MEANINGS["lengths"], axes=axes, example=lengths)]
     for name, width in widths.items():
-        axes, shape = {"pair": (("pair",), [PAIRS]), "nodes": (("", "pair"), [2, PAIRS])}.get(
-            name, (("token",), [TOKENS])
-        )
-        if width:
-            axes, shape = (*axes, ""), [*shape, width]
-        example.append(torch.randint(0, 3, shape) if name == "counts" else torch.rand(shape).to(like))
+        axes = {"pair": ("pair",), "nodes": ("", "pair")}.get(name, ("token",)) + (("",) if width else ())
+        shape = {"pair": (PAIRS,), "nodes": (2, PAIRS)}.get(name, (TOKENS,)) + ((width,) if width else ())
+        example = torch.randint(0, 3, shape) if name == "counts" else torch.rand(shape).to(like)
         meaning = MEANINGS[name] + (", ".join(NAMES[:width]) if name == "pair" else "")
-        ports.append(Port(name=name, meaning=meaning, axes=axes))
+        ports.append(Port(name=name, meaning=meaning, axes=axes, example=example))
     if clock is not None:
         preprocessing += f"; a time of 1 is {clock.unit:.9g} {clock.time_unit or 'in the unit'} of the run's own data"
     return ExportSpec(
-        module=HistoryProgram(model, tuple(widths), record),
+        module=Program(model, ports, lambda model, given: model(record(given))),
         inputs=tuple(ports),
         outputs=(rows_port("sequence") if nodes else logit_port(),),
-        example=tuple(example),
         preprocessing=preprocessing,
-        fill=partial(history_inputs, widths=widths, like=like, nodes=nodes),
+        fill=lambda found: _history_tensors(found, widths, nodes=nodes),
     )
 
 
-def history_inputs(found: Any, widths: dict[str, int], like: Tensor, *, nodes: bool = False) -> tuple[Tensor, ...]:
-    """Return what a program takes of a tokenizer's pairs or nodes, lengths first; features that are all zero as zeros.
+def _history_tensors(found: Any, widths: dict[str, int], *, nodes: bool) -> Tensors:
+    """Return what a program takes of a tokenizer's answer; features that are all zero as zeros.
 
     Args:
         found: `HistoryTokens`; or distinct ends of pairs, with fields tokens, ends, x and pair, each of which then
             stands as often as it is an end.
-        widths: columns of each further input, 0 for one without columns.
-        like: of the weights' type.
+        widths: columns of each input but the lengths, 0 for one without columns.
         nodes: as in `history_spec`.
     """
-    if isinstance(found, HistoryTokens):
-        tokens, ends, rows, means = found, torch.arange(found.num_sequences), torch.arange(len(found.nodes)), None
-    else:
-        tokens, ends, means = found.tokens, found.ends.flatten(), found.x
-        many = tokens.lengths[ends]
-        first = torch.repeat_interleave(tokens.offsets[ends] - (many.cumsum(0) - many), many)
-        rows = first + torch.arange(len(first))
-    inputs = [tokens.lengths[ends] if nodes else tokens.lengths[ends].view(2, -1)]
+    alone = isinstance(found, HistoryTokens)
+    tokens = found if alone else found.tokens
+    ends = torch.arange(tokens.num_sequences) if alone else found.ends.flatten()
+    many = tokens.lengths[ends]
+    rows = torch.repeat_interleave(tokens.offsets[ends] - (many.cumsum(0) - many), many) + torch.arange(int(many.sum()))
+    given = {"lengths": many if nodes else many.view(2, -1)}
     for name, width in widths.items():
-        if name in ("pair", "nodes"):
-            value, places = (found.pair, slice(None)) if name == "pair" else (means, ends)
-        else:
-            value, places = getattr(tokens, name), rows
-        if value is None:
-            value = torch.zeros(len(tokens.nodes) if name != "nodes" else tokens.num_sequences, width)
-        value = value[places] if name == "counts" else value[places].to(like)
-        inputs.append(value.view(2, -1, width) if name == "nodes" else value)
-    return tuple(inputs)
-
-
-# ---- memories ----------------------------------------------------------------------------------------------
-class StateProgram(nn.Module):
-    """Outputs of a memory, and what else is read, by name → what a model says of its queries.
-
-    Args:
-        readout: memory (E, Q, d), static vectors (E, Q, s), gaps and features of pairs (Q, G) → logits.
-        names: of the inputs.
-    """
-
-    def __init__(self, readout: nn.Module, names: Sequence[str]) -> None:
-        super().__init__()
-        self.readout, self.names = readout, tuple(names)
-
-    def forward(self, *columns: Tensor) -> Tensor:
-        """Return (P,) logits of pairs, or (Q, C) rows of nodes."""
-        given = dict(zip(self.names, columns, strict=True))
-        memory = given["memory"]
-        none = memory.new_zeros(*memory.shape[:2], 0)
-        gap = torch.cat([given.get("gap", none[0]), given.get("pair", none[0])], 1)
-        return self.readout(memory, given.get("static", none), gap)
+        if name == "pair":
+            given[name] = found.pair
+            continue
+        value, places = (found.x, ends) if name == "nodes" else (getattr(tokens, name), rows)
+        value = torch.zeros(len(places), width) if value is None else value[places]
+        given[name] = value.view(2, -1, width) if name == "nodes" else value
+    return given
 
 
 # ---- networks over one graph -------------------------------------------------------------------------------
-Taken = Callable[[NodeBatches[Any]], dict[str, Tensor | None]]
+Whole = Callable[[NodeBatches[Any]], Mapping[str, Tensor | None]]
 Vectors = Callable[[nn.Module, NodeBatches[Any]], Tensor]
 
 
-def filled(spec: ExportSpec, given: dict[str, Tensor | None]) -> tuple[Tensor, ...]:
-    """Return a program's inputs out of tensors by name, in the weights' precision."""
-    like, found = spec.example[0], []
-    for port in spec.inputs:
-        value = given[port.name]
-        assert value is not None
-        found.append(value.to(like) if value.is_floating_point() else value)
-    return tuple(found)
-
-
 def graph_spec(
-    task: NodeTask[Any] | StaticLinkTask, of_network: Callable[[nn.Module], ExportSpec], taken: Taken, vectors: Vectors
+    task: NodeTask[Any] | StaticLinkTask, of_network: Callable[[nn.Module], ExportSpec], whole: Whole, vectors: Vectors
 ) -> ExportSpec:
     """Return what is exported of a task of nodes or links, from what is exported of its network or encoder.
 
     Args:
         task: the task.
         of_network: network → what is exported of it; its first input has a row a node.
-        taken: a source → its whole graph, by the names of the network's inputs.
+        whole: a source → its whole graph, by the names of the network's inputs.
         vectors: network and source → (N, D) what the network itself says of all nodes.
 
     Raises:
         ConfigError: what `of_network` raises, or a decoder that is not of pairs.
     """
-    if isinstance(task, StaticLinkTask):
-        return _link_spec(task, of_network, taken, vectors)
-    spec = of_network(bare(task.model))
-    return replace(
-        spec,
-        fill=lambda _: filled(spec, taken(task.source)),
-        reference=lambda _: vectors(task.model, task.source),
-    )
-
-
-class LinkProgram(nn.Module):
-    """An encoder's inputs, pairs (P, 2) of its nodes, and (P, F) how near they are where that counts → P links.
-
-    Args:
-        encoder: inputs → (N, D) vectors of nodes.
-        decoder: of pairs of them.
-    """
-
-    def __init__(self, encoder: nn.Module, decoder: PairDecoder) -> None:
-        super().__init__()
-        self.encoder, self.decoder = encoder, decoder
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (P,) logits and their sigmoid in float64."""
-        near = inputs[-1] if self.decoder.near is not None else None
-        *first, pairs = inputs if near is None else inputs[:-1]
-        z = self.encoder(*first)
-        logit = self.decoder(z.index_select(0, pairs[:, 0]), z.index_select(0, pairs[:, 1]), near)
-        return logit, torch.sigmoid(logit.double())
-
-
-def _link_spec(
-    task: StaticLinkTask, of_network: Callable[[nn.Module], ExportSpec], taken: Taken, vectors: Vectors
-) -> ExportSpec:
+    if not isinstance(task, StaticLinkTask):
+        spec, own = of_network(bare(task.model)), task
+        return replace(spec, fill=lambda _: whole(own.source), reference=lambda _: vectors(own.model, own.source))
     model = bare(task.model)
     if not isinstance(model, LinkModel) or not isinstance(model.decoder, PairDecoder):
         raise ConfigError(f"{type(model).__name__} has no program: it is no encoder with a decoder of pairs")
-    spec, decoder = of_network(model.encoder), model.decoder
-    meaning = "int64 sources and targets of the pairs, by their rows among the nodes"
-    inputs, example = [Port(name="pairs", meaning=meaning, axes=("pair", ""))], [torch.tensor([[0, 1]] * PAIRS)]
+    spec, links, decoder = of_network(model.encoder), task, model.decoder
+    meaning, pairs = "int64 sources and targets of the pairs, by their rows among the nodes", torch.tensor([[0, 1]] * 4)
+    inputs = [*spec.inputs, Port(name="pairs", meaning=meaning, axes=("pair", ""), example=pairs)]
     preprocessing = f"{spec.preprocessing}; messages are the training links, those of other splits left out"
     if decoder.near is not None:
         first = next(decoder.near.parameters())
+        near = torch.rand(len(pairs), first.shape[1]).to(first)
         meaning = f"{first.shape[1]} numbers a pair, how near its nodes are by the links that are messages"
-        inputs.append(Port(name="near", meaning=meaning, axes=("pair", "")))
-        example.append(torch.rand(PAIRS, first.shape[1]).to(first))
+        inputs.append(Port(name="near", meaning=meaning, axes=("pair", ""), example=near))
         preprocessing += "; near is hopstate.ops.proximity.Proximity(indptr, indices).features(sources, targets)"
 
-    def asked(pairs: Any) -> tuple[Tensor, ...]:
-        """Return pairs, and how near they are by the links that the test split is judged over, where that is read."""
-        ends = _ends(task, pairs)
-        if decoder.near is None:
-            return (torch.from_numpy(ends),)
-        found = task.near(task.vectors("test")[1]).features(*np.ascontiguousarray(ends.T))
-        return torch.from_numpy(ends), torch.from_numpy(found).to(next(decoder.parameters()))
+    def call(parts: nn.ModuleList, given: Tensors) -> tuple[Tensor, Tensor]:
+        pairs, near = given.pop("pairs"), given.pop("near", None)
+        z = parts[0](*given.values())
+        logit = parts[1](z.index_select(0, pairs[:, 0]), z.index_select(0, pairs[:, 1]), near)
+        return logit, torch.sigmoid(logit.double())
+
+    def fill(pairs: Any) -> dict[str, Tensor | None]:
+        ends, (source, messages) = _ends(links, pairs), links.vectors("test")
+        given = {**whole(source), "pairs": torch.from_numpy(ends)}
+        if decoder.near is not None:  # by the links that the test split is judged over
+            given["near"] = torch.from_numpy(links.near(messages).features(*np.ascontiguousarray(ends.T)))
+        return given
 
     def reference(pairs: Any) -> Tensor:
-        ends, *near = asked(pairs)
-        z = vectors(model.encoder, task.vectors("test")[0])
-        return decoder(z[ends[:, 0]], z[ends[:, 1]], *near)
+        given, z = fill(pairs), vectors(model.encoder, links.vectors("test")[0])
+        ends, near = given["pairs"], given.get("near")
+        assert ends is not None
+        return decoder(z[ends[:, 0]], z[ends[:, 1]], None if near is None else near.to(z))
 
-    return replace(
-        spec,
-        module=LinkProgram(spec.module, decoder),
-        inputs=(*spec.inputs, *inputs),
+    return ExportSpec(
+        module=Program(nn.ModuleList([spec.module, decoder]), inputs, call),
+        inputs=tuple(inputs),
         outputs=(
             Port(name="logit", meaning="of a link between the two nodes", axes=("pair",)),
             Port(name="score", meaning="sigmoid of the logit", axes=("pair",)),
         ),
-        example=(*spec.example, *example),
         preprocessing=preprocessing,
-        fill=lambda pairs: (*filled(spec, taken(task.vectors("test")[0])), *asked(pairs)),
+        fill=fill,
         reference=reference,
     )
 
@@ -299,4 +214,4 @@ def _ends(task: StaticLinkTask, pairs: Any) -> np.ndarray:
     return np.stack([rows_of(task.messages, column, "pairs") for column in given.T], 1)
 
 
-__all__ = ["StateProgram", "filled", "graph_spec", "history_inputs", "history_spec", "logit_port", "rows_port"]
+__all__ = ["graph_spec", "history_spec", "logit_port", "packed_tokens", "rows_port"]

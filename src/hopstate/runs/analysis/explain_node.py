@@ -72,8 +72,7 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
     if not callable(method.export):
         raise ConfigError(f"{method.name} has no program to take gradients of: {method.export}")
     form = spec_of(method, task, fills=True)
-    assert form.fill is not None
-    inputs = dict(zip((port.name for port in form.inputs), form.fill(None), strict=True))
+    inputs = dict(zip((port.name for port in form.inputs), form.filled(None), strict=True))
     name = "x" if "x" in inputs else "tokens"
     if name not in inputs:
         raise ConfigError(f"{method.name} has no features to take gradients of (inputs: {', '.join(inputs)})")
