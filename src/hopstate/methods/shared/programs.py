@@ -82,7 +82,8 @@ def history_spec(
         record: tensors by name → the model's input.
         nodes: one sequence a node, not two a pair.
     """
-    (node_dim, edge_dim), history = model.feature_dims, None if nodes else model.head.pair  # type: ignore[misc,union-attr]
+    own: Any = model
+    (node_dim, edge_dim), history = own.feature_dims, None if nodes else own.head.pair
     known = {"gaps": 0, "spans": 0, "counts": 2, "x": node_dim, "nodes": node_dim, "edge_attr": edge_dim}
     known["pair"] = 0 if history is None else history.num_features
     widths = {name: known[name] for name in names if known[name] or name in ("gaps", "spans")}
