@@ -220,8 +220,9 @@ def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
     model, links = bare(task.model), isinstance(task, LinkTask)
     assert isinstance(model, CTDGSSM)
     ends, axis, what = (2, "pair", "the sources, then of the targets") if links else (1, "node", "the nodes")
-    met = "the pair last met, then since the source's and the target's" if links else "the node's"
-    gap = f"ln(1 + time since {met} last event), in the run's own unit; the model's own number of one not met"
+    since = "the pair last met), then since the source's and the target's last event"
+    since = since if links else "the node's last event)"
+    gap = f"ln(1 + time since {since}, in the run's own unit; the model's own number of one not met"
     features, like = 0 if model.pair_history is None else model.pair_history.num_features, next(model.parameters())
     known = {
         "memory": (f"output of the memory's last layer of {what}; zeros of one not met", (ends, 3, model.config.dim)),
