@@ -24,8 +24,7 @@ _PUBLIC = {
     "hopstate.runs.queries.ask": ("rank", "score"),
     "hopstate.runs.analysis.questions": ("explain", "robustness"),
     "hopstate.runs.hub": ("from_pretrained", "push_to_hub"),
-    "hopstate.runs.exported_check": ("check_program",),
-    "hopstate.runs.exported_inputs": ("export_inputs",),
+    "hopstate.runs.export_check": ("check_program", "export_inputs"),
     "hopstate.runs.tune": ("tune",),
     "hopstate.data.graph": ("Graph",),
     "hopstate.data.events": ("EventStream",),
@@ -79,8 +78,8 @@ if TYPE_CHECKING:
     from hopstate.runs.api import stream as stream
     from hopstate.runs.asking import node_outputs as node_outputs
     from hopstate.runs.ensemble import ensemble as ensemble
-    from hopstate.runs.exported_check import check_program as check_program
-    from hopstate.runs.exported_inputs import export_inputs as export_inputs
+    from hopstate.runs.export_check import check_program as check_program
+    from hopstate.runs.export_check import export_inputs as export_inputs
     from hopstate.runs.hub import from_pretrained as from_pretrained
     from hopstate.runs.hub import push_to_hub as push_to_hub
     from hopstate.runs.queries.ask import rank as rank

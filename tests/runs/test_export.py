@@ -18,11 +18,13 @@ from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.datasets.generators import stochastic_block_model
 from hopstate.errors import ConfigError, HopstateError, MissingExtraError
+from hopstate.layers.mpnn import pool
 from hopstate.methods import MODULES, get_method
+from hopstate.ops.rows import segment_sum
 from hopstate.runs import export
 from hopstate.runs.api import Run, fit
 from hopstate.runs.export import export_run, one_by_one, refuse, refuse_races
-from hopstate.runs.exported_inputs import export_inputs
+from hopstate.runs.export_check import export_inputs
 from hopstate.runs.load import load_run
 from hopstate.sampling.adjacency import whole_adjacency
 from hopstate.testing.asserts import F32_TIGHT, F64, PROGRAM
@@ -193,6 +195,34 @@ def test_sums_written_one_by_one_are_the_same_sums() -> None:
     program = one_by_one(torch.export.export(Summing(), (x, index)))
     assert "index_add" not in str(program.graph)
     torch.testing.assert_close(program.module()(x, index), Summing()(x, index), rtol=F64, atol=F64)
+
+
+class Pooling(nn.Module):
+    """Rows of packed sequences reduced to one each, and each row's sequence."""
+
+    def __init__(self, how: Any) -> None:
+        super().__init__()
+        self.how = how
+
+    def forward(self, lengths: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        bounds = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+        rows = torch.arange(lengths.shape[0]).repeat_interleave(lengths, output_size=x.shape[0])
+        largest = torch.segment_reduce(x[:, 0].abs(), "max", offsets=bounds, initial=0.0)
+        return pool(x, bounds, self.how), segment_sum(x, bounds), rows.clone(), largest
+
+
+@pytest.mark.parametrize("how", ["sum", "mean", "max"])
+def test_sequences_of_any_lengths_are_reduced_by_operations_that_onnx_has(how: str) -> None:
+    make = torch.Generator().manual_seed(0)
+    lengths = [[2, 0, 3, 1], [0, 3, 0, 0, 2, 1, 0], [4, 4, 4], [1], [0, 0], []]
+    given = [(torch.tensor(n, dtype=torch.int64), torch.rand(sum(n), 3, generator=make).double() - 2) for n in lengths]
+    free = {0: torch.export.Dim("sequence")}, {0: torch.export.Dim("token")}
+    with torch.no_grad():
+        program = one_by_one(torch.export.export(Pooling(how), given[0], dynamic_shapes=free, strict=False))
+        assert not any(name in str(program.graph) for name in ("repeat_interleave", "segment_reduce", "index_add"))
+        for inputs in given:
+            for found, wanted in zip(program.module()(*inputs), Pooling(how)(*inputs), strict=True):
+                torch.testing.assert_close(found, wanted, rtol=F64, atol=F64)
 
 
 def test_a_program_whose_sums_would_race_is_not_written() -> None:

@@ -21,10 +21,9 @@ from hopstate.data.graph import Graph
 from hopstate.datasets.generators import stochastic_block_model
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError
 from hopstate.methods import MODULES, get_method
-from hopstate.runs import exported_inputs
-from hopstate.runs.export import export_run
-from hopstate.runs.exported_check import answers, difference
-from hopstate.runs.exported_inputs import questions
+from hopstate.runs import export_check
+from hopstate.runs.export import export_run, traced
+from hopstate.runs.export_check import answers, difference, questions
 from hopstate.testing.asserts import PROGRAM
 from made_events import LOOP, RANDOM, SMALL, repeating
 from made_graphs import rings
@@ -105,14 +104,17 @@ def test_programs_of_every_method_give_what_their_runs_give(
 def test_the_network_of_a_program_gives_what_the_run_gives(
     method: str, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As above, without a file, which takes seconds."""
-    run, forms, form_of = trained(method, tmp_path / "run", **settings), [], exported_inputs.form_of
-    monkeypatch.setattr(exported_inputs, "form_of", lambda *given: forms.append(form_of(*given)) or forms[0])
+    """As above, without a file, as it is and traced."""
+    run, specs, spec_of = trained(method, tmp_path / "run", **settings), [], export_check.spec_of
+    monkeypatch.setattr(export_check, "spec_of", lambda *given, **how: specs.append(spec_of(*given, **how)) or specs[0])
     with questions(run, own=data_of(method), sample=True) as asked:
-        wanted = asked.said()
-        found = forms[0].module.eval()(*map(torch.from_numpy, asked.inputs.values()))
-    first, name = found[0] if isinstance(found, tuple) else found, forms[0].outputs[0].name
-    assert difference(name, first.detach().numpy(), wanted[name]) <= PROGRAM
+        wanted, inputs = asked.answers(), tuple(map(torch.from_numpy, asked.inputs.values()))
+        specs[0].module.eval()
+        answered = [module(*inputs) for module in (specs[0].module, traced(specs[0]).module())]
+    name = specs[0].outputs[0].name
+    for found in answered:
+        first = found[0] if isinstance(found, tuple) else found
+        assert difference(name, first.detach().numpy(), wanted[name]) <= PROGRAM
     assert asked.count > 1
     assert np.ptp(wanted[name]) > 0
 

@@ -42,8 +42,8 @@ def asked(method: str, run: Path, count: int) -> tuple[tuple[Tensor, ...], Tenso
         stream, rows = task.stream, np.arange(len(task.stream) - count, len(task.stream))
         tokens = task.source.inputs.pairs(stream.src[rows], stream.dst[rows], stream.t[rows])
         form = get_method(method).export(task)
-        assert form.fill is not None
-        return form.fill(tokens), task.model(tokens)
+
+        return form.filled(tokens), task.model(tokens)
 
 
 def answer(path: Path, inputs: dict[str, Tensor]) -> Tensor:

@@ -13,11 +13,10 @@ import torch
 
 import hopstate
 from hopstate.errors import DataError
-from hopstate.runs.export import Format, export_run
-from hopstate.runs.exported_pairs import Calibrated, with_probabilities
+from hopstate.runs.export import Calibrated, Format, export_run, with_probabilities
 from hopstate.runs.queries.calibrated import Curve
 from hopstate.testing.asserts import F32, F64
-from hopstate.training.exported import ExportForm, Port
+from hopstate.training.exported import ExportSpec, Port
 from made_events import LOOP, RANDOM, SMALL, repeating
 
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
@@ -83,7 +82,7 @@ def test_a_curve_in_a_program_is_the_curve(knots: list[float]) -> None:
 
 def test_a_run_without_a_curve_has_no_probabilities() -> None:
     port = Port(name="logit", meaning="", axes=("pair",))
-    form = ExportForm(module=torch.nn.Identity(), inputs=(port,), outputs=(port,), example=(), preprocessing="as is")
+    form = ExportSpec(module=torch.nn.Identity(), inputs=(port,), outputs=(port,), preprocessing="as is")
     made = with_probabilities(form, DataError("validation has no events"))
     assert [own.name for own in made.outputs] == ["logit", "score"]
     assert len(made.module(torch.zeros(2))) == 2

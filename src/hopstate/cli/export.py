@@ -25,7 +25,7 @@ def run(argv: list[str]) -> Answer:
     )
     o = parser.parse_args(argv[1:])
     from hopstate.runs.export import export_run
-    from hopstate.runs.exported_check import check_program, needed
+    from hopstate.runs.export_check import check_program, needed
 
     if o.check and o.to == "onnx":
         needed(".onnx")

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
+from hopstate.ops.gated import gated_mean
 
 Normalization = Literal["symmetric", "mean", "sum", "edges"]
 
@@ -166,6 +167,12 @@ class Adjacency:
         if normalization == "symmetric":  # GCN2Conv
             return conv(nodes[0], *(self.own(h) for h in nodes[1:]), matrix)
         return conv((nodes[0], self.own(nodes[0])), matrix)
+
+    def gated_mean(
+        self, a: Tensor, b: Tensor, v: Tensor, c: Tensor | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        """Return (R, d); see `ops.gated.gated_mean`."""
+        return gated_mean(self.indptr, self.indices, a, b, v, c, rows)
 
     def _check(self, conv: nn.Module, normalization: Normalization) -> None:
         takes = normalization == "edges" and (getattr(conv, "edge_dim", None) is not None or _is_gine(conv))

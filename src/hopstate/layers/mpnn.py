@@ -17,14 +17,13 @@ from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, nearest
 from hopstate.layers.message import Adjacency, Normalization
-from hopstate.ops.gated import gated_mean
 from hopstate.ops.rows import segment_sum
 
 MessageKind = Literal["gatedgcn", "gcn", "gin", "gine", "pna", "sage"]
 READS_EDGES = ("gatedgcn", "gine", "pna")  # kinds with a place for edge features
 Pooling = Literal["mean", "sum", "max"]
 Reading = Literal["mean", "sum", "max", "all"]
-FORMS: dict[str, Normalization] = {"gcn": "symmetric", "sage": "mean"}  # others sum
+FORMS: dict[str, Normalization] = {"gcn": "symmetric", "sage": "mean", "pna": "edges"}  # others sum
 
 
 class GatedGCN(nn.Module):
@@ -51,7 +50,7 @@ class GatedGCN(nn.Module):
         own, value, receiver, sender = (F.linear(h, weight, bias) for weight, bias in parts)
         c = None if self.edge is None or e is None else self.edge(e)
         own = own if rows is None else own.index_select(0, rows)
-        out = own + gated_mean(graph.indptr, graph.indices, receiver, sender, value, c, rows)
+        out = own + graph.gated_mean(receiver, sender, value, c, rows)
         if c is None:
             return out, None
         senders, receivers = graph.edge_index() if rows is None else rows[graph.edge_index()]
@@ -92,10 +91,8 @@ class MessageBlock(nn.Module):
             z, gate = self.conv(h, graph, e if self.edges else None, rows)
             if self.edge_norm is not None and e is not None:
                 e = e + F.dropout(F.relu(self.edge_norm(gate)), self.dropout, self.training)
-        elif self.kind == "pna" and not self.edges:
-            z = self.conv(rows_of, graph)
-        elif self.kind in ("gine", "pna"):
-            z = self.conv(rows_of, graph.edge_index(), e if self.edges else None)
+        elif self.edges:
+            z = self.conv(rows_of, graph.edge_index(), e)
         else:
             z = graph.propagate(self.conv, FORMS.get(self.kind, "sum"), 0, rows_of)
         return rows_of + F.dropout(F.relu(self.norm(z)), self.dropout, self.training), e
@@ -187,8 +184,8 @@ def pool(x: Tensor, offsets: Tensor, how: Reading) -> Tensor:
         return torch.cat([pool(x, offsets, one) for one in get_args(Pooling)], 1)
     sizes = offsets.diff()
     if how == "max":
-        rows = torch.repeat_interleave(sizes)
-        start = x.new_zeros(len(sizes), x.shape[1])
+        rows = torch.repeat_interleave(sizes, output_size=x.shape[0])
+        start = x.new_zeros(sizes.shape[0], x.shape[1])
         return start.scatter_reduce(0, rows[:, None].expand_as(x), x, "amax", include_self=False)
     total = _SegmentSum.apply(x, offsets)
     return total / sizes.clamp(min=1)[:, None] if how == "mean" else total

@@ -92,11 +92,11 @@ class SelectiveSSM(StateSpace):
         """Return A's parameter and the step projection's, where there is one."""
         return [self.A_log, *(self.step.parameters() if self.step is not None else ())]
 
-    def forward(self, z: Tensor, offsets: Tensor, delta: Tensor | None = None) -> Tensor:
-        """Return (token, channel).
+    def forward(self, z: Tensor, offsets: Tensor | None = None, delta: Tensor | None = None) -> Tensor:
+        """Return what z's shape is.
 
         Args:
-            z: (token, channel), normalised.
+            z: (token, channel), normalised; or (batch, length, channel) sequences of one length, without offsets.
             offsets: (sequence + 1,) int64 bounds of the sequences.
             delta: (token, inner) steps >= 0 where they are given, else projected from the input.
 
@@ -129,13 +129,15 @@ class SelectiveSSM(StateSpace):
         y, state = self._scanned(u, gate, bounds, initial_state=state, return_state=True)
         return self.output(y), (tail.clone(), state)
 
-    def _convolved(self, u: Tensor, offsets: Tensor) -> Tensor:
+    def _convolved(self, u: Tensor, offsets: Tensor | None) -> Tensor:
         if self.conv is None:
             return u
         weights = self.conv.weight.squeeze(1), self.conv.bias
         return conv1d(u.contiguous(), *weights, offsets=offsets, reverse=self.reverse)
 
-    def _scanned(self, u: Tensor, gate: Tensor, offsets: Tensor, *, delta: Tensor | None = None, **given: Any) -> Any:
+    def _scanned(
+        self, u: Tensor, gate: Tensor, offsets: Tensor | None, *, delta: Tensor | None = None, **given: Any
+    ) -> Any:
         """Return (token, inner) gated outputs, with the states where return_state is given."""
         return selective_scan(
             u,
@@ -212,11 +214,11 @@ class BidirectionalMamba(nn.Module):
         self.out = nn.Linear(dim, dim)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, offsets: Tensor, delta: Tensor | None = None) -> Tensor:
-        """Return (token, channel) after one block.
+    def forward(self, x: Tensor, offsets: Tensor | None = None, delta: Tensor | None = None) -> Tensor:
+        """Return what x's shape is, after one block.
 
         Args:
-            x: (token, channel), packed.
+            x: (token, channel), packed; or (batch, length, channel) sequences of one length, without offsets.
             offsets: (sequence + 1,) int64.
             delta: (token, inner) given steps, for blocks made with step_rank=0.
         """

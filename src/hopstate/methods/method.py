@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch takes a second, and help names methods without it
     from hopstate.data.graph_set import GraphSet
     from hopstate.datasets.temporal_generators import PathSequences
     from hopstate.training.config import LoopConfig
-    from hopstate.training.exported import ExportForm
+    from hopstate.training.exported import ExportSpec
     from hopstate.training.ranks import Ranks
     from hopstate.training.tasks.protocols import Task
 
@@ -224,7 +224,7 @@ class Method(Generic[RecordT, RunT, TaskT]):
     space: Space = field(default_factory=dict)
     transductive: Callable[[RunT], str] | None = None
     explains: bool = False
-    export: Callable[[TaskT], ExportForm] | str = ""
+    export: Callable[[TaskT], ExportSpec] | str = ""
     builds_together: bool = False
 
 

@@ -26,7 +26,7 @@ from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import fingerprint, outputs_at
 from hopstate.streaming.pair_queries import PairQueries
 from hopstate.streaming.protocols import LiveTask
-from hopstate.training.exported import ExportForm
+from hopstate.training.exported import ExportSpec
 from hopstate.training.precision import bare
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.event_node import EventNodeTask
@@ -182,11 +182,11 @@ class TrainedModel(nn.Module):
         method, _ = settings_of_run(RunFolder.open(self._opened[0]))
         if not callable(method.export):
             raise ConfigError(f"{method.name} has no form of plain tensors: {method.export}")
-        form: ExportForm = method.export(self.task)
+        form: ExportSpec = method.export(self.task)
         if form.fill is None or self.past is not None:
             raise ConfigError(f"{method.name} has no form over the tensors of a graph")
         names = [port.name for port in form.inputs]
-        return form.module.eval(), dict(zip(names, form.fill(None), strict=True))
+        return form.module.eval(), dict(zip(names, form.filled(None), strict=True))
 
     def _asked(self, *asked: Any) -> tuple[list[np.ndarray], np.ndarray]:
         """Return rows of nodes, one or two of (n,), and (n,) times in the type of the past's."""

@@ -8,6 +8,7 @@ Source: Yu et al. 2023, arXiv:2303.13047 (sequences, co-occurrence); DyG-Mamba, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -67,7 +68,7 @@ class HistoryTokens(NamedTuple):
     @property
     def num_sequences(self) -> int:
         """S."""
-        return len(self.offsets) - 1
+        return self.offsets.shape[0] - 1
 
     @property
     def lengths(self) -> Tensor:
@@ -77,7 +78,7 @@ class HistoryTokens(NamedTuple):
     def rows(self) -> Tensor:
         """Return (T,) int64: the sequence of each token."""
         index = torch.arange(self.num_sequences, device=self.offsets.device)
-        return index.repeat_interleave(self.lengths, output_size=len(self.nodes))
+        return index.repeat_interleave(self.lengths, output_size=self.nodes.shape[0])
 
     def span_ratios(self) -> Tensor:
         """Return (T,): spans divided by the time from the sequence's first event to the query; 0 where that is 0."""
@@ -96,9 +97,24 @@ class HistoryTokens(NamedTuple):
         picked: dict[str, Any] = {name: None if value is None else value[rows] for name, value in values.items()}
         return HistoryTokens(offsets=offsets, longest=self.longest, **picked)
 
+    def halves(self) -> list[HistoryTokens]:
+        """Return the sequences of u alone and those of v.
+
+        How many tokens either has is not known while a model is exported: both hold all of them then.
+        """
+        exporting = torch.compiler.is_exporting()
+        return [self, self] if exporting else [self.half(second=second) for second in (False, True)]
+
+    def joined(self, halves: Sequence[Tensor]) -> Tensor:
+        """Return (T, d) from what was made of the tokens of each of `halves`."""
+        if torch.compiler.is_exporting():
+            second = self.rows() >= self.num_sequences // 2
+            return torch.where(second[:, None], halves[1], halves[0])
+        return torch.cat(list(halves))
+
     def positions(self) -> Tensor:
         """Return (T,) int64: the place of each token in its sequence, from 0."""
-        return torch.arange(len(self.nodes), device=self.offsets.device) - self.offsets[self.rows()]
+        return torch.arange(self.nodes.shape[0], device=self.offsets.device) - self.offsets[self.rows()]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,13 +19,13 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.datasets.generators import stochastic_block_model
 from hopstate.errors import ConfigError, DataError, ShapeError
 from hopstate.methods import get_method
-from hopstate.methods.gmn.export import gmn_form
 from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun
 from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig
 from hopstate.methods.gmn.model import GMN
+from hopstate.methods.gmn.program import gmn_spec
 from hopstate.methods.method import Context
 from hopstate.runs.api import Run
-from hopstate.runs.export import Format, export_run
+from hopstate.runs.export import Format, export_run, traced
 from hopstate.runs.load import load_run
 from hopstate.testing.asserts import F32
 from hopstate.training.config import LoopConfig
@@ -105,13 +105,14 @@ def own_answers(task: Any) -> tuple[Any, Tensor]:
 
 
 @torch.no_grad()
-def same_answers(method: str, task: Any) -> None:
+def same_answers(method: str, task: Any, *, trace: bool = False) -> None:
+    """Check the module of a program against the task, or the program that torch traces of it."""
     asked, wanted = own_answers(task)
-    form = get_method(method).export(task)  # type: ignore[operator]
-    form.module.eval()
-    inputs = form.fill(asked)
-    assert len(inputs) == len(form.inputs)
-    found = form.module(*inputs)
+    spec = get_method(method).export(task)  # type: ignore[operator]
+    spec.module.eval()
+    inputs = spec.filled(asked)
+    assert len(inputs) == len(spec.inputs)
+    found = (traced(spec).module() if trace else spec.module)(*inputs)
     found = found[0] if isinstance(found, tuple) else found
     torch.testing.assert_close(found.to(wanted), wanted, rtol=F32, atol=F32)
 
@@ -121,11 +122,24 @@ def test_the_module_of_a_program_gives_the_answers_of_a_graph(settings: dict[str
     same_answers("gmn", task_of("gmn", tmp_path, **settings))
 
 
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("gmn-graphs", {"model": {"token_heads": 1, "local": "rwf", "mpnn": "pna"}, "encoding": RELATIVE}),
+        *(pytest.param("gmn", settings, marks=pytest.mark.slow) for settings in SETTINGS),
+        *(pytest.param("gmn-graphs", settings, marks=pytest.mark.slow) for settings in OF_SETS),
+    ],
+    ids=str,
+)
+def test_traced_programs_give_the_answers_of_other_sizes(method: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    same_answers(method, task_of(method, tmp_path, **settings), trace=True)
+
+
 def test_the_module_of_a_program_gives_the_links_of_a_graph(tmp_path: Path) -> None:
     task = task_of("gmn", tmp_path, task="link")
     same_answers("gmn", task)
     with pytest.raises(ShapeError, match="pairs"):
-        get_method("gmn").export(task).fill([1, 2])  # type: ignore[operator]
+        get_method("gmn").export(task).filled([1, 2])  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("settings", OF_SETS)
@@ -133,7 +147,7 @@ def test_the_module_of_a_program_gives_the_answers_of_graphs(settings: dict[str,
     task = task_of("gmn-graphs", tmp_path, **settings)
     same_answers("gmn-graphs", task)
     with pytest.raises(DataError, match="30"):
-        get_method("gmn-graphs").export(task).fill([30])  # type: ignore[operator]
+        get_method("gmn-graphs").export(task).filled([30])  # type: ignore[operator]
 
 
 def test_the_module_of_a_program_gives_the_answers_of_a_gin(tmp_path: Path) -> None:
@@ -203,4 +217,4 @@ def test_a_run_that_draws_walks_more_than_once_says_how_often(tmp_path: Path) ->
 
 def test_another_network_has_no_such_program() -> None:
     with pytest.raises(ConfigError, match="Linear"):
-        gmn_form(torch.nn.Linear(2, 2))
+        gmn_spec(torch.nn.Linear(2, 2))

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 
 from hopstate.data.events import EventStream
 from hopstate.methods.baselines.dygformer_model import DyGFormer
-from hopstate.methods.baselines.export import dygformer_form
 from hopstate.methods.baselines.search import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
+from hopstate.methods.shared.programs import history_spec
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
+from hopstate.training.exported import ExportSpec
+from hopstate.training.precision import bare
 from hopstate.training.tasks.link import LinkTask
 
 
@@ -42,6 +44,16 @@ def build(stream: EventStream, config: DyGFormerRun, context: Context) -> LinkTa
     )
 
 
+def export_spec(task: LinkTask) -> ExportSpec:
+    """Return what is exported of a trained task: tokens of past events in, logits of pairs out."""
+    about = (
+        "the node itself and its last events strictly before the query, oldest first, up to model.max_length tokens; "
+        "`hopstate.tokens.history` has the definition"
+    )
+    names = ("gaps", "counts", "x", "edge_attr", "pair")
+    return history_spec(bare(task.model), names, clock=task.clock, preprocessing=about)
+
+
 METHODS = {
     "dygformer": history_method(
         "dygformer",
@@ -55,6 +67,6 @@ METHODS = {
             "model.dropout": DYGLIB_DROPOUT,
         },
         budget=300_000,
-        export=dygformer_form,
+        export=export_spec,
     )
 }

@@ -123,34 +123,48 @@ class DyGFormer(HistoryModel):
     def embed(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor]:
         """Return (P, out_dim) embeddings of u and of v; errors as `forward`."""
         self._check(tokens)
-        size = self.config.patch_size
-        num_pairs, slots = tokens.num_sequences // 2, self.config.max_length // size
-        lengths = (tokens.lengths + size - 1).div(size, rounding_mode="floor")  # patches of each sequence
+        c, size = self.config, self.config.patch_size
+        num_pairs, slots = tokens.num_sequences // 2, c.max_length // size
+        filled = (tokens.lengths + size - 1).div(size, rounding_mode="floor")  # patches with a token
+        # how many patches are filled is not known while a model is exported: padding is computed like them then
+        full, weight = torch.compiler.is_exporting(), None
+        lengths, longest = (torch.full_like(filled, slots), c.max_length) if full else (filled, tokens.longest)
         offsets = F.pad(lengths.cumsum(0), (1, 0))
-        x, pad = self._encode(tokens, offsets)
+        x, pad = self._encode(tokens, offsets, longest, num_pairs * 2 * slots if full else None)
+        if full and c.padding == "masked":
+            weight = (torch.arange(slots, device=filled.device) < filled[:, None]).flatten().to(x.dtype)
         real = lengths.view(2, num_pairs)
         missing = (slots - real).to(x.dtype)
-        layout = self._layout(offsets, real, missing.sum(0), 2 * min(slots, -(-tokens.longest // size)) + 1, len(x))
+        width = 2 * min(slots, -(-longest // size)) + 1
+        layout = self._layout(offsets, real, missing.sum(0), width, x.shape[0], weight)
         x = torch.cat([x, pad.expand(num_pairs, -1)])
         for block in self.blocks:
             x = block(x, layout)
-        x, pad = x.tensor_split([len(x) - num_pairs])
-        total = segment_sum(x, offsets).view(2, num_pairs, x.shape[1])
-        if self.config.padding == "attended":
+        x, pad = x.split([x.shape[0] - num_pairs, num_pairs])
+        total = segment_sum(x if weight is None else x * weight[:, None], offsets).view(2, num_pairs, x.shape[1])
+        if c.padding == "attended":
             u, v = (total + missing.unsqueeze(-1) * pad) / slots
         else:
-            u, v = total / real.unsqueeze(-1)
+            u, v = total / filled.view(2, num_pairs, 1)
         return self.output(u), self.output(v)
 
     # ---- parts -----------------------------------------------------------------------------------------
-    def _encode(self, tokens: HistoryTokens, offsets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (R, 4 channel_dim) patches and the (1, 4 channel_dim) patch that holds nothing but padding."""
+    def _encode(self, tokens: HistoryTokens, offsets: Tensor, longest: int, count: int | None) -> tuple[Tensor, Tensor]:
+        """Return (R, 4 channel_dim) patches and the (1, 4 channel_dim) patch that holds nothing but padding.
+
+        Args:
+            tokens: the tokens.
+            offsets: (S + 1,) bounds of the sequences' patches.
+            longest: most tokens of a sequence.
+            count: R where it is known without looking at offsets.
+        """
         size, rows = self.config.patch_size, None
-        num_patches = len(tokens.nodes)
-        if size > 1:
-            rows, num_patches = offsets[tokens.rows()] * size + tokens.positions(), int(offsets[-1])
+        num_patches = tokens.nodes.shape[0]
+        if size > 1 or count is not None:
+            num_patches = int(offsets[-1]) if count is None else count
+            rows = offsets[tokens.rows()] * size + tokens.positions()
         assert tokens.counts is not None
-        table = self.count.table(tokens.longest)
+        table = self.count.table(longest)
         both = F.embedding(_spread(tokens.counts, rows, num_patches * size), table).sum(1)
         encodings = {"node": tokens.x, "edge": tokens.edge_attr, "time": self.time(tokens.gaps)}
         spread = {k: None if v is None else _spread(v, rows, num_patches * size) for k, v in encodings.items()}
@@ -170,19 +184,21 @@ class DyGFormer(HistoryModel):
             return linear.bias.expand(num_patches, -1)
         return linear(values.to(linear.weight.dtype).reshape(num_patches, linear.in_features))
 
-    def _layout(self, offsets: Tensor, real: Tensor, missing: Tensor, width: int, num_patches: int) -> PackedLayout:
-        """Place u's patches, then v's, then the padding patch of each pair in one row."""
+    def _layout(
+        self, offsets: Tensor, real: Tensor, missing: Tensor, width: int, num_patches: int, weight: Tensor | None
+    ) -> PackedLayout:
+        """Place u's patches, then v's, then the padding patch of each pair in one row; weight (R,): 1 where None."""
         num_pairs = real.shape[1]
         index = torch.arange(2 * num_pairs, device=offsets.device)
         sequence = index.repeat_interleave(real.flatten(), output_size=num_patches)
         position = torch.arange(num_patches, device=offsets.device) - offsets[sequence]
         second = sequence >= num_pairs
-        row = sequence - num_pairs * second
+        row = torch.where(second, sequence - num_pairs, sequence)
         position = position + real[0][row] * second
         row = torch.cat([row, index[:num_pairs]])
         position = torch.cat([position, real.sum(0)])
-        weight = missing if self.config.padding == "attended" else torch.zeros_like(missing)
-        weight = torch.cat([weight.new_ones(num_patches), weight])
+        padding = missing if self.config.padding == "attended" else torch.zeros_like(missing)
+        weight = torch.cat([padding.new_ones(num_patches) if weight is None else weight, padding])
         return PackedLayout.of(row, position, weight, num_pairs, width)
 
     def _check(self, tokens: HistoryTokens) -> None:

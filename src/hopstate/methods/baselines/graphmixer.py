@@ -8,19 +8,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import check_range, refuse_idle
-from hopstate.methods.baselines.export import graphmixer_form
 from hopstate.methods.baselines.graphmixer_model import GraphMixer
-from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
+from hopstate.methods.baselines.graphmixer_tokens import RecentLinks, RecentLinkTokenizer
 from hopstate.methods.baselines.search import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
+from hopstate.methods.shared.programs import history_spec, packed_tokens
 from hopstate.tokens.history import Deletions
+from hopstate.training.exported import ExportSpec, Tensors
+from hopstate.training.precision import bare
 from hopstate.training.tasks.link import LinkTask
 
 
@@ -67,6 +70,21 @@ def build(stream: EventStream, config: GraphMixerRun, context: Context) -> LinkT
     )
 
 
+def export_spec(task: LinkTask) -> ExportSpec:
+    """Return what is exported of a trained task: tokens of past events in, logits of pairs out."""
+    about = (
+        "the last model.num_links events of each node strictly before the query, oldest first, the node itself left out"
+    )
+
+    def record(given: Tensors) -> RecentLinks:
+        tokens, nodes = packed_tokens(given), given.get("nodes")
+        ends = torch.arange(tokens.num_sequences).view(2, -1)
+        return RecentLinks(tokens, ends, None if nodes is None else nodes.flatten(0, 1), tokens.pair)
+
+    names = ("gaps", "edge_attr", "nodes", "pair")
+    return history_spec(bare(task.model), names, clock=task.clock, preprocessing=about, record=record)
+
+
 METHODS = {
     "graphmixer": history_method(
         "graphmixer",
@@ -77,6 +95,6 @@ METHODS = {
         floors=link_floors,
         space={"model.num_links": [10, 20, 30], "model.dropout": DYGLIB_DROPOUT},
         budget=600_000,
-        export=graphmixer_form,
+        export=export_spec,
     )
 }

@@ -121,7 +121,7 @@ class GraphMixer(HistoryModel):
         rows = tokens.rows()
         slot = (rows + 1) * size - tokens.lengths[rows] + tokens.positions()
         padded = bias.expand(tokens.num_sequences * size, -1).index_copy(0, slot, values)
-        return padded.view(tokens.num_sequences, size, len(bias))
+        return padded.view(tokens.num_sequences, size, bias.shape[0])
 
     def _check(self, links: RecentLinks) -> None:
         if links.tokens.longest > self.config.num_links:

@@ -11,14 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import check_range, refuse_idle
 from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
-from hopstate.methods.ctdg_ssm.export import export_form
-from hopstate.methods.ctdg_ssm.model import CTDGSSM
+from hopstate.methods.ctdg_ssm.model import CTDGSSM, Readout
 from hopstate.methods.ctdg_ssm.suit import MEMORY, suit_memory
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.floor import link_floors
@@ -27,12 +30,16 @@ from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, lear
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.link import ALL, RANDOM, RAW, clock_of, kept_negatives, training_store, used_features
 from hopstate.methods.shared.pair_history import fit_scale, pair_features
+from hopstate.methods.shared.programs import logit_port, rows_port
 from hopstate.methods.shared.suit_events import PAIRS
 from hopstate.methods.space import Space
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.memory_scorer import ActiveEvents
+from hopstate.tokens.pair_features import NAMES
 from hopstate.training.config import LoopConfig
+from hopstate.training.exported import ExportSpec, Port, Program, StateQuery, Tensors
 from hopstate.training.optim import OptimConfig
+from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 from hopstate.training.tasks.memory import ClassQuestions, DrawnT, LinkQuestions, MemoryWindows, Questions
@@ -208,6 +215,55 @@ def _suit_nodes(stream: EventStream, config: CTDGSSMNodeRun, metrics: tuple[str,
     return {**own, **suit_init(stream, config, metrics, links="ctdg-ssm")}
 
 
+def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
+    """Return what is exported of a trained task: outputs of the memory in a given state in, logits out."""
+    model, links = bare(task.model), isinstance(task, LinkTask)
+    assert isinstance(model, CTDGSSM)
+    ends, axis, what = (2, "pair", "the sources, then of the targets") if links else (1, "node", "the nodes")
+    since = "the pair last met), then since the source's and the target's last event"
+    since = since if links else "the node's last event)"
+    gap = f"ln(1 + time since {since}, in the run's own unit; the model's own number of one not met"
+    features, like = 0 if model.pair_history is None else model.pair_history.num_features, next(model.parameters())
+    known = {
+        "memory": (f"output of the memory's last layer of {what}; zeros of one not met", (ends, 3, model.config.dim)),
+        "static": (f"the static vectors of {what}", (ends, 3, model.static.dim)),
+        "gap": (gap, (3, model.gaps)),
+        "pair": (f"what the pair's own history tells; columns: {', '.join(NAMES)}", (3, features)),
+    }
+    ports = [
+        Port(name=name, meaning=meaning, axes=("", axis, "")[-len(shape) :], example=torch.rand(shape).to(like))
+        for name, (meaning, shape) in known.items()
+        if shape[-1]
+    ]
+
+    def call(readout: Readout, given: Tensors) -> Tensor:
+        memory = given["memory"]
+        none = memory.new_zeros(*memory.shape[:2], 0)
+        read = torch.cat([given.get("gap", none[0]), given.get("pair", none[0])], 1)
+        return readout(memory, given.get("static", none), read)
+
+    def fill(query: StateQuery) -> Tensors:
+        follower, nodes = query.follower, torch.from_numpy(np.ascontiguousarray(query.ends))
+        follower.fetch(query.ends.ravel())
+        memory, static = follower.memory.output[nodes], model.static(nodes.flatten()).view(*nodes.shape, -1)
+        if links:
+            read = follower.inputs.query_gaps(*query.ends, query.t)
+        else:
+            read = torch.from_numpy(follower.inputs.node_gaps(query.ends[0], query.t))[:, None]
+        memory = torch.where(memory.isnan().any(-1, keepdim=True), 0.0, memory)  # a deleted node is one not met
+        return {"memory": memory, "static": static, "gap": read[:, : model.gaps], "pair": read[:, model.gaps :]}
+
+    return ExportSpec(
+        module=Program(Readout(model), ports, call),
+        inputs=tuple(ports),
+        outputs=(logit_port() if links else rows_port(axis),),
+        preprocessing="the state of the memory before the query, as `hopstate stream` leaves it",
+        left_out="how a batch of events moves the memory of ctdg-ssm: it solves linear systems of the batch's own "
+        "size, which ONNX has no operation for; `hopstate stream` and `hopstate serve` move it",
+        fill=fill,
+    )
+
+
 # the sizes of table 9 and the batches of table 14; the order is ours: the paper states no space for it
 SPACE: Space = {"model.dim": [32, 128], "model.order": [1, 2], "batch_size": [64, 128, 200]}
 
@@ -224,7 +280,7 @@ METHODS = {
         automatic=(*MEMORY, *PAIRS),
         earlier={**RAW, **RANDOM, **ALL, "cut_ties": False},
         space=SPACE | {"model.static": ["none", "onehot", "random", "learnable"]},
-        export=export_form,
+        export=export_spec,
     ),
     "ctdg-ssm-nodes": Method(
         "ctdg-ssm-nodes",
@@ -238,6 +294,6 @@ METHODS = {
         floors=event_floors,
         earlier={**RAW, "cut_ties": False},
         space=SPACE,
-        export=export_form,
+        export=export_spec,
     ),
 }

@@ -15,6 +15,7 @@ static embeddings; filters start at their critical coefficients (`hippo`). Nothi
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -268,9 +269,7 @@ class CTDGSSM(MemoryModel):
             back: see `represent`.
         """
         ends = self.represent(state, source, back=back), self.represent(state, target, back=back)
-        product = [self.pair[0](ends[0]) * self.pair[1](ends[1])] if len(self.pair) else []
-        history = [] if self.pair_history is None else [self.pair_history(gap[:, self.gaps :])]
-        return self.decoder(torch.cat([*ends, *product, *self._gaps(gap), *history], 1))[:, 0]
+        return decoded(self, ends, gap)[:, 0]
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor, *, back: bool = False) -> Tensor:
         """Return (n, C) logits of nodes in a state, gap (n, 1) as above; (n, 1), of class 1, where C is 2.
@@ -281,14 +280,52 @@ class CTDGSSM(MemoryModel):
             gap: (n, 1) ln(1 + time since a node's last event).
             back: see `represent`.
         """
-        return self.decoder(torch.cat([self.represent(state, nodes, back=back), *self._gaps(gap)], 1))
+        return decoded(self, [self.represent(state, nodes, back=back)], gap)
 
     def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor:
         """Return (n, C) logits of the sequences whose state is read at nodes; (n, 1), of class 1, where C is 2."""
         return self.decoder(self.represent(state, nodes))
 
-    def _gaps(self, gap: Tensor) -> list[Tensor]:
-        return [] if self.gap_out is None else [self.gap_out(gap[:, : self.gaps]).flatten(1)]
+
+class Readout(nn.Module):
+    """What a model says of its memory's output: the parts of it that scores are made by, without those that move it.
+
+    Args:
+        model: the model; its weights are shared.
+    """
+
+    def __init__(self, model: CTDGSSM) -> None:
+        super().__init__()
+        self.read_norm, self.decoder, self.gaps, self.gap_out = (
+            model.read_norm,
+            model.decoder,
+            model.gaps,
+            model.gap_out,
+        )
+        self.pair, self.pair_history = model.pair, model.pair_history
+
+    def forward(self, memory: Tensor, static: Tensor, gap: Tensor) -> Tensor:
+        """Return (e,) logits of pairs, or (e, C) of nodes.
+
+        Args:
+            memory: (2 or 1, e, d) output of the memory at the sources and the targets, or at the nodes.
+            static: (2 or 1, e, s) their static vectors.
+            gap: (e, G) as in `CTDGSSM.link_logits`.
+        """
+        logits = decoded(self, torch.cat([self.read_norm(memory), static], -1).unbind(0), gap)
+        return logits[:, 0] if memory.shape[0] == 2 else logits
+
+
+def decoded(parts: CTDGSSM | Readout, ends: Sequence[Tensor], gap: Tensor) -> Tensor:
+    """Return (e, C) logits from what represents both ends of pairs, or nodes, (e, w) each; gap as in `link_logits`."""
+    seen = list(ends)
+    if len(parts.pair):
+        seen.append(parts.pair[0](ends[0]) * parts.pair[1](ends[1]))
+    if parts.gap_out is not None:
+        seen.append(parts.gap_out(gap[:, : parts.gaps]).flatten(1))
+    if parts.pair_history is not None:
+        seen.append(parts.pair_history(gap[:, parts.gaps :]))
+    return parts.decoder(torch.cat(seen, 1))
 
 
 def batch_seed(batch: ActiveBatch) -> int:

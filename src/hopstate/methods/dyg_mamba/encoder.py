@@ -103,7 +103,7 @@ class HistoryEncoder(nn.Module):
             if self.count is None or tokens.counts is None
             else self.count.of(tokens.counts, tokens.longest),
         }
-        return torch.cat([self._project(name, values, len(tokens.nodes)) for name, values in encodings.items()], 1)
+        return torch.cat([self._project(name, values, tokens.nodes.shape[0]) for name, values in encodings.items()], 1)
 
     def forward(self, z: Tensor, tokens: HistoryTokens, *, detach_gates: bool = False) -> Tensor:
         """Return z (token, 4 channel_dim) after the blocks; `TimeSpanBlock.forward` says what detach_gates is."""

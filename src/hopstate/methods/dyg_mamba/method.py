@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import check_range
-from hopstate.methods.dyg_mamba.export import export_form
+from hopstate.errors import ConfigError, check_range
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes
+from hopstate.methods.dyg_mamba.timespan import frozen_bounds
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
@@ -30,10 +31,14 @@ from hopstate.methods.shared.link import (
     training_store,
     used_features,
 )
+from hopstate.methods.shared.programs import history_spec
 from hopstate.methods.space import Space
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
 from hopstate.training.config import LoopConfig
+from hopstate.training.exported import ExportSpec
+from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
+from hopstate.training.tasks.events import EventTask
 from hopstate.training.tasks.history import HistoryNodes
 from hopstate.training.tasks.link import LinkTask
 
@@ -129,6 +134,26 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
     return EventNodeTask(source, classes=classes, target=target, bootstrap=config.bootstrap, clock=clock, frozen=frozen)
 
 
+def export_spec(task: EventTask[Any]) -> ExportSpec:
+    """Return what is exported of a trained task: tokens of past events in, logits of pairs or rows of nodes out.
+
+    Raises:
+        ConfigError: attention between the two ends.
+    """
+    model = bare(task.model)
+    assert isinstance(model, (DyGMamba, DyGMambaNodes))
+    if model.config.cross_attention:
+        raise ConfigError("attention between the two ends (model.cross_attention) has no program")
+    nodes = isinstance(model, DyGMambaNodes)
+    counts = () if nodes or not model.config.cooccurrence else ("counts",)
+    about = (
+        "the last events of each node strictly before the query, oldest first, as many as history.max_length keeps, "
+        "and the node itself as a token where history.target says; `hopstate.tokens.history` has the definition"
+    )
+    names = ("gaps", "spans", *counts, "x", "edge_attr", "pair")
+    return history_spec(frozen_bounds(model), names, clock=task.clock, preprocessing=about, nodes=nodes)
+
+
 SPACE: Space = {"history.max_length": [32, 64, 128, 256, 512, 1024, 2048]}  # appendix D.3
 
 METHODS = {
@@ -143,7 +168,7 @@ METHODS = {
         floors=event_floors,
         earlier=SECONDS,
         space=SPACE,
-        export=export_form,
+        export=export_spec,
     ),
     "dyg-mamba": history_method(
         "dyg-mamba",
@@ -155,6 +180,6 @@ METHODS = {
         space=SPACE,
         budget=200_000,
         explains=True,
-        export=export_form,
+        export=export_spec,
     ),
 }

@@ -102,9 +102,9 @@ class DyGMamba(HistoryModel):
         return torch.cat([encoder.encode(part) for encoder, part in parts])
 
     def _logits(self, z: Tensor, parts: EncoderParts, tokens: HistoryTokens, *, detach_gates: bool = False) -> Tensor:
-        pieces = z.split([len(part.nodes) for _, part in parts])
+        pieces = z.split([part.nodes.shape[0] for _, part in parts])
         done = [encoder(piece, part, detach_gates=detach_gates) for (encoder, part), piece in zip(parts, pieces)]
-        z = done[0] if len(done) == 1 else torch.cat(done)
+        z = done[0] if len(done) == 1 else tokens.joined(done)
         if self.cross is not None:
             z = self.cross(z, tokens.offsets, tokens.longest, detach_gates=detach_gates)
         u, v = self.output(segment_mean(z, tokens)).tensor_split(2)
@@ -114,7 +114,7 @@ class DyGMamba(HistoryModel):
         """Return the encoders with the sequences that each reads."""
         if tokens.num_sequences % 2:
             raise ShapeError("DyG-Mamba takes the tokens of pairs: the sequences of u, then as many of v")
-        parts = [tokens] if len(self.encoders) == 1 else [tokens.half(second=False), tokens.half(second=True)]
+        parts = [tokens] if len(self.encoders) == 1 else tokens.halves()
         return list(zip(self.encoders, parts))  # type: ignore[arg-type]
 
 

@@ -11,6 +11,7 @@ how far B and C move with their input; biases, and inputs longer than 1, may tak
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -145,6 +146,21 @@ class BoundedLinear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Return (..., outputs) of x (..., inputs)."""
         return F.linear(x, self.bounded(), self.bias)
+
+    def frozen(self) -> nn.Linear:
+        """Return a linear map with the weight as it is bounded now, which costs no eigenvalues."""
+        made = nn.Linear(self.in_features, self.out_features).to(self.weight)
+        made.load_state_dict({"weight": self.bounded().detach(), "bias": self.bias.detach()})
+        return made
+
+
+def frozen_bounds(model: nn.Module) -> nn.Module:
+    """Return a copy of a model whose bounded maps are plain ones; see `BoundedLinear.frozen`."""
+    made = deepcopy(model)
+    for module in made.modules():
+        if isinstance(module, _Direction) and isinstance(module.to_maps, BoundedLinear):
+            module.to_maps = module.to_maps.frozen()
+    return made
 
 
 class _Direction(StateSpace):

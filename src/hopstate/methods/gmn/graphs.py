@@ -21,8 +21,6 @@ from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.evaluation.learned_classes import positive_last
 from hopstate.io.sizes import parse_bytes
 from hopstate.layers.message import Adjacency
-from hopstate.methods.gmn import gin_export
-from hopstate.methods.gmn.export import export_form
 from hopstate.methods.gmn.gin import GIN
 from hopstate.methods.gmn.method import (
     EARLIER_FLOW,
@@ -40,6 +38,7 @@ from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.nodes import PreparedGraph
 from hopstate.methods.gmn.order import node_keys
 from hopstate.methods.gmn.packing import Collator, Flow, names_in_set, pack, receiving
+from hopstate.methods.gmn.program import export_spec, gin_spec
 from hopstate.methods.gmn.sizing import WalkPlan, choose_graphs
 from hopstate.methods.gmn.structural import relative_encoding
 from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
@@ -358,12 +357,12 @@ METHODS = {
     "gmn-graphs": Method(
         "gmn-graphs", GMNGraphsRun, build, "graphs", "Graph Mamba Networks over many graphs", "arXiv:2402.08678",
         suit=partial(_suit, own=_GMN), automatic=(*_SETS, *_GMN),
-        floors=graph_floors, earlier=EARLIER_FLOW, reads_edges=reads_edges, space=SPACE | _DEEPER, export=export_form,
+        floors=graph_floors, earlier=EARLIER_FLOW, reads_edges=reads_edges, space=SPACE | _DEEPER, export=export_spec,
     ),
     "gin-graphs": Method(
         "gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826",
         suit=partial(_suit, own={}), automatic=_SETS, floors=graph_floors, earlier={"flow": "target_to_source"},
-        space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)}, export=gin_export.export_form,
+        space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)}, export=gin_spec,
     ),
 }  # fmt: skip
 __all__ = ["METHODS", "GINRun", "GMNGraphsRun", "build", "build_gin", "prepared_set"]

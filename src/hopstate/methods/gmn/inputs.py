@@ -38,7 +38,7 @@ class GMNInputs:
             the node sequence.
         sequences: (G + 1,) int64 bounds of the graphs in order.
         token_offsets: (n*K + 1,) int64 bounds of the tokens in token_nodes; None where K = 1.
-        token_order: (n*K,) int64, the tokens in the order of their nodes' sequences.
+        token_order: (n*K,) int64, the tokens in the order of their nodes' sequences; None: the order that they are in.
         token_nodes: rows of x, of every token node or every walk step.
         token_graph: the tokens' induced edges (subgraph tokens).
         token_edges: rows of edge_attr of the tokens' edges, or of the steps' edges (-1 for none).

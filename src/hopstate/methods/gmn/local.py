@@ -39,14 +39,14 @@ class TokenPool(nn.Module):
         if self.attention is None:
             return pooled
         owner = h.index_select(0, owners(inputs, self.tokens))
-        segment = torch.repeat_interleave(offsets.diff())
+        segment = torch.repeat_interleave(offsets.diff(), output_size=rows.shape[0])
         return pooled + self.attention(rows, owner, segment, lambda x: pool(x, offsets, "sum"))
 
 
 def owners(inputs: GMNInputs, tokens: int) -> Tensor:
     """Return (n*K,) rows of x of the nodes whose tokens they are."""
     assert inputs.token_offsets is not None
-    node = torch.arange(len(inputs.token_offsets) - 1, device=inputs.token_offsets.device) // tokens
+    node = torch.arange(inputs.token_offsets.shape[0] - 1, device=inputs.token_offsets.device) // tokens
     return node if inputs.targets is None else inputs.targets[node]
 
 
@@ -80,9 +80,9 @@ class WalkTokens(nn.Module):
         assert inputs.bits is not None
         assert inputs.walks is not None
         if e is not None and inputs.token_edges is not None:
-            came = (inputs.token_edges >= 0).nonzero()[:, 0]  # not along an edge: starts, and steps of walks that stay
-            taken = e.index_select(0, inputs.token_edges[came])
-            e = e.new_zeros(len(inputs.token_edges), e.shape[1]).index_copy(0, came, taken)
+            none = inputs.token_edges < 0  # not along an edge: starts, and steps of walks that stay
+            places = torch.where(none, e.shape[0], inputs.token_edges)
+            e = torch.cat([e, e.new_zeros(1, e.shape[1])]).index_select(0, places)
         rows = h.index_select(0, inputs.token_nodes)
         return self.encoder.out(self.pool(self.encoder.steps(rows, inputs.bits, inputs.walks, e), h, inputs))
 
@@ -109,8 +109,10 @@ class OwnMark(nn.Module):
         assert inputs.token_offsets is not None
         assert inputs.token_nodes is not None
         node = owners(inputs, self.tokens)
-        own = inputs.token_nodes == torch.repeat_interleave(node, inputs.token_offsets.diff())
-        return torch.cat([h, h + self.vector]), replace(inputs, token_nodes=inputs.token_nodes + len(h) * own)
+        rows = inputs.token_nodes
+        own = rows == torch.repeat_interleave(node, inputs.token_offsets.diff(), output_size=rows.shape[0])
+        marked = torch.where(own, rows + h.shape[0], rows)
+        return torch.cat([h, h + self.vector]), replace(inputs, token_nodes=marked)
 
 
 __all__ = ["OwnMark", "SubgraphEncoder", "TokenPool", "WalkTokens", "local_encoder"]

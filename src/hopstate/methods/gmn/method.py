@@ -15,11 +15,11 @@ import torch
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, check_range, nearest, refuse_idle
 from hopstate.io.sizes import parse_bytes
-from hopstate.methods.gmn.export import export_form
 from hopstate.methods.gmn.inference import NodeOutputs
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.nodes import PreparedGraph, VisitedNodes, WholeSequence
 from hopstate.methods.gmn.order import OrderConfig, node_keys
+from hopstate.methods.gmn.program import export_spec
 from hopstate.methods.gmn.sizing import WalkPlan, choose, cut_of
 from hopstate.methods.gmn.structural import (
     anonymous_walk_encoding,
@@ -337,7 +337,7 @@ METHODS = {
         floors=graph_run_floors,
         space=SPACE,
         transductive=transductive,
-        export=export_form,
+        export=export_spec,
     )
 }
 __all__ = ["METHODS", "EncodingConfig", "GMNRun", "OrderConfig", "WalksConfig", "build"]

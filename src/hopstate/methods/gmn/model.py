@@ -135,10 +135,9 @@ class GMN(nn.Module):
         else:
             phi = self._tokens(h, inputs)
         count = self.tokens if self.local is None or self.config.own_token else self.tokens - 1
-        offsets = torch.arange(len(phi) // count + 1, device=phi.device) * count
-        for block in self.token_blocks:
-            phi = block(phi, offsets)
         rows = phi.view(-1, count, phi.shape[1])
+        for block in self.token_blocks:
+            rows = block(rows)
         return rows[:, -1] if self.config.readout == "last" else rows.mean(1)
 
     def _tokens(self, h: Tensor, inputs: GMNInputs) -> Tensor:
@@ -147,7 +146,8 @@ class GMN(nn.Module):
         edges = self._edges(inputs)
         if self.mark is not None:
             h, inputs = self.mark(h, inputs)
-        phi = self.local(h, edges, inputs)[inputs.token_order]
+        phi = self.local(h, edges, inputs)
+        phi = phi if inputs.token_order is None else phi[inputs.token_order]
         if self.config.own_token:
             return phi
         return phi.view(-1, self.tokens, phi.shape[1])[:, :-1].reshape(-1, phi.shape[1])

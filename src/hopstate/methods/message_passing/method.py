@@ -15,8 +15,8 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.methods.message_passing.batching import Batching, batched_source
 from hopstate.methods.message_passing.clusters import with_partitioner
-from hopstate.methods.message_passing.export import export_form
 from hopstate.methods.message_passing.model import WITH_EDGES, WITH_WEIGHTS, Backbone, BackboneConfig
+from hopstate.methods.message_passing.program import export_spec
 from hopstate.methods.message_passing.suit import AUTOMATIC, suit_backbone
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.edges import (
@@ -143,7 +143,7 @@ METHODS = {
         automatic=AUTOMATIC,
         floors=graph_run_floors,
         space=SPACE,
-        export=export_form,
+        export=export_spec,
     )
     for kind, (summary, source) in _SOURCES.items()
 }

@@ -5,15 +5,18 @@ Source: Chen et al., ICLR 2023, arXiv:2206.04910; settings of its Appendix D.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor, nn
+
 from hopstate.data.graph import Graph
-from hopstate.errors import check_range
+from hopstate.errors import ConfigError, check_range
 from hopstate.io.sizes import parse_bytes
 from hopstate.methods.method import Context, Method
-from hopstate.methods.nagphormer.export import export_form
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.nagphormer.suit import AUTOMATIC, suit_nagphormer
@@ -22,13 +25,17 @@ from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.methods.shared.graph_task import graph_task
 from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
+from hopstate.methods.shared.programs import graph_spec, rows_port
 from hopstate.methods.space import Range, Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig
+from hopstate.training.exported import ExportSpec, Port
 from hopstate.training.optim import OptimConfig
 from hopstate.training.ranks import ALONE
-from hopstate.training.tasks.node import NodeLabels, NodeTask, RowBatches
+from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask
+
+SAMPLE = 1000  # nodes that a check asks of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +110,45 @@ def transductive(config: NAGphormerRun) -> str:
     return f"Its {count} Laplacian eigenvectors (tokens.eigenvectors) are those of the whole graph" if count else ""
 
 
+def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
+    """Return what is exported of a trained task: tokens of nodes in (and pairs of them), outputs of these out."""
+
+    def tokens(source: NodeBatches[Any], rows: np.ndarray | None = None) -> dict[str, Tensor | None]:
+        assert isinstance(source, RowBatches)
+        return {"tokens": source.inputs(np.arange(len(source.labels.y)) if rows is None else rows)}
+
+    def vectors(model: nn.Module, source: NodeBatches[Any]) -> Tensor:
+        return source.logits(model, np.arange(len(source.labels.y))).to(next(model.parameters()))
+
+    spec = graph_spec(task, _network_spec, tokens, vectors)
+    if isinstance(task, StaticLinkTask):
+        return spec
+    return replace(
+        spec,
+        fill=lambda rows: tokens(task.source, rows),
+        reference=lambda rows: task.source.logits(task.model, rows),
+        sample=np.arange(min(SAMPLE, len(task.source.labels.y))),
+    )
+
+
+def _network_spec(model: nn.Module) -> ExportSpec:
+    if not isinstance(model, NAGphormer):
+        raise ConfigError(f"{type(model).__name__} is no NAGphormer and has no program over tokens of hops")
+    shape = 3, model.num_hops + 1, model.in_dim
+    meaning = f"hop averages of each node, hop 0 first: {shape[1]} tokens of {shape[2]} features"
+    example = torch.randn(shape).to(next(model.parameters()))
+    return ExportSpec(
+        module=model,
+        inputs=(Port(name="tokens", meaning=meaning, axes=("node", "", ""), example=example),),
+        outputs=(rows_port("node"),),
+        preprocessing=(
+            "tokens[v, k] = (A_hat^k X)[v], A_hat the graph's (D+I)^-1/2 (A+I) (D+I)^-1/2 and X its features, scaled "
+            "as in training, with Laplacian eigenvectors beside them where tokens.eigenvectors is above 0: "
+            "hopstate.export_inputs(RUN) gives them for the run's own nodes"
+        ),
+    )
+
+
 # what the paper says it searched: appendix D.2
 SPACE: Space = {
     "model.num_layers": Range(1, 5),
@@ -127,7 +173,7 @@ METHODS = {
         floors=graph_run_floors,
         space=SPACE,
         transductive=transductive,
-        export=export_form,
+        export=export_spec,
         builds_together=True,
     )
 }

@@ -29,7 +29,7 @@ from hopstate.sampling.negatives import NoOtherPairError, load_or_draw, one_agai
 from hopstate.streaming.history_scorer import PairTokenizer
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
-from hopstate.training.exported import ExportForm
+from hopstate.training.exported import ExportSpec
 from hopstate.training.progress import note
 from hopstate.training.tasks.history import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
@@ -305,7 +305,7 @@ def history_method(
     space: Space,
     budget: int,
     explains: bool = False,
-    export: Callable[[LinkTask], ExportForm] | str = "",
+    export: Callable[[LinkTask], ExportSpec] | str = "",
 ) -> Method[EventStream, HistoryRunT, LinkTask]:
     """Return a method of links from histories: suited, judged and read from earlier runs as all of them are.
 

@@ -27,11 +27,12 @@ def conv1d_naive(
     tokens, width = x.shape[0], weight.shape[1]
     wide, position = x.to(kind), torch.arange(tokens, device=x.device)
     sequence = token_sequences(offsets, tokens)
+    bound = offsets[sequence + 1] if reverse else offsets[sequence]
     y = wide.new_zeros(x.shape)
     for j in range(width):
         source = position + (width - 1 - j) * (1 if reverse else -1)
-        inside = (source >= offsets[sequence]) & (source < offsets[sequence + 1])
-        shifted = torch.where(inside[:, None], wide[source.clamp(0, max(tokens - 1, 0))], 0.0)
+        inside = source < bound if reverse else source >= bound
+        shifted = torch.where(inside[:, None], wide[torch.where(inside, source, position)], 0.0)
         y = y + shifted * weight[:, j].to(kind)
     return (y if bias is None else y + bias.to(kind)).to(x.dtype)
 

@@ -58,11 +58,18 @@ def gated_mean_naive(
     """Return `gated_mean` with one row an edge, in plain torch: the definition."""
     if rows is not None:
         a, b, v = a[rows], b[rows], v[rows]
-    rows = torch.repeat_interleave(indptr.diff())
-    gate = a[rows] + b[indices]
+    return gated_mean_of_edges(torch.repeat_interleave(indptr.diff()), indices, a, b, v, c)
+
+
+def gated_mean_of_edges(
+    receivers: Tensor, senders: Tensor, a: Tensor, b: Tensor, v: Tensor, c: Tensor | None, mask: Tensor | None = None
+) -> Tensor:
+    """Return `gated_mean` (N, d) of a list of edges, in any order; mask (E,) weighs what each of them carries."""
+    gate = a[receivers] + b[senders]
     gate = torch.sigmoid(gate if c is None else gate + c)
-    top = torch.zeros_like(v).index_add(0, rows, gate * v[indices])
-    return top / (torch.zeros_like(v).index_add(0, rows, gate) + EPS)
+    sent = gate * v[senders]
+    top = torch.zeros_like(v).index_add(0, receivers, sent if mask is None else sent * mask[:, None])
+    return top / (torch.zeros_like(v).index_add(0, receivers, gate) + EPS)
 
 
 @torch.library.custom_op("hopstate::gated_mean", mutates_args=(), device_types="cpu")

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
+from hopstate.errors import ConfigError
 from hopstate.ops.discretize import Discretization, check_discretization
 from hopstate.ops.selective_scan import check
 from hopstate.ops.selective_scan.dispatch import choose_path, warn_slow
 from hopstate.ops.selective_scan.naive import advance, selective_scan_naive
 from hopstate.ops.selective_scan.op import scan
+from hopstate.ops.selective_scan.traced import selective_scan_traced
 from hopstate.types import Float, Int
 
 
@@ -61,7 +63,7 @@ def selective_scan(
         ShapeError: shapes, dtypes or devices that disagree.
         DataError: offsets that do not cover the tokens, A >= 0, a negative step. NaN in delta where HOPSTATE_CHECK=1;
             on a GPU all of these only there.
-        ConfigError: an unknown discretization.
+        ConfigError: an unknown discretization, or states in a program that is exported by the reference.
 
     >>> u = torch.ones(3, 1)  # three tokens, one channel: a sequence of two, then one of one
     >>> A, one = -torch.ones(1, 1), torch.ones(3, 1)
@@ -71,13 +73,16 @@ def selective_scan(
     """
     sequences = check.check_scan(u, delta, A, B, C, D, z, offsets, initial_state)
     zoh = check_discretization(discretization) == "zoh"
-    shape = u.shape
+    shape, path = u.shape, choose_path(u.device.type, u.dtype)
+    if path.name == "naive" and torch.compiler.is_exporting():
+        if initial_state is not None or return_state:
+            raise ConfigError("a scan that takes or returns states cannot be exported")
+        return selective_scan_traced(u, delta, A, B, C, D, z, offsets, reverse=reverse, discretization=discretization)
     if offsets is None:
         offsets = torch.arange(sequences + 1, device=u.device) * shape[-2]
     if u.dim() == 3:
         u, delta, B, C = (x.flatten(0, 1) for x in (u, delta, B, C))
         z = None if z is None else z.flatten(0, 1)
-    path = choose_path(u.device.type, u.dtype)
     if path.name == "naive":
         warn_slow("selective_scan", path.reason)
         check.check_values(delta, A, offsets)

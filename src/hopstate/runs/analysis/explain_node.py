@@ -19,7 +19,7 @@ from torch import nn
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError
 from hopstate.runs.analysis.explain import row_of
-from hopstate.runs.exported_inputs import form_of
+from hopstate.runs.export import spec_of
 from hopstate.training.tasks.node import NodeTask
 
 if TYPE_CHECKING:
@@ -74,9 +74,8 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
     row = row_of(known, node, "node")
     if not callable(method.export):
         raise ConfigError(f"{method.name} has no program to take gradients of: {method.export}")
-    form = form_of(method, task)
-    assert form.fill is not None
-    inputs = dict(zip((port.name for port in form.inputs), form.fill(None), strict=True))
+    form = spec_of(method, task, fills=True)
+    inputs = dict(zip((port.name for port in form.inputs), form.filled(None), strict=True))
     name = "x" if "x" in inputs else "tokens"
     if name not in inputs:
         raise ConfigError(f"{method.name} has no features to take gradients of (inputs: {', '.join(inputs)})")

@@ -1,0 +1,218 @@
+"""What exported programs take and give: tensors in, a model's own input record made of them, its answers out.
+
+A model is exported as it is; what stands here is how its input is made of tensors, once a kind of input, and the
+descriptions of these tensors that methods share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hopstate.data.clock import Clock
+from hopstate.errors import ConfigError, ShapeError
+from hopstate.layers.pair_decoders import PairDecoder
+from hopstate.methods.shared.static_link import rows_of
+from hopstate.tokens.history import HistoryTokens
+from hopstate.tokens.pair_features import NAMES
+from hopstate.training.exported import ExportSpec, Port, Program, Tensors
+from hopstate.training.precision import bare
+from hopstate.training.tasks.node import NodeBatches, NodeTask
+from hopstate.training.tasks.static_link import LinkModel, StaticLinkTask
+
+PAIRS, TOKENS = 3, 9  # of what is made to trace a program with
+LINKS = 100  # links of a graph that a check asks for, and as many other pairs of their ends
+MEANINGS = {
+    "lengths": "tokens of each source's sequence, then of each target's; a sequence without a token is allowed",
+    "gaps": "time from each token's event to the query, in units of the run's clock; 0 for the node itself",
+    "spans": "time from each event to the next of its sequence, of the last to the query; of the node itself, where it "
+    "stands first, the time from the sequence's first event to the query",
+    "counts": "how often the token's node stands in the source's sequence and in the target's",
+    "x": "features of each token's node, scaled as in training",
+    "edge_attr": "features of each token's event, scaled as in training, zeros for the node itself; where deletions "
+    "are marked, the last column is 1 for them",
+    "pair": "what the pair's own history tells, NaN where something never happened; columns: ",
+    "nodes": "mean features of the neighbours of each source, then of each target, and their own",
+}
+
+
+def rows_port(axis: str, what: str = "node") -> Port:
+    """Return the output of a program that gives a row for each of something."""
+    meaning = f"a row a {what}, logits, or scaled amounts, of the run's target"
+    return Port(name="output", meaning=meaning, axes=(axis, ""))
+
+
+def logit_port() -> Port:
+    """Return the output of a program of pairs of a stream."""
+    return Port(name="logit", meaning="the model's own output for each pair", axes=("pair",))
+
+
+# ---- histories ---------------------------------------------------------------------------------------------
+def packed_tokens(given: Tensors) -> HistoryTokens:
+    """Return a record of packed tokens; ids of nodes and events, which no model reads, are zeros."""
+    bounds, gaps = F.pad(given["lengths"].flatten().cumsum(0), (1, 0)), given["gaps"]
+    none = torch.zeros_like(gaps, dtype=torch.int64)
+    fields: dict[str, Any] = {name: given.get(name) for name in ("spans", "counts", "x", "edge_attr", "pair")}
+    longest = 0 if torch.compiler.is_exporting() else int(bounds.diff(append=bounds[-1:]).max())
+    return HistoryTokens(offsets=bounds, nodes=none, event_ids=none, gaps=gaps, longest=longest, **fields)
+
+
+def history_spec(
+    model: nn.Module,
+    names: Sequence[str],
+    *,
+    clock: Clock | None,
+    preprocessing: str,
+    record: Callable[[Tensors], Any] = packed_tokens,
+    nodes: bool = False,
+) -> ExportSpec:
+    """Return what is exported of a model of histories.
+
+    Args:
+        model: with `feature_dims`, and a head with `pair` where it reads a pair's own history.
+        names: columns that the model can read; features of no width are left out.
+        clock: what a gap of 1 is; None where the run does not know.
+        preprocessing: how tokens come about.
+        record: tensors by name → the model's input.
+        nodes: one sequence a node, not two a pair.
+    """
+    own: Any = model
+    (node_dim, edge_dim), history = own.feature_dims, None if nodes else own.head.pair
+    known = {"gaps": 0, "spans": 0, "counts": 2, "x": node_dim, "nodes": node_dim, "edge_attr": edge_dim}
+    known["pair"] = 0 if history is None else history.num_features
+    widths = {name: known[name] for name in names if known[name] or name in ("gaps", "spans")}
+    lengths, like = torch.tensor([4, 2, 3] if nodes else [[3, 0, 2], [1, 1, 2]]), next(model.parameters())
+    axes: tuple[str, ...] = ("sequence",) if nodes else ("", "pair")
+    ports = [Port(name="lengths", meaning=MEANINGS["lengths"], axes=axes, example=lengths)]
+    for name, width in widths.items():
+        axes = {"pair": ("pair",), "nodes": ("", "pair")}.get(name, ("token",)) + (("",) if width else ())
+        shape = {"pair": (PAIRS,), "nodes": (2, PAIRS)}.get(name, (TOKENS,)) + ((width,) if width else ())
+        example = torch.randint(0, 3, shape) if name == "counts" else torch.rand(shape).to(like)
+        meaning = MEANINGS[name] + (", ".join(NAMES[:width]) if name == "pair" else "")
+        ports.append(Port(name=name, meaning=meaning, axes=axes, example=example))
+    if clock is not None:
+        preprocessing += f"; a time of 1 is {clock.unit:.9g} {clock.time_unit or 'in the unit'} of the run's own data"
+    return ExportSpec(
+        module=Program(model, ports, lambda model, given: model(record(given))),
+        inputs=tuple(ports),
+        outputs=(rows_port("sequence") if nodes else logit_port(),),
+        preprocessing=preprocessing,
+        fill=lambda found: _history_tensors(found, widths, nodes=nodes),
+    )
+
+
+def _history_tensors(found: Any, widths: dict[str, int], *, nodes: bool) -> Tensors:
+    """Return what a program takes of a tokenizer's answer; features that are all zero as zeros.
+
+    Args:
+        found: `HistoryTokens`; or distinct ends of pairs, with fields tokens, ends, x and pair, each of which then
+            stands as often as it is an end.
+        widths: columns of each input but the lengths, 0 for one without columns.
+        nodes: as in `history_spec`.
+    """
+    alone = isinstance(found, HistoryTokens)
+    tokens = found if alone else found.tokens
+    ends = torch.arange(tokens.num_sequences) if alone else found.ends.flatten()
+    many = tokens.lengths[ends]
+    rows = torch.repeat_interleave(tokens.offsets[ends] - (many.cumsum(0) - many), many) + torch.arange(int(many.sum()))
+    given = {"lengths": many if nodes else many.view(2, -1)}
+    for name, width in widths.items():
+        if name == "pair":
+            given[name] = found.pair
+            continue
+        value, places = (found.x, ends) if name == "nodes" else (getattr(tokens, name), rows)
+        value = torch.zeros(len(places), width) if value is None else value[places]
+        given[name] = value.view(2, -1, width) if name == "nodes" else value
+    return given
+
+
+# ---- networks over one graph -------------------------------------------------------------------------------
+Whole = Callable[[NodeBatches[Any]], Mapping[str, Tensor | None]]
+Vectors = Callable[[nn.Module, NodeBatches[Any]], Tensor]
+
+
+def graph_spec(
+    task: NodeTask[Any] | StaticLinkTask, of_network: Callable[[nn.Module], ExportSpec], whole: Whole, vectors: Vectors
+) -> ExportSpec:
+    """Return what is exported of a task of nodes or links, from what is exported of its network or encoder.
+
+    Args:
+        task: the task.
+        of_network: network → what is exported of it; its first input has a row a node.
+        whole: a source → its whole graph, by the names of the network's inputs.
+        vectors: network and source → (N, D) what the network itself says of all nodes.
+
+    Raises:
+        ConfigError: what `of_network` raises, or a decoder that is not of pairs.
+    """
+    if not isinstance(task, StaticLinkTask):
+        spec, own = of_network(bare(task.model)), task
+        return replace(spec, fill=lambda _: whole(own.source), reference=lambda _: vectors(own.model, own.source))
+    model = bare(task.model)
+    if not isinstance(model, LinkModel) or not isinstance(model.decoder, PairDecoder):
+        raise ConfigError(f"{type(model).__name__} has no program: it is no encoder with a decoder of pairs")
+    spec, links, decoder = of_network(model.encoder), task, model.decoder
+    meaning, pairs = "int64 sources and targets of the pairs, by their rows among the nodes", torch.tensor([[0, 1]] * 4)
+    inputs = [*spec.inputs, Port(name="pairs", meaning=meaning, axes=("pair", ""), example=pairs)]
+    preprocessing = f"{spec.preprocessing}; messages are the training links, those of other splits left out"
+    if decoder.near is not None:
+        first = next(decoder.near.parameters())
+        near = torch.rand(len(pairs), first.shape[1]).to(first)
+        meaning = f"{first.shape[1]} numbers a pair, how near its nodes are by the links that are messages"
+        inputs.append(Port(name="near", meaning=meaning, axes=("pair", ""), example=near))
+        preprocessing += "; near is hopstate.ops.proximity.Proximity(indptr, indices).features(sources, targets)"
+
+    def call(parts: nn.ModuleList, given: Tensors) -> tuple[Tensor, Tensor]:
+        pairs, near = given.pop("pairs"), given.pop("near", None)
+        z = parts[0](*given.values())
+        logit = parts[1](z.index_select(0, pairs[:, 0]), z.index_select(0, pairs[:, 1]), near)
+        return logit, torch.sigmoid(logit.double())
+
+    def fill(pairs: Any) -> dict[str, Tensor | None]:
+        ends, (source, messages) = _ends(links, pairs), links.vectors("test")
+        given = {**whole(source), "pairs": torch.from_numpy(ends)}
+        if decoder.near is not None:  # by the links that the test split is judged over
+            given["near"] = torch.from_numpy(links.near(messages).features(*np.ascontiguousarray(ends.T)))
+        return given
+
+    def reference(pairs: Any) -> Tensor:
+        given, z = fill(pairs), vectors(model.encoder, links.vectors("test")[0])
+        ends, near = given["pairs"], given.get("near")
+        assert ends is not None
+        return decoder(z[ends[:, 0]], z[ends[:, 1]], None if near is None else near.to(z))
+
+    return ExportSpec(
+        module=Program(nn.ModuleList([spec.module, decoder]), inputs, call),
+        inputs=tuple(inputs),
+        outputs=(
+            Port(name="logit", meaning="of a link between the two nodes", axes=("pair",)),
+            Port(name="score", meaning="sigmoid of the logit", axes=("pair",)),
+        ),
+        preprocessing=preprocessing,
+        fill=fill,
+        reference=reference,
+    )
+
+
+def _ends(task: StaticLinkTask, pairs: Any) -> np.ndarray:
+    """Return (P, 2) rows of pairs of ids; None asks links of the test split, and other pairs of their ends.
+
+    Raises:
+        ShapeError, DataError: no pairs, or ids that are no nodes.
+    """
+    if pairs is None:
+        links = task.split.pairs["test"][:LINKS]
+        return np.concatenate([links, np.stack([links[:, 0], np.roll(links[:, 1], 1)], 1)])
+    given = np.asarray(pairs)
+    if given.ndim != 2 or given.shape[1] != 2:
+        raise ShapeError(f"pairs are (P, 2) ids of sources and targets; got {given.shape}")
+    return np.stack([rows_of(task.messages, column, "pairs") for column in given.T], 1)
+
+
+__all__ = ["graph_spec", "history_spec", "logit_port", "packed_tokens", "rows_port"]
