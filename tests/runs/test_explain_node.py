@@ -101,6 +101,10 @@ def test_the_command_names_ids_features_and_files(tmp_path: Path, capsys: pytest
         hopstate.explain(run.path, node="n99")
     with pytest.raises(ConfigError, match="plot"):
         hopstate.explain(run.path, node="n10", plot=tmp_path / "a.png")
+    config = {**SMALL, **HEADS["nagphormer"], "tokens.eigenvectors": 2}
+    run = hopstate.fit("nagphormer", tmp_path / "edges.csv", out=tmp_path / "hops", config=config, **files)
+    names = [f"hop {k}: {name}" for k in range(3) for name in ("age", "income", "visits", "encoding 0", "encoding 1")]
+    assert sorted(hopstate.explain(run.path, node="n10").features["feature"]) == sorted(names)
 
 
 @pytest.mark.parametrize("local", ["gatedgcn", "sage"])

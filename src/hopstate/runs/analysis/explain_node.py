@@ -98,7 +98,8 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
     added = (torch.zeros_like(x) if by_x is None else by_x * x).detach().double().numpy()
     found = np.zeros(len(mask)) if by_edge is None else by_edge.double().numpy()
     output = target.names[best] if several else target.positive or target.names[0]
-    names = list(names) if len(names) == x.shape[-1] else [str(k) for k in range(x.shape[-1])]
+    width, word = x.shape[-1], "encoding " if names else ""  # encodings follow the features
+    names = [*names, *(f"{word}{k}" for k in range(width - len(names)))][:width]
     columns = [f"hop {k}: {name}" for k in range(x.shape[1]) for name in names] if x.ndim == 3 else names
     own = {"feature": columns, "value": x[row].detach().flatten().numpy(), "contribution": added[row].ravel()}
     total = added.reshape(len(added), -1).sum(1)
