@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from hopstate.errors import ShapeError
-from hopstate.layers.alike import alike
 from hopstate.layers.heads import LinkHead
-from hopstate.layers.pair_history import FARTHEST, PackedPairHistory, PairHistory
+from hopstate.layers.pair_history import FARTHEST, PairHistory
 from hopstate.testing.asserts import F32_TIGHT, F64
 
 
@@ -89,20 +88,3 @@ def test_what_is_missing_differs_from_what_is_average() -> None:
 def test_an_input_without_the_features_is_refused(given: torch.Tensor | None) -> None:
     with pytest.raises(ShapeError):
         LinkHead(4, pair=PairHistory(5))(torch.zeros(3, 4), torch.zeros(3, 4), given)
-
-
-@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
-def test_packed_it_has_the_same_bits_as_within_alike(kind: torch.dtype) -> None:
-    part, x = PairHistory(5, dim=6).to(kind), features(33)
-    part.fit(x)
-    packed = PackedPairHistory(part)
-    with torch.no_grad(), alike():
-        wanted = part(x)
-    torch.testing.assert_close(torch.from_numpy(packed(x)), wanted, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(
-        torch.from_numpy(np.concatenate([packed(row[None]) for row in x])), wanted, rtol=1e-5, atol=1e-6
-    )
-    assert packed(x[:0]).shape == (0, 6)
-    for wrong in (None, x[:, 1:]):
-        with pytest.raises(ShapeError):
-            packed(wrong)

@@ -19,6 +19,7 @@ pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate
 from hopstate.runs.api import Run
 from hopstate.runs.queries.ask import chances
 from hopstate.runs.queries.session import Session
+from hopstate.serving import live as live_module
 from hopstate.serving.desk import Desk
 from hopstate.serving.doors import Doors
 from hopstate.serving.limits import Limits
@@ -215,11 +216,13 @@ def test_a_stop_while_slices_run_answers_and_keeps_all(run: Run, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["ctdg-ssm", pytest.param("pair-trees", marks=pytest.mark.slow)])
-def test_between_slices_of_a_draft_the_run_answers_as_before(name: str, tmp_path: Path) -> None:
+def test_between_slices_of_a_draft_the_run_answers_as_before(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And what comes of the draft is what comes of it in one piece."""
     run = small_run(name, tmp_path)
+    monkeypatch.setattr(live_module, "AT_ONCE", 3)
     with LiveRun(run.path, folder=tmp_path / "a") as live, LiveRun(run.path, folder=tmp_path / "b") as whole:
-        live._pace.size = whole._pace.size = 3
         before, steps, count = finished(chances(live.asked(), PAIRS))[0], live.drafting(EVENTS), 0
         while True:
             try:

@@ -26,7 +26,7 @@ def run(argv: list[str]) -> Answer:
     with load_run(options.run, device=options.device, method=options.method) as (_, task):
         if not isinstance(task, Streams):
             raise ConfigError(f"{options.run} is no temporal model: its data have no times that could leak")
-        task.model.eval()
+        task.model.eval().double()
         stream = task.stream.slice(max(0, len(task.stream) - options.events), len(task.stream))
         counts = {"moments": options.moments, "queries": options.queries, "seed": options.seed}
         if isinstance(task, EventNodeTask):

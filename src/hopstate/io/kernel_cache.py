@@ -30,8 +30,6 @@ FOLDERS = (
     "ops/propagate",
     "ops/proximity",
     "ops/returns",
-    "ops/row_attention",
-    "ops/row_linear",
     "ops/sampling",
     "ops/selective_scan",
     "ops/span_step",

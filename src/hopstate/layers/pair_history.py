@@ -5,12 +5,10 @@ Source: ours; the features are those of `hopstate.tokens.pair_features`.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hopstate.errors import ShapeError
-from hopstate.ops.row_linear import RowLinear
 from hopstate.types import Float, shapecheck
 
 WIDTH = 64  # of an encoding
@@ -68,29 +66,6 @@ class PairHistory(nn.Module):
         missing = features.isnan()
         x = ((features - self.mean) / self.scale).clamp(-FARTHEST, FARTHEST).masked_fill(missing, 0.0)
         return torch.cat([x, missing.to(x.dtype)], 1)
-
-
-class PackedPairHistory:
-    """A `PairHistory` with its weights as they are now: what it says within `alike`, to the bit, sooner.
-
-    Args:
-        history: in single or double precision on the CPU; later changes of its weights are not seen.
-    """
-
-    def __init__(self, history: PairHistory) -> None:
-        self._marked, self._kind, self._known = history.marked, history.mean.dtype, history.num_features
-        self._layers = [RowLinear(linear.weight, linear.bias) for linear in (history.hidden, history.output)]
-
-    def __call__(self, features: Tensor | None) -> np.ndarray:
-        """Return (Q, dim) encodings of features (Q, F).
-
-        Raises:
-            ShapeError: as `PairHistory.forward` does.
-        """
-        y = self._marked(_checked(features, self._known).to(self._kind)).numpy()
-        for linear in self._layers:
-            y = torch.relu(torch.from_numpy(linear(y))).numpy()
-        return y
 
 
 def _checked(features: Tensor | None, known: int) -> Tensor:

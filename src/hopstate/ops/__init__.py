@@ -5,13 +5,12 @@ GPUs), the function that chooses between them, and a README with the equations.
 
 | of sequences | of graphs | of streams |
 |---|---|---|
-| `selective_scan`, `conv1d`, `span_step` | `propagate`, `row_attention`, `proximity`, `walks` | `neighbors` |
+| `selective_scan`, `conv1d`, `span_step` | `propagate`, `proximity`, `walks` | `neighbors` |
 | `discretize`, `softplus` | `gated`, `edge_attention`, `neighbor_statistics` | |
 | | `returns`, `sampling`, `filters`, `eigenvectors` | |
 
-`rows` and `row_linear` gather and multiply rows, `products` multiplies in training, `cpu` is the vector type that
-kernels are written in, `info` says which paths are in use. Tensors and arrays enter and leave; numba and triton are
-imported when first needed.
+`rows` gathers rows, `products` multiplies in training, `cpu` is the vector type that kernels are written in, `info`
+says which paths are in use. Tensors and arrays enter and leave; numba and triton are imported when first needed.
 """
 
 from hopstate.ops.conv1d import conv1d, conv1d_naive

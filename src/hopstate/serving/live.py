@@ -1,8 +1,9 @@
 """A trained model of links over a log: events are scored, committed, then observed.
 
 The past is a value: what comes after events is computed beside it, and takes its place only when the log holds them.
-An event that cannot be read, or is refused, so leaves neither a row in the log nor a trace in the memory. Since a state
-does not depend on how events are cut (see `streaming.live`), what a replay of the log gives is the same to the bit.
+An event that cannot be read, or is refused, so leaves neither a row in the log nor a trace in the memory. A state does
+not depend on how events are cut (see `streaming.live`), and the log keeps the bounds of commits, each of which is
+scored by itself: so a replay of the log gives the same scores, to the bit.
 
 A start takes the newest whole snapshot (`serving.snapshots`), or the end of the run's own data where there is none,
 and goes on over what the log holds beyond.
@@ -12,8 +13,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from hopstate.data.layers import compacted
 from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning
 from hopstate.io.lock import locked
+from hopstate.ops.threads import one_thread
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import check_temporal, own_past
 from hopstate.runs.load import load_run
@@ -43,11 +45,12 @@ from hopstate.serving.sinks import Sink
 from hopstate.serving.snapshots import keep, kept_at, newest
 from hopstate.serving.whose import check_served, check_signed, own_events, signed, state_folder
 from hopstate.streaming.live import fingerprint, going_on
-from hopstate.streaming.slices import Pace, Steps, each_in, finished
+from hopstate.streaming.slices import Steps, each_in, finished
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
-BULK = 5_000  # events that are taken together when a log is read again
+BULK = 5_000  # events that are taken together when a log is read again without scores
+AT_ONCE = 32  # events of a commit that are scored before others may ask
 
 
 class LiveRun:
@@ -119,7 +122,7 @@ class LiveRun:
             self.task: LinkTask = task
             # for good: to go there and back, and to look for other weights, takes as long as a question's arithmetic
             task.model.eval().requires_grad_(False)
-            self._pace, self.precision = Pace(), trainer.config.matmul_precision
+            self.precision = trainer.config.matmul_precision
             self._open.enter_context(trainer.precision())
             self.log = self._log_at(log)
             if not self._lent:
@@ -182,12 +185,16 @@ class LiveRun:
 
     def _catch_up(self) -> None:
         """Observe what the log holds beyond what was observed."""
-        for bodies in () if not self.lag else bulks(self.log, self.position, BULK):
+        for bodies in () if not self.lag else bulks(self.log, self.position, self._least(BULK)):
             self._observe_logged(bodies)
+
+    def _least(self, events: int) -> int:
+        """Return how many events of the log make a bulk: one commit alone where they are scored."""
+        return events if self.sink is None else 1
 
     def follow(self, most: int | None = None) -> int:
         """Observe some of what the log holds beyond what was observed; return how many events are left."""
-        for bodies in bulks(self.log, self.position, most or BULK):
+        for bodies in bulks(self.log, self.position, self._least(most or BULK)):
             self._observe_logged(bodies)
             break
         self._keep()
@@ -341,10 +348,10 @@ class LiveRun:
 
     def _going_on(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, Past]]:
         """Do what `_after` does of events that were read, in slices."""
-        given: dict[str, Any] = {"score": score, "again": True, "checked": True, "pace": self._pace}
+        given: dict[str, Any] = {"score": score, "again": True, "checked": True, "at_once": AT_ONCE}
         if self._asked is not None and self._asked.past is self.past:  # questions may have moved the memory
             given["begun"] = self._asked.queries.begun()
-        answer, after = yield from each_in(torch.no_grad, going_on(self.task, self.past, new, **given))
+        answer, after = yield from each_in(_quietly, going_on(self.task, self.past, new, **given))
         needed = after.settled if after.tag else 0  # without a memory, features of all events stay of use
         after = replace(after, layers=compacted(after.layers, needed))
         scores = np.full(len(new), np.nan)
@@ -364,3 +371,10 @@ class LiveRun:
         made = Session(self.run, self.task, self.past, None, self.method) if made is None else made.over(self.past)
         self._asked = made
         return made
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Within it torch records no gradients and runs on one thread, as the service does: a replay has the same bits."""
+    with torch.no_grad(), one_thread():
+        yield

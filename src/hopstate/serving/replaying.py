@@ -14,7 +14,7 @@ from hopstate.data.dates import shown_times
 from hopstate.errors import ConfigError
 from hopstate.runs.data import known_data
 from hopstate.serving.event_log import bulks
-from hopstate.serving.live import BULK, LiveRun
+from hopstate.serving.live import LiveRun
 from hopstate.serving.logged import rows, sound
 from hopstate.serving.logs import open_log
 from hopstate.serving.retention import past_at_start
@@ -25,7 +25,7 @@ from hopstate.training.run_folder import RunFolder
 def replayed(
     run: str | Path, folder: str | Path | None = None, *, log: str | None = None, **options: Any
 ) -> Iterator[pd.DataFrame]:
-    """Yield what the events of a log were scored when they came, commit after commit in larger groups.
+    """Yield what the events of a log were scored when they came, commit after commit.
 
     A run that served the log for a while, or was the shadow of one that did, is replayed from its beginning: what
     another run scored meanwhile stands in that one's replay.
@@ -55,7 +55,7 @@ def replayed(
         if kept.start:
             state = state_folder(Path(folder or RunFolder.open(run).path / "live"), facts, live.model)
             live.past = past_at_start(kept, state, live.model, live.own_events)
-        for bodies in bulks(kept, live.position, BULK):
+        for bodies in bulks(kept, live.position, 1):
             first, events = live.position, rows(bodies, live.position, kept.place)
             with sound(kept.place, first, len(events)):
                 scores, live.past = live._after(events, score=True)

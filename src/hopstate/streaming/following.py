@@ -5,9 +5,8 @@ What is fetched, scored and moved depends on the batch at hand alone, so a call 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from hopstate.sampling.event_batches import pieces
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
 from hopstate.streaming.node_state import NodeState
-from hopstate.streaming.protocols import BLOCK, Follower, MemoryModel, Scores
+from hopstate.streaming.protocols import MemoryModel
 from hopstate.streaming.slices import Steps, finished
 
 
@@ -128,13 +127,6 @@ class FollowingMemory(MemoryScorer):
             found = self.model.represent(self.memory, rows, back=True)
         return found.detach().cpu().numpy()
 
-    @cached_property
-    def _compiled(self) -> Callable[..., Tensor] | None:
-        return self.model.compiled()
-
-    def _quick(self) -> Callable[..., Tensor] | None:
-        return self._compiled  # made once: a past is of one model's weights, see `Past.model`
-
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
         self.fetch(np.concatenate(nodes))
         return super()._scores(logits, nodes, gaps)
@@ -157,47 +149,6 @@ class FollowingMemory(MemoryScorer):
         state.memory[:, rows] = memory.transpose(0, 1).to(state.memory)
         state.output[rows] = output.to(state.output)
         state.last_time[rows] = last_time
-
-
-def asked_alone(
-    follower: Follower, score: Callable[..., Scores], columns: Sequence[np.ndarray], t: np.ndarray, at: np.ndarray
-) -> np.ndarray:
-    """Return (Q,) or (Q, C) scores of queries, none of which depends on what else is asked; see `in_blocks`."""
-    if not follower.alike:
-        return in_blocks(score, columns, t, at, follower.block)
-    scores = score(*columns, t)
-    return scores.detach().cpu().double().numpy() if isinstance(scores, Tensor) else np.asarray(scores)
-
-
-def in_blocks(
-    score: Callable[..., Scores], columns: Sequence[np.ndarray], t: np.ndarray, at: np.ndarray, block: int = BLOCK
-) -> np.ndarray:
-    """Return (Q,) or (Q, C) scores of queries, each computed at its own place of a block that is always full.
-
-    The last bits of a matrix product's row may depend on how many rows there are and on where it stands among them;
-    so computed, they depend on the query alone.
-
-    Args:
-        score: columns (block,) and times (block,) to (block,) or (block, C) scores; each row's from that row alone.
-        columns: of (Q,) nodes.
-        t: (Q,) times.
-        at: (Q,) different numbers that stay with the queries, such as ids of events.
-        block: queries computed together.
-    """
-    found, of = np.empty(len(at)), at // block  # made wider below where a query has several scores
-    never = np.iinfo(t.dtype).min if t.dtype.kind == "i" else np.finfo(t.dtype).min  # whatever is asked, nothing was
-    for number in np.unique(of):
-        mine = np.flatnonzero(of == number)
-        places = at[mine] % block
-        filled = [np.full(block, column[mine[0]]) for column in columns]
-        times = np.full(block, never, t.dtype)
-        for whole, column in zip((*filled, times), (*columns, t), strict=True):
-            whole[places] = column[mine]
-        scores = score(*filled, times)
-        scores = scores.detach().cpu().double().numpy() if isinstance(scores, Tensor) else np.asarray(scores)
-        found = found if scores.ndim == found.ndim else np.empty((len(at), *scores.shape[1:]))
-        found[mine] = scores[places]
-    return found
 
 
 def _numpy(like: Tensor) -> np.dtype:

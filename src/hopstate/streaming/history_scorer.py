@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from copy import deepcopy
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -14,7 +12,6 @@ from torch import Tensor, nn
 
 from hopstate.data.lookup import EventLookup
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.layers.alike import alike
 from hopstate.layers.evaluating import evaluating
 
 if TYPE_CHECKING:
@@ -73,12 +70,9 @@ class _HistoryScorer(Generic[TokenizerT]):
         live: know only the events observed. Otherwise the store holds the whole stream, and look-ups strictly before
             a query's time alone decide what is seen, earlier events of the same batch included.
         max_queries: queries computed at once.
-        alike: compute so that no score depends on company; see `hopstate.layers.alike`.
-        compiled: gives the model as compiled loops, where alike; see `HistoryModel.compiled`.
         shared: (rows → their answers, all rows) → all answers, where several processes find a share each.
     """
 
-    block = 1  # where a score must not depend on company by a bit: how much others hold moves the rows of a product
     by_time = False
 
     def __init__(
@@ -88,12 +82,9 @@ class _HistoryScorer(Generic[TokenizerT]):
         *,
         live: bool = False,
         max_queries: int = 512,
-        alike: bool = False,
-        compiled: Callable[[], Callable[[Input], Tensor] | None] | None = None,
         shared: Shared | None = None,
     ) -> None:
-        self.shared, self.compiled = shared, compiled
-        self.alike = alike
+        self.shared = shared
         self.answer: Callable[[Tensor], Tensor] = chances  # of what the model returns
         self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
         self._seen: NeighborStore | None = None
@@ -148,19 +139,9 @@ class _HistoryScorer(Generic[TokenizerT]):
 
     def _answers(self, inputs: Input) -> Tensor:
         """Return answers of a microbatch, on the CPU."""
-        if self._quick is not None:
-            with torch.no_grad():
-                logits = self._quick(inputs)
-                with alike():
-                    return self.answer(logits)
         device = next(self.model.parameters()).device
-        with evaluating(self.model), alike() if self.alike else nullcontext():
+        with evaluating(self.model):
             return self.answer(self.model(to_device(inputs, device))).cpu()
-
-    @cached_property
-    def _quick(self) -> Callable[[Input], Tensor] | None:
-        """The model as compiled loops, made of its weights at the first question."""
-        return self.compiled() if self.alike and self.compiled is not None else None
 
 
 class HistoryScorer(_HistoryScorer[PairTokenizer]):

@@ -4,13 +4,14 @@ Events are cut into batches by their positions since the first event of all. An 
 the batch in which the first event of its time stands, so by nothing as late as itself; look-ups see all that is
 strictly earlier, the batch's own events too. A batch moves the memory as soon as a later event shows that none to come
 can belong to it or be scored before it. All three follow from the events alone: one call, ten or one for each event
-leave the same memory and give the same scores, bit for bit.
+leave the same memory, bit for bit, and give the same scores to the accuracy of floats (the same calls give the same
+bits).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -19,12 +20,12 @@ import numpy as np
 from hopstate.data.events import EventStream
 from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ShapeError
-from hopstate.ops.rows import ranges
 from hopstate.sampling.event_batches import batch_boundaries
-from hopstate.streaming.following import Begun, asked_alone
-from hopstate.streaming.protocols import BLOCK, Follower, FollowerT, LiveTask, MovesMemory, NodeFollower
+from hopstate.streaming.following import Begun
+from hopstate.streaming.protocols import Follower, FollowerT, LiveTask, MovesMemory, NodeFollower, Scores
+from hopstate.streaming.replay import as_scores
 from hopstate.streaming.scores import check_scores
-from hopstate.streaming.slices import Pace, Steps, finished, in_slices
+from hopstate.streaming.slices import Steps, finished
 
 
 def fingerprint(task: LiveTask[FollowerT]) -> str:
@@ -83,14 +84,14 @@ def going_on(
     score: bool = True,
     again: bool = False,
     checked: bool = False,
-    pace: Pace | None = None,
+    at_once: int | None = None,
     begun: Begun | None = None,
 ) -> Steps[tuple[dict[str, np.ndarray], Past]]:
-    """Do what `go_on` does, to the bit, and stop before and after the memory moves.
+    """Do what `go_on` does, and stop before and after the memory moves.
 
     Args:
         task, past, events, score, again, checked: as there.
-        pace: of slices of scores, where these depend on no company; None scores whole batches.
+        at_once: most events that are scored before it stops; None scores whole batches.
         begun: what the memory of this very past came to by its open batches, where somebody has moved it; used where
             the new events leave these batches as they are.
     """
@@ -114,9 +115,8 @@ def going_on(
     for b in range(settled + 1):
         mine = asked[slice(*starts[b : b + 2])]
         if len(mine):
-            columns, ids = (open_.src[mine], open_.dst[mine]), mine + open_.first_id
-            ask = partial(asked_alone, follower, partial(task.ask, follower))
-            scores.append((yield from _scored(ask, columns, open_.t[mine], ids, pace if follower.alike else None)))
+            columns = open_.src[mine], open_.dst[mine], open_.t[mine]
+            scores.append((yield from _scored(partial(task.ask, follower), *columns, at_once=at_once)))
         if done <= b < settled:
             yield
             moved = open_.take(np.arange(edges[b], edges[b + 1]))
@@ -130,21 +130,16 @@ def going_on(
     return task.answer(new, rows, check_scores(found)) if score else {}, after
 
 
-def _scored(
-    ask: Callable[..., np.ndarray],
-    columns: Sequence[np.ndarray],
-    t: np.ndarray,
-    ids: np.ndarray,
-    pace: Pace | None,
-) -> Steps[np.ndarray]:
-    """Return (Q,) or (Q, C) scores, in slices where there is a pace."""
-    if pace is None:
-        return ask(columns, t, ids)
-
-    def work(part: slice) -> np.ndarray:
-        return ask([column[part] for column in columns], t[part], ids[part])
-
-    return (yield from in_slices(work, len(t), pace))
+def _scored(score: Callable[..., Scores], *columns: np.ndarray, at_once: int | None) -> Steps[np.ndarray]:
+    """Return (Q,) or (Q, C) scores of rows of columns (Q,), `at_once` after another with a stop between them."""
+    count, parts = len(columns[0]), []
+    size = at_once or count
+    for start in range(0, count, size):
+        rows = [column[start : start + size] for column in columns]
+        parts.append(as_scores(score(*rows), len(rows[0]), wide=True))
+        if start + size < count:
+            yield
+    return np.concatenate(parts)
 
 
 def outputs_at(task: LiveTask[NodeFollower], past: Past, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
@@ -161,16 +156,13 @@ def outputs_at(task: LiveTask[NodeFollower], past: Past, nodes: np.ndarray, t: n
     if len(edges) > 1 and edges[-1] - edges[-2] < task.live_batch:
         edges = edges[:-1]  # the last batch is still open: it has moved nothing yet
     place = np.searchsorted(edges, position, side="right") - 1
-    # where a query stands in its block must not depend on what else is asked
-    hashed = (nodes.astype(np.uint64) * 0x9E3779B1 + t.view(np.uint64) * 0x85EBCA77) >> 5
     found = []
     order = np.argsort(place, kind="stable")
     starts = np.searchsorted(place[order], np.arange(len(edges) + 1))
     for b in range(len(edges)):
         mine = order[starts[b] : starts[b + 1]]
         if len(mine):
-            at = _spread((hashed[mine] % BLOCK).astype(np.int64))
-            found.append(asked_alone(follower, follower.score_nodes, (nodes[mine],), t[mine], at))
+            found.append(as_scores(follower.score_nodes(nodes[mine], t[mine]), len(mine), wide=True))
         if b + 1 < len(edges):
             follower.observe(open_.take(np.arange(edges[b], edges[b + 1])))
     if not found:
@@ -178,15 +170,6 @@ def outputs_at(task: LiveTask[NodeFollower], past: Past, nodes: np.ndarray, t: n
     whole = np.concatenate(found)
     whole[order] = whole.copy()
     return check_scores(whole)
-
-
-def _spread(places: np.ndarray) -> np.ndarray:
-    """Return (Q,) different numbers: places (Q,) in blocks, the k-th query of a place in block k."""
-    order = np.argsort(places, kind="stable")
-    sizes = np.bincount(places, minlength=BLOCK)
-    rank = np.empty(len(places), np.int64)
-    rank[order] = ranges(np.zeros_like(sizes), sizes)
-    return rank * BLOCK + places
 
 
 def _after(whole: Past, follower: Follower, settled: int) -> Past:

@@ -9,7 +9,6 @@ Source: CTDG-SSM, arXiv:2606.04672, section 5, appendices G (removals) and I (al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from copy import copy
 
 import numpy as np
@@ -24,13 +23,12 @@ from hopstate.data.lookup import Histories
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import NodeFeatures, Past
 from hopstate.data.past_deletions import PastEnds
-from hopstate.layers.alike import alike, can_be_alike
 from hopstate.layers.evaluating import evaluating
 from hopstate.sampling.event_batches import pieces
 from hopstate.streaming.active_batch import ActiveBatch, LookUp, recent_context
 from hopstate.streaming.history_scorer import chances
 from hopstate.streaming.node_state import NodeState
-from hopstate.streaming.protocols import BLOCK, MemoryModel
+from hopstate.streaming.protocols import MemoryModel
 from hopstate.tokens.pair_features import PairFeatures
 
 _NONE = np.empty(0, np.int64)
@@ -224,13 +222,6 @@ class MemoryScorer:
         at_once: most events of one time that move the memory together; None for all.
     """
 
-    block = BLOCK
-
-    @property
-    def alike(self) -> bool:
-        """Whether no score depends on company."""
-        return self.model.alike and can_be_alike(self._device)
-
     def __init__(
         self,
         model: MemoryModel,
@@ -262,13 +253,7 @@ class MemoryScorer:
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
         """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU; the memory stays."""
-        quick = self._quick() if self.alike else None
-        logits = self.model.link_logits if quick is None else quick
-        return self._scores(logits, (src, dst), self.inputs.query_gaps(src, dst, t))
-
-    def _quick(self) -> Callable[..., Tensor] | None:
-        """Return the model's logits of pairs as compiled loops, where it has such."""
-        return self.model.compiled()
+        return self._scores(self.model.link_logits, (src, dst), self.inputs.query_gaps(src, dst, t))
 
     def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
         """Return chances of nodes (Q,) at times t (Q,), on the CPU: (Q,) of the second of two classes, or (Q, C)."""
@@ -276,7 +261,7 @@ class MemoryScorer:
 
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
         parts = []
-        with evaluating(self.model), alike() if self.alike else nullcontext():
+        with evaluating(self.model):
             for start in range(0, len(gaps), self.max_pairs):
                 chunk = slice(start, start + self.max_pairs)
                 # copies: a stream's own columns are not to be written to, and torch warns of such

@@ -1,20 +1,19 @@
 """Scores of any pairs at any times from now on: what events there, each the next to come, would be scored as.
 
 Histories hold what is strictly earlier than a query's time; a memory is that from before the batch that an event at
-that time would fall into (see `streaming.live`). A score depends on its pair and time alone, not on what else is asked.
+that time would fall into (see `streaming.live`). A score depends on its pair and time alone, not on what else is asked,
+to the accuracy of floats.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
 from hopstate.data.past import Past
 from hopstate.sampling.event_batches import batch_boundaries
-from hopstate.streaming.following import Begun, asked_alone
-from hopstate.streaming.protocols import LinkFollower, LiveTask, MovesMemory, Scores
+from hopstate.streaming.following import Begun
+from hopstate.streaming.protocols import LinkFollower, LiveTask, MovesMemory
+from hopstate.streaming.replay import as_scores
 from hopstate.streaming.scores import check_scores
 
 
@@ -50,20 +49,8 @@ class PairQueries:
         for b in np.unique(place):
             mine = np.flatnonzero(place == b)
             self._move_to(int(b))
-            found[mine] = self.asked(partial(self.task.ask, self.follower), src[mine], dst[mine], t[mine])
+            found[mine] = as_scores(self.task.ask(self.follower, src[mine], dst[mine], t[mine]), len(mine))
         return check_scores(found)
-
-    def asked(self, score: Callable[..., Scores], src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) what a function of columns src, dst and t gives pairs, each as if asked alone.
-
-        Args:
-            score: of the follower as it stands, or of one like it.
-            src, dst, t: (Q,).
-        """
-        follower = self.follower
-        # where the next event would stand in its block; each alone in one of its own
-        at = len(self.past) % follower.block + np.arange(len(t)) * follower.block
-        return asked_alone(follower, score, (src, dst), t, at)
 
     def at(self, t: int | float) -> LinkFollower:
         """Return the follower as it stands for a query at a time, until the next query."""

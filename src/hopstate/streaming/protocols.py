@@ -2,12 +2,11 @@
 
 `Replayable` is all that the loop of evaluation drives; `LinkScorer` and `NodeScorer` add what is scored. Every temporal
 method of the library is a `StreamingModel` or a `StreamingClassifier`: its state can be given away and taken back, and
-the same events then give the same scores, bit for bit. `MemoryModel` and `HistoryModel` are the modules behind them.
+the same calls then give the same scores, bit for bit. `MemoryModel` and `HistoryModel` are the modules behind them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from hopstate.streaming.slices import Steps
 
 Scores = np.ndarray | Tensor
-BLOCK = 64  # queries computed together; each at its own place, whatever else is asked
 
 
 # ---- scorers -------------------------------------------------------------------------------------------
@@ -62,18 +60,7 @@ class NodeScorer(Replayable, Protocol):
 
 @runtime_checkable
 class Follower(Protocol):
-    """A model over a past.
-
-    block: queries that are computed together where a score must not depend on company by a bit.
-    alike: whether it never does, whatever is computed together.
-    """
-
-    block: int
-
-    @property
-    def alike(self) -> bool:
-        """See above."""
-        ...
+    """A model over a past."""
 
     def observe(self, batch: EventBatch) -> None:
         """Take in a batch of events."""
@@ -211,11 +198,9 @@ class TemporalModel(nn.Module):
     """A network over event streams.
 
     feature_dims: columns of the features of a node and of an event that it takes, 0 for none.
-    alike: whether it treats each query by itself but for how products and curves are computed; see `layers.alike`.
     """
 
     feature_dims: tuple[int, int]
-    alike: bool = False
 
 
 @runtime_checkable
@@ -230,13 +215,6 @@ class NoisyLaplacians(Protocol):
 
 class HistoryModel(TemporalModel):
     """A network that is fed past events: `forward` maps a tokenizer's input of Q queries to (Q,) or (Q, C) logits."""
-
-    def compiled(self) -> Callable[[Any], Tensor] | None:
-        """Return `forward` within `layers.alike`, to the bit, with the weights of now and in less time.
-
-        None where there is no such.
-        """
-        return None
 
 
 class MemoryModel(TemporalModel):
@@ -297,13 +275,6 @@ class MemoryModel(TemporalModel):
             back: take nodes that were deleted as nodes not met, since they are asked for as coming back.
         """
         raise NotImplementedError
-
-    def compiled(self) -> Callable[..., Tensor] | None:
-        """Return `link_logits` within `layers.alike`, to the bit, with the weights of now and in less time.
-
-        None where there is no such.
-        """
-        return None
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor, *, back: bool = False) -> Tensor:
         """Return (n, C) logits of nodes (n,), or (n, 1) of the second of two classes, with their gaps (n, 1)."""

@@ -128,7 +128,6 @@ class PairFeatures:
     """
 
     deletions = False  # stand in no store
-    alike = True  # each row from its own query
 
     def __init__(self, store: Histories, stream: EventStream, clock: Clock, columns: np.ndarray) -> None:
         self.store: Histories = store

@@ -100,7 +100,6 @@ class DyGFormer(HistoryModel):
         super().__init__()
         c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
         self.feature_dims = node_dim, edge_dim
-        self.alike = True
         dim = CHANNELS * c.channel_dim
         self.time = TimeEncoding.decades(c.time_dim, learn=True)
         self.count = CountEncoding(c.channel_dim)

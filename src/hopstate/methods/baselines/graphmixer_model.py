@@ -81,7 +81,6 @@ class GraphMixer(HistoryModel):
         super().__init__()
         c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
         self.feature_dims = node_dim, edge_dim
-        self.alike = True
         dim, out = c.dim, c.out_dim
         self.time = TimeEncoding.decades(c.time_dim, learn=False)
         self.project = nn.Linear(edge_dim + c.time_dim, dim)

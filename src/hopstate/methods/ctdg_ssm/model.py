@@ -15,8 +15,6 @@ static embeddings; filters start at their critical coefficients (`hippo`). Nothi
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 import torch
@@ -26,7 +24,6 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, TimeOrderError, refuse_idle
 from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
-from hopstate.methods.ctdg_ssm.compiled import CompiledPairs, compiled
 from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
 from hopstate.methods.ctdg_ssm.heads import StaticEmbedding, make_decoder
 from hopstate.methods.ctdg_ssm.hippo import HippoCell, PolynomialFilter
@@ -76,7 +73,6 @@ class CTDGSSM(MemoryModel):
         pairless = decoder != "link" and f"a decoder of {decoder}s sees no pair"
         refuse_idle(c, node_gaps=pairless, pair_dim=pairless, pair_history=pairless)
         self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
-        self.alike = True
         self.register_buffer("never", torch.tensor(c.never if never is None else never))
         self.laplacian_noise = c.laplacian_noise
         self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter, shape=c.filter_shape)
@@ -273,18 +269,6 @@ class CTDGSSM(MemoryModel):
         product = [self.pair[0](ends[0]) * self.pair[1](ends[1])] if len(self.pair) else []
         history = [] if self.pair_history is None else [self.pair_history(gap[:, self.gaps :])]
         return self.decoder(torch.cat([*ends, *product, *self._gaps(gap), *history], 1))[:, 0]
-
-    def compiled(self) -> Callable[..., Tensor] | None:
-        """Return `link_logits` as compiled loops, see `compiled`; a class made of this one has none."""
-        parts = self.pair, self.gap_out, self.gaps, self.pair_history, self.decoder
-        pairs = compiled(self, *parts) if type(self) is CTDGSSM else None
-        return None if pairs is None else partial(self._quick_logits, pairs)
-
-    def _quick_logits(
-        self, pairs: CompiledPairs, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, *, back: bool = False
-    ) -> Tensor:
-        ends = self.represent(state, source, back=back), self.represent(state, target, back=back)
-        return pairs(ends, gap)
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor, *, back: bool = False) -> Tensor:
         """Return (n, C) logits of nodes in a state, gap (n, 1) as above; (n, 1), of class 1, where C is 2.

@@ -13,8 +13,6 @@ Deviation:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
@@ -22,7 +20,6 @@ from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.heads import LinkHead, NodeHead
 from hopstate.layers.packed_attention import CrossAttention
 from hopstate.layers.pair_history import PairHistory
-from hopstate.methods.dyg_mamba.compiled import compiled
 from hopstate.methods.dyg_mamba.encoder import CHANNELS, DyGMambaConfig, HistoryEncoder
 from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel
@@ -51,7 +48,6 @@ class DyGMamba(HistoryModel):
     ) -> None:
         super().__init__()
         self.feature_dims = node_dim, edge_dim
-        self.alike = True
         self.config, dim = config, CHANNELS * config.channel_dim
         self.encoders = nn.ModuleList(
             HistoryEncoder(config, node_dim, edge_dim, counts=config.cooccurrence)
@@ -69,11 +65,6 @@ class DyGMamba(HistoryModel):
         """
         parts = self._parts(tokens)
         return self._logits(self._encode(parts), parts, tokens)
-
-    def compiled(self) -> Callable[[HistoryTokens], Tensor] | None:
-        """Return `forward` as compiled loops; see `methods.dyg_mamba.compiled`. A class made of this one has none."""
-        own = type(self) is DyGMamba
-        return compiled(self, self.config, self.encoders, self.output, self.head) if own else None
 
     def shares(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor | None, Tensor]:
         """Return what tokens (T,) add to their pairs' logits, what the pair's history (P, F) adds, what is left (P,).

@@ -52,8 +52,7 @@ class EnsembleScorer:
     def __init__(self, stack: Stack, names: list[str], scorers: list[Any]) -> None:
         self.stack, self.names, self.scorers = stack, names, scorers
         self.observes = any(getattr(scorer, "observes", True) for scorer in scorers)
-        self.by_time, self.alike = any(one.by_time for one in scorers), all(one.alike for one in scorers)
-        self.block = max(scorer.block for scorer in scorers)
+        self.by_time = any(one.by_time for one in scorers)
         for scorer in scorers:
             if isinstance(scorer, (HistoryScorer, MemoryScorer)):
                 scorer.answer = plain

@@ -16,7 +16,6 @@ from hopstate.data.neighbor_store import NeighborStore, folder_of
 from hopstate.data.past import Past
 from hopstate.errors import ConfigError
 from hopstate.methods.heuristics.observed import Observed
-from hopstate.streaming.protocols import BLOCK
 
 
 class EdgeBank:
@@ -29,8 +28,6 @@ class EdgeBank:
         whole: its histories, where there are any already.
     """
 
-    block = BLOCK
-    alike = True  # each score from its own row
     by_time = False
 
     @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ from hopstate.data.clock import Clock
 from hopstate.data.events import EventBatch
 from hopstate.data.lookup import Histories
 from hopstate.data.past import Past
-from hopstate.streaming.protocols import BLOCK
 
 NEVER = -100.0  # the score of a pair that never met; gaps are held to scores above it
 
@@ -27,8 +26,6 @@ class Recency:
         clock: what a gap of 1 is, in the unit of the store's times; None takes them as they stand.
     """
 
-    block = BLOCK
-    alike = True  # each score from its own row
     by_time = False
     observes = False
 

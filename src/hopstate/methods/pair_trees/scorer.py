@@ -10,7 +10,6 @@ import numpy as np
 from hopstate.data.events import EventBatch
 from hopstate.data.past import Past
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
-from hopstate.streaming.protocols import BLOCK
 from hopstate.tokens.pair_features import PairFeatures
 
 
@@ -24,8 +23,6 @@ class PairTreesScorer:
 
     by_time = False
     observes = False
-    alike = True  # each score follows from its own row alone
-    block = BLOCK
 
     def __init__(self, model: PairTrees, features: PairFeatures) -> None:
         self.model, self.features = model, features

@@ -20,6 +20,7 @@ from hopstate.streaming.memory_influence import LATEST as IN_MEMORY
 from hopstate.streaming.memory_influence import MemoryInfluence
 from hopstate.streaming.pair_queries import PairQueries
 from hopstate.streaming.protocols import LinkFollower, OnlyLooksUp, Scores
+from hopstate.streaming.replay import as_scores
 from hopstate.streaming.slices import Steps
 
 LATEST = 16  # events of each end that are taken out, where histories are read
@@ -70,7 +71,7 @@ def _at(
 ) -> Steps[None]:
     """Write into lists what events add to pairs at one time."""
     follower, times, past = queries.at(when), np.full(len(u), when), queries.past
-    whole = queries.asked(_log_odds(follower), u, v, times)
+    whole = as_scores(_log_odds(follower)(u, v, times), len(u))
     memory = None
     if isinstance(follower, FollowingMemory):
         memory = MemoryInfluence(follower, past, queries.moved, queries.task.live_batch, when)
@@ -87,7 +88,7 @@ def _at(
             assert isinstance(now, FollowingMemory)
             memory.follower = now
             made = memory.without(event, np.concatenate([u[rows], v[rows]]))
-        left = queries.asked(_log_odds(made), u[rows], v[rows], times[rows])
+        left = as_scores(_log_odds(made)(u[rows], v[rows], times[rows]), len(rows))
         for row, weight in zip(rows, whole[rows] - left, strict=True):
             found[row].append(Influence(event, float(weight)))
         yield

@@ -96,7 +96,7 @@ class Session:
         return self._scores(src, dst, t, slice(None))
 
     def scoring(self, src: Nodes, dst: Nodes, t: np.ndarray, *, told: bool = False) -> Steps[np.ndarray]:
-        """Return what `scores` does, to the bit, in slices; of the past as it is now, whatever comes between them."""
+        """Return what `scores` does, in slices; of the past as it is now, whatever comes between them."""
         if not told:
             tell_unmet(self.past, src, dst)
         return (yield from in_slices(partial(self._scores, src, dst, t), len(t), self._pace))

@@ -1,6 +1,6 @@
 """`score` and `rank` of a run on the links of a graph without times: from its training links, by the user's ids.
 
-A pair's score is what `evaluate` ranks it by, bit for bit, whatever is asked beside it.
+A pair's score is what `evaluate` ranks it by, to the accuracy of floats, whatever is asked beside it.
 """
 
 from __future__ import annotations

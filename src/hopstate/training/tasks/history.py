@@ -15,7 +15,6 @@ from hopstate.data.lookup import EventLookup
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.errors import check_range
-from hopstate.layers.alike import can_be_alike
 from hopstate.sampling.judged import epoch_batches, in_batches
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.prefetch import Prefetcher
@@ -29,7 +28,6 @@ from hopstate.streaming.history_scorer import (
 )
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
-from hopstate.training.precision import bare
 from hopstate.training.ranks import Ranks
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.protocols import Microbatches, Portion
@@ -160,12 +158,8 @@ class HistoryPairs(EventSource[HistoryScorer]):
         return self._scorer(model, self.inputs.over(past))
 
     def _scorer(self, model: nn.Module, inputs: PairTokenizer) -> HistoryScorer:
-        alone = bool(model.alike) and can_be_alike(next(model.parameters()).device)
-        most = min(TOGETHER if alone else 512, self.microbatch_size or 512)
-        own = bare(model)
-        compiled = own.compiled if isinstance(own, HistoryModel) else None
-        shared = _sharing(self.ranks)
-        return HistoryScorer(model, inputs, max_queries=most, alike=alone, compiled=compiled, shared=shared)
+        most = min(TOGETHER, self.microbatch_size or TOGETHER)
+        return HistoryScorer(model, inputs, max_queries=most, shared=_sharing(self.ranks))
 
 
 class HistoryNodes(EventSource[HistoryNodeScorer]):

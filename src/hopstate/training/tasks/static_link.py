@@ -25,7 +25,6 @@ from hopstate.errors import ConfigError
 from hopstate.evaluation import summaries
 from hopstate.evaluation.probabilities import Curve, fitted
 from hopstate.evaluation.static_link import Question, judged, metrics_of
-from hopstate.layers.alike import alike, can_be_alike
 from hopstate.layers.pair_decoders import PairDecoder
 from hopstate.ops.proximity import Proximity
 from hopstate.random import named_rng
@@ -309,7 +308,7 @@ class StaticLinkTask:
                 inputs = [z.index_select(0, torch.from_numpy(end).to(z.device)) for end in ends]
                 if self.training.structure:
                     inputs.append(torch.from_numpy(self.near(messages).features(*ends)).to(z))
-                found[start : start + DECODED] = _decoded(model.decoder, *inputs)
+                found[start : start + DECODED] = model.decoder(*inputs).double().cpu().numpy()
             return found
 
         return score
@@ -334,13 +333,6 @@ class StaticLinkTask:
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take back what `state` returned."""
         self.source.load_state(state)
-
-
-def _decoded(decoder: nn.Module, *inputs: Tensor) -> np.ndarray:
-    if can_be_alike(inputs[0].device):
-        with alike():
-            return decoder(*inputs).double().cpu().numpy()
-    return decoder(*inputs).double().cpu().numpy()
 
 
 def _encoder(model: nn.Module) -> nn.Module:
