@@ -40,6 +40,7 @@ def run(argv: list[str]) -> Answer:
         o.source, o.out, kind=o.kind, engine=o.engine, memory=o.memory, threads=o.threads, say=_say, **settings
     )
     told = [f"{done.path}: {done.events:,} {o.kind} of {done.nodes:,} nodes; take it with --data {done.path}"]
+    told += done.notes
     if done.bad:
         told.append(f"{done.bad:,} rows were left out, with file and line in {done.bad_rows}")
     record = {"store": done.path, "kind": o.kind, "rows": done.events, "nodes": done.nodes}

@@ -19,8 +19,9 @@ from hopstate.data.events import ADD, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.past import Past
 from hopstate.data.readers.event_kinds import KINDS
-from hopstate.data.readers.event_tables import FEATURE, SOURCES, TARGETS, TIMES
+from hopstate.data.readers.event_tables import FEATURE
 from hopstate.data.readers.read_events import read_events
+from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.validate import beyond_clock
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FutureTimeError, HopstateWarning, TimeOrderError

@@ -256,7 +256,7 @@ BROKEN = [
     ("edges", "a,b,c\n1,2\n1,2,3,4\n", {}, FormatError, r"could not be read as a table"),
     ("edges", "one\ntwo\n", {}, DataError, r"only 1 columns \(.*\); target_column is missing"),
     ("edges", "from,to\n1,2\n", {"source_column": "fromm"}, DataError, r"no column 'fromm'.*did you mean 'from'"),
-    ("edges", "from,to\n1,2\n", {"target_column": "from"}, DataError, r"both column 'from'"),
+    ("edges", "from,to\n1,2\n", {"target_column": "from"}, DataError, r"source_column"),
     ("edges", "from,to,w\n1,2,3\n", {"edge_columns": ["v"]}, DataError, r"no column 'v' \(edge_columns\)"),
     (
         "edges",

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hopstate.data.readers.edge_list import SOURCES as EDGE_SOURCES
-from hopstate.data.readers.edge_list import TARGETS as EDGE_TARGETS
 from hopstate.data.readers.edge_list import ends_of
-from hopstate.data.readers.event_tables import SOURCES, TARGETS, TIMES, named_columns
+from hopstate.data.readers.event_tables import named_columns
 from hopstate.data.readers.ids import MISSING
+from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, read_as
 from hopstate.data.readers.table import Table, Text, is_numeric
 from hopstate.data.readers.tables import read_layout
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
@@ -114,7 +113,7 @@ def layouts(files: Sequence[Path], read: Mapping[str, Any], edges: bool = False)
         if name not in options:
             raise ConfigError(f"prepare has no option {name!r}{nearest(name, options)}; it has: {', '.join(options)}")
     given = [read[name] for name in options[: 2 if edges else 5] if read.get(name)]
-    known = (EDGE_SOURCES, EDGE_TARGETS) if edges else (SOURCES, TARGETS, TIMES)
+    known = (SOURCES, TARGETS) if edges else (SOURCES, TARGETS, TIMES)
     found, first = [], None
     for path in files:
         with reading(path, "a table"):
@@ -148,7 +147,7 @@ def _differ(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str:
 
 def _columns(table: Table, read: Mapping[str, Any]) -> Columns:
     ends = tuple(read.get(name) for name in OPTIONS[:5])
-    named, features, notes = named_columns(table, ends, read.get("edge_columns"))
+    named, features, notes = named_columns(table, ends, read.get("edge_columns"), read.get("time_unit") or "")
     source, target, time, kind, label = named
     if kind is not None:
         raise DataError(
@@ -161,7 +160,8 @@ def _columns(table: Table, read: Mapping[str, Any]) -> Columns:
 
 def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     """Return what `read_edge_list` takes of a table of edges."""
-    source, target = ends_of(table, read.get("source_column"), read.get("target_column"))
+    given = read.get("edge_columns") or ()
+    source, target = ends_of(table, read.get("source_column"), read.get("target_column"), given)
     rest = [str(name) for name in table.frame.columns if name not in (source, target)]
     chosen = read.get("edge_columns")
     if chosen is None:
@@ -169,7 +169,8 @@ def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     for name in chosen:
         table.column(name, (), None, "edge_columns")
     left = [name for name in rest if name not in chosen]
-    notes = (f"columns {', '.join(left)} of edges were left out",) if left else ()
+    notes: tuple[str, ...] = (read_as(table, {"source": source, "target": target}, chosen),)
+    notes += (f"columns {', '.join(left)} of edges were left out",) if left else ()
     return Columns(source, target, None, None, tuple(chosen), notes)
 
 

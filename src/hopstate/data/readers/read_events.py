@@ -315,6 +315,8 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
     if facts.get("num_nodes", 0) < 0:
         raise FormatError(f"{path}: what hopstate noted in it gives {facts['num_nodes']} nodes; write it again")
     check_num_nodes(facts.get("num_nodes", 0), pq.read_metadata(path).num_rows, str(path), stated)
+    if "kind" in pq.read_schema(path).names:
+        facts["kind_column"] = "kind"
     if "node_ids" in facts:
         facts["node_ids"] = Vocabulary(_ids(facts["node_ids"], path))
     return facts

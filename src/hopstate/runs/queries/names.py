@@ -14,9 +14,9 @@ from hopstate.data.dates import shown_time, warn_of_zone
 from hopstate.data.event_build import UNITS
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
-from hopstate.data.readers.event_tables import SOURCES, TARGETS, TIMES
 from hopstate.data.readers.frames import is_frame
 from hopstate.data.readers.ids import whole_numbers
+from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.readers.tables import Table, read_table
 from hopstate.data.readers.times import timed
 from hopstate.data.vocabulary import Vocabulary

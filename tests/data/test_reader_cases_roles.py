@@ -1,0 +1,220 @@
+"""Files of users' that were misread: what a column is for is said, and asked where two columns could be it."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hopstate.cli.main import main
+from hopstate.data.prepare import prepare
+from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.readers.read_graph import read_graph
+from hopstate.errors import DataError, HopstateWarning
+
+CASES = "cases/readers"
+
+
+@pytest.fixture
+def folder(shared: Path) -> Path:
+    """The folder of misread files; the test skips where it is absent."""
+    if not (shared / CASES).is_dir():
+        pytest.skip("needs the misread files, which are not here")
+    return shared / CASES
+
+
+def write(folder: Path, text: str, name: str = "events.csv") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def rows(count: int, *columns: object) -> str:
+    """Return lines of comma-separated cells, one column of numbers or of what a function gives for a row each."""
+    return "".join(",".join(str(column(i)) for column in columns) + "\n" for i in range(count))  # type: ignore[operator]
+
+
+def read_as(notes: tuple[str, ...]) -> str:
+    """Return the one note that says which column is what."""
+    (said,) = (note for note in notes if note.startswith("read as: "))
+    return said
+
+
+# ---- roles are said ------------------------------------------------------------------------------------------
+def test_the_roles_of_columns_are_said(tmp_path: Path) -> None:
+    path = write(tmp_path, "user_id,target,ts,feat_0,note\n1,2,1700000000,5,a\n2,3,1700000060,6,b\n")
+    said = read_as(read_events(path, num_nodes=4).notes)
+    for part in ("source=user_id", "target=target", "time=ts (Unix seconds)", "features: feat_0", "ignored: note"):
+        assert part in said
+    graph = write(tmp_path, "source,target,weight,note\na,b,1,x\nb,c,2,y\n", "g.csv")
+    with pytest.warns(match="note"):
+        said = read_as(read_graph(graph).notes)
+    for part in ("source=source", "target=target", "features: weight", "ignored: note"):
+        assert part in said
+
+
+def test_every_command_says_the_roles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "src,dst,t\n" + rows(60, lambda i: i % 5, lambda i: 5 + i % 7, lambda i: 10 * i))
+    commands = (
+        ["inspect", "events.csv"],
+        ["prepare", "events.csv", "--out", "store"],
+        ["fit", "recency", "--data", "events.csv", "--out", "run"],
+        ["fit", "recency", "--data", "store", "--out", "other"],
+        ["inspect", "run"],
+        ["inspect", "store"],
+    )
+    for words in commands:
+        assert main(words) == 0
+        told = capsys.readouterr()
+        assert "read as: source=src, target=dst, time=t" in told.out + told.err, words
+
+
+def test_notes_on_columns_do_not_contradict_each_other(tmp_path: Path) -> None:
+    path = write(tmp_path, "src,dst,t,amount,venue\n0,1,1,2.5,a\n1,0,2,3.5,b\n0,1,3,1,a\n1,0,4,1,b\n")
+    events = read_events(path, edge_columns=["amount"], columns=["venue=category"])
+    assert "features: amount, venue" in read_as(events.notes)
+    assert not any("not used" in note for note in events.notes)
+    assert events.edge_table.columns[0] == "amount"
+    dropped = read_events(path, edge_columns=["amount"], columns=["venue=drop"])
+    assert not any("venue=category" in note for note in dropped.notes)
+
+
+# ---- 02: more than three columns without names ----------------------------------------------------------------
+@pytest.mark.shared
+def test_a_rating_before_the_time(folder: Path, tmp_path: Path) -> None:
+    path = folder / "02-rating-before-time-without-header/trust.csv"
+    with pytest.raises(DataError, match="time_column"):
+        read_events(path)
+    assert main(["inspect", str(path)]) == 1
+    named = read_events(path, time_column="column 3")
+    assert float(named.t[0]) == 1289242497.4763
+    assert "source=column 0, target=column 1, time=column 3 (Unix seconds)" in read_as(named.notes)
+    with pytest.raises(DataError, match="time_column"):
+        prepare(str(path), str(tmp_path / "store"))
+
+
+@pytest.mark.parametrize("name", ["e.csv", "e.txt", "e.tsv"])
+def test_four_columns_without_names_are_asked_about(tmp_path: Path, name: str) -> None:
+    sign = {"e.csv": ",", "e.txt": " ", "e.tsv": "\t"}[name]
+    text = rows(30, lambda i: i, lambda i: i % 7, lambda i: 10 + i % 5, lambda i: 10**9 + i).replace(",", sign)
+    path = write(tmp_path, text, name)
+    for read in (read_events, read_graph):
+        with pytest.raises(DataError, match="source_column"):
+            read(path)
+    ends = {"source_column": "column 1", "target_column": "column 2"}
+    assert read_events(path, **ends, time_column="column 3").t[0] == 10**9
+    assert read_graph(path, **ends, edge_columns=[]).num_nodes == 12
+
+
+# ---- 03: two columns that could be one end --------------------------------------------------------------------
+@pytest.mark.shared
+def test_the_column_target_is_the_label(folder: Path) -> None:
+    path = folder / "03-column-target-is-the-label/ctr.csv"
+    with pytest.raises(DataError, match=r"target.*item_id|item_id.*target"):
+        read_events(path)
+    events = read_events(path, target_column="item_id", label_column="target")
+    assert set(events.labels.tolist()) == {0, 1}
+    assert read_events(path, label_column="target").content_hash == events.content_hash
+    assert read_events(path, columns=["target=drop"]).labels is None
+
+
+@pytest.mark.parametrize(
+    ("header", "role", "both"),
+    [
+        ("user_id,product_id,timestamp,target", "target", ("product_id", "target")),
+        ("userId,movieId,timestamp,target", "target", ("movieId", "target")),
+        ("source,target,timestamp,user_id", "source", ("source", "user_id")),
+        ("src,dst,t,destination", "target", ("dst", "destination")),
+        ("src,dst,t,timestamp", "time", ("t", "timestamp")),
+    ],
+)
+def test_two_columns_of_one_role_are_asked_about(tmp_path: Path, header: str, role: str, both: tuple[str, str]) -> None:
+    path = write(tmp_path, f"{header}\n" + rows(9, lambda i: 100 + i, lambda i: 200 + i, lambda i: i, lambda i: i % 2))
+    for source in (path, pd.read_csv(path)):
+        with pytest.raises(DataError, match=f"{role}_column") as error:
+            read_events(source)
+        assert all(repr(name) in str(error.value) for name in both)
+    read_events(path, **{f"{role}_column": both[0]})
+    if role != "time":
+        with pytest.raises(DataError, match=f"{role}_column"):
+            read_graph(path)
+    with pytest.raises(DataError, match=f"{role}_column"):
+        prepare(str(path), str(tmp_path / "store"))
+
+
+def test_an_end_of_two_values_beside_a_column_that_is_not_used_is_asked_about(tmp_path: Path) -> None:
+    body = rows(30, lambda i: i % 9, lambda i: 100 + i % 11, lambda i: i, lambda i: i % 2)
+    path = write(tmp_path, f"user_id,banner,ts,target\n{body}")
+    with pytest.raises(DataError, match="target"):
+        read_events(path)
+    assert read_events(path, target_column="banner", label_column="target").labels[1] == 1
+    assert read_events(path, target_column="target").num_nodes == 9
+
+
+# ---- 04: two columns of time ----------------------------------------------------------------------------------
+@pytest.mark.shared
+def test_a_date_and_a_time_of_day(folder: Path) -> None:
+    path = folder / "04-two-columns-of-time/flights.csv"
+    with pytest.raises(DataError, match="time_column") as error:
+        read_events(path)
+    assert all(name in str(error.value) for name in ("'date'", "'time'"))
+    assert main(["inspect", str(path)]) == 1
+    with pytest.warns(HopstateWarning, match="sorted"):
+        assert read_events(path, time_column="date").dates
+
+
+@pytest.mark.parametrize("other", ["day", "hour", "event_date", "Timestamp"])
+def test_a_time_beside_another(tmp_path: Path, other: str) -> None:
+    path = write(tmp_path, f"src,dst,time,{other}\n" + rows(9, *[lambda i: i] * 4))
+    with pytest.raises(DataError, match=other):
+        read_events(path)
+    assert len(read_events(path, time_column="time")) == 9
+    assert read_events(path, edge_columns=[other]).edge_attr.shape == (9, 1)
+
+
+# ---- 23: kinds as codes ---------------------------------------------------------------------------------------
+@pytest.mark.shared
+def test_a_kind_of_codes_is_asked_about(folder: Path) -> None:
+    path = folder / "23-kind-is-a-code/calls.csv"
+    with pytest.raises(DataError, match="'kind'") as error:
+        read_events(path)
+    assert "kind_column" in str(error.value)
+    assert read_events(path, columns=["kind=drop"]).kind is None
+    assert read_events(path, kind_column="kind").kind.sum() == 3
+
+
+@pytest.mark.parametrize("name", ["kind", "op", "Operation"])
+@pytest.mark.parametrize("codes", [(1, 0), (1, 2), (1, -1), (0, 3), (True, False)])
+def test_codes_of_kinds_are_asked_about(tmp_path: Path, name: str, codes: tuple[int, int]) -> None:
+    path = write(tmp_path, f"src,dst,t,{name}\n" + rows(6, *[lambda i: i] * 3, lambda i: codes[i % 2]))
+    with pytest.raises(DataError, match=f"'{name}'"):
+        read_events(path)
+    assert read_events(path, kind_column="").kind is None
+
+
+def test_kinds_in_words_and_in_our_own_files_are_none_to_ask_about(tmp_path: Path) -> None:
+    path = write(tmp_path, "src,dst,t,kind\n0,1,1,add\n0,1,2,delete\n")
+    events = read_events(path)
+    assert events.kind.tolist() == [0, 1]
+    assert "kind=kind" in read_as(events.notes)
+    write_events(events, tmp_path / "e.parquet")
+    assert read_events(tmp_path / "e.parquet").kind.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("names", ["label,y", "y,state_label"])
+def test_two_columns_of_labels_are_asked_about(tmp_path: Path, names: str) -> None:
+    path = write(tmp_path, f"src,dst,t,{names}\n" + rows(6, *[lambda i: i] * 5))
+    with pytest.raises(DataError, match="label_column"):
+        read_events(path)
+    assert read_events(path, label_column="y").labels is not None
+    assert read_events(path, label_column="").labels is None
+    assert read_events(path, label_column=names).labels.shape == (6, 2)
+
+
+@pytest.mark.parametrize("text", ["u,i,ts,label,idx", "src,dst,t,label,feat_0"])
+def test_names_that_say_their_roles_are_none_to_ask_about(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, f"{text}\n" + rows(6, *[lambda i: i] * 5))
+    assert np.array_equal(read_events(path).labels, np.arange(6))
