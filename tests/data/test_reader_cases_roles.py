@@ -10,7 +10,7 @@ from hopstate.cli.main import main
 from hopstate.data.prepare import prepare
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
-from hopstate.errors import DataError, HopstateWarning
+from hopstate.errors import DataError, FormatError, HopstateWarning
 
 CASES = "cases/readers"
 
@@ -218,3 +218,134 @@ def test_two_columns_of_labels_are_asked_about(tmp_path: Path, names: str) -> No
 def test_names_that_say_their_roles_are_none_to_ask_about(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, f"{text}\n" + rows(6, *[lambda i: i] * 5))
     assert np.array_equal(read_events(path).labels, np.arange(6))
+
+
+# ---- 05, 06: what cuts a line -----------------------------------------------------------------------------------
+@pytest.mark.shared
+def test_tabs_and_spaces_in_one_line(folder: Path) -> None:
+    path = folder / "05-tab-and-space-in-one-line/out.phones"
+    with pytest.raises(DataError, match="time_column"):
+        read_events(path)
+    events = read_events(path, time_column="column 3")
+    assert events.t[0] == 1095300000
+    assert len(set(events.dst.tolist())) > 1
+    ends = {"source_column": "column 0", "target_column": "column 1"}
+    assert read_graph(path, **ends).num_nodes == events.num_nodes
+
+
+@pytest.mark.parametrize("line", ["{} {}\t1\t{}\n", "{}\t{} 1\t{}\n", "{}  {} \t1 {}\n", "{} {}\t{}\n"])
+@pytest.mark.parametrize("remark", ["", "% bip unweighted\n"])
+def test_any_white_space_between_numbers_parts_them(tmp_path: Path, line: str, remark: str) -> None:
+    path = write(tmp_path, remark + "".join(line.format(i, i + 1, 100 * i) for i in range(9)), "out.net")
+    last = "column 3" if line.count("{}") < len(line.split()) else "column 2"
+    events = read_events(path, time_column=last)
+    assert events.t.tolist() == [100 * i for i in range(9)]
+    assert (events.src.tolist(), events.dst.tolist()) == ([*range(9)], [*range(1, 10)])
+
+
+@pytest.mark.shared
+def test_commas_in_names(folder: Path) -> None:
+    case = folder / "06-comma-inside-tab-separated-names"
+    graph = read_graph(case / "coauthors.tsv")
+    assert graph.num_nodes == 5
+    assert "Doe, Jane" in graph.node_ids.ids.tolist()
+    ragged = read_graph(case / "ragged.csv", edge_columns=[])
+    assert "Doe Jane" in ragged.node_ids.ids.tolist()
+    assert any("fewer cells" in note for note in ragged.notes)
+    with pytest.raises(DataError, match=r"row 0 .*column 2"):
+        read_graph(case / "ragged.csv")
+
+
+@pytest.mark.parametrize("name", ["e.tsv", "e.txt", "e.csv", "e.tab"])
+def test_tabs_cut_where_every_line_has_as_many(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, "source\ttarget\tweight\nDoe, J\tRoe, R\t1\nRoe, R\tPoe, A\t2\nPoe, A\tDoe, J\t3\n", name)
+    graph = read_graph(path)
+    assert graph.node_ids.ids.tolist() == ["Doe, J", "Poe, A", "Roe, R"]
+
+
+def test_names_with_spaces_between_tabs_stay_whole(tmp_path: Path) -> None:
+    path = write(tmp_path, "Ann Lee\tBo Kay\t3\nBo Kay\tCy Orr\t4\n", "e.txt")
+    assert read_events(path).node_ids.ids.tolist() == ["Ann Lee", "Bo Kay", "Cy Orr"]
+
+
+def test_short_lines_are_counted_and_tabs_are_no_part_of_an_id(tmp_path: Path) -> None:
+    path = write(tmp_path, "source,target,time,f1\na b,c d,1,5\nc d,e f,2\na b,e f,3,6\n")
+    with pytest.raises(DataError, match=r"row 1 .*f1"):
+        read_events(path)
+    assert any("1 of 3 rows" in note for note in read_events(path, edge_columns=[]).notes)
+    path = write(tmp_path, "source,target\na\tb,c\nd,e\n")
+    with pytest.raises(DataError, match="'source'"):
+        read_graph(path)
+
+
+# ---- 10: Matrix Market ------------------------------------------------------------------------------------------
+@pytest.mark.shared
+def test_matrix_market_is_known_by_its_first_line(folder: Path) -> None:
+    path = folder / "10-size-line-of-matrix-market/graph.mtx"
+    for read in (read_events, read_graph):
+        with pytest.raises(FormatError, match="Matrix Market"):
+            read(path)
+    assert main(["inspect", str(path)]) == 1
+
+
+@pytest.mark.parametrize("kind", ["pattern general", "integer symmetric"])
+@pytest.mark.parametrize("name", ["m.mtx", "m.txt", "m"])
+def test_other_matrices_are_refused_too(tmp_path: Path, kind: str, name: str) -> None:
+    value = "" if "pattern" in kind else " 5"
+    text = f"%%matrixmarket matrix coordinate {kind}\n3 3 2\n2 1{value}\n3 1{value}\n"
+    path = write(tmp_path, text, name)
+    with pytest.raises(FormatError, match="Matrix Market"):
+        read_graph(path)
+
+
+# ---- 11, 12: the first line -------------------------------------------------------------------------------------
+@pytest.mark.shared
+def test_a_header_of_numbers_of_columns(folder: Path) -> None:
+    case = folder / "11-header-of-column-numbers"
+    for read, name in ((read_graph, "edges.csv"), (read_events, "events.csv")):
+        with pytest.raises(DataError, match="header"):
+            read(case / name)
+        assert read(case / name, header=True).num_nodes == 4
+        assert read(case / name, header=False).num_nodes == 6
+    graph = read_graph(case / "edges.csv", header=True, features=case / "features.csv")
+    assert graph.node_ids.ids.tolist() == [5, 6, 7, 8]
+    assert graph.x.shape == (4, 2)
+
+
+@pytest.mark.parametrize("index", [True, False])
+@pytest.mark.parametrize("sep", [",", "\t"])
+def test_tables_of_arrays_as_pandas_writes_them(tmp_path: Path, index: bool, sep: str) -> None:
+    events = np.stack([np.arange(9) % 4, (np.arange(9) + 1) % 4, 5 + np.arange(9)], 1)
+    path = tmp_path / "events.csv"
+    pd.DataFrame(events).to_csv(path, index=index, sep=sep)
+    if not index:
+        with pytest.raises(DataError, match="header"):
+            read_events(path)
+        with pytest.raises(DataError, match="header"):
+            prepare(str(path), str(tmp_path / "store"))
+    stream = read_events(path, header=None if index else True)
+    assert (stream.src.tolist(), stream.t.tolist()) == (events[:, 0].tolist(), events[:, 2].tolist())
+
+
+@pytest.mark.shared
+def test_a_first_line_that_may_be_names_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder / "12-first-pair-of-names-taken-for-a-header/lives.csv"
+    (said,) = (note for note in read_graph(path).notes if "first line" in note)
+    assert "amy, oslo" in said
+    assert "--read.header" in said
+    graph = read_graph(path, header=False)
+    assert graph.num_nodes == 9
+    assert not any("first line" in note for note in graph.notes)
+    assert main(["inspect", str(path), "--read.header", "false"]) == 0
+    assert "9" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["e.csv", "e.txt"])
+def test_of_names_above_names_it_is_said_how_the_first_line_was_read(tmp_path: Path, name: str) -> None:
+    sign = "," if name == "e.csv" else " "
+    path = write(tmp_path, f"person{sign}place\nann{sign}rome\nben{sign}bonn\n", name)
+    assert any("person, place" in note for note in read_graph(path).notes)
+    assert read_graph(path, header=True).num_nodes == 4
+    assert read_graph(path, header=False).num_nodes == 6
+    known = write(tmp_path, f"source{sign}target\nann{sign}rome\nben{sign}bonn\n", name)
+    assert not any("first line" in note for note in read_graph(known).notes)

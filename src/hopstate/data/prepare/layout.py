@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 OPTIONS = ("source_column", "target_column", "time_column", "kind_column", "label_column", "edge_columns", "time_unit")
+OPTIONS = (*OPTIONS, "header")
 EDGE_OPTIONS = (
     *("source_column", "target_column", "edge_columns", "undirected", "duplicates", "self_loops", "num_nodes"),
-    *("features", "labels", "id_column", "label_column", "split_column"),
+    *("header", "features", "labels", "id_column", "label_column", "split_column"),
     *("missing", "unlabelled", "task", "label_cells", "order"),
 )
 _SAMPLE = 1000  # rows by which columns are told apart
@@ -117,7 +118,9 @@ def layouts(files: Sequence[Path], read: Mapping[str, Any], edges: bool = False)
     found, first = [], None
     for path in files:
         with reading(path, "a table"):
-            layout, table, types = _look(path, [*(name for names in known for name in names), *given])
+            layout, table, types = _look(
+                path, [*(name for names in known for name in names), *given], read.get("header")
+            )
         if not len(table.frame):
             continue
         found.append(layout)
@@ -169,19 +172,22 @@ def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     for name in chosen:
         table.column(name, (), None, "edge_columns")
     left = [name for name in rest if name not in chosen]
-    notes: tuple[str, ...] = (read_as(table, {"source": source, "target": target}, chosen),)
+    notes: tuple[str, ...] = (
+        *table.notes,
+        read_as(table, {"source": source, "target": target}, chosen),
+    )
     notes += (f"columns {', '.join(left)} of edges were left out",) if left else ()
     return Columns(source, target, None, None, tuple(chosen), notes)
 
 
-def _look(path: Path, known: Sequence[str]) -> tuple[Layout, Table, dict[str, str]]:
+def _look(path: Path, known: Sequence[str], header: bool | None) -> tuple[Layout, Table, dict[str, str]]:
     """Return how a file lies, its first rows, and the types of its columns."""
     with open_regular(path) as file:
         parquet = file.read(4) == b"PAR1"
     if parquet:
         schema, frame = _parquet_head(path)
         return Layout(path, None, None), Table(frame, path, None), schema
-    text, first_line, keys = read_layout(path, known, 2)
+    text, first_line, keys = read_layout(path, known, 2, header)
     frame = text.frame(
         na_values={name: [""] if name in keys else list(MISSING) for name in text.names},
         nrows=_SAMPLE,
@@ -190,7 +196,7 @@ def _look(path: Path, known: Sequence[str]) -> tuple[Layout, Table, dict[str, st
     frame = frame.drop(columns=[name for name in text.names if not name])
     return (
         Layout(path, text, first_line),
-        Table(frame, path, first_line),
+        Table(frame, path, first_line, notes=text.notes),
         dict.fromkeys(map(str, frame.columns), "text"),
     )
 

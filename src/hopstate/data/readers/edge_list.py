@@ -33,6 +33,7 @@ def read_edge_list(
     labels: str | Path | None = None,
     nan: str = "error",
     num_nodes: int | None = None,
+    header: bool | None = None,
     source_column: str | None = None,
     target_column: str | None = None,
     edge_columns: Sequence[str] | None = None,
@@ -63,6 +64,7 @@ def read_edge_list(
             Strings and integers are classes, fractions are regression targets; an empty label is unknown.
         nan: "error" or "zero", for node and edge features.
         num_nodes: the ids are rows 0..num_nodes-1, also those that no edge names.
+        header: whether the first line of edges holds names of columns; None goes by what stands in it.
         source_column, target_column: names; by default source/src/from..., target/dst/to..., else the first two.
         edge_columns: edge features; by default every other numeric column. An empty list takes none.
         columns: what columns of features hold, where it is not as it looks; see `hopstate.data.columns.declared`.
@@ -79,7 +81,7 @@ def read_edge_list(
         DataError: a missing column, an id that is missing, negative or unknown, values that are no numbers, or labels
             that could mean several things.
     """
-    table = read_table(path, [*SOURCES, *TARGETS, *given(source_column, target_column)], num_ids=2)
+    table = read_table(path, [*SOURCES, *TARGETS, *given(source_column, target_column)], num_ids=2, header=header)
     said = declared(columns)
     meant = [name for name, one in said.items() if one.needed]
     ends = ends_of(table, source_column, target_column, [*(edge_columns or ()), *meant])
@@ -107,7 +109,15 @@ def read_edge_list(
     build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
     notes = edge_notes(edges, nodes.count, **build, features=carried is not None)
     roles = read_as(table, {"source": ends[0], "target": ends[1]}, used)
-    fields["notes"] = (roles, *notes, *told, *more, *nodes.notes, *(named.notes if named is not None else ()))
+    fields["notes"] = (
+        roles,
+        *table.notes,
+        *notes,
+        *told,
+        *more,
+        *nodes.notes,
+        *(named.notes if named is not None else ()),
+    )
     own = {"source": str(path), "name": stem_of(path), **fields}
     return Graph.from_edges(edges, nodes.count, **build, **{**own, **options})
 
@@ -270,7 +280,7 @@ def node_features(
     features, notes = encoded(table, columns, "node features", nan, missing, said)
     if features is None:
         raise DataError(f"{path} has no column of features that can be used: {'; '.join(notes) or 'all are dropped'}")
-    return features, ids, notes
+    return features, ids, (*table.notes, *notes)
 
 
 def rows_in_order(ids: np.ndarray, num_nodes: int, where: str) -> np.ndarray:

@@ -55,15 +55,17 @@ def read_event_table(
     label_column: str | None = None,
     edge_columns: Sequence[str] | None = None,
     text_ids: bool = False,
+    header: bool | None = None,
     **fields: Any,
 ) -> EventStream:
     """Return the events of a .csv, .tsv, .txt (any of them .gz) or .parquet file; see `events_from_table`.
 
     Text without a header, as SNAP's edge lists, is read as source, target, time. text_ids: ids are texts, as written.
+    header: whether the first line holds names of columns; None goes by what stands in it.
     """
     given = [c for c in (source_column, target_column, time_column, kind_column) if c is not None]
     given += [] if label_column is None else [label_column, *(part.strip() for part in label_column.split(","))]
-    table = read_table(path, [*SOURCES, *TARGETS, *TIMES, *given], num_ids=2)
+    table = read_table(path, [*SOURCES, *TARGETS, *TIMES, *given], num_ids=2, header=header)
     table = replace(table, text_ids=text_ids)
     columns = (source_column, target_column, time_column, kind_column, label_column)
     return events_from_table(table, columns, edge_columns, **{"name": stem_of(path), "source": str(path), **fields})
@@ -113,7 +115,7 @@ def events_from_table(
             bad = int(np.argmax(ids < 0))
             raise DataError(f"{table.path}: negative id {ids[bad]} in column {name!r}, {table.place(bad)}")
     rows = _rows(src, dst, fields)
-    notes = (roles, *notes, *idle)
+    notes = (roles, *table.notes, *notes, *idle)
     features, more = _event_features(table, edge_columns, missing, said, kinds) if len(edge_columns) else (None, ())
     labels, names, told = labels_of_events(table, several or (label,), task, cells, order)
     left = _text_columns(table, [*named, *several, *edge_columns, *said])
@@ -143,7 +145,7 @@ def named_columns(
     when, numbers = table.frame[str(named[2])], is_numeric(table.frame[str(named[2])])
     what = moments(when.dropna().to_numpy(np.float64) if numbers else np.empty(0), unit, "" if numbers else "dates")
     roles = _said(table, named, (), features, what)
-    return named, list(features), (roles, *idle, *_text_columns(table, [*named, *features]))
+    return named, list(features), (roles, *table.notes, *idle, *_text_columns(table, [*named, *features]))
 
 
 def _said(table: Table, named: Sequence[str | None], several: Sequence[str], features: Sequence[str], what: str) -> str:

@@ -63,7 +63,8 @@ def read_events(
             files a hundred times their size, at least 2 GiB.
         ties: order of events of one time: "file" as they stand, "sorted" as `hopstate.data.ties.in_own_order` has it.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
-            (by default the usual names), columns (what columns of features hold, where it is not as it looks, as
+            (by default the usual names), header (whether a text's first line holds names of columns; by default it
+            goes by what stands there), columns (what columns of features hold, where it is not as it looks, as
             "venue=category"; see `hopstate.data.columns.declared`), num_nodes (ids are rows 0..num_nodes-1), x (node
             features as an array or a .npy file; integer ids are then its rows, others stand for its rows in sorted
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
@@ -144,6 +145,7 @@ def _table_options() -> tuple[str, ...]:
     from hopstate.data.readers.event_tables import OPTIONS
 
     own = (
+        "header",
         "edge_columns",
         "columns",
         "x",

@@ -22,7 +22,7 @@ FORMATS = {
 }
 TABLES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".parquet", ".pq", ".tab", ".dat")
 _ONLY_TABLES = (
-    *("features", "labels", "num_nodes", "source_column", "target_column"),
+    *("header", "features", "labels", "num_nodes", "source_column", "target_column"),
     *("edge_columns", "columns", "id_column", "label_column", "split_column"),
     *("missing", "unlabelled", "task", "label_cells", "order"),
 )

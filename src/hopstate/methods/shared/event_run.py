@@ -25,6 +25,7 @@ class EventReadOptions:
 
     Args:
         format: "auto" goes by content and name; else one of the formats that `hopstate datasets` names.
+        header: whether the first line of a text holds names of columns; null goes by what stands in it.
         source_column, target_column, time_column: columns of a table; null takes the usual names.
         kind_column: "add" or "delete" for each event, "delete-node" with an empty target where the source is deleted;
             null takes the usual names.
@@ -54,6 +55,7 @@ class EventReadOptions:
     """
 
     format: str = "auto"
+    header: bool | None = None
     source_column: str | None = None
     target_column: str | None = None
     time_column: str | None = None
