@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import hopstate
 from hopstate.cli.main import main
 from hopstate.data.prepare import prepare
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
-from hopstate.errors import DataError, FormatError, HopstateWarning
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateWarning
 
 CASES = "cases/readers"
 
@@ -151,7 +152,7 @@ def test_an_end_of_two_values_beside_a_column_that_is_not_used_is_asked_about(tm
     with pytest.raises(DataError, match="target"):
         read_events(path)
     assert read_events(path, target_column="banner", label_column="target").labels[1] == 1
-    assert read_events(path, target_column="target").num_nodes == 9
+    assert read_events(path, target_column="target", bipartite=False).num_nodes == 9
 
 
 # ---- 04: two columns of time ----------------------------------------------------------------------------------
@@ -349,3 +350,72 @@ def test_of_names_above_names_it_is_said_how_the_first_line_was_read(tmp_path: P
     assert read_graph(path, header=False).num_nodes == 6
     known = write(tmp_path, f"source{sign}target\nann{sign}rome\nben{sign}bonn\n", name)
     assert not any("first line" in note for note in read_graph(known).notes)
+
+
+# ---- 01: two sets of nodes --------------------------------------------------------------------------------------
+@pytest.mark.shared
+def test_users_and_items_of_one_number_are_two_nodes(folder: Path, tmp_path: Path) -> None:
+    path = folder / "01-user-and-item-numbers-overlap/visits.csv"
+    events = read_events(path)
+    assert (events.num_nodes, events.is_bipartite) == (55, True)
+    assert any("two sets" in note for note in events.notes)
+    table = pd.read_csv(path)
+    table["user_id"], table["item_id"] = "u" + table["user_id"].astype(str), "i" + table["item_id"].astype(str)
+    assert read_events(table).content_hash == events.content_hash
+    one = read_events(path, bipartite=False)
+    assert one.num_nodes == 40
+    run = hopstate.fit("recency", str(path), out=str(tmp_path / "run"), loop={"progress": False})
+    best = run.rank(["7"], top=15)
+    assert len(best) == 15
+    assert set(best["dst"]) == {f"i{number}" for number in range(1, 16)}
+    assert run.score([(7, 7)]).equals(run.score([("u7", "i7")]))
+    later = pd.DataFrame({"user_id": [7], "item_id": [9], "timestamp": [int(table["timestamp"].max()) + 5]})
+    assert run.predict(later)[["src", "dst"]].to_numpy().tolist() == [["u7", "i9"]]
+    with pytest.raises(DataError, match="bipartite"):
+        prepare(str(path), str(tmp_path / "store"))
+    assert not list((tmp_path / "store").glob("*"))
+    assert prepare(str(path), str(tmp_path / "store"), bipartite=False).nodes == 40
+
+
+def met(names: str, *, shift: int = 0) -> str:
+    """Return events of a table whose two columns of ids have names, the second shifted."""
+    return f"{names},time\n" + rows(9, lambda i: i % 5, lambda i: shift + i % 3, lambda i: i)
+
+
+@pytest.mark.parametrize(
+    ("names", "nodes"),
+    [("customer,product", 8), ("userId,movieId", 8), ("source,target", 5), ("from,to", 5), ("u,v", 5), ("src,dst", 5)],
+)
+def test_names_say_whether_there_are_two_sets(tmp_path: Path, names: str, nodes: int) -> None:
+    path = write(tmp_path, met(names))
+    for source in (path, pd.read_csv(path)):
+        events = read_events(source)
+        assert events.num_nodes == nodes
+        assert ("two sets" if nodes == 8 else "one set") in read_as(events.notes)
+    assert read_events(path, bipartite=True).num_nodes == 8
+    assert read_events(path, bipartite=False).num_nodes == 5
+    apart = read_events(write(tmp_path, met(names, shift=10), "apart.csv"))
+    assert apart.node_ids.ids.tolist() == [0, 1, 2, 3, 4, 10, 11, 12]
+
+
+def test_other_names_are_asked_about_where_numbers_are_in_both(tmp_path: Path) -> None:
+    ends = {"source_column": "who", "target_column": "what"}
+    path = write(tmp_path, met("who,what"))
+    for read in (read_events, lambda p, **options: prepare(str(p), str(tmp_path / "store"), **options)):
+        with pytest.raises(DataError, match="bipartite"):
+            read(path, **ends)
+    assert read_events(path, **ends, bipartite=True).is_bipartite
+    assert read_events(path, **ends, bipartite=False).num_nodes == 5
+    assert read_events(write(tmp_path, met("who,what", shift=10)), **ends).num_nodes == 8
+    texts = write(tmp_path, "who,what,time\nann,bob,1\nbob,cy,2\n")
+    assert read_events(texts, **ends).num_nodes == 3
+    with pytest.raises(ConfigError, match="bipartite"):
+        read_events(texts, **ends, bipartite="perhaps")
+
+
+def test_without_names_there_is_one_set_and_deleted_nodes_are_sources(tmp_path: Path) -> None:
+    assert "one set" in read_as(read_events(write(tmp_path, "3 4 1\n4 3 2\n", "e.txt")).notes)
+    path = write(tmp_path, "user,item,time,kind\n1,1,1,add\n2,1,2,add\n1,,3,delete\n")
+    events = read_events(path)
+    assert events.node_ids.ids.tolist() == ["i1", "u1", "u2"]
+    assert events.node_ids.ids[events.src[events.kind == 2]].tolist() == ["u1"]

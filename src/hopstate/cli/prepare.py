@@ -15,7 +15,7 @@ def run(argv: list[str]) -> Answer:
     """Make the store."""
     how = (
         "How columns are found: --read.source_column, target_column, time_column, label_column NAME, "
-        "edge_columns LIST, header true or false. "
+        "edge_columns LIST, header and bipartite true or false. "
         "For edges too: --read.features, labels FILE, undirected, duplicates, self_loops, num_nodes, as fit has them."
     )
     parser = Options(prog="hopstate prepare", description=__doc__, epilog=how, allow_abbrev=False)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hopstate.data.readers.edge_list import ends_of
 from hopstate.data.readers.event_tables import named_columns
 from hopstate.data.readers.ids import MISSING
+from hopstate.data.readers.node_sets import ONE, bipartite_of
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, read_as
 from hopstate.data.readers.table import Table, Text, is_numeric
 from hopstate.data.readers.tables import read_layout
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 OPTIONS = ("source_column", "target_column", "time_column", "kind_column", "label_column", "edge_columns", "time_unit")
-OPTIONS = (*OPTIONS, "header")
+OPTIONS = (*OPTIONS, "header", "bipartite")
 EDGE_OPTIONS = (
     *("source_column", "target_column", "edge_columns", "undirected", "duplicates", "self_loops", "num_nodes"),
     *("header", "features", "labels", "id_column", "label_column", "split_column"),
@@ -63,6 +64,7 @@ class Columns:
         label: or None.
         features: numbers, in this order.
         notes: sentences on columns that are not used.
+        sets: see `hopstate.data.readers.node_sets.sets_by_name`; `ONE` where the user says so.
     """
 
     source: str
@@ -71,6 +73,7 @@ class Columns:
     label: str | None
     features: tuple[str, ...]
     notes: tuple[str, ...]
+    sets: str = ONE
 
     @property
     def all(self) -> list[str]:
@@ -150,7 +153,7 @@ def _differ(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str:
 
 def _columns(table: Table, read: Mapping[str, Any]) -> Columns:
     ends = tuple(read.get(name) for name in OPTIONS[:5])
-    named, features, notes = named_columns(table, ends, read.get("edge_columns"), read.get("time_unit") or "")
+    named, features, sets, notes = named_columns(table, ends, read.get("edge_columns"), read.get("time_unit") or "")
     source, target, time, kind, label = named
     if kind is not None:
         raise DataError(
@@ -158,7 +161,10 @@ def _columns(table: Table, read: Mapping[str, Any]) -> Columns:
             "with --read.kind_column '', or read the file with read_events and write it with write_events"
         )
     assert source is not None and target is not None and time is not None  # noqa: PT018
-    return Columns(source, target, time, label, tuple(features), notes)
+    bipartite = bipartite_of(read.get("bipartite", "auto"))
+    if bipartite is True:
+        raise ConfigError(f"{table.path}: a store has one set of nodes; write ids such as u7 and i7, or read the table")
+    return Columns(source, target, time, label, tuple(features), notes, sets if bipartite == "auto" else ONE)
 
 
 def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:

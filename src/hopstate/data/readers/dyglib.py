@@ -9,6 +9,7 @@ import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.data.readers.ids import EXACT, whole_numbers
+from hopstate.data.readers.node_sets import APART, ONE, TWO
 from hopstate.data.readers.roles import READ_AS
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.readers.times_exact import check_digits
@@ -65,7 +66,7 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
         node_ids=Vocabulary(np.arange(1, num_nodes + 1)),
         notes=(
             f"{READ_AS}source=u, target=i, time=ts{', label=label' if 'label' in table else ''}, features: "
-            f"{'none' if edge is None else f'{path.stem}.npy'}",
+            f"{'none' if edge is None else f'{path.stem}.npy'}; {ONE if u.max() >= i.min() else TWO}",
         ),
         **{"name": path.stem.removeprefix("ml_"), "source": str(path), **fields},
     )
@@ -148,7 +149,7 @@ def read_jodie(path: Path, **fields: Any) -> EventStream:
         node_ids=Vocabulary(np.array(names)),
         notes=(
             f"{READ_AS}source=user_id, target=item_id, time=timestamp, label=state_label, features: "
-            f"{table.shape[1] - 4}; users are called u0, u1, ... and items i0, i1, ...",
+            f"{table.shape[1] - 4}; {TWO} ({APART}{users[0]} and so on, targets i{items[0]})",
         ),
         **{"name": stem_of(path), "source": str(path), **fields},
     )

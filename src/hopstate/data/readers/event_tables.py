@@ -12,11 +12,12 @@ import numpy as np
 
 from hopstate.data.columns import Declared, check_declared, declared
 from hopstate.data.dates import zone_of
-from hopstate.data.events import ADD, EventStream
+from hopstate.data.events import ADD, GONE, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.readers.encode import encoded
 from hopstate.data.readers.event_kinds import NONE, kind_column, kinds_of, node_deletions
 from hopstate.data.readers.event_labels import labels_of_events
+from hopstate.data.readers.node_sets import ONE, bipartite_of, in_sets, sets_by_name
 from hopstate.data.readers.roles import (
     SOURCES,
     TARGETS,
@@ -85,7 +86,8 @@ def events_from_table(
             stay in edge_table; columns, what such columns hold (`hopstate.data.columns.declared`), which takes them as
             features; missing_time ("error", "drop") of events without a time; task ("regression" takes labels as
             amounts); label_cells ("whole", or "all": of texts such as "a;b" each label is a target of its own). Several
-            columns of labels are named "a,b", and are targets of their own too.
+            columns of labels are named "a,b", and are targets of their own too; bipartite (True, False, "auto"):
+            sources and targets are two sets of nodes, see `hopstate.data.readers.node_sets`.
 
     Raises:
         FormatError: a column that is missing (the nearest is suggested), or times that are neither numbers nor dates.
@@ -94,6 +96,7 @@ def events_from_table(
     """
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
+    bipartite = bipartite_of(fields.pop("bipartite", "auto"))
     missing, missing_time = fields.pop("missing", "error"), fields.pop("missing_time", "error")
     task, cells = fields.pop("task", "auto"), fields.pop("label_cells", "whole")
     order = fields.pop("order", None)
@@ -105,7 +108,6 @@ def events_from_table(
     assert source is not None and target is not None  # noqa: PT018
     dates = zone_of(table.frame[str(time)])
     table, t, fields["time_unit"], notes = timed(table, str(time), fields.get("time_unit", ""), missing_time)
-    roles = _said(table, named, several, edge_columns, moments(t, fields["time_unit"], dates))
     kinds = None
     if kind is not None:
         table, kinds = node_deletions(table, kinds_of(table, kind), source, target)
@@ -114,6 +116,12 @@ def events_from_table(
         if ids.dtype.kind == "i" and ids.min() < 0:
             bad = int(np.argmax(ids < 0))
             raise DataError(f"{table.path}: negative id {ids[bad]} in column {name!r}, {table.place(bad)}")
+    sets = ONE
+    if not _are_rows(src, fields) or bipartite is True:
+        by_name = sets_by_name(source, target, unnamed=is_unnamed(table))
+        gone = None if kinds is None else kinds == GONE
+        src, dst, sets = in_sets((src, dst), gone, by_name, bipartite, f"{table.path}: columns {source!r}, {target!r}")
+    roles = _said(table, named, several, edge_columns, moments(t, fields["time_unit"], dates), sets)
     rows = _rows(src, dst, fields)
     notes = (roles, *table.notes, *notes, *idle)
     features, more = _event_features(table, edge_columns, missing, said, kinds) if len(edge_columns) else (None, ())
@@ -133,8 +141,8 @@ def events_from_table(
 
 def named_columns(
     table: Table, ends: tuple[str | None, ...], edge_columns: Sequence[str] | None, unit: str = ""
-) -> tuple[list[str | None], list[str], tuple[str, ...]]:
-    """Return source, target, time, kind and label as `events_from_table` names them, its features, and notes.
+) -> tuple[list[str | None], list[str], str, tuple[str, ...]]:
+    """Return source, target, time, kind and label as `events_from_table` names them, its features, sets, and notes.
 
     Raises:
         ConfigError: several columns of labels.
@@ -144,15 +152,18 @@ def named_columns(
     named, features, idle = _roles(table, ends, edge_columns, {})
     when, numbers = table.frame[str(named[2])], is_numeric(table.frame[str(named[2])])
     what = moments(when.dropna().to_numpy(np.float64) if numbers else np.empty(0), unit, "" if numbers else "dates")
-    roles = _said(table, named, (), features, what)
-    return named, list(features), (roles, *table.notes, *idle, *_text_columns(table, [*named, *features]))
+    sets = sets_by_name(str(named[0]), str(named[1]), unnamed=is_unnamed(table))
+    roles = _said(table, named, (), features, what, sets)
+    return named, list(features), sets, (roles, *table.notes, *idle, *_text_columns(table, [*named, *features]))
 
 
-def _said(table: Table, named: Sequence[str | None], several: Sequence[str], features: Sequence[str], what: str) -> str:
+def _said(
+    table: Table, named: Sequence[str | None], several: Sequence[str], features: Sequence[str], what: str, sets: str
+) -> str:
     """Return the note that says which column is what."""
     roles = dict(zip(("source", "target", "time", "kind", "label"), named, strict=True))
     roles |= {"label": ", ".join(several)} if several else {}
-    return read_as(table, roles, features, what)
+    return read_as(table, roles, features, what, sets)
 
 
 def _roles(
@@ -266,11 +277,17 @@ def _needed(table: Table, found: str | None, known: Sequence[str], option: str) 
     )
 
 
+def _are_rows(src: np.ndarray, fields: Mapping[str, Any]) -> bool:
+    """Return whether it is said of ids which rows they are."""
+    numbered = fields.get("num_nodes", -1) >= 0 or fields.get("x") is not None
+    return fields.get("node_ids") is not None or (src.dtype.kind == "i" and numbered)
+
+
 def _rows(src: np.ndarray, dst: np.ndarray, fields: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return node rows; sets node_ids where the ids are not rows already."""
     if src.dtype.kind != dst.dtype.kind:
         src, dst = src.astype(str), dst.astype(str)
-    if src.dtype.kind == "i" and (fields.get("num_nodes", -1) >= 0 or fields.get("x") is not None):
+    if src.dtype.kind == "i" and _are_rows(src, fields):
         return src, dst  # the caller says that ids are rows, or gives features by row
     known = fields.get("node_ids") or Vocabulary.of(src, dst)
     if src.dtype.kind == "i" and np.array_equal(known.ids, np.arange(len(known))):

@@ -148,7 +148,9 @@ def moments(t: np.ndarray, unit: str, dates: str) -> str:
     return "numbers of unknown unit"
 
 
-def read_as(table: Table, roles: Mapping[str, str | None], features: Sequence[str], said: str = "") -> str:
+def read_as(
+    table: Table, roles: Mapping[str, str | None], features: Sequence[str], said: str = "", sets: str = ""
+) -> str:
     """Return the note that says what each column is.
 
     Args:
@@ -156,11 +158,12 @@ def read_as(table: Table, roles: Mapping[str, str | None], features: Sequence[st
         roles: role → column, or several with commas, or None.
         features: columns of features.
         said: what the times are, in brackets.
+        sets: whether the ends are of one set of nodes or of two.
     """
     used = {*features, *roles.values(), *(part.strip() for name in roles.values() if name for part in name.split(","))}
     ignored = [str(name) for name in table.frame.columns if name not in used]
     parts = [f"{what}={name}{f' ({said})' if what == 'time' and said else ''}" for what, name in roles.items() if name]
-    told = f"{READ_AS}{', '.join(parts)}, features: {_listed(features) or 'none'}"
+    told = f"{READ_AS}{', '.join(parts)}, features: {_listed(features) or 'none'}{f'; {sets}' if sets else ''}"
     return f"{told}; ignored: {_listed(ignored)}" if ignored else told
 
 

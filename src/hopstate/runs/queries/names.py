@@ -50,8 +50,10 @@ class Nodes:
         return Nodes(self.names[places], self.rows[places], self.met[places])
 
 
-def nodes_of(past: Past, names: Any, what: str) -> Nodes:
-    """Return the nodes of ids; what says in messages what they are.
+def nodes_of(past: Past, names: Any, what: str, *, two_sets: bool = False) -> Nodes:
+    """Return the nodes of ids; what says in messages what they are: "sources", "targets", "candidates" or others.
+
+    Of two sets of nodes that are told apart by letters, 7 among sources is u7 and among others i7.
 
     Raises:
         DataError: ids of another kind than the past's, one that is missing, or a node that was deleted.
@@ -69,6 +71,10 @@ def nodes_of(past: Past, names: Any, what: str) -> Nodes:
             bare = np.char.strip(given)
             found = ids.rows(bare)
             given, rows = np.where((rows < 0) & (found >= 0), bare, given), np.where(rows < 0, found, rows)
+            if two_sets:
+                full = np.char.add("u" if what == "sources" else "i", bare)
+                found = ids.rows(full)
+                given, rows = np.where((rows < 0) & (found >= 0), full, given), np.where(rows < 0, found, rows)
     else:
         given = _numbers(given, what)
         rows = np.where((given >= 0) & (given < past.num_nodes), given, -1) if ids is None else ids.rows(given)
