@@ -117,7 +117,7 @@ def events_from_table(
             bad = int(np.argmax(ids < 0))
             raise DataError(f"{table.path}: negative id {ids[bad]} in column {name!r}, {table.place(bad)}")
     sets = ONE
-    if not _are_rows(src, fields) or bipartite is True:
+    if (fields.get("node_ids") is None and not _are_rows(src, fields)) or bipartite is True:
         by_name = sets_by_name(source, target, unnamed=is_unnamed(table))
         gone = None if kinds is None else kinds == GONE
         src, dst, sets = in_sets((src, dst), gone, by_name, bipartite, f"{table.path}: columns {source!r}, {target!r}")
@@ -278,16 +278,15 @@ def _needed(table: Table, found: str | None, known: Sequence[str], option: str) 
 
 
 def _are_rows(src: np.ndarray, fields: Mapping[str, Any]) -> bool:
-    """Return whether it is said of ids which rows they are."""
-    numbered = fields.get("num_nodes", -1) >= 0 or fields.get("x") is not None
-    return fields.get("node_ids") is not None or (src.dtype.kind == "i" and numbered)
+    """Return whether it is said of ids that they are rows."""
+    return src.dtype.kind == "i" and (fields.get("num_nodes", -1) >= 0 or fields.get("x") is not None)
 
 
 def _rows(src: np.ndarray, dst: np.ndarray, fields: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return node rows; sets node_ids where the ids are not rows already."""
     if src.dtype.kind != dst.dtype.kind:
         src, dst = src.astype(str), dst.astype(str)
-    if src.dtype.kind == "i" and _are_rows(src, fields):
+    if _are_rows(src, fields):
         return src, dst  # the caller says that ids are rows, or gives features by row
     known = fields.get("node_ids") or Vocabulary.of(src, dst)
     if src.dtype.kind == "i" and np.array_equal(known.ids, np.arange(len(known))):
