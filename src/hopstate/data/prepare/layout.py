@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
-OPTIONS = ("source_column", "target_column", "time_column", "kind_column", "label_column", "edge_columns", "time_unit")
-OPTIONS = (*OPTIONS, "header", "bipartite")
+OPTIONS = (
+    *("source_column", "target_column", "time_column", "kind_column", "label_column", "edge_columns", "time_unit"),
+    *("header", "bipartite"),
+)
 EDGE_OPTIONS = (
     *("source_column", "target_column", "edge_columns", "undirected", "duplicates", "self_loops", "num_nodes"),
     *("header", "features", "labels", "id_column", "label_column", "split_column"),

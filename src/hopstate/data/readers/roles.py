@@ -23,22 +23,9 @@ def _keys(*names: str) -> tuple[str, ...]:
 USERS = _keys("user", "customer", "client", "buyer", "member", "visitor", "viewer", "listener", "reviewer", "reader")
 ITEMS = _keys("item", "product", "movie", "song", "track", "book", "article", "merchant", "shop", "ad", "video", "game")
 # of one set
-SOURCES = ("src", "source", "u", "from", "node1", "head", "sender", "source_id", "sourceid", "src_id", *USERS)
-TARGETS = (
-    "dst",
-    "destination",
-    "target",
-    "i",
-    "v",
-    "to",
-    "node2",
-    "tail",
-    "receiver",
-    "target_id",
-    "targetid",
-    "dst_id",
-)
-TARGETS += ITEMS
+SOURCES: tuple[str, ...] = ("src", "source", "u", "from", "node1", "head", "sender", "source_id", "src_id", *USERS)
+TARGETS: tuple[str, ...] = ("dst", "destination", "target", "i", "v", "to", "node2", "tail", "receiver", *ITEMS)
+TARGETS += ("target_id", "dst_id")
 TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime")
 MOMENT = re.compile(r"(?:.*_)?(?:time|timestamp|ts|date|datetime|year|month|day|hour|minute|clock)", re.IGNORECASE)
 READ_AS = "read as: "
@@ -98,10 +85,10 @@ def check_unnamed(table: Table, given: Mapping[str, str | None], asked: Sequence
     if not is_unnamed(table) or len(names) <= 3 or any(given[option] is not None for option in asked):
         return
     first = ", ".join(f"{name!r} ({table.frame[name].iloc[0]})" for name in names[:_SHOWN] if len(table.frame))
-    say = " ".join(f"--read.{option} '{name}'" for option, name in zip(given, names, strict=False))
+    say = " ".join(f"--read.{option} NAME" for option in given)
     raise DataError(
         f"{table.path} has {len(names)} columns without names, and nothing says what each holds: {first}"
-        f"{', ...' * (len(names) > _SHOWN)}; say so, for example {say}, or write a first line of names"
+        f"{', ...' * (len(names) > _SHOWN)}; say so, {say} with names such as 'column 0', or write a line of names"
     )
 
 
