@@ -326,6 +326,9 @@ def test_tables_of_arrays_as_pandas_writes_them(tmp_path: Path, index: bool, sep
             prepare(str(path), str(tmp_path / "store"))
     stream = read_events(path, header=None if index else True)
     assert (stream.src.tolist(), stream.t.tolist()) == (events[:, 0].tolist(), events[:, 2].tolist())
+    for names in (range(3), "012", ["src", "dst", "t"]):  # a table in memory has names of columns, whatever they are
+        held = read_events(pd.DataFrame(events, columns=list(names)), header=False)
+        assert held.content_hash == stream.content_hash
 
 
 @pytest.mark.shared

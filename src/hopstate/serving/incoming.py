@@ -168,7 +168,10 @@ class Incoming:
 
     def _as_read(self, bodies: Sequence[Mapping[str, Any]], past: Past) -> EventStream:
         """Return events as a file of them would be read."""
-        options = self._reading | {"ties": "file"}  # events of one time come as they come
+        options = self._reading | {
+            "ties": "file",
+            "bipartite": False,
+        }  # events of one time come as they come, as do ids
         options |= {"time_unit": past.time_unit} if past.time_unit else {}
         kind = next(iter(self._kinds), "")
         options["edge_columns"] = [name for name in bodies[0] if name not in (*_USUAL, kind)]

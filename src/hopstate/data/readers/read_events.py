@@ -219,7 +219,7 @@ def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
         from hopstate.data.readers.event_tables import read_event_table
 
         with files_of({"events": source}) as files:
-            return read_event_table(files["events"], **{"name": "table", "source": "memory", **options})
+            return read_event_table(files["events"], **{"name": "table", "source": "memory", **options, "header": True})
     raise FormatError(f"cannot read events from a {type(source).__name__}; give a path, a table or TemporalData")
 
 
