@@ -422,3 +422,15 @@ def test_without_names_there_is_one_set_and_deleted_nodes_are_sources(tmp_path: 
     events = read_events(path)
     assert events.node_ids.ids.tolist() == ["i1", "u1", "u2"]
     assert events.node_ids.ids[events.src[events.kind == 2]].tolist() == ["u1"]
+
+
+@pytest.mark.parametrize(("shift", "sets"), [(0, "one set"), (9, "two sets")])
+def test_known_formats_say_their_roles_too(tmp_path: Path, shift: int, sets: str) -> None:
+    body = rows(6, *[lambda i: i, lambda i: 1 + i % 3, lambda i: 1 + shift + i % 4, lambda i: i, lambda i: 0], int)
+    path = write(tmp_path, f",u,i,ts,label,idx\n{body}", "ml_made.csv")
+    said = read_as(read_events(path).notes)
+    assert "source=u, target=i, time=ts" in said
+    assert sets in said
+    header = "user_id,item_id,timestamp,state_label,comma_separated_list_of_features"
+    jodie = write(tmp_path, f"{header}\n0,0,0,0,0.5\n1,0,1,0,0.5\n", "jodie.csv")
+    assert "two sets" in read_as(read_events(jodie).notes)
