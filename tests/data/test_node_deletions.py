@@ -165,7 +165,7 @@ def test_a_file_names_no_target_where_a_node_is_deleted(word: str, tmp_path: Pat
 def test_numbers_stay_numbers_beside_an_empty_cell(tmp_path: Path) -> None:
     path = tmp_path / "events.csv"
     path.write_text("src,dst,t,kind\n0,1,1,0\n2,1,2,0\n1,,3,1\n0,1,4,0\n0,0,5,2\n")
-    stream = read_events(path)
+    stream = read_events(path, kind_column="kind")
     assert stream.node_ids is None
     assert [row[:2] for row in rows_of(stream)] == [(0, 1), (2, 1), (0, 1), (2, 1), (1, 1), (0, 1), (0, 1), (0, 0)]
     frame = pd.DataFrame({"src": [7, 8, 7], "dst": [8, 9, None], "t": [1, 2, 3], "kind": ["add", "add", "delete"]})

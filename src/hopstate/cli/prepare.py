@@ -15,7 +15,7 @@ def run(argv: list[str]) -> Answer:
     """Make the store."""
     how = (
         "How columns are found: --read.source_column, target_column, time_column, label_column NAME, "
-        "edge_columns LIST. "
+        "edge_columns LIST, header and bipartite true or false. "
         "For edges too: --read.features, labels FILE, undirected, duplicates, self_loops, num_nodes, as fit has them."
     )
     parser = Options(prog="hopstate prepare", description=__doc__, epilog=how, allow_abbrev=False)
@@ -40,6 +40,7 @@ def run(argv: list[str]) -> Answer:
         o.source, o.out, kind=o.kind, engine=o.engine, memory=o.memory, threads=o.threads, say=_say, **settings
     )
     told = [f"{done.path}: {done.events:,} {o.kind} of {done.nodes:,} nodes; take it with --data {done.path}"]
+    told += done.notes
     if done.bad:
         told.append(f"{done.bad:,} rows were left out, with file and line in {done.bad_rows}")
     record = {"store": done.path, "kind": o.kind, "rows": done.events, "nodes": done.nodes}
@@ -50,10 +51,10 @@ def _value(key: str, text: str) -> Any:
     """Return the value of an option of reading."""
     if key in ("edge_columns", "order"):
         return [name.strip() for name in text.strip("[] ").split(",") if name.strip()]
-    if key == "undirected" and text.lower() in ("true", "false"):
+    if key in ("undirected", "header") and text.lower() in ("true", "false"):
         return text.lower() == "true"
-    if key == "undirected" or (key == "num_nodes" and not text.isdecimal()):
-        raise ConfigError(f"--read.{key} is {'true or false' if key == 'undirected' else 'a number'}; got {text!r}")
+    if key in ("undirected", "header") or (key == "num_nodes" and not text.isdecimal()):
+        raise ConfigError(f"--read.{key} is {'true or false' if key != 'num_nodes' else 'a number'}; got {text!r}")
     return int(text) if key == "num_nodes" else text
 
 

@@ -129,7 +129,8 @@ def of_pairs(asked: Session, spec: ExportSpec, given: Any, time: Any) -> Questio
         column = None
     else:
         src, dst, column = read_pairs(asked.past, given, (None,) * 3, asked.columns, asked.dates)
-        nodes = (nodes_of(asked.past, ids, what) for ids, what in ((src, "sources"), (dst, "targets")))
+        ends, sets = ((src, "sources"), (dst, "targets")), asked.two_sets
+        nodes = (nodes_of(asked.past, ids, what, two_sets=sets) for ids, what in ends)
         u, v = with_rows(asked.past, *nodes)
     t = times_of(asked.past, column if time is None else time, len(u), "pairs", asked.dates)
     follower: Any = asked.queries.at(t[0]) if len(np.unique(t)) == 1 else asked.queries.latest()

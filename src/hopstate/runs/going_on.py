@@ -165,8 +165,10 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         folder, method, settings | {"read": own_reading(folder, settings["read"], data) | dict(read)}
     )
     options = reading(config.read)
-    if known_data(folder).get("text_ids") and (is_frame(data) or isinstance(data, (str, os.PathLike))):
-        options["text_ids"] = True
+    if is_frame(data) or isinstance(data, (str, os.PathLike)):
+        known = known_data(folder)
+        options |= {"text_ids": True} if known.get("text_ids") else {}
+        options |= {"bipartite": known["two_sets"]} if "two_sets" in known and "bipartite" not in read else {}
     try:
         events = read_events(data, from_start=False, **options)
     except DataError as error:  # what has yet to happen has no labels

@@ -19,8 +19,9 @@ from hopstate.data.events import ADD, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.past import Past
 from hopstate.data.readers.event_kinds import KINDS
-from hopstate.data.readers.event_tables import FEATURE, SOURCES, TARGETS, TIMES
+from hopstate.data.readers.event_tables import FEATURE
 from hopstate.data.readers.read_events import read_events
+from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.validate import beyond_clock
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FutureTimeError, HopstateWarning, TimeOrderError
@@ -167,7 +168,10 @@ class Incoming:
 
     def _as_read(self, bodies: Sequence[Mapping[str, Any]], past: Past) -> EventStream:
         """Return events as a file of them would be read."""
-        options = self._reading | {"ties": "file"}  # events of one time come as they come
+        options = self._reading | {
+            "ties": "file",
+            "bipartite": False,
+        }  # events of one time come as they come, as do ids
         options |= {"time_unit": past.time_unit} if past.time_unit else {}
         kind = next(iter(self._kinds), "")
         options["edge_columns"] = [name for name in bodies[0] if name not in (*_USUAL, kind)]

@@ -13,7 +13,7 @@ from hopstate.errors import ConfigError, DataError
 
 
 def graph(tmp_path: Path, text: str, **options):
-    (tmp_path / "e.csv").write_text("0,1\n1,2\n")
+    (tmp_path / "e.csv").write_text("source,target\n0,1\n1,2\n")
     (tmp_path / "l.csv").write_text(text)
     return read_graph(tmp_path / "e.csv", labels=tmp_path / "l.csv", **options)
 
@@ -103,7 +103,7 @@ def test_texts_that_hardly_recur_are_asked_about_unless_named(tmp_path):
 
 
 def test_an_array_of_several_labels_is_named(tmp_path):
-    (tmp_path / "e.csv").write_text("0,1\n1,2\n")
+    (tmp_path / "e.csv").write_text("source,target\n0,1\n1,2\n")
     np.save(tmp_path / "y.npy", np.zeros((3, 2), int))
     with pytest.raises(DataError, match=r"y\.npy"):
         read_graph(tmp_path / "e.csv", labels=tmp_path / "y.npy")

@@ -201,7 +201,7 @@ def test_a_folder_gives_the_stream_back_memory_mapped(tmp_path):
 def test_kinds_in_words_numbers_and_signs(tmp_path):
     for values in (("add", "delete"), ("0", "1"), ("1", "-1"), ("+", "-")):
         path = write(tmp_path, f"src,dst,t,kind\n0,1,1,{values[0]}\n0,1,2,{values[1]}\n")
-        assert read_events(path).kind.tolist() == [0, 1]
+        assert read_events(path, kind_column="kind").kind.tolist() == [0, 1]
     with pytest.raises(DataError, match="perhaps"):
         read_events(write(tmp_path, "src,dst,t,kind\n0,1,1,add\n0,1,1,perhaps\n"))
 

@@ -156,7 +156,7 @@ def test_three_tables_with_string_ids(tables: dict[str, str]) -> None:
 
 
 def test_labels_in_the_table_of_features_are_no_features(tmp_path: Path) -> None:
-    edges = write(tmp_path / "e.csv", "0,1\n1,2\n")
+    edges = write(tmp_path / "e.csv", "source,target\n0,1\n1,2\n")
     nodes = write(tmp_path / "n.csv", "id,f,label,split\n0,5,0,train\n1,6,1,val\n2,7,0,test\n")
     graph = read_graph(edges, features=nodes, labels=nodes)
     assert graph.x.tolist() == [[5], [6], [7]]
@@ -207,7 +207,7 @@ def test_headers_of_strings(tmp_path: Path) -> None:
 
 
 def test_dense_integers_need_no_vocabulary(tmp_path: Path) -> None:
-    path = write(tmp_path / "e.csv", "0,1\n1,2\n")
+    path = write(tmp_path / "e.csv", "source,target\n0,1\n1,2\n")
     assert read_graph(path).node_ids is None
     assert read_graph(path, num_nodes=5).num_nodes == 5
     np.save(tmp_path / "x.npy", np.ones((4, 2), np.float32))
@@ -234,7 +234,7 @@ def test_an_edge_table_without_edges(tmp_path: Path) -> None:
 
 
 def test_kinds_of_labels(tmp_path: Path) -> None:
-    edges = write(tmp_path / "e.csv", "0,1\n1,2\n")
+    edges = write(tmp_path / "e.csv", "source,target\n0,1\n1,2\n")
     for text, y, names in [
         ("id,label\n0,5\n1,7\n2,5\n", [0, 1, 0], ("5", "7")),
         ("id,label\n0,0\n1,1\n2,\n", [0, 1, -1], None),
@@ -251,12 +251,12 @@ BROKEN = [
     ("edges", "source,target\n0,1\n,2\n", {}, DataError, r"no id in column 'source', row 1 \(line 3\)"),
     ("edges", "source,target\n0,1\n-3,2\n", {}, DataError, r"negative id -3 in column 'source', row 1 \(line 3\)"),
     ("edges", "source,target\n0,1\n1.5,2\n", {}, DataError, r"id 1\.5 in row 1 \(line 3\) is no integer"),
-    ("edges", "0,1\n5,2\n", {"num_nodes": 4}, DataError, r"id 5 in row 1 is not in 0\.\.3"),
+    ("edges", "source,target\n0,1\n5,2\n", {"num_nodes": 4}, DataError, r"id 5 in row 1 is not in 0\.\.3"),
     ("edges", "a,b\nb,c\n", {"num_nodes": 4}, DataError, r"holds strings such as 'a'"),
     ("edges", "a,b,c\n1,2\n1,2,3,4\n", {}, FormatError, r"could not be read as a table"),
     ("edges", "one\ntwo\n", {}, DataError, r"only 1 columns \(.*\); target_column is missing"),
     ("edges", "from,to\n1,2\n", {"source_column": "fromm"}, DataError, r"no column 'fromm'.*did you mean 'from'"),
-    ("edges", "from,to\n1,2\n", {"target_column": "from"}, DataError, r"both column 'from'"),
+    ("edges", "from,to\n1,2\n", {"target_column": "from"}, DataError, r"source_column"),
     ("edges", "from,to,w\n1,2,3\n", {"edge_columns": ["v"]}, DataError, r"no column 'v' \(edge_columns\)"),
     (
         "edges",

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hopstate.data.readers.edge_list import SOURCES as EDGE_SOURCES
-from hopstate.data.readers.edge_list import TARGETS as EDGE_TARGETS
 from hopstate.data.readers.edge_list import ends_of
-from hopstate.data.readers.event_tables import SOURCES, TARGETS, TIMES, named_columns
+from hopstate.data.readers.event_tables import named_columns
 from hopstate.data.readers.ids import MISSING
+from hopstate.data.readers.node_sets import ONE, bipartite_of
+from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, read_as
 from hopstate.data.readers.table import Table, Text, is_numeric
 from hopstate.data.readers.tables import read_layout
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
-OPTIONS = ("source_column", "target_column", "time_column", "kind_column", "label_column", "edge_columns", "time_unit")
+OPTIONS = (
+    *("source_column", "target_column", "time_column", "kind_column", "label_column", "edge_columns", "time_unit"),
+    *("header", "bipartite"),
+)
 EDGE_OPTIONS = (
     *("source_column", "target_column", "edge_columns", "undirected", "duplicates", "self_loops", "num_nodes"),
-    *("features", "labels", "id_column", "label_column", "split_column"),
+    *("header", "features", "labels", "id_column", "label_column", "split_column"),
     *("missing", "unlabelled", "task", "label_cells", "order"),
 )
 _SAMPLE = 1000  # rows by which columns are told apart
@@ -63,6 +66,7 @@ class Columns:
         label: or None.
         features: numbers, in this order.
         notes: sentences on columns that are not used.
+        sets: see `hopstate.data.readers.node_sets.sets_by_name`; `ONE` where the user says so.
     """
 
     source: str
@@ -71,6 +75,7 @@ class Columns:
     label: str | None
     features: tuple[str, ...]
     notes: tuple[str, ...]
+    sets: str = ONE
 
     @property
     def all(self) -> list[str]:
@@ -114,11 +119,13 @@ def layouts(files: Sequence[Path], read: Mapping[str, Any], edges: bool = False)
         if name not in options:
             raise ConfigError(f"prepare has no option {name!r}{nearest(name, options)}; it has: {', '.join(options)}")
     given = [read[name] for name in options[: 2 if edges else 5] if read.get(name)]
-    known = (EDGE_SOURCES, EDGE_TARGETS) if edges else (SOURCES, TARGETS, TIMES)
+    known = (SOURCES, TARGETS) if edges else (SOURCES, TARGETS, TIMES)
     found, first = [], None
     for path in files:
         with reading(path, "a table"):
-            layout, table, types = _look(path, [*(name for names in known for name in names), *given])
+            layout, table, types = _look(
+                path, [*(name for names in known for name in names), *given], read.get("header")
+            )
         if not len(table.frame):
             continue
         found.append(layout)
@@ -148,7 +155,7 @@ def _differ(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str:
 
 def _columns(table: Table, read: Mapping[str, Any]) -> Columns:
     ends = tuple(read.get(name) for name in OPTIONS[:5])
-    named, features, notes = named_columns(table, ends, read.get("edge_columns"))
+    named, features, sets, notes = named_columns(table, ends, read.get("edge_columns"), read.get("time_unit") or "")
     source, target, time, kind, label = named
     if kind is not None:
         raise DataError(
@@ -156,12 +163,16 @@ def _columns(table: Table, read: Mapping[str, Any]) -> Columns:
             "with --read.kind_column '', or read the file with read_events and write it with write_events"
         )
     assert source is not None and target is not None and time is not None  # noqa: PT018
-    return Columns(source, target, time, label, tuple(features), notes)
+    bipartite = bipartite_of(read.get("bipartite", "auto"))
+    if bipartite is True:
+        raise ConfigError(f"{table.path}: a store has one set of nodes; write ids such as u7 and i7, or read the table")
+    return Columns(source, target, time, label, tuple(features), notes, sets if bipartite == "auto" else ONE)
 
 
 def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     """Return what `read_edge_list` takes of a table of edges."""
-    source, target = ends_of(table, read.get("source_column"), read.get("target_column"))
+    given = read.get("edge_columns") or ()
+    source, target = ends_of(table, read.get("source_column"), read.get("target_column"), given)
     rest = [str(name) for name in table.frame.columns if name not in (source, target)]
     chosen = read.get("edge_columns")
     if chosen is None:
@@ -169,18 +180,22 @@ def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     for name in chosen:
         table.column(name, (), None, "edge_columns")
     left = [name for name in rest if name not in chosen]
-    notes = (f"columns {', '.join(left)} of edges were left out",) if left else ()
+    notes: tuple[str, ...] = (
+        *table.notes,
+        read_as(table, {"source": source, "target": target}, chosen),
+    )
+    notes += (f"columns {', '.join(left)} of edges were left out",) if left else ()
     return Columns(source, target, None, None, tuple(chosen), notes)
 
 
-def _look(path: Path, known: Sequence[str]) -> tuple[Layout, Table, dict[str, str]]:
+def _look(path: Path, known: Sequence[str], header: bool | None) -> tuple[Layout, Table, dict[str, str]]:
     """Return how a file lies, its first rows, and the types of its columns."""
     with open_regular(path) as file:
         parquet = file.read(4) == b"PAR1"
     if parquet:
         schema, frame = _parquet_head(path)
         return Layout(path, None, None), Table(frame, path, None), schema
-    text, first_line, keys = read_layout(path, known, 2)
+    text, first_line, keys = read_layout(path, known, 2, header)
     frame = text.frame(
         na_values={name: [""] if name in keys else list(MISSING) for name in text.names},
         nrows=_SAMPLE,
@@ -189,7 +204,7 @@ def _look(path: Path, known: Sequence[str]) -> tuple[Layout, Table, dict[str, st
     frame = frame.drop(columns=[name for name in text.names if not name])
     return (
         Layout(path, text, first_line),
-        Table(frame, path, first_line),
+        Table(frame, path, first_line, notes=text.notes),
         dict.fromkeys(map(str, frame.columns), "text"),
     )
 

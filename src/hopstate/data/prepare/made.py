@@ -29,6 +29,7 @@ class Prepared:
         events, nodes: how many it holds; for edges, how many stored ones.
         bad: rows that were left out.
         bad_rows: the file that they stand in, None where there is none.
+        notes: sentences on how the table was read.
     """
 
     path: Path
@@ -36,6 +37,7 @@ class Prepared:
     nodes: int
     bad: int
     bad_rows: Path | None
+    notes: tuple[str, ...] = ()
 
 
 def refuse_other(out: Path, kind: str) -> None:
@@ -120,4 +122,4 @@ def prepared_of(out: Path, edges: bool, meta: dict[str, Any]) -> Prepared:
         raise FormatError(
             f"{out} is no longer the store that was written: {error}; delete it and prepare it again"
         ) from None
-    return Prepared(out, count, meta["num_nodes"], bad, out / BAD_ROWS if bad else None)
+    return Prepared(out, count, meta["num_nodes"], bad, out / BAD_ROWS if bad else None, tuple(meta.get("notes", ())))

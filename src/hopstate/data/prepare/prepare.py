@@ -13,10 +13,13 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
+from hopstate.data.column_facts import BLOCK
 from hopstate.data.event_store import VERSION, WORK
 from hopstate.data.prepare.engine import Engine
 from hopstate.data.prepare.engines import check_engine, open_engine
@@ -38,9 +41,11 @@ from hopstate.data.prepare.settle import settle, settle_labels
 from hopstate.data.prepare.stage import PieceFiles, stage
 from hopstate.data.prepare.write import Writing, write_store
 from hopstate.data.readers.addresses import called, fetch, is_address, shown, table_of
+from hopstate.data.readers.node_sets import ONE, TWO, asked
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.store import VERSION as GRAPH_VERSION
 from hopstate.errors import ConfigError, HopstateError, StorageError
+from hopstate.io.arrays import load_npy
 from hopstate.io.files import make_folder, replace_file, write_text
 from hopstate.io.leftovers import sweep
 from hopstate.io.lock import locked
@@ -238,6 +243,7 @@ class _Work:
             arrays, own = write_graph(writing, engine, nodes, self._build())
         else:
             arrays, own = write_store(writing, engine)
+            self._check_sets(arrays, own["num_nodes"], text=settled.text)
         notes = [
             *self.columns.notes,
             *own.pop("notes", ()),
@@ -250,6 +256,22 @@ class _Work:
         meta |= {"arrays": list(arrays), "checksums": arrays, "prepared": {"plan": self.plan, "bad": bad}}
         write_text(self.marker, json.dumps(meta, indent=1))
         self.finished()
+
+    def _check_sets(self, arrays: Iterable[str], num_nodes: int, *, text: bool) -> None:
+        """Raise DataError, and leave nothing of the store, where ids of two sets of nodes are the same."""
+        if self.columns.sets == ONE or (text and self.columns.sets != TWO):
+            return
+        sent = np.zeros(num_nodes, bool)
+        src, dst = (load_npy(self.out / f"{name}.npy", mmap=True) for name in ("src", "dst"))
+        for start in range(0, len(src), BLOCK):
+            sent[src[start : start + BLOCK]] = True
+        shared = any(sent[dst[start : start + BLOCK]].any() for start in range(0, len(dst), BLOCK))
+        if shared:
+            for name in arrays:
+                (self.out / f"{name}.npy").unlink()
+            shutil.rmtree(self.folder)
+            source, target = self.columns.source, self.columns.target
+            raise asked(f"{self.layouts[0].path}: columns {source!r}, {target!r}", "the same ids are in both")
 
     def _build(self) -> dict[str, Any]:
         return {"undirected": True, "duplicates": "drop", "self_loops": "keep"} | {

@@ -9,6 +9,8 @@ import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.data.readers.ids import EXACT, whole_numbers
+from hopstate.data.readers.node_sets import APART, ONE, TWO
+from hopstate.data.readers.roles import READ_AS
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.readers.times_exact import check_digits
 from hopstate.data.validate import beyond_clock, check_num_nodes, why_beyond
@@ -62,6 +64,10 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
         edge_attr=None if edge is None else edge[index],
         x=None if node is None else node[1:],
         node_ids=Vocabulary(np.arange(1, num_nodes + 1)),
+        notes=(
+            f"{READ_AS}source=u, target=i, time=ts{', label=label' if 'label' in table else ''}, features: "
+            f"{'none' if edge is None else f'{path.stem}.npy'}; {ONE if u.max() >= i.min() else TWO}",
+        ),
         **{"name": path.stem.removeprefix("ml_"), "source": str(path), **fields},
     )
 
@@ -141,6 +147,10 @@ def read_jodie(path: Path, **fields: Any) -> EventStream:
         labels=table[3].to_numpy(),
         edge_attr=features,
         node_ids=Vocabulary(np.array(names)),
+        notes=(
+            f"{READ_AS}source=user_id, target=item_id, time=timestamp, label=state_label, features: "
+            f"{table.shape[1] - 4}; {TWO} ({APART}{users[0]} and so on, targets i{items[0]})",
+        ),
         **{"name": stem_of(path), "source": str(path), **fields},
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,14 @@ from hopstate.data.readers.classes import LabelOptions
 from hopstate.data.readers.encode import encoded
 from hopstate.data.readers.labels import LabelTable, read_labels
 from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, time_note
+from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, check_unnamed, read_as, role
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.readers.tables import IDS, check_unique, given, read_npy, read_table, stem_of
 from hopstate.data.validate import check_ids, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, HopstateWarning
 
-SOURCES = ("source", "src", "from", "u", "node1", "head", "sender", "user")
-TARGETS = ("target", "dst", "to", "v", "node2", "tail", "destination", "receiver", "item", "i")
+NO_ENDS = (*TIMES, "weight", "label")  # names of columns that are no ends, wherever they stand
 
 
 def read_edge_list(
@@ -33,6 +33,7 @@ def read_edge_list(
     labels: str | Path | None = None,
     nan: str = "error",
     num_nodes: int | None = None,
+    header: bool | None = None,
     source_column: str | None = None,
     target_column: str | None = None,
     edge_columns: Sequence[str] | None = None,
@@ -63,6 +64,7 @@ def read_edge_list(
             Strings and integers are classes, fractions are regression targets; an empty label is unknown.
         nan: "error" or "zero", for node and edge features.
         num_nodes: the ids are rows 0..num_nodes-1, also those that no edge names.
+        header: whether the first line of edges holds names of columns; None goes by what stands in it.
         source_column, target_column: names; by default source/src/from..., target/dst/to..., else the first two.
         edge_columns: edge features; by default every other numeric column. An empty list takes none.
         columns: what columns of features hold, where it is not as it looks; see `hopstate.data.columns.declared`.
@@ -79,11 +81,13 @@ def read_edge_list(
         DataError: a missing column, an id that is missing, negative or unknown, values that are no numbers, or labels
             that could mean several things.
     """
-    table = read_table(path, [*SOURCES, *TARGETS, *given(source_column, target_column)], num_ids=2)
-    ends = ends_of(table, source_column, target_column)
-    pairs = [table.ids(end) for end in ends]
+    table = read_table(path, [*SOURCES, *TARGETS, *given(source_column, target_column)], num_ids=2, header=header)
     said = declared(columns)
-    carried, told = _edge_features(table, ends, edge_columns, nan, "error" if missing == "auto" else missing, said)
+    meant = [name for name, one in said.items() if one.needed]
+    ends = ends_of(table, source_column, target_column, [*(edge_columns or ()), *meant])
+    pairs = [table.ids(end) for end in ends]
+    used = _features_of(table, ends, edge_columns, said)
+    carried, told = _edge_features(table, used, nan, "error" if missing == "auto" else missing, said)
     asked = LabelOptions(
         id_column=id_column, label_column=label_column, split_column=split_column,
         unlabelled=unlabelled, task=task, cells=label_cells,
@@ -104,18 +108,52 @@ def read_edge_list(
     edges = np.stack(nodes.edges, 1)
     build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
     notes = edge_notes(edges, nodes.count, **build, features=carried is not None)
-    fields["notes"] = (*notes, *told, *more, *nodes.notes, *(named.notes if named is not None else ()))
+    roles = read_as(table, {"source": ends[0], "target": ends[1]}, used)
+    fields["notes"] = (
+        roles,
+        *table.notes,
+        *notes,
+        *told,
+        *more,
+        *nodes.notes,
+        *(named.notes if named is not None else ()),
+    )
     own = {"source": str(path), "name": stem_of(path), **fields}
     return Graph.from_edges(edges, nodes.count, **build, **{**own, **options})
 
 
-def ends_of(table: Table, source_column: str | None, target_column: str | None) -> tuple[str, str]:
-    """Return the names of the columns of sources and targets."""
-    first = table.column(source_column, SOURCES, 0, "source_column")
-    assert first is not None
-    after = list(table.frame.columns).index(first) + 1
-    second = table.column(target_column, [n for n in TARGETS if n != first], after, "target_column")
-    assert second is not None
+def ends_of(
+    table: Table, source_column: str | None, target_column: str | None, taken: Collection[str] = ()
+) -> tuple[str, str]:
+    """Return the names of the columns of sources and targets; where no name says so, the first that may be ends.
+
+    Args:
+        table: of edges.
+        source_column, target_column: as given.
+        taken: columns of features.
+
+    Raises:
+        DataError: two columns could be an end, or more than three have no names.
+    """
+    given = {"source_column": source_column, "target_column": target_column}
+    check_unnamed(table, given, list(given))
+    taken = {*taken, *(name for name in given.values() if name)}
+    first = role(table, source_column, SOURCES, "source_column", taken)
+    second = role(table, target_column, TARGETS, "target_column", {*taken, first})
+    names = [str(name) for name in table.frame.columns]
+    free = [name for name in names if name not in (first, second, *taken) and name.lower() not in NO_ENDS]
+    if first is None:
+        first = next((name for name in free if name.lower() not in TARGETS), None)
+    if second is None and first is not None:
+        free = [name for name in free if name != first and name.lower() not in SOURCES]
+        second = next((name for name in free if names.index(name) > names.index(first)), next(iter(free), None))
+    if first is None or second is None:
+        option = "source_column" if first is None else "target_column"
+        if len(names) < 2:
+            raise DataError(f"{table.path} has only {len(names)} columns ({', '.join(names)}); {option} is missing")
+        raise DataError(
+            f"{table.path} has no column for {option}; it has: {', '.join(names)}. Name it with --read.{option} NAME"
+        )
     if first == second:
         raise DataError(
             f"{table.path}: source and target are both column {first!r}; name them (source_column, target_column)"
@@ -172,21 +210,17 @@ class _Nodes:
         self.vocabulary = None if plain else known
 
 
-def _edge_features(
-    table: Table,
-    ids: tuple[str, str],
-    chosen: Sequence[str] | None,
-    nan: str,
-    missing: str,
-    said: Mapping[str, Declared],
-) -> tuple[FeatureTable | None, tuple[str, ...]]:
+def _features_of(
+    table: Table, ids: tuple[str, str], chosen: Sequence[str] | None, said: Mapping[str, Declared]
+) -> list[str]:
+    """Return the columns of features of edges: those chosen, by default all numbers, and those of which it is said."""
     rest = [str(name) for name in table.frame.columns if name not in ids]
     for name in chosen or ():
         table.column(name, (), None, "edge_columns")
+    meant = [name for name, one in said.items() if one.needed and name in rest]
     if chosen is None:
-        meant = {name for name, one in said.items() if one.needed}
-        chosen = [name for name in rest if name in meant or is_numeric(table.frame[name])]
-        left = [name for name in rest if name not in chosen]
+        used = [name for name in rest if name in meant or is_numeric(table.frame[name])]
+        left = [name for name in rest if name not in used]
         if left:
             when = date_hint(table.frame, left)
             warnings.warn(
@@ -194,6 +228,14 @@ def _edge_features(
                 HopstateWarning,
                 stacklevel=4,
             )
+    else:
+        used = [*chosen, *(name for name in meant if name not in chosen)]
+    return [name for name in used if name not in said or said[name].kind != "drop"]
+
+
+def _edge_features(
+    table: Table, chosen: Sequence[str], nan: str, missing: str, said: Mapping[str, Declared]
+) -> tuple[FeatureTable | None, tuple[str, ...]]:
     if not chosen:
         return None, ()
     features, notes = encoded(table, list(chosen), "edge features", nan, missing, said)
@@ -238,7 +280,7 @@ def node_features(
     features, notes = encoded(table, columns, "node features", nan, missing, said)
     if features is None:
         raise DataError(f"{path} has no column of features that can be used: {'; '.join(notes) or 'all are dropped'}")
-    return features, ids, notes
+    return features, ids, (*table.notes, *notes)
 
 
 def rows_in_order(ids: np.ndarray, num_nodes: int, where: str) -> np.ndarray:

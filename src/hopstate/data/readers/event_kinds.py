@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
 
 from hopstate.data.events import ADD, DELETE, GONE
 from hopstate.data.readers.ids import whole_numbers
+from hopstate.data.readers.roles import role
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.errors import DataError
 
@@ -48,11 +50,29 @@ def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) ->
     return table, np.where(gone, GONE, kinds).astype(np.int8)
 
 
-def kind_column(table: Table, features: set[str]) -> str:
-    """Return the column that is called as one of kinds and holds some, of those that are no features; else `NONE`."""
-    free = [str(name) for name in table.frame.columns if str(name) not in features]
-    found = next((name for want in KINDS for name in free if name.lower() == want), NONE)
-    return found if found and _said_kinds(table, found)[1].any() else NONE
+def kind_column(table: Table, taken: Collection[str]) -> str:
+    """Return the column that is called as one of kinds and says some in words; else `NONE`.
+
+    Args:
+        table: of events.
+        taken: columns that hold something else.
+
+    Raises:
+        DataError: several could be it, or it holds codes, which may stand for anything.
+    """
+    found = role(table, None, KINDS, "kind_column", taken)
+    if found is None or not _said_kinds(table, found)[1].any():
+        return NONE
+    values = table.frame[found]
+    if is_numeric(values):
+        codes = ", ".join(map(str, sorted(values.dropna().unique().tolist())[:5]))
+        raise DataError(
+            f"{table.path}: column {found!r} holds codes, {codes}, which may stand for adding and deleting edges or "
+            f"for anything else; say which: --read.kind_column {found} (kind_column in Python) reads 0, 1 and 2 as "
+            f"add, delete and delete-node, --read.columns '[{found}=category]' takes it as event features, "
+            f"'[{found}=drop]' leaves it out"
+        )
+    return found
 
 
 def _said_kinds(table: Table, column: str) -> tuple[np.ndarray, np.ndarray]:

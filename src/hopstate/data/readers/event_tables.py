@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,25 @@ import numpy as np
 
 from hopstate.data.columns import Declared, check_declared, declared
 from hopstate.data.dates import zone_of
-from hopstate.data.events import ADD, EventStream
+from hopstate.data.events import ADD, GONE, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.readers.encode import encoded
-from hopstate.data.readers.event_kinds import KINDS, NONE, kind_column, kinds_of, node_deletions
+from hopstate.data.readers.event_kinds import NONE, kind_column, kinds_of, node_deletions
 from hopstate.data.readers.event_labels import labels_of_events
+from hopstate.data.readers.node_sets import ONE, bipartite_of, in_sets, sets_by_name
+from hopstate.data.readers.roles import (
+    SOURCES,
+    TARGETS,
+    TIMES,
+    by_place,
+    check_moment,
+    check_target,
+    check_unnamed,
+    is_unnamed,
+    moments,
+    read_as,
+    role,
+)
 from hopstate.data.readers.several import named_columns as several_columns
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.readers.tables import read_table, stem_of
@@ -27,9 +41,6 @@ from hopstate.errors import ConfigError, DataError, FormatError, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-SOURCES = ("src", "source", "u", "from", "user", "user_id", "sender", "source_id")
-TARGETS = ("dst", "destination", "target", "i", "v", "to", "item", "item_id", "receiver", "target_id")
-TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime")
 LABELS = ("label", "y", "state_label")
 COMMAS = 1000  # texts of a column that are looked at
 FEATURE = re.compile(r"(feat|feature|edge_attr|msg|f)_?\d+", re.IGNORECASE)
@@ -45,15 +56,17 @@ def read_event_table(
     label_column: str | None = None,
     edge_columns: Sequence[str] | None = None,
     text_ids: bool = False,
+    header: bool | None = None,
     **fields: Any,
 ) -> EventStream:
     """Return the events of a .csv, .tsv, .txt (any of them .gz) or .parquet file; see `events_from_table`.
 
     Text without a header, as SNAP's edge lists, is read as source, target, time. text_ids: ids are texts, as written.
+    header: whether the first line holds names of columns; None goes by what stands in it.
     """
     given = [c for c in (source_column, target_column, time_column, kind_column) if c is not None]
     given += [] if label_column is None else [label_column, *(part.strip() for part in label_column.split(","))]
-    table = read_table(path, [*SOURCES, *TARGETS, *TIMES, *given], num_ids=2)
+    table = read_table(path, [*SOURCES, *TARGETS, *TIMES, *given], num_ids=2, header=header)
     table = replace(table, text_ids=text_ids)
     columns = (source_column, target_column, time_column, kind_column, label_column)
     return events_from_table(table, columns, edge_columns, **{"name": stem_of(path), "source": str(path), **fields})
@@ -73,7 +86,8 @@ def events_from_table(
             stay in edge_table; columns, what such columns hold (`hopstate.data.columns.declared`), which takes them as
             features; missing_time ("error", "drop") of events without a time; task ("regression" takes labels as
             amounts); label_cells ("whole", or "all": of texts such as "a;b" each label is a target of its own). Several
-            columns of labels are named "a,b", and are targets of their own too.
+            columns of labels are named "a,b", and are targets of their own too; bipartite (True, False, "auto"):
+            sources and targets are two sets of nodes, see `hopstate.data.readers.node_sets`.
 
     Raises:
         FormatError: a column that is missing (the nearest is suggested), or times that are neither numbers nor dates.
@@ -82,18 +96,18 @@ def events_from_table(
     """
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
+    bipartite = bipartite_of(fields.pop("bipartite", "auto"))
     missing, missing_time = fields.pop("missing", "error"), fields.pop("missing_time", "error")
     task, cells = fields.pop("task", "auto"), fields.pop("label_cells", "whole")
     order = fields.pop("order", None)
     several = several_columns(table, ends[-1])
     said = declared(fields.pop("columns", None))
     check_declared(said, table.frame.columns, str(table.path))
-    named, edge_columns, idle, notes = _roles(table, ends, edge_columns, said)
+    named, edge_columns, idle = _roles(table, ends, edge_columns, said)
     source, target, time, kind, label = named
     assert source is not None and target is not None  # noqa: PT018
     dates = zone_of(table.frame[str(time)])
-    table, t, fields["time_unit"], told = timed(table, str(time), fields.get("time_unit", ""), missing_time)
-    notes = (*notes, *told)
+    table, t, fields["time_unit"], notes = timed(table, str(time), fields.get("time_unit", ""), missing_time)
     kinds = None
     if kind is not None:
         table, kinds = node_deletions(table, kinds_of(table, kind), source, target)
@@ -102,11 +116,17 @@ def events_from_table(
         if ids.dtype.kind == "i" and ids.min() < 0:
             bad = int(np.argmax(ids < 0))
             raise DataError(f"{table.path}: negative id {ids[bad]} in column {name!r}, {table.place(bad)}")
+    sets = ONE
+    if (fields.get("node_ids") is None and not _are_rows(src, fields)) or bipartite is True:
+        by_name = sets_by_name(source, target, unnamed=is_unnamed(table))
+        gone = None if kinds is None else kinds == GONE
+        src, dst, sets = in_sets((src, dst), gone, by_name, bipartite, f"{table.path}: columns {source!r}, {target!r}")
+    roles = _said(table, named, several, edge_columns, moments(t, fields["time_unit"], dates), sets)
     rows = _rows(src, dst, fields)
-    notes = (*notes, *idle)
+    notes = (roles, *table.notes, *notes, *idle)
     features, more = _event_features(table, edge_columns, missing, said, kinds) if len(edge_columns) else (None, ())
     labels, names, told = labels_of_events(table, several or (label,), task, cells, order)
-    left = _text_columns(table, [*named, *several, *edge_columns])
+    left = _text_columns(table, [*named, *several, *edge_columns, *said])
     own = {"class_names": names, "notes": (*notes, *more, *told, *left), "dates": dates}
     return EventStream.from_arrays(
         *rows,
@@ -120,46 +140,74 @@ def events_from_table(
 
 
 def named_columns(
-    table: Table, ends: tuple[str | None, ...], edge_columns: Sequence[str] | None
-) -> tuple[list[str | None], list[str], tuple[str, ...]]:
-    """Return source, target, time, kind and label as `events_from_table` names them, its features, and notes.
+    table: Table, ends: tuple[str | None, ...], edge_columns: Sequence[str] | None, unit: str = ""
+) -> tuple[list[str | None], list[str], str, tuple[str, ...]]:
+    """Return source, target, time, kind and label as `events_from_table` names them, its features, sets, and notes.
 
     Raises:
         ConfigError: several columns of labels.
     """
     if several_columns(table, ends[-1]):
         raise ConfigError(f"a store holds one column of labels, not several ({ends[-1]}); read the table in memory")
-    named, features, idle, notes = _roles(table, ends, edge_columns, {})
-    return named, list(features), (*notes, *idle, *_text_columns(table, [*named, *features]))
+    named, features, idle = _roles(table, ends, edge_columns, {})
+    when, numbers = table.frame[str(named[2])], is_numeric(table.frame[str(named[2])])
+    what = moments(when.dropna().to_numpy(np.float64) if numbers else np.empty(0), unit, "" if numbers else "dates")
+    sets = sets_by_name(str(named[0]), str(named[1]), unnamed=is_unnamed(table))
+    roles = _said(table, named, (), features, what, sets)
+    return named, list(features), sets, (roles, *table.notes, *idle, *_text_columns(table, [*named, *features]))
+
+
+def _said(
+    table: Table, named: Sequence[str | None], several: Sequence[str], features: Sequence[str], what: str, sets: str
+) -> str:
+    """Return the note that says which column is what."""
+    roles = dict(zip(("source", "target", "time", "kind", "label"), named, strict=True))
+    roles |= {"label": ", ".join(several)} if several else {}
+    return read_as(table, roles, features, what, sets)
 
 
 def _roles(
     table: Table, ends: tuple[str | None, ...], edge_columns: Sequence[str] | None, said: Mapping[str, Declared]
-) -> tuple[list[str | None], Sequence[str], tuple[str, ...], tuple[str, ...]]:
-    """Return the columns by their roles, those of features, and notes on columns and on labels."""
-    if ends[3] is None:
-        ends = (*ends[:3], kind_column(table, {*said, *(edge_columns or ())}), ends[4])
-    ends, notes = _one_label(table, ends) if ends[-1] is None else (ends, ())
+) -> tuple[list[str | None], Sequence[str], tuple[str, ...]]:
+    """Return the columns by their roles, those of features, and a note on columns that are not used.
+
+    Raises:
+        DataError: two columns could hold the same thing.
+    """
     several = several_columns(table, ends[-1])
-    named = _named(table, (*ends[:-1], several[0]) if several else ends)
+    other = {*said, *(edge_columns or ()), *(name for name in ends if name), *several}
+    named = _named(table, (*ends[:-1], several[0]) if several else ends, other)
     taken = [*named, *several]
+    meant = [name for name, one in said.items() if one.kind != "drop" and name in table.frame.columns]
     features, idle = _feature_columns(table, taken, said) if edge_columns is None else (edge_columns, ())
+    features = [*features, *(name for name in meant if name not in features)]
+    features = [name for name in features if name not in said or said[name].kind != "drop"]
     twice = [name for name in features if name in (named[-1], *several)]
     if twice:
         raise ConfigError(f"{table.path}: column {twice[0]!r} is a label, and no feature of the same event")
-    return named, features, idle, notes
+    if ends[1] is None:
+        unused = [str(name) for name in table.frame.columns if name not in (*taken, *features, *said)]
+        check_target(table, str(named[1]), [name for name in unused if is_numeric(table.frame[name])])
+    return named, features, idle
 
 
-def _named(table: Table, columns: Sequence[str | None]) -> list[str | None]:
+def _named(table: Table, columns: Sequence[str | None], other: Collection[str]) -> list[str | None]:
     """Return the columns of source, target, time, kind and label; those of a table without names go by their place."""
-    unnamed = all(str(name).startswith("column ") for name in table.frame.columns)
-    places = min(3, table.frame.shape[1]) if unnamed else 0
-    return [
-        _column(table, given, known, i if i < places else None, option)
-        for i, (given, known, option) in enumerate(
-            zip(columns, (SOURCES, TARGETS, TIMES, KINDS, LABELS), OPTIONS, strict=True)
-        )
+    given = dict(zip(OPTIONS, columns, strict=True))
+    ends = {option: given[option] for option in OPTIONS[:3]}
+    check_unnamed(table, ends, ["time_column"])
+    if is_unnamed(table):
+        given |= by_place(table, ends)
+    found = [
+        _needed(table, role(table, given[option], known, option, other), known, option)
+        for option, known in zip(OPTIONS[:3], (SOURCES, TARGETS, TIMES), strict=True)
     ]
+    if given["time_column"] is None:
+        check_moment(table, found[2], {*found[:2], *other})
+    kind, label = given["kind_column"], given["label_column"]
+    kind = kind_column(table, {*other, *found}) if kind is None else role(table, kind or None, (), "kind_column")
+    label = None if label == NONE else role(table, label, LABELS, "label_column", {*other, *found, kind})
+    return [*found, kind or None, label]
 
 
 def _feature_columns(
@@ -177,16 +225,6 @@ def _feature_columns(
         f"numeric columns that are not used: {', '.join(unused)}; take them as event features with "
         f"--read.edge_columns '[{', '.join(taken + unused)}]' (edge_columns in Python), or leave them out with "
         f"'[{', '.join(taken)}]'",
-    )
-
-
-def _one_label(table: Table, columns: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    """Return the columns, and a note in place of a guess where several could be the label's: then none is."""
-    called = [str(name) for name in table.frame.columns if str(name).lower() in LABELS and name not in columns]
-    if len(called) < 2:
-        return columns, ()
-    return (*columns[:-1], NONE), (
-        f"columns {', '.join(called)} may all hold labels, so that none was taken: --read.label_column NAME",
     )
 
 
@@ -224,26 +262,31 @@ def _event_features(
 OPTIONS = ("source_column", "target_column", "time_column", "kind_column", "label_column")
 
 
-def _column(table: Table, given: str | None, known: Sequence[str], place: int | None, option: str) -> str | None:
-    if given == NONE:
-        return None
-    found = table.column(given, known, place, option)
-    if found is None and option in OPTIONS[:3]:
-        names = [str(name) for name in table.frame.columns]
-        free = [name for name in names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
-        near = next((hint for word in known if (hint := nearest(word, free))), "")
-        raise FormatError(
-            f"{table.path} has no column for {option} (known names: {', '.join(known)}){near}; "
-            f"it has: {', '.join(names)}. Name the column with --read.{option} NAME ({option} in Python)"
-        )
-    return found
+def _needed(table: Table, found: str | None, known: Sequence[str], option: str) -> str:
+    """Return the column that was found; raise FormatError where none was."""
+    if found is not None:
+        return found
+    names = [str(name) for name in table.frame.columns]
+    if is_unnamed(table):
+        raise FormatError(f"{table.path} has only {len(names)} columns ({', '.join(names)}); {option} is missing")
+    free = [name for name in names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
+    near = next((hint for word in known if (hint := nearest(word, free))), "")
+    raise FormatError(
+        f"{table.path} has no column for {option} (known names: {', '.join(known)}){near}; "
+        f"it has: {', '.join(names)}. Name the column with --read.{option} NAME ({option} in Python)"
+    )
+
+
+def _are_rows(src: np.ndarray, fields: Mapping[str, Any]) -> bool:
+    """Return whether it is said of ids that they are rows."""
+    return src.dtype.kind == "i" and (fields.get("num_nodes", -1) >= 0 or fields.get("x") is not None)
 
 
 def _rows(src: np.ndarray, dst: np.ndarray, fields: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return node rows; sets node_ids where the ids are not rows already."""
     if src.dtype.kind != dst.dtype.kind:
         src, dst = src.astype(str), dst.astype(str)
-    if src.dtype.kind == "i" and (fields.get("num_nodes", -1) >= 0 or fields.get("x") is not None):
+    if _are_rows(src, fields):
         return src, dst  # the caller says that ids are rows, or gives features by row
     known = fields.get("node_ids") or Vocabulary.of(src, dst)
     if src.dtype.kind == "i" and np.array_equal(known.ids, np.arange(len(known))):

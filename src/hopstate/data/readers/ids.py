@@ -156,6 +156,13 @@ def _texts(table: Table, column: str, values: pd.Series) -> np.ndarray:
             f"{table.path}: the id in column {column!r}, {table.place(row)}, goes over several lines, "
             f"{text.iloc[row][:60]!r}; a quotation mark is missing, or one too many"
         )
+    tabs = np.flatnonzero(text.str.contains("\t", regex=False).to_numpy(bool))
+    if len(tabs):
+        row = int(tabs[0])
+        raise DataError(
+            f"{table.path}: the id in column {column!r}, {table.place(row)}, has a tab in it, {text.iloc[row][:60]!r}; "
+            "separate all cells by one sign, in a .tsv by tabs"
+        )
     for row in np.flatnonzero((text == column).to_numpy(bool))[:9].tolist():
         if all(str(cell).strip() == str(name) for name, cell in table.frame.iloc[row].items()):
             raise DataError(f"{table.path}: {table.place(row)} is the line of names once more; remove it")

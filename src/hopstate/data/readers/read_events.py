@@ -63,14 +63,16 @@ def read_events(
             files a hundred times their size, at least 2 GiB.
         ties: order of events of one time: "file" as they stand, "sorted" as `hopstate.data.ties.in_own_order` has it.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
-            (by default the usual names), columns (what columns of features hold, where it is not as it looks, as
+            (by default the usual names), header (whether a text's first line holds names of columns; by default it
+            goes by what stands there), columns (what columns of features hold, where it is not as it looks, as
             "venue=category"; see `hopstate.data.columns.declared`), num_nodes (ids are rows 0..num_nodes-1), x (node
             features as an array or a .npy file; integer ids are then its rows, others stand for its rows in sorted
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
             be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
             without a usable time out), task ("regression" takes labels as amounts), label_cells ("all" takes each label
             of a cell such as "a;b" as a target of its own), order (the classes from first to last), text_ids (True
-            takes ids as they are written, also where all of a column look like numbers);
+            takes ids as they are written, also where all of a column look like numbers), bipartite (True, False or
+            "auto": whether sources and targets are two sets of nodes, see `hopstate.data.readers.node_sets`);
             for all, fields of `EventStream` such as name and time_unit.
 
     Raises:
@@ -88,7 +90,7 @@ def read_events(
     if ties not in TIES:
         raise ConfigError(f"read.ties is one of {', '.join(TIES)}; got {ties!r}")
     usual = {"missing": ("error",), "missing_time": ("error",), "task": ("auto", "classification")}  # as good as absent
-    usual["label_cells"] = ("whole",)
+    usual |= {"label_cells": ("whole",), "bipartite": ("auto",)}
     options = {k: v for k, v in options.items() if v is not None and v not in usual.get(k, ())}
     options |= {} if from_start else {"from_start": False}
     if is_array(options.get("x")) and not isinstance(options["x"], np.ndarray):
@@ -114,7 +116,7 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
     from hopstate.data.readers import dyglib, event_tables
 
     if text.startswith("tgb:"):
-        options.pop("text_ids", None)
+        options = {key: value for key, value in options.items() if key not in ("text_ids", "bipartite")}
         return _from_tgb(text.removeprefix("tgb:"), options)
     path = expanded(text)
     if not exists(path):
@@ -126,7 +128,7 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
     if kind == "tgb-zip":
         from hopstate.data.readers.tgb import read_tgb_zip
 
-        options.pop("text_ids", None)
+        options = {key: value for key, value in options.items() if key not in ("text_ids", "bipartite")}
         return read_tgb_zip(path, **options)
     if kind in ("dyglib", "jodie"):
         _check_options(options, f"{text} (read as {kind})", _FACTS)
@@ -144,6 +146,8 @@ def _table_options() -> tuple[str, ...]:
     from hopstate.data.readers.event_tables import OPTIONS
 
     own = (
+        "bipartite",
+        "header",
         "edge_columns",
         "columns",
         "x",
@@ -162,8 +166,8 @@ def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) 
     """Raise a ConfigError for an option that a source has no use for."""
     if options.get("missing") == "auto" and "missing" not in known:
         options.pop("missing")  # nothing is asked for
-    if "text_ids" not in known:
-        options.pop("text_ids", None)  # of texts in a table alone
+    for name in {"text_ids", "bipartite"} - {*known}:
+        options.pop(name, None)  # of tables alone
     for name in options:
         if name not in known:
             raise ConfigError(
@@ -215,7 +219,7 @@ def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
         from hopstate.data.readers.event_tables import read_event_table
 
         with files_of({"events": source}) as files:
-            return read_event_table(files["events"], **{"name": "table", "source": "memory", **options})
+            return read_event_table(files["events"], **{"name": "table", "source": "memory", **options, "header": True})
     raise FormatError(f"cannot read events from a {type(source).__name__}; give a path, a table or TemporalData")
 
 
@@ -315,6 +319,8 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
     if facts.get("num_nodes", 0) < 0:
         raise FormatError(f"{path}: what hopstate noted in it gives {facts['num_nodes']} nodes; write it again")
     check_num_nodes(facts.get("num_nodes", 0), pq.read_metadata(path).num_rows, str(path), stated)
+    if "kind" in pq.read_schema(path).names:
+        facts["kind_column"] = "kind"
     if "node_ids" in facts:
         facts["node_ids"] = Vocabulary(_ids(facts["node_ids"], path))
     return facts

@@ -22,7 +22,7 @@ FORMATS = {
 }
 TABLES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".parquet", ".pq", ".tab", ".dat")
 _ONLY_TABLES = (
-    *("features", "labels", "num_nodes", "source_column", "target_column"),
+    *("header", "features", "labels", "num_nodes", "source_column", "target_column"),
     *("edge_columns", "columns", "id_column", "label_column", "split_column"),
     *("missing", "unlabelled", "task", "label_cells", "order"),
 )
@@ -100,7 +100,7 @@ def _from_tables(source: Any, tables: dict[str, Any], options: dict[str, Any], m
             options["labels"] = str(files["features"])
         if "edges" not in files:
             return read_graph(source, **more, **options)
-        return read_graph(files["edges"], **more, **{"name": "table", **options}).with_(source="memory")
+        return read_graph(files["edges"], **more, **{"name": "table", **options, "header": True}).with_(source="memory")
 
 
 def _from_path(text: str, format: str, nan: str, build: dict[str, Any], options: dict[str, Any]) -> Graph:

@@ -30,11 +30,13 @@ class Text:
         path: the file.
         names: of its columns.
         options: of pandas' reader.
+        notes: sentences on what is not sure of it.
     """
 
     path: Path
     names: tuple[str, ...]
     options: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
     def frame(self, **options: Any) -> pd.DataFrame:
         """Return the table as pandas reads it."""
@@ -79,6 +81,7 @@ class Table:
         source: the text that it was read from, None where there is none.
         text_ids: ids are texts even where all of a column look like numbers.
         filled: columns as they are written but for cells that were filled in, by name.
+        notes: sentences on how the file was read.
     """
 
     frame: pd.DataFrame
@@ -88,6 +91,7 @@ class Table:
     source: Text | None = None
     text_ids: bool = False
     filled: Mapping[str, pd.Series] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def origin(self, rows: np.ndarray) -> np.ndarray:
         """Return the file's own numbers of rows of the frame."""

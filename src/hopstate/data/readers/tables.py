@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,27 +22,30 @@ if TYPE_CHECKING:
     import pandas as pd
 
 IDS = ("id", "node", "node_id", "nodeid", "name")  # columns of node ids
+SPACES = r"\s+"  # the separator that is any white space
 SAMPLE = 1000  # lines looked at to tell separator, header and leading zeros
 LONGEST = 1 << 24  # bytes of a line
 WIDEST = 1 << 15  # columns
 TAIL = 1 << 20  # bytes in which the last line is looked for
 
 
-def read_table(path: Path, id_columns: Sequence[str] = (), num_ids: int = 1) -> Table:
+def read_table(path: Path, id_columns: Sequence[str] = (), num_ids: int = 1, header: bool | None = None) -> Table:
     """Return a table from a .csv, .tsv, .txt (any of them .gz) or .parquet file, told apart by content.
 
     The separator is read from the first lines. Text has a header where the first line names known columns, is not
-    numeric above numeric ids or values, or, in a .csv, holds nothing that recurs as an id. Lines before it that start
-    with # or % are skipped. Ids such as "007" or "NA" stay strings.
+    numeric above numeric ids or values, or, in a .csv, holds nothing that recurs as an id, which a note says. Lines
+    before it that start with # or % are skipped. Ids such as "007" or "NA" stay strings.
 
     Args:
         path: the file.
         id_columns: names that mark a header, and whose columns hold ids.
-        num_ids: how many leading columns hold ids where no name is known.
+        num_ids: how many leading columns hold ids where no name is known; 2 for edges and events.
+        header: whether the first line of a text holds names of columns; None goes by what stands in it.
 
     Raises:
         MissingFileError: no such file.
         FormatError: neither text nor Parquet, empty, or lines of unequal length.
+        DataError: a first line 0,1,... of edges or events, which may be names or a row.
     """
     with open_regular(path) as file:
         magic = file.read(4)
@@ -49,7 +53,7 @@ def read_table(path: Path, id_columns: Sequence[str] = (), num_ids: int = 1) -> 
     with reading(path, "a table"):
         if magic == b"PAR1":
             return Table(read_parquet(path), path, None)
-        return _read_text(path, id_columns, num_ids)
+        return _read_text(path, id_columns, num_ids, header)
 
 
 def _check_name(path: Path, magic: bytes) -> None:
@@ -127,49 +131,119 @@ def _check_end(path: Path, separator: str, cells: int) -> None:
         )
 
 
-def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
-    text, first_line, keys = read_layout(path, id_columns, num_ids)
+def _read_text(path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None) -> Table:
+    text, first_line, keys = read_layout(path, id_columns, num_ids, header)
     frame = text.frame(na_values={name: [""] if name in keys else list(MISSING) for name in text.names})
+    notes = text.notes + (_short_lines(text) if len(frame) and frame.iloc[:, -1].isna().any() else ())
     frame = frame.drop(columns=[name for name in text.names if not name])  # a row number that pandas wrote
-    return Table(frame, path, first_line, source=text)
+    return Table(frame, path, first_line, source=text, notes=notes)
 
 
-def read_layout(path: Path, id_columns: Sequence[str], num_ids: int) -> tuple[Text, int, list[str]]:
+def read_layout(
+    path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None = None
+) -> tuple[Text, int, list[str]]:
     """Return how a table lies in a text file, the line of its first row, and its columns of ids; see `read_table`."""
     with bounded(path, text=True) as file:
         lines = [line.decode("utf-8-sig") for line in _first_lines(file, path)]
     skip = next((i for i, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), len(lines))
+    remark = lines[0] if skip else ""
     lines = [line for line in lines[skip:] if line.strip()]
     if not lines:
         raise FormatError(f"{path} is empty: write it again, with a line a row")
-    if lines[0].lstrip().lower().startswith(("<html", "<!doctype", "<?xml")):
-        raise FormatError(f"{path} is a web page, not a table; fetch the file itself")
-    if lines[0].lstrip().startswith(("{", "[")):
-        raise FormatError(f"{path} is JSON, not a table; write it as CSV or Parquet")
-    separator = _separator(lines)
+    _check_table(path, remark, lines[0])
+    separator = _separator(lines, path, remark)
     rows = [_fields(line, separator) for line in lines]
-    header = _has_header(rows, id_columns, num_ids, path)
-    names = [name.strip() for name in rows[0]] if header else [f"column {i}" for i in range(len(rows[0]))]
+    numbered = _are_places(rows[0])
+    if header is None:
+        asked = numbered and num_ids == 2 and rows[0][0] and len(rows) > 1 and separator != SPACES and not remark
+        if asked:
+            raise DataError(
+                f"{path}: its first line, {','.join(rows[0])}, may be numbers of columns, as pandas writes them, or a "
+                "row like the others; say which: --read.header true or --read.header false (header in Python)"
+            )
+        found, sure = _has_header(rows, id_columns, num_ids, path)
+        found |= numbered and not rows[0][0]
+    else:
+        found, sure = header, True
+    width = len(rows[0]) if found else max(map(len, rows))
+    names = [name.strip() for name in rows[0]] if found else [f"column {i}" for i in range(width)]
+    if found and numbered:
+        names = [name and f"column {name}" for name in names]
+    lower = {name.lower() for name in id_columns}
+    if num_ids == 1 and not names[0] and not lower & {name.lower() for name in names}:
+        names[0] = "id"  # the index of a table of nodes
     if len(names) > WIDEST:
         raise FormatError(f"{path} has {len(names):,} columns; tables of at most {WIDEST:,} are read")
     if len(set(names)) < len(names):
         raise FormatError(f"{path} has two columns of the same name: {', '.join(names)}")
     _check_end(path, separator, len(names))
-    lower = {name.lower() for name in id_columns}
     keys = [name for name in names if name.lower() in lower] or [name for name in names if name][:num_ids]
     text = Text(
         path,
         tuple(names),
         {
             "sep": separator,
-            "skiprows": skip + header,
+            "skiprows": skip + found,
             "keep_default_na": False,
             "low_memory": False,
             "encoding": "utf-8-sig",
-            "skipinitialspace": separator != r"\s+",
+            "skipinitialspace": separator != SPACES,
         },
+        () if sure else (_unsure(rows[0], found, num_ids),),
     )
-    return text, skip + header + 1, keys
+    return text, skip + found + 1, keys
+
+
+def _check_table(path: Path, remark: str, first: str) -> None:
+    """Raise FormatError where a file's first remark or line says that it is no table."""
+    if remark.lower().startswith("%%matrixmarket"):
+        raise FormatError(
+            f"{path} is a matrix in Matrix Market's format, not a table; read it in Python, "
+            f"scipy.io.mmread({path.name!r}), and give hopstate the matrix, or write its entries as a table "
+            "source,target,weight"
+        )
+    if first.lstrip().lower().startswith(("<html", "<!doctype", "<?xml")):
+        raise FormatError(f"{path} is a web page, not a table; fetch the file itself")
+    if first.lstrip().startswith(("{", "[")):
+        raise FormatError(f"{path} is JSON, not a table; write it as CSV or Parquet")
+
+
+def _are_places(first: Sequence[str]) -> bool:
+    """Return whether a line is 0,1,...,n-1, or the same behind an empty cell: the header of a table without names."""
+    cells = [cell.strip() for cell in first]
+    cells = cells[1:] if not cells[0] else cells
+    return len(first) > 1 and cells == [str(place) for place in range(len(cells))]
+
+
+def _unsure(first: Sequence[str], header: bool, num_ids: int) -> str:
+    """Return the note on a first line of which nothing tells whether it holds names or a row."""
+    what, other = ("names of columns", "false") if header else ("a row", "true")
+    how = (
+        f"--read.header {other} reads it otherwise"
+        if num_ids == 2
+        else "a first line of names such as id leaves no doubt"
+    )
+    return f"the first line was read as {what}: {', '.join(first[:10])}; nothing tells names from a row there ({how})"
+
+
+def _short_lines(text: Text) -> tuple[str, ...]:
+    """Return a note on lines with fewer cells than there are columns; none where there is none."""
+    separator, count, first, total = text.options["sep"], 0, 0, 0
+    with bounded(text.path, text=True) as file:
+        lines = io.TextIOWrapper(file, "utf-8-sig", "replace", newline="")
+        for _ in range(text.options["skiprows"]):
+            next(lines, None)
+        rows = (line.split() for line in lines) if separator == SPACES else csv.reader(lines, delimiter=separator)
+        for row in rows:
+            total += bool(row)
+            if 0 < len(row) < len(text.names):
+                count, first = count + 1, first or total
+    if not count:
+        return ()
+    return (
+        f"{count:,} of {total:,} rows have fewer cells than there are columns, the first is row {first - 1}; their "
+        "last cells are empty",
+    )
 
 
 def _first_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
@@ -182,33 +256,47 @@ def _first_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
         yield line
 
 
-def _separator(lines: list[str]) -> str:
-    """Return the separator that cuts most of the first lines into the same number of fields, at least two."""
+def _separator(lines: list[str], path: Path, remark: str) -> str:
+    """Return what cuts the first lines: tabs where all have as many, or in a .tsv; commas where all have some.
+
+    Else it is the sign that cuts most of them into as many fields as the first, or white space. Where cells between
+    tabs fall apart at spaces into as many numbers in each line, as KONECT writes them, white space cuts.
+    """
+    tabs, commas = ({line.count(sign) for line in lines} for sign in "\t,")
+    tsv = path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
+    if min(tabs) and (len(tabs) == 1 or tsv):
+        parts = [line.split() for line in lines]
+        more = {len(row) for row in parts} == {len(parts[0])} and len(parts[0]) > len(lines[0].rstrip("\n").split("\t"))
+        numbers = more and all(_is_number(cell) for row in parts[1:] or parts for cell in row)
+        return SPACES if more and (numbers or remark.startswith("%")) else "\t"
     head = lines[:20]
     for separator in (",", "\t", ";"):
         counts = [len(_fields(line, separator)) for line in head]
         if counts[0] > 1 and counts.count(counts[0]) >= 0.9 * len(counts):
             return separator
-    return r"\s+" if len(head[0].split()) > 1 else ","
+    return "," if min(commas) else SPACES if len(head[0].split()) > 1 else ","
 
 
 def _fields(line: str, separator: str) -> list[str]:
-    return line.split() if separator == r"\s+" else next(csv.reader([line.rstrip("\r\n")], delimiter=separator))
+    return line.split() if separator == SPACES else next(csv.reader([line.rstrip("\r\n")], delimiter=separator))
 
 
-def _has_header(rows: list[list[str]], known: Sequence[str], num_ids: int, path: Path) -> bool:
+def _has_header(rows: list[list[str]], known: Sequence[str], num_ids: int, path: Path) -> tuple[bool, bool]:
+    """Return whether the first line holds names of columns, and whether anything says so."""
     first, body = rows[0], rows[1:]
     names = [field.strip().lower() for field in first]
     if any(name in {k.lower() for k in known} for name in names):
-        return True
+        return True, True
     if any(_is_number(field) for field in first):
-        return False
+        return False, True
     for i in range(len(first)):
         column = [row[i] for row in body if len(row) > i]
         if column and all(_is_number(field) for field in column):
-            return True  # words above numbers
+            return True, True  # words above numbers
     seen = {field for row in body for field in row[:num_ids]}
-    return ".csv" in path.name.lower() and not seen & set(first[:num_ids])
+    if seen & set(first[:num_ids]):
+        return False, True
+    return ".csv" in path.name.lower(), not body
 
 
 def _is_number(text: str) -> bool:

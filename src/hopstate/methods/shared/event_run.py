@@ -25,6 +25,7 @@ class EventReadOptions:
 
     Args:
         format: "auto" goes by content and name; else one of the formats that `hopstate datasets` names.
+        header: whether the first line of a text holds names of columns; null goes by what stands in it.
         source_column, target_column, time_column: columns of a table; null takes the usual names.
         kind_column: "add" or "delete" for each event, "delete-node" with an empty target where the source is deleted;
             null takes the usual names.
@@ -41,6 +42,8 @@ class EventReadOptions:
             number, category, date (ISO, or date:FORMAT as strptime has it) or drop. What is named is a feature.
         x: .npy file of node features.
         num_nodes: ids are then rows 0..num_nodes-1; null finds them.
+        bipartite: sources and targets are two sets of nodes, of which 7 and 7 are two: "true" writes u7 and i7, "false"
+            makes them one; "auto" goes by names of columns (user and item are two sets, source and target one).
         time_unit: s, ms, us or ns since 1970, for splits by date; null takes what the file says.
         scale: "standard" (mean and deviation), "robust" (median and quartiles) or "none", for features, fitted to the
             training events; "auto" takes standard for tables of yours and none for all else.
@@ -54,6 +57,7 @@ class EventReadOptions:
     """
 
     format: str = "auto"
+    header: bool | None = None
     source_column: str | None = None
     target_column: str | None = None
     time_column: str | None = None
@@ -67,6 +71,7 @@ class EventReadOptions:
     columns: tuple[str, ...] | None = None
     x: str | None = None
     num_nodes: int | None = None
+    bipartite: bool | Literal["auto"] = "auto"
     time_unit: str | None = None
     scale: Literal["auto", "standard", "robust", "none"] = "auto"
     missing: Literal["auto", "error", "mean", "median", "zero"] = "auto"

@@ -197,7 +197,7 @@ def read_split(graph: Graph, path: str) -> dict[str, np.ndarray]:
         DataError: an unknown id or split, or a column that is missing.
         MissingFileError, FormatError: see `hopstate.data.readers.tables.read_table`.
     """
-    from hopstate.data.readers.edge_list import SOURCES, TARGETS
+    from hopstate.data.readers.roles import SOURCES, TARGETS
     from hopstate.data.readers.tables import read_table
 
     table = read_table(Path(path).expanduser(), [*SOURCES, *TARGETS, "split"], num_ids=2)

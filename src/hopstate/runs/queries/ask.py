@@ -106,7 +106,9 @@ def chances(asked: Session, pairs: Any, time: Any = None) -> Steps[tuple[np.ndar
 
 def _pairs(asked: Session, pairs: Any, time: Any, columns: Columns = (None,) * 3) -> tuple[Nodes, Nodes, np.ndarray]:
     src, dst, column = read_pairs(asked.past, pairs, columns, asked.columns, asked.dates)
-    u, v = (nodes_of(asked.past, ids, what) for ids, what in ((src, "sources"), (dst, "targets")))
+    u, v = (
+        nodes_of(asked.past, ids, what, two_sets=asked.two_sets) for ids, what in ((src, "sources"), (dst, "targets"))
+    )
     return u, v, times_of(asked.past, column if time is None else time, len(u), "pairs", asked.dates)
 
 
@@ -204,7 +206,7 @@ def ranking(
     from hopstate.runs.queries.candidates import Candidates
 
     _check_counts(top, first_stage)
-    nodes = nodes_of(asked.past, read_ids(sources, "sources", asked.past.node_ids), "sources")
+    nodes = nodes_of(asked.past, read_ids(sources, "sources", asked.past.node_ids), "sources", two_sets=asked.two_sets)
     t = times_of(asked.past, time, len(nodes), "sources", asked.dates)
     pool = Candidates(asked, candidates, new_only=new_only, first_stage=first_stage)
     tell_unmet(asked.past, nodes, *pool.given)

@@ -32,7 +32,7 @@ class Candidates:
         self._given: Nodes | None = None
         if given is not None:
             ids = read_ids(Path(given) if isinstance(given, (str, Path)) else given, "candidates", self.past.node_ids)
-            nodes = nodes_of(self.past, ids, "candidates")
+            nodes = nodes_of(self.past, ids, "candidates", two_sets=asked.two_sets)
             _, first = np.unique(nodes.names, return_index=True)
             first.sort()
             self._given = nodes.at(first)

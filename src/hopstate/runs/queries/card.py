@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.data.dates import shown_time
+from hopstate.data.readers.roles import READ_AS
 from hopstate.errors import HopstateError
 from hopstate.evaluation.metrics import of_class
 from hopstate.methods.method import Method
@@ -51,6 +52,7 @@ def _head(folder: RunFolder, method: Method) -> list[str]:
 def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
     known = known_data(folder)
     lines = [f"data    {settings.get('data')}", f"nodes   {known.get('num_nodes', '?'):,}"]
+    lines += [note for note in known.get("notes") or () if str(note).startswith(READ_AS)]
     dims = known.get("feature_dims") or {}
     if dims:
         lines.append("features " + ", ".join(f"{key} {value}" for key, value in dims.items()))

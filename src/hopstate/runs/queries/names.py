@@ -14,9 +14,9 @@ from hopstate.data.dates import shown_time, warn_of_zone
 from hopstate.data.event_build import UNITS
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
-from hopstate.data.readers.event_tables import SOURCES, TARGETS, TIMES
 from hopstate.data.readers.frames import is_frame
 from hopstate.data.readers.ids import whole_numbers
+from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.readers.tables import Table, read_table
 from hopstate.data.readers.times import timed
 from hopstate.data.vocabulary import Vocabulary
@@ -50,8 +50,10 @@ class Nodes:
         return Nodes(self.names[places], self.rows[places], self.met[places])
 
 
-def nodes_of(past: Past, names: Any, what: str) -> Nodes:
-    """Return the nodes of ids; what says in messages what they are.
+def nodes_of(past: Past, names: Any, what: str, *, two_sets: bool = False) -> Nodes:
+    """Return the nodes of ids; what says in messages what they are: "sources", "targets", "candidates" or others.
+
+    Of two sets of nodes that are told apart by letters, 7 among sources is u7 and among others i7.
 
     Raises:
         DataError: ids of another kind than the past's, one that is missing, or a node that was deleted.
@@ -69,6 +71,10 @@ def nodes_of(past: Past, names: Any, what: str) -> Nodes:
             bare = np.char.strip(given)
             found = ids.rows(bare)
             given, rows = np.where((rows < 0) & (found >= 0), bare, given), np.where(rows < 0, found, rows)
+            if two_sets:
+                full = np.char.add("u" if what == "sources" else "i", bare)
+                found = ids.rows(full)
+                given, rows = np.where((rows < 0) & (found >= 0), full, given), np.where(rows < 0, found, rows)
     else:
         given = _numbers(given, what)
         rows = np.where((given >= 0) & (given < past.num_nodes), given, -1) if ids is None else ids.rows(given)

@@ -16,7 +16,7 @@ from hopstate.data.dates import shown_times
 from hopstate.data.past import Past
 from hopstate.errors import ConfigError, DataError
 from hopstate.runs.curves import key_of
-from hopstate.runs.data import settings_of_run
+from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.going_on import as_trained, check_temporal, kept_state, name_new_ids, new_events, own_past
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.names import Columns, Nodes, times_of, with_rows
@@ -67,6 +67,11 @@ class Session:
     def key(self) -> str:
         """What is the same for the same weights, settings and data alone."""
         return key_of(self.folder, self.task)
+
+    @cached_property
+    def two_sets(self) -> bool:
+        """Whether sources and targets are two sets of nodes, told apart by letters."""
+        return bool(known_data(self.folder).get("two_sets"))
 
     @cached_property
     def dates(self) -> str:

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 from hopstate.data.dates import NAIVE
-from hopstate.data.readers.event_tables import TIMES
+from hopstate.data.readers.roles import TIMES
 from hopstate.errors import HopstateError
 from hopstate.io.opening import bounded
 from hopstate.runs.data import known_data, settings_of_run

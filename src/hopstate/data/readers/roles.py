@@ -1,0 +1,178 @@
+"""Which column of a table holds what: the one that the user names, else the one whose name says so, else nobody knows.
+
+Where two columns could hold the same thing, or a table of more than three columns has no names, the user is asked.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from hopstate.data.readers.table import Table
+from hopstate.errors import DataError
+
+
+def _keys(*names: str) -> tuple[str, ...]:
+    return tuple(f"{name}{end}" for name in names for end in ("", "_id", "id"))
+
+
+# of two sets of nodes: who acts, and on what
+USERS = _keys("user", "customer", "client", "buyer", "member", "visitor", "viewer", "listener", "reviewer", "reader")
+ITEMS = _keys("item", "product", "movie", "song", "track", "book", "article", "merchant", "shop", "ad", "video", "game")
+# of one set
+SOURCES: tuple[str, ...] = ("src", "source", "u", "from", "node1", "head", "sender", "source_id", "src_id", *USERS)
+TARGETS: tuple[str, ...] = ("dst", "destination", "target", "i", "v", "to", "node2", "tail", "receiver", *ITEMS)
+TARGETS += ("target_id", "dst_id")
+TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime")
+MOMENT = re.compile(r"(?:.*_)?(?:time|timestamp|ts|date|datetime|year|month|day|hour|minute|clock)", re.IGNORECASE)
+READ_AS = "read as: "
+_SHOWN = 10  # columns that a sentence names
+_FEW = 20  # rows by which a column of two values is no accident
+_PLACE = "column "
+_SINCE_1970 = (6.3e8, 4.2e9)  # seconds from 1990 to 2103
+_UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+
+
+def role(
+    table: Table, given: str | None, known: Collection[str], option: str, taken: Collection[str | None] = ()
+) -> str | None:
+    """Return the column of a role: the one given, else the one whose name is known, None where none is.
+
+    Args:
+        table: where it stands.
+        given: what the user names.
+        known: names in lower case.
+        option: by which it is named.
+        taken: columns that hold something else.
+
+    Raises:
+        DataError: the given column is not there, or several could be meant.
+    """
+    if given is not None:
+        return table.column(given, (), None, option)
+    could = [str(name) for name in table.frame.columns if str(name).lower() in known and name not in taken]
+    if len(could) > 1:
+        raise which(table, could, option)
+    return could[0] if could else None
+
+
+def which(table: Table, could: Sequence[str], option: str) -> DataError:
+    """Return the error that asks which of several columns is meant."""
+    what = option.removesuffix("_column")
+    return DataError(
+        f"{table.path}: columns {', '.join(map(repr, could))} could each be the {what}, and nothing says which; name "
+        f"it: --read.{option} {shlex.quote(could[0])} ({option} in Python)"
+    )
+
+
+def is_unnamed(table: Table) -> bool:
+    """Return whether a table's columns have no names, only places."""
+    return all(str(name).startswith(_PLACE) for name in table.frame.columns)
+
+
+def check_unnamed(table: Table, given: Mapping[str, str | None], asked: Sequence[str]) -> None:
+    """Raise DataError where a table has more than three columns without names, and the user says of none what it is.
+
+    Args:
+        table: whose columns may be called by their places.
+        given: option → name, or None, in the order in which columns without names stand.
+        asked: options of which one must be given.
+    """
+    names = [str(name) for name in table.frame.columns]
+    if not is_unnamed(table) or len(names) <= 3 or any(given[option] is not None for option in asked):
+        return
+    first = ", ".join(f"{name!r} ({table.frame[name].iloc[0]})" for name in names[:_SHOWN] if len(table.frame))
+    say = " ".join(f"--read.{option} NAME" for option in given)
+    raise DataError(
+        f"{table.path} has {len(names)} columns without names, and nothing says what each holds: {first}"
+        f"{', ...' * (len(names) > _SHOWN)}; say so, {say} with names such as 'column 0', or write a line of names"
+    )
+
+
+def by_place(table: Table, given: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the columns of roles by option, in a table without names: those given, the others in their order."""
+    rest = iter([name for name in map(str, table.frame.columns) if name not in given.values()])
+    return {option: name if name is not None else next(rest, None) for option, name in given.items()}
+
+
+def check_moment(table: Table, time: str, taken: Collection[str | None]) -> None:
+    """Raise DataError where another column than that of times has the name of a time, or of a part of one."""
+    could = [str(name) for name in table.frame.columns if name == time or MOMENT.fullmatch(str(name))]
+    could = [name for name in could if name == time or name not in taken]
+    if len(could) > 1:
+        raise which(table, could, "time_column")
+
+
+def check_target(table: Table, target: str, unused: Sequence[str]) -> None:
+    """Raise DataError where a column called target holds two numbers beside columns that nothing is made of: a label.
+
+    Args:
+        table: of events.
+        target: its column of targets, found by its name.
+        unused: columns of numbers without a role.
+    """
+    values = table.frame[target]
+    if target.lower() == "target" and unused and len(values) >= _FEW and set(values.unique()) <= {0, 1}:
+        raise DataError(
+            f"{table.path}: column {target!r} holds 0 and 1 alone, so that it may be a label, and "
+            f"{', '.join(map(repr, unused[:_SHOWN]))} the target; say which is: --read.target_column {unused[0]} "
+            f"--read.label_column {target}, or --read.target_column {target}"
+        )
+
+
+def moments(t: np.ndarray, unit: str, dates: str) -> str:
+    """Return what times are, for people: dates, seconds since 1970, or numbers of a unit that nobody named."""
+    if dates:
+        return "dates"
+    if unit:
+        return f"in {unit}"
+    for name, size in _UNITS.items():
+        if len(t) and t.min() >= _SINCE_1970[0] * size and t.max() <= _SINCE_1970[1] * size:
+            return f"Unix {name}"
+    return "numbers of unknown unit"
+
+
+def read_as(
+    table: Table, roles: Mapping[str, str | None], features: Sequence[str], said: str = "", sets: str = ""
+) -> str:
+    """Return the note that says what each column is.
+
+    Args:
+        table: with all of its columns.
+        roles: role → column, or several with commas, or None.
+        features: columns of features.
+        said: what the times are, in brackets.
+        sets: whether the ends are of one set of nodes or of two.
+    """
+    used = {*features, *roles.values(), *(part.strip() for name in roles.values() if name for part in name.split(","))}
+    ignored = [str(name) for name in table.frame.columns if name not in used]
+    parts = [f"{what}={name}{f' ({said})' if what == 'time' and said else ''}" for what, name in roles.items() if name]
+    told = f"{READ_AS}{', '.join(parts)}, features: {_listed(features) or 'none'}{f'; {sets}' if sets else ''}"
+    return f"{told}; ignored: {_listed(ignored)}" if ignored else told
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f", ... ({len(names):,} in all)" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+__all__ = [
+    "ITEMS",
+    "READ_AS",
+    "SOURCES",
+    "TARGETS",
+    "TIMES",
+    "USERS",
+    "by_place",
+    "check_moment",
+    "check_target",
+    "check_unnamed",
+    "is_unnamed",
+    "moments",
+    "read_as",
+    "role",
+    "which",
+]
