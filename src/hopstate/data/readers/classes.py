@@ -9,7 +9,7 @@ import numpy as np
 
 from hopstate.data.amounts import as_amounts
 from hopstate.data.readers.class_order import Place, numbered
-from hopstate.data.readers.ids import EXACT, MISSING
+from hopstate.data.readers.ids import EXACT, NO_LABEL
 from hopstate.data.readers.table import is_numeric
 from hopstate.errors import ConfigError, DataError, nearest
 
@@ -108,7 +108,7 @@ def classes_of(
 
 def _check_words(values: pd.Series, where: str, place: Place) -> None:
     """Raise DataError where a label is a word for nothing, as R and pandas write it."""
-    words = values.astype(str).str.strip().isin(MISSING[1:]).to_numpy(bool) & values.notna().to_numpy(bool)
+    words = values.astype(str).str.strip().isin(NO_LABEL).to_numpy(bool) & values.notna().to_numpy(bool)
     if words.any():
         row = int(np.argmax(words))
         word = str(values[row]).strip()

@@ -130,6 +130,15 @@ class Table:
         found = self.source.column(column)
         return found if self.rows is None else found.iloc[self.rows].reset_index(drop=True)
 
+    def worded(self, column: str) -> pd.Series:
+        """Return a column in which words for nothing, such as NA, are texts; what is empty stays missing."""
+        values = self.frame[column]
+        if self.source is None or not values.isna().any() or (text := self.text(column)) is None:
+            return values
+        text = text.str.strip()
+        words = values.isna() & (text != "")
+        return text.where(text != "") if words.any() else values
+
     def kept(self, column: str) -> pd.Series:
         """Return a column, as it is written where a number of it has zeros in front."""
         values = self.frame[column]
