@@ -60,3 +60,51 @@ def test_na_is_an_id_among_texts_at_both_ends(tmp_path, header):
 def test_na_among_numbers_is_no_id(tmp_path, header):
     with pytest.raises(DataError, match=r"row 1 \(line 3\)"):
         read_graph(written(tmp_path, f"{header}\n1,2\n2,NA\n"))
+
+
+@pytest.mark.parametrize("word", ["NA", "NULL", "?"])
+def test_a_text_that_may_be_none_is_asked_about_among_features(tmp_path, word):
+    edges = written(tmp_path, "exporter,importer\nFR,DE\nDE,IT\nIT,NA\n")
+    rows = f"id,region,x\nFR,EU,1\nDE,EU,2\nIT,,3\nNA,{word},4\n"
+    features = written(tmp_path, rows, "features.csv")
+    with pytest.raises(DataError, match=r"'region'.*row 3 \(line 5\).*region=category"):
+        read_graph(edges, features=features)
+    found = read_graph(edges, features=features, columns=["region=category"])
+    assert found.table is not None
+    assert found.table.texts[0].words == tuple(sorted(("", "EU", word)))
+    read_graph(edges, features=written(tmp_path, rows.replace(word + ",4", "AF,4"), "features.csv"))
+
+
+def test_a_label_that_may_be_none_is_asked_about_whatever_its_column_is_called(tmp_path):
+    edges = written(tmp_path, "a,b\n1,2\n2,3\n3,1\n")
+    labels = written(tmp_path, "id,party\n1,red\n2,NA\n3,red\n", "labels.csv")
+    with pytest.raises(DataError, match=r"'party'.*row 1.*unlabelled"):
+        read_graph(edges, labels=labels)
+    assert read_graph(edges, labels=labels, unlabelled="NA").y.tolist() == [0, -1, 0]
+
+
+# ---- times that a spreadsheet cut ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("times", ["1.58E+12 1.58E+12 1.58E+12", "1.58E+12 1583020799123 1583020800000", "1.58302e+12 "
+                                   "1.58302e+12 1.58303e+12", "1.58E+09 1.58E+09 ", "1E+05 2E+05 x"])  # fmt: skip
+def test_times_that_lost_digits_are_refused(tmp_path, times):
+    cells = times.split(" ")
+    cells = ["" if cell == "x" else cell for cell in cells]
+    rows = "".join(f"a{i},b{i},{t}\n" for i, t in enumerate(cells))
+    table = written(tmp_path, f"source,target,time\n{rows}")
+    with pytest.raises(DataError, match=r"'time', row 0 \(line 2\)"):
+        read_events(table, missing_time="drop")
+
+
+@pytest.mark.parametrize(
+    "times", ["99999 1e+05 100001", "1.583020799123E12 1.5830208E12 1.583020801123E12", "2.5e+00 1.500000000000000000e+03"]
+)
+def test_times_with_exponents_that_hold_all_digits_are_read(tmp_path, times):
+    rows = "".join(f"a{i},b{i},{t}\n" for i, t in enumerate(times.split()))
+    events = read_events(written(tmp_path, f"source,target,time\n{rows}"))
+    assert events.t.tolist() == sorted(map(float, times.split()))
+
+
+@pytest.mark.shared
+def test_the_log_that_a_spreadsheet_saved():
+    with pytest.raises(DataError, match="'time', row 0"):
+        read_events(case(16, "log.csv"))

@@ -17,6 +17,7 @@ import numpy as np
 
 from hopstate.data.columns import DATE, Declared
 from hopstate.data.features import FeatureTable
+from hopstate.data.readers.ids import NO_LABEL
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.texts import MOST, TextColumn, coded
 from hopstate.errors import DataError
@@ -68,6 +69,8 @@ def encoded(
             read.notes.append(_told(column, words))
             read.texts.append(column if words is not None else column.thin())
             if words is not None:
+                if name not in (said or {}):
+                    _check_words(table, name, what)
                 own = column.names(words)
                 found = np.zeros((len(table.frame), len(own)), np.float32)
                 column.add_to(found, own)
@@ -118,9 +121,21 @@ def _looks(table: Table, name: str) -> Declared:
     return Declared("number" if numbers >= 0.5 else "category")
 
 
+def _check_words(table: Table, name: str, what: str) -> None:
+    """Raise DataError for a text that may be a word for nothing, as labels are asked about."""
+    words = table.worded(name).isin(NO_LABEL).to_numpy(bool)
+    if table.source is not None and words.any():
+        row = int(np.argmax(words))
+        raise DataError(
+            f"{table.path}: column {name!r} of {what} holds '{table.worded(name).iloc[row]}' in {int(words.sum()):,} "
+            f"rows, the first {table.place(row)}; is it a text like the others, say --read.columns "
+            f"'[{name}=category]'; if it stands for none, leave those cells empty"
+        )
+
+
 def _texts(table: Table, name: str) -> pd.Series:
     """Return a column as it is written, "" where nothing is; 5.0 is 5, whatever stands in other rows."""
-    values = table.frame[name]
+    values = table.worded(name)
     written = table.text(name) if is_numeric(values) else None
     text = (values.astype(object) if written is None else written).where(values.notna(), "").astype(str).str.strip()
     return text.str.replace(r"^([+-]?\d+)\.0*$", r"\1", regex=True)
@@ -138,7 +153,7 @@ def _dates(table: Table, name: str, form: str, what: str) -> pd.Series:
     if values.dtype.kind == "M" and not form:
         found = pd.to_datetime(values, utc=True)
     else:
-        text = _texts(table, name)
+        text = _texts(table, name).where(values.notna(), "")
         known = text != ""
         found = pd.to_datetime(text.where(known), utc=True, format=form or "ISO8601", errors="coerce")
         bad = (known & found.isna()).to_numpy()

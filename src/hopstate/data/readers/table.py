@@ -141,7 +141,7 @@ class Table:
 
     def kept(self, column: str) -> pd.Series:
         """Return a column, as it is written where a number of it has zeros in front."""
-        values = self.frame[column]
+        values = self.worded(column)
         if values.dtype.kind not in "iuf" or not self.leading_zeros():
             return values
         text = self.text(column)

@@ -11,7 +11,7 @@ from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED
 from hopstate.data.event_build import DATES_HELD, NANOSECONDS, UNITS
 from hopstate.data.readers.ids import EXACT, MISSING
 from hopstate.data.readers.table import Table
-from hopstate.data.readers.times_exact import check_digits
+from hopstate.data.readers.times_exact import check_cut, check_digits
 from hopstate.data.readers.times_suspect import suspect_numbers
 from hopstate.data.validate import beyond_clock, why_beyond
 from hopstate.errors import ConfigError, DataError, FormatError
@@ -95,6 +95,7 @@ def _parsed(table: Table, column: str, absent: np.ndarray) -> tuple[np.ndarray |
     if values.dtype.kind in "iuf":
         if values.isna().any() and values.dtype.kind != "f":  # pandas' integers with gaps
             values = values.fillna(0)
+        check_cut(values.to_numpy(), lambda: table.text(column), (f"{table.path}: ", column, table.place))
         return _exact(table, column, values.to_numpy(), absent), None
     if values.dtype.kind == "M":
         return None, pd.to_datetime(values, utc=True).dt.tz_localize(None).to_numpy()
@@ -104,6 +105,7 @@ def _parsed(table: Table, column: str, absent: np.ndarray) -> tuple[np.ndarray |
         found = numbers.to_numpy()
         filled = np.zeros(len(values), found.dtype)  # integers stay exact
         filled[~absent] = found
+        check_cut(filled, lambda: values.astype(str), (f"{table.path}: ", column, table.place))
         check_digits(filled, values.astype(str), f"{table.path}: ", column, table.place)
         return filled, None
     dates = pd.to_datetime(known, utc=True, format="ISO8601", errors="coerce")
