@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hopstate.cli.main import main
 from hopstate.data.prepare.prepare import prepare
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import read_graph
@@ -108,3 +109,25 @@ def test_times_with_exponents_that_hold_all_digits_are_read(tmp_path, times):
 def test_the_log_that_a_spreadsheet_saved():
     with pytest.raises(DataError, match="'time', row 0"):
         read_events(case(16, "log.csv"))
+
+
+# ---- ids with a point ------------------------------------------------------------------------------------------------
+def test_ids_with_a_point_are_texts_where_said_and_the_message_says_how(tmp_path):
+    table = written(tmp_path, "source,target\n5746.10,6926.01\n5746.1,5746.10\n")
+    with pytest.raises(DataError, match=r"row 0.*read\.text_ids"):
+        read_graph(table)
+    labels = written(tmp_path, "id,label\n5746.10,a\n5746.1,b\n", "labels.csv")
+    features = written(tmp_path, "id,x\n5746.1,1\n5746.10,2\n6926.01,3\n", "features.csv")
+    graph = read_graph(table, labels=labels, features=features, text_ids=True)
+    assert graph.node_ids is not None
+    assert graph.node_ids.ids.tolist() == ["5746.1", "5746.10", "6926.01"]
+    assert graph.y.tolist() == [1, 0, -1]
+
+
+@pytest.mark.shared
+def test_the_trips_of_a_city(capsys):
+    asked = ["--read.source_column", "start_station_id", "--read.target_column", "end_station_id"]
+    asked += ["--read.time_column", "started_at"]
+    assert main(["inspect", str(case(17, "trips.csv")), *asked]) == 1
+    assert "--read.text_ids true" in capsys.readouterr().err
+    assert main(["inspect", str(case(17, "trips.csv")), *asked, "--read.text_ids", "true"]) == 0

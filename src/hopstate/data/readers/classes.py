@@ -35,6 +35,7 @@ class LabelOptions:
         cells: of text with several labels in a cell ("a;b"): "ask", take the "first", the "whole" cell as a class, or
             "all" as a 0/1 label each.
         order: the classes from first to last; None takes numbers by size and texts by alphabet.
+        text_ids: ids are texts, as they are written.
 
     Raises:
         ConfigError: another task or another way with cells.
@@ -47,6 +48,7 @@ class LabelOptions:
     task: Literal["auto", "classification", "regression"] = "auto"
     cells: Literal["ask", "first", "whole", "all"] = "ask"
     order: tuple[str, ...] | None = None
+    text_ids: bool = False
 
     def __post_init__(self) -> None:
         for name, value, known in (("task", self.task, TASKS), ("label_cells", self.cells, CELLS)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def read_edge_list(
     task: Any = "auto",
     label_cells: Any = "ask",
     order: Sequence[str] | None = None,
+    text_ids: bool = False,
     undirected: bool = True,
     duplicates: Keep = "drop",
     self_loops: Keep = "keep",
@@ -71,6 +73,7 @@ def read_edge_list(
             "median" they stay in the graph's tables, to be filled by training nodes and their edges once these are
             known.
         unlabelled, task, label_cells, order: see `hopstate.data.readers.classes.LabelOptions`.
+        text_ids: ids are texts, as they are written in all tables.
         undirected, duplicates, self_loops: see `Graph.from_edges`.
         options: fields of `Graph`.
 
@@ -80,6 +83,7 @@ def read_edge_list(
             that could mean several things.
     """
     table = read_table(path, [*SOURCES, *TARGETS, *given(source_column, target_column)], num_ids=2)
+    table = replace(table, text_ids=text_ids)
     ends = ends_of(table, source_column, target_column)
     pairs = [table.ids(end) for end in ends]
     said = declared(columns)
@@ -87,12 +91,12 @@ def read_edge_list(
     asked = LabelOptions(
         id_column=id_column, label_column=label_column, split_column=split_column,
         unlabelled=unlabelled, task=task, cells=label_cells,
-        order=None if order is None else tuple(map(str, order)),
+        order=None if order is None else tuple(map(str, order)), text_ids=text_ids,
     )  # fmt: skip
     named = read_labels(labels, asked)
     one_table = named is not None and features is not None and Path(features).resolve() == Path(str(labels)).resolve()
     without = named.columns if named is not None and one_table else ()
-    x, x_ids, more = node_features(features, id_column, nan, missing, without, said, table.frame.columns)
+    x, x_ids, more = node_features(features, id_column, nan, missing, without, said, table.frame.columns, text_ids)
     if num_nodes is None and x is not None and x_ids is None:
         num_nodes = len(x)
     elif num_nodes is not None and x is not None and x_ids is not None:
@@ -208,18 +212,20 @@ def node_features(
     without: Sequence[str],
     said: Mapping[str, Declared],
     others: Iterable[str],
+    text_ids: bool = False,
 ) -> tuple[FeatureTable | None, np.ndarray | None, tuple[str, ...]]:
     """Return features, all columns but some, the id of each row (None where rows are the nodes), and notes.
 
     Args:
         others: columns of the table of edges.
+        text_ids: ids are texts, as they are written.
     """
     if path is None or str(path).endswith(".npy"):
         check_declared(said, others, "the table of edges")
         found = None if path is None else read_npy(Path(path))
         missing = "error" if missing == "auto" else missing
         return found if found is None else _array_features(found, nan, missing, f"{path}: node features"), None, ()
-    table = read_table(Path(path), [*IDS, *given(id_column)])
+    table = replace(read_table(Path(path), [*IDS, *given(id_column)]), text_ids=text_ids)
     key = table.column(id_column, IDS, 0, "id_column")
     assert key is not None
     columns = [str(name) for name in table.frame.columns if name not in (key, *without)]

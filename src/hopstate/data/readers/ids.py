@@ -108,7 +108,10 @@ def whole_numbers(array: np.ndarray, what: str, place: Callable[[int], str]) -> 
         broken = np.flatnonzero(~(np.isfinite(array) & (array == np.floor(array))))
         if len(broken):
             row = int(broken[0])
-            raise DataError(f"{what} {array[row]} in {place(row)} is no integer and no string")
+            raise DataError(
+                f"{what} {array[row]} in {place(row)} is no integer and no string; --read.text_ids true takes ids "
+                "as they are written (text_ids=True in Python)"
+            )
         large = np.flatnonzero(np.abs(array) >= EXACT)
         if len(large):
             row = int(large[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,7 @@ def read_labels(path: str | Path | None, options: LabelOptions) -> LabelTable | 
         y, names, notes = classes_of(values, str(path), lambda row: f"row {row}", options)
         return LabelTable(None, y, names, notes=notes)
     table = read_table(Path(path), [*IDS, *LABELS, *given(options.id_column), *(options.label_column or "").split(",")])
+    table = replace(table, text_ids=options.text_ids)
     key = table.column(options.id_column, IDS, 0, "id_column")
     split = table.column(options.split_column, ("split", "mask", "fold"), None, "split_column")
     assert key is not None

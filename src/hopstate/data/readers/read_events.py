@@ -88,7 +88,7 @@ def read_events(
     if ties not in TIES:
         raise ConfigError(f"read.ties is one of {', '.join(TIES)}; got {ties!r}")
     usual = {"missing": ("error",), "missing_time": ("error",), "task": ("auto", "classification")}  # as good as absent
-    usual["label_cells"] = ("whole",)
+    usual |= {"label_cells": ("whole",), "text_ids": (False,)}
     options = {k: v for k, v in options.items() if v is not None and v not in usual.get(k, ())}
     options |= {} if from_start else {"from_start": False}
     if is_array(options.get("x")) and not isinstance(options["x"], np.ndarray):

@@ -41,6 +41,7 @@ class EventReadOptions:
             number, category, date (ISO, or date:FORMAT as strptime has it) or drop. What is named is a feature.
         x: .npy file of node features.
         num_nodes: ids are then rows 0..num_nodes-1; null finds them.
+        text_ids: take ids as they are written: 5746.10 and 5746.1 are two then, and so are 7 and 7.0.
         time_unit: s, ms, us or ns since 1970, for splits by date; null takes what the file says.
         scale: "standard" (mean and deviation), "robust" (median and quartiles) or "none", for features, fitted to the
             training events; "auto" takes standard for tables of yours and none for all else.
@@ -67,6 +68,7 @@ class EventReadOptions:
     columns: tuple[str, ...] | None = None
     x: str | None = None
     num_nodes: int | None = None
+    text_ids: bool = False
     time_unit: str | None = None
     scale: Literal["auto", "standard", "robust", "none"] = "auto"
     missing: Literal["auto", "error", "mean", "median", "zero"] = "auto"
