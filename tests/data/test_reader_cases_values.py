@@ -4,6 +4,7 @@ Each test is of a kind of file that was misread once; those of /work/shared/case
 """
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -131,3 +132,84 @@ def test_the_trips_of_a_city(capsys):
     assert main(["inspect", str(case(17, "trips.csv")), *asked]) == 1
     assert "--read.text_ids true" in capsys.readouterr().err
     assert main(["inspect", str(case(17, "trips.csv")), *asked, "--read.text_ids", "true"]) == 0
+
+
+# ---- numbers and dates as people write them --------------------------------------------------------------------------
+EDGES = "a,b\nn0,n1\nn1,n2\nn2,n3\nn3,n0\n"
+NUMBERS = {
+    '"1,234";"98";"12,345,678.5";""': ("point", [1234, 98, 12345678.5, np.nan]),
+    "1.234,5;7,25;1.000;-3,5": ("comma", [1234.5, 7.25, 1000, -3.5]),
+    "45%;5%;0.5%;100 %": ("point", [45, 5, 0.5, 100]),
+    '"$1,200.50";$3;-$4;($5)': ("point", [1200.5, 3, -4, -5]),
+    "1 234;12 345 678;5;1 000": ("point", [1234, 12345678, 5, 1000]),
+    "12,50 €;3 €;1.000,00 €;7": ("comma", [12.5, 3, 1000, 7]),
+}
+
+
+@pytest.mark.parametrize("cells", NUMBERS)
+def test_numbers_with_separators_are_refused_by_name_or_read_as_said(tmp_path, cells):
+    edges, (form, numbers) = written(tmp_path, EDGES), NUMBERS[cells]
+    rows = "".join(f"n{i};{cell};{i}\n" for i, cell in enumerate(cells.split(";")))
+    features = written(tmp_path, f"id;size;x\n{rows}", "features.csv")
+    with pytest.raises(DataError, match=rf"'size'.*row 0 \(line 2\).*size=number:{form}"):
+        read_graph(edges, features=features)
+    found = read_graph(edges, features=features, columns=[f"size=number:{form}"], missing="mean")
+    assert found.table is not None
+    assert np.array_equal(found.table.values[:, 0], numbers, equal_nan=True)
+    with pytest.raises(DataError, match="'size'"):
+        read_graph(edges, labels=features, label_column="size")
+
+
+def test_numbers_with_separators_are_refused_among_edges(tmp_path):
+    edges = written(tmp_path, 'a,b,sum\nn0,n1,"1,200"\nn1,n2,"3,400"\n')
+    with pytest.raises(DataError, match=r"'sum'.*row 0"):
+        read_graph(edges)
+    found = read_graph(edges, columns=["sum=number:point"])
+    assert found.edge_table is not None
+    assert sorted(set(found.edge_table.values[:, 0])) == [1200, 3400]
+
+
+@pytest.mark.parametrize(
+    ("cells", "form"),
+    [
+        ("31/12/2026;30/12/2026;01/02/2026;", "%d/%m/%Y"),
+        ("12/31/2026;12/30/2026;01/02/2026;", "%m/%d/%Y"),
+        ("31.12.2026 14:05;30.12.2026 09:00;1.2.2026 00:00;2.2.2026 00:00", "%d.%m.%Y %H:%M"),
+        ("01/02/2026;03/04/2026;05/06/2026;05/06/2026", "%m/%d/%Y"),
+    ],
+)
+def test_dates_of_a_country_are_asked_about_and_read_as_said(tmp_path, cells, form):
+    edges = written(tmp_path, EDGES)
+    rows = "".join(f"n{i},{cell},{i}\n" for i, cell in enumerate(5 * cells.split(";")))
+    features = written(tmp_path, f"id,when,x\n{rows}", "features.csv")
+    with pytest.raises(DataError, match=rf"'when'.*row 0.*when=date:{form}"):
+        read_graph(edges, features=features)
+    found = read_graph(edges, features=features, columns=[f"when=date:{form}"], missing="mean")
+    assert found.table is not None
+    first = datetime.strptime(cells.split(";")[0], form).replace(tzinfo=UTC)
+    assert found.table.values[0, 0] == first.timestamp()
+
+
+@pytest.mark.shared
+def test_towns_with_thousands():
+    with pytest.raises(DataError, match=r"'population'.*row 0"):
+        read_graph(case(14, "edges.csv"), features=case(14, "features.csv"), labels=case(14, "labels.csv"))
+
+
+def test_codes_and_names_with_points_are_texts(tmp_path):
+    edges = written(tmp_path, EDGES)
+    for cells in ("1.2.3;1.2.3;2.0.1;2.0.1", "a,b;c;a,b;c", "10.0.0.1;10.0.0.1;10.0.0.2;10.0.0.2", "5 kg;6 kg;5 kg;6 kg"):
+        rows = "".join(f"n{i};{cell};{i}\n" for i, cell in enumerate(cells.split(";")))
+        found = read_graph(edges, features=written(tmp_path, f"id;code;x\n{rows}", "features.csv"))
+        assert any("'code' holds texts" in note for note in found.notes)
+
+
+def test_times_of_a_country_are_read_as_said(tmp_path):
+    table = written(tmp_path, "src,dst,time\na,b,31.12.2026 14:05\nb,c,01.01.2027 00:00\n")
+    with pytest.raises(DataError, match=r"'time', row 0.*time=date:%d\.%m\.%Y %H:%M"):
+        read_events(table)
+    events = read_events(table, columns=["time=date:%d.%m.%Y %H:%M"])
+    assert (events.t.tolist(), events.time_unit, events.dates) == ([1798725900, 1798761600], "s", "naive")
+    assert events.edge_attr is None
+    with pytest.raises(DataError, match=r"'time', row 0"):
+        read_events(table, columns=["time=date:%d/%m/%Y"])

@@ -10,6 +10,7 @@ import numpy as np
 from hopstate.data.amounts import as_amounts
 from hopstate.data.readers.class_order import Place, numbered
 from hopstate.data.readers.ids import EXACT, NO_LABEL
+from hopstate.data.readers.local import check_numbers
 from hopstate.data.readers.table import is_numeric
 from hopstate.errors import ConfigError, DataError, nearest
 
@@ -83,6 +84,9 @@ def classes_of(
     if not is_numeric(values):
         if options.unlabelled is None:
             _check_words(values, where, place)
+        if options.task == "auto" and options.order is None:
+            words = values.where(values.notna(), "").astype(str).str.strip()
+            check_numbers(words, where, place, ", or say --read.task classification: each text is a class")
         values = _numbers_beside(values, missing)
     told = [f"{int(missing.sum()):,} of {len(missing):,} rows without a label"] if missing.any() else []
     if is_numeric(values):

@@ -14,7 +14,7 @@ from hopstate.data.columns import Declared, check_declared, declared
 from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph, Keep
 from hopstate.data.readers.classes import LabelOptions
-from hopstate.data.readers.encode import encoded
+from hopstate.data.readers.encode import check_plain, encoded
 from hopstate.data.readers.labels import LabelTable, read_labels
 from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, time_note
 from hopstate.data.readers.table import Table, is_numeric
@@ -191,6 +191,9 @@ def _edge_features(
         meant = {name for name, one in said.items() if one.needed}
         chosen = [name for name in rest if name in meant or is_numeric(table.frame[name])]
         left = [name for name in rest if name not in chosen]
+        for name in left:
+            if name not in said:
+                check_plain(table, name, "edge features")
         if left:
             when = date_hint(table.frame, left)
             warnings.warn(

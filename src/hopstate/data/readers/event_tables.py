@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.columns import Declared, check_declared, declared
-from hopstate.data.dates import zone_of
+from hopstate.data.dates import NAIVE, zone_of
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.readers.encode import encoded
@@ -91,8 +91,9 @@ def events_from_table(
     named, edge_columns, idle, notes = _roles(table, ends, edge_columns, said)
     source, target, time, kind, label = named
     assert source is not None and target is not None  # noqa: PT018
-    dates = zone_of(table.frame[str(time)])
-    table, t, fields["time_unit"], told = timed(table, str(time), fields.get("time_unit", ""), missing_time)
+    form = said[str(time)].format if time in said and said[str(time)].kind == "date" else ""
+    dates = zone_of(table.frame[str(time)]) if not form else NAIVE
+    table, t, fields["time_unit"], told = timed(table, str(time), fields.get("time_unit", ""), missing_time, form)
     notes = (*notes, *told)
     kinds = None
     if kind is not None:
