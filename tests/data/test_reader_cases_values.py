@@ -12,7 +12,7 @@ import pytest
 
 from hopstate.cli.main import main
 from hopstate.data.prepare.prepare import prepare
-from hopstate.data.readers.read_events import read_events
+from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.errors import DataError
 
@@ -213,3 +213,56 @@ def test_times_of_a_country_are_read_as_said(tmp_path):
     assert events.edge_attr is None
     with pytest.raises(DataError, match=r"'time', row 0"):
         read_events(table, columns=["time=date:%d/%m/%Y"])
+
+
+# ---- labels of events ------------------------------------------------------------------------------------------------
+def events(tmp_path: Path, *labels: object, name: str = "events.csv") -> Path:
+    rows = "".join(f"a{i % 5},b{i % 7},{i},{label}\n" for i, label in enumerate(6 * labels))
+    return written(tmp_path, f"source,target,time,label\n{rows}", name)
+
+
+def test_minus_one_of_events_is_asked_about(tmp_path):
+    table = events(tmp_path, 0, -1, 1)
+    for door in (read_events, lambda path: prepare(path, tmp_path / "store")):
+        with pytest.raises(DataError, match="'label'.*-1"):
+            door(table)
+    assert set(read_events(table, unlabelled="-1").labels.tolist()) == {-1, 0, 1}
+    found = read_events(table, unlabelled="none")
+    assert found.labels[:3].tolist() == [1, 0, 2]
+    assert found.class_names == ("-1", "0", "1")
+    assert read_events(table, unlabelled="0.1.0").labels[:3].tolist() == [0, -1, 1]
+    signs = read_events(events(tmp_path, -1, 1))
+    assert (signs.labels[:2].tolist(), signs.class_names) == ([0, 1], ("-1", "1"))
+    assert read_events(events(tmp_path, 0, 1, 9), unlabelled="9").labels[:3].tolist() == [0, 1, -1]
+    assert read_events(events(tmp_path, -0.5, -1, 1), task="regression").labels[1] == -1
+
+
+def test_words_for_nothing_among_labels_of_events_are_asked_about(tmp_path):
+    table = events(tmp_path, "good", "NA", "bad")
+    with pytest.raises(DataError, match="'label'.*row 1.*unlabelled NA"):
+        read_events(table)
+    assert read_events(table, unlabelled="NA").labels[:3].tolist() == [1, -1, 0]
+    assert read_events(table, unlabelled="none").class_names == ("NA", "bad", "good")
+    assert read_events(events(tmp_path, "0", "", "1")).labels[:3].tolist() == [0, -1, 1]
+
+
+def test_unknown_labels_that_hopstate_wrote_are_read_again(tmp_path):
+    stream = read_events(events(tmp_path, 0, "", 1))
+    write_events(stream, tmp_path / "again.parquet")
+    assert read_events(tmp_path / "again.parquet").labels[:3].tolist() == [0, -1, 1]
+
+
+@pytest.mark.shared
+def test_posts_with_three_feelings():
+    with pytest.raises(DataError, match="'label'.*-1"):
+        read_events(case(8, "posts.csv"))
+
+
+def test_separators_among_events_are_told_or_refused(tmp_path):
+    rows = "".join(f'a{i},b{i},{i},"{i + 1},000"\n' for i in range(12))
+    table = written(tmp_path, f"source,target,time,sum\n{rows}")
+    assert any("sum=number:point" in note for note in read_events(table).notes)
+    with pytest.raises(DataError, match="'sum'.*row 0"):
+        read_events(table, edge_columns=["sum"])
+    found = read_events(table, columns=["sum=number:point"])
+    assert found.edge_attr[:2, 0].tolist() == [1000, 2000]

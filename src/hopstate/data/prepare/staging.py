@@ -173,7 +173,10 @@ def labels_of(column: pa.ChunkedArray) -> tuple[np.ndarray, dict[str, Any]]:
     absent = int(column.null_count)
     if types.is_integer(column.type):
         values = pc.fill_null(pc.cast(column, pa.int64()), -1).to_numpy()
-        return values, {"label": "integer", "label_type": kind, "unlabelled": absent}
+        return values, {
+            "label": "integer", "label_type": kind, "unlabelled": absent,
+            "minus": int((values == -1).sum()) - absent,
+        }  # fmt: skip
     values = pc.fill_null(pc.cast(column, pa.float64()), np.nan).to_numpy()
     return values, {"label": "number", "label_type": kind, "unlabelled": int(np.isnan(values).sum())}
 

@@ -80,14 +80,14 @@ def classes_of(
     values = pd.Series(values).reset_index(drop=True)
     if values.dtype == bool:
         values = values.astype(np.int64)
-    missing = values.isna().to_numpy() | _unlabelled(values, options.unlabelled)
+    missing = values.isna().to_numpy() | is_unlabelled(values, options.unlabelled)
     if not is_numeric(values):
         if options.unlabelled is None:
-            _check_words(values, where, place)
+            check_words(values, where, place)
         if options.task == "auto" and options.order is None:
             words = values.where(values.notna(), "").astype(str).str.strip()
             check_numbers(words, where, place, ", or say --read.task classification: each text is a class")
-        values = _numbers_beside(values, missing)
+        values = numbers_beside(values, missing)
     told = [f"{int(missing.sum()):,} of {len(missing):,} rows without a label"] if missing.any() else []
     if is_numeric(values):
         numbers = values.to_numpy(np.float64, na_value=np.nan)
@@ -112,7 +112,7 @@ def classes_of(
     return codes, names, ("; ".join([note, *told]),)
 
 
-def _check_words(values: pd.Series, where: str, place: Place) -> None:
+def check_words(values: pd.Series, where: str, place: Place) -> None:
     """Raise DataError where a label is a word for nothing, as R and pandas write it."""
     words = values.astype(str).str.strip().isin(NO_LABEL).to_numpy(bool) & values.notna().to_numpy(bool)
     if words.any():
@@ -124,7 +124,7 @@ def _check_words(values: pd.Series, where: str, place: Place) -> None:
         )
 
 
-def _numbers_beside(values: pd.Series, missing: np.ndarray) -> pd.Series:
+def numbers_beside(values: pd.Series, missing: np.ndarray) -> pd.Series:
     """Return texts as numbers where all are numbers but those that are missing."""
     import pandas as pd
 
@@ -135,7 +135,7 @@ def _numbers_beside(values: pd.Series, missing: np.ndarray) -> pd.Series:
     return values if numbers.isna().any() or not len(known) else numbers.reindex(values.index)
 
 
-def _unlabelled(values: pd.Series, said: str | None) -> np.ndarray:
+def is_unlabelled(values: pd.Series, said: str | None) -> np.ndarray:
     """Return where values equal the one that stands for "no label"."""
     if said in (None, "none", AS_BEFORE):
         return np.zeros(len(values), bool)
@@ -172,11 +172,7 @@ def _amounts(
     minus = known & (numbers == -1)
     if minus.any() and options.unlabelled == AS_BEFORE and not np.array_equal(present, [-1, 1]):
         return False, missing | minus
-    if minus.any() and options.unlabelled is None and not np.array_equal(present, [-1, 1]):
-        raise DataError(
-            f"{where} holds -1 in {int(minus.sum())} rows, the first {place(int(np.argmax(minus)))}; say whether that "
-            f"is 'no label' (--read.unlabelled -1) or a label like the others (--read.unlabelled none)"
-        )
+    check_minus(numbers, known, where, place, options.unlabelled)
     if options.task == "auto" and look_like_amounts(numbers[known]):
         raise DataError(
             f"{where} holds {len(present)} different whole numbers from {present[0]:g} to {present[-1]:g} in "
@@ -184,6 +180,16 @@ def _amounts(
             f"classification (each number is a class of its own) or --read.task regression (amounts)"
         )
     return False, missing
+
+
+def check_minus(numbers: np.ndarray, known: np.ndarray, where: str, place: Place, unlabelled: str | None) -> None:
+    """Raise DataError where -1 is among whole numbers, not beside 1 alone, and nobody said whether it is a label."""
+    minus = known & (numbers == -1)
+    if minus.any() and unlabelled is None and not np.isin(numbers[known], (-1, 1)).all():
+        raise DataError(
+            f"{where} holds -1 in {int(minus.sum())} rows, the first {place(int(np.argmax(minus)))}; say whether that "
+            f"is 'no label' (--read.unlabelled -1) or a label like the others (--read.unlabelled none)"
+        )
 
 
 def look_like_amounts(numbers: np.ndarray) -> bool:

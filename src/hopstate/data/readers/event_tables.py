@@ -17,6 +17,7 @@ from hopstate.data.features import FeatureTable
 from hopstate.data.readers.encode import encoded
 from hopstate.data.readers.event_kinds import KINDS, NONE, kind_column, kinds_of, node_deletions
 from hopstate.data.readers.event_labels import labels_of_events
+from hopstate.data.readers.local import like_numbers
 from hopstate.data.readers.several import named_columns as several_columns
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.readers.tables import read_table, stem_of
@@ -72,7 +73,7 @@ def events_from_table(
         fields: of `EventStream`; missing ("error", "mean", "median") of event features without a number, which then
             stay in edge_table; columns, what such columns hold (`hopstate.data.columns.declared`), which takes them as
             features; missing_time ("error", "drop") of events without a time; task ("regression" takes labels as
-            amounts); label_cells ("whole", or "all": of texts such as "a;b" each label is a target of its own). Several
+            amounts); unlabelled, order; label_cells ("whole", or "all": of texts such as "a;b" each label is a target of its own). Several
             columns of labels are named "a,b", and are targets of their own too.
 
     Raises:
@@ -84,7 +85,7 @@ def events_from_table(
         raise DataError(f"{table.path} holds no events")
     missing, missing_time = fields.pop("missing", "error"), fields.pop("missing_time", "error")
     task, cells = fields.pop("task", "auto"), fields.pop("label_cells", "whole")
-    order = fields.pop("order", None)
+    order, unlabelled = fields.pop("order", None), fields.pop("unlabelled", None)
     several = several_columns(table, ends[-1])
     said = declared(fields.pop("columns", None))
     check_declared(said, table.frame.columns, str(table.path))
@@ -106,7 +107,7 @@ def events_from_table(
     rows = _rows(src, dst, fields)
     notes = (*notes, *idle)
     features, more = _event_features(table, edge_columns, missing, said, kinds) if len(edge_columns) else (None, ())
-    labels, names, told = labels_of_events(table, several or (label,), task, cells, order)
+    labels, names, told = labels_of_events(table, several or (label,), task, cells, order, unlabelled)
     left = _text_columns(table, [*named, *several, *edge_columns])
     own = {"class_names": names, "notes": (*notes, *more, *told, *left), "dates": dates}
     return EventStream.from_arrays(
@@ -198,15 +199,16 @@ def _text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
     commas = [name for name in left if _with_commas(table.frame[name])]
     told: tuple[str, ...] = (f"columns of text that are not used: {', '.join(left)} ({how})",) if left else ()
     if commas:
-        told += (f"{', '.join(commas)}: numbers written with a comma, which are read as text; write 1.5 for 1,5",)
+        told += (
+            f"{', '.join(commas)}: numbers with separators or signs, which are read as text; write 1234.5, or say "
+            f"--read.columns '[{commas[0]}=number:point]' (1,234.5) or '[{commas[0]}=number:comma]' (1.234,5)",
+        )
     return told
 
 
 def _with_commas(column: pd.Series) -> bool:
-    """Return whether the first texts of a column are numbers, some of them with a comma."""
-    texts = column.head(COMMAS).dropna().astype(str).str.strip()
-    texts = texts[texts != ""]
-    return bool(texts.str.contains(",").any() and texts.str.fullmatch(r"[+-]?\d+(,\d+)?").all())
+    """Return whether the first texts of a column are numbers, some of them with separators."""
+    return bool(like_numbers(column.head(COMMAS).dropna().astype(str).str.strip()).any())
 
 
 def _event_features(

@@ -13,6 +13,7 @@ import numpy as np
 from hopstate.data.deletions import stated
 from hopstate.data.event_build import check_deletes
 from hopstate.data.events import EventStream
+from hopstate.data.readers.classes import AS_BEFORE
 from hopstate.data.readers.frames import files_of, is_array, is_frame
 from hopstate.data.ties import TIES, Ties, in_own_order
 from hopstate.data.validate import check_num_nodes
@@ -69,7 +70,8 @@ def read_events(
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
             be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
             without a usable time out), task ("regression" takes labels as amounts), label_cells ("all" takes each label
-            of a cell such as "a;b" as a target of its own), order (the classes from first to last), text_ids (True
+            of a cell such as "a;b" as a target of its own), order (the classes from first to last), unlabelled (the value of a
+            label that stands for "no label", "none" where there is none; None asks about -1), text_ids (True
             takes ids as they are written, also where all of a column look like numbers);
             for all, fields of `EventStream` such as name and time_unit.
 
@@ -115,6 +117,7 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
 
     if text.startswith("tgb:"):
         options.pop("text_ids", None)
+        options.pop("unlabelled", None)
         return _from_tgb(text.removeprefix("tgb:"), options)
     path = expanded(text)
     if not exists(path):
@@ -127,6 +130,7 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
         from hopstate.data.readers.tgb import read_tgb_zip
 
         options.pop("text_ids", None)
+        options.pop("unlabelled", None)
         return read_tgb_zip(path, **options)
     if kind in ("dyglib", "jodie"):
         _check_options(options, f"{text} (read as {kind})", _FACTS)
@@ -154,6 +158,7 @@ def _table_options() -> tuple[str, ...]:
         "text_ids",
         "label_cells",
         "order",
+        "unlabelled",
     )
     return (*OPTIONS, *own, *_FACTS)
 
@@ -162,6 +167,8 @@ def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) 
     """Raise a ConfigError for an option that a source has no use for."""
     if options.get("missing") == "auto" and "missing" not in known:
         options.pop("missing")  # nothing is asked for
+    if options.get("unlabelled") == AS_BEFORE and "unlabelled" not in known:
+        options.pop("unlabelled")  # of a run from before
     if "text_ids" not in known:
         options.pop("text_ids", None)  # of texts in a table alone
     for name in options:
@@ -317,7 +324,7 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
     check_num_nodes(facts.get("num_nodes", 0), pq.read_metadata(path).num_rows, str(path), stated)
     if "node_ids" in facts:
         facts["node_ids"] = Vocabulary(_ids(facts["node_ids"], path))
-    return facts
+    return {"unlabelled": AS_BEFORE, **facts}
 
 
 def _ids(values: list[Any], path: Path) -> np.ndarray:

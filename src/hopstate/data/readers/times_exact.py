@@ -60,7 +60,8 @@ def check_cut(numbers: np.ndarray, text: Callable[[], pd.Series | None], said: t
     """
     if numbers.dtype.kind != "f":
         return
-    rows = np.flatnonzero(np.isfinite(numbers) & (numbers != 0) & (np.fmod(numbers, 10) == 0))
+    finite = np.where(np.isfinite(numbers), numbers, 0)
+    rows = np.flatnonzero((finite != 0) & (np.fmod(finite, 10) == 0))
     found = text() if len(rows) else None
     if found is None:
         return

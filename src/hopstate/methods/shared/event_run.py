@@ -31,6 +31,7 @@ class EventReadOptions:
         label_column: class or amount of the source at each event, or several of them as "a,b"; null takes the usual
             names.
         task: what labels are: classes ("classification", as which "auto" stands too) or amounts ("regression").
+        unlabelled: the value of a label that stands for "no label", "none" where there is none; null asks about -1.
         label_cells: of texts such as "a;b": "whole" is a class of that name, "all" takes each label as a target.
         order: classes from the first to the last, '[low, mid, high]', for metrics of classes in order; null takes
             numbers by size, and texts have none.
@@ -61,6 +62,7 @@ class EventReadOptions:
     kind_column: str | None = None
     label_column: str | None = None
     task: Literal["auto", "classification", "regression"] = "classification"
+    unlabelled: str | None = None
     label_cells: Literal["whole", "all"] = "whole"
     order: tuple[str, ...] | None = None
     positive_class: str | None = None
