@@ -14,7 +14,7 @@ from hopstate.cli.main import main
 from hopstate.data.prepare.prepare import prepare
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
-from hopstate.errors import DataError
+from hopstate.errors import DataError, HopstateWarning
 
 CASES = Path(os.environ.get("HOPSTATE_SHARED", "/work/shared")) / "cases" / "readers"
 
@@ -266,3 +266,45 @@ def test_separators_among_events_are_told_or_refused(tmp_path):
         read_events(table, edge_columns=["sum"])
     found = read_events(table, columns=["sum=number:point"])
     assert found.edge_attr[:2, 0].tolist() == [1000, 2000]
+
+
+# ---- columns that say nothing ----------------------------------------------------------------------------------------
+def test_empty_columns_and_numbers_of_rows_are_no_features_of_edges(tmp_path):
+    rows = "".join(f"n{i},n{i + 1},{100 + 7 * i % 11},,{i % 3}\n" for i in range(9))
+    table = written(tmp_path, f"Source,Target,edge_id,timeset,Weight\n{rows}")
+    graph = read_graph(table)
+    assert graph.edge_table is not None
+    assert graph.edge_table.columns == ("Weight",)
+    for name in ("edge_id", "timeset"):
+        assert any(name in note for note in graph.notes)
+    asked = read_graph(table, edge_columns=["edge_id"])
+    assert asked.edge_table is not None
+    assert asked.edge_table.columns == ("edge_id",)
+    again = written(tmp_path, "source,target,venue_id\na,b,1\nb,c,1\nc,d,2\n")  # no number of rows
+    assert read_graph(again).edge_table is not None
+
+
+@pytest.mark.shared
+def test_edges_as_gephi_writes_them():
+    with pytest.warns(HopstateWarning, match="Type"):
+        graph = read_graph(case(18, "edges.csv"))
+    assert graph.edge_table is not None
+    assert graph.edge_table.columns == ("Weight",)
+    assert read_graph(case(18, "edges_id.csv")).edge_attr is None
+
+
+# ---- days and clocks apart -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("zone", ["", " +0000", " UTC"])
+def test_a_day_and_a_clock_are_one_time(tmp_path, zone):
+    rows = "".join(f"{i} {i + 1} 2021-01-0{1 + i // 4} {i % 4:02}:30:00{zone}\n" for i in range(8))
+    table = written(tmp_path, rows, "calls.txt")
+    events = read_events(table)
+    assert np.diff(events.t).tolist() == [3600] * 3 + [86400 - 3 * 3600] + [3600] * 3
+    assert any("'column 3'" in note for note in events.notes)
+    with pytest.raises(DataError, match="'column 3'"):
+        prepare(table, tmp_path / "store")
+
+
+@pytest.mark.shared
+def test_the_calls_of_three_days():
+    assert len(set(read_events(case(15, "calls.txt")).t.tolist())) == 240

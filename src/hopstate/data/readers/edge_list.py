@@ -16,7 +16,7 @@ from hopstate.data.graph import Graph, Keep
 from hopstate.data.readers.classes import LabelOptions
 from hopstate.data.readers.encode import check_plain, encoded
 from hopstate.data.readers.labels import LabelTable, read_labels
-from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, time_note
+from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, say_nothing, time_note
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.readers.tables import IDS, check_unique, given, read_npy, read_table, stem_of
 from hopstate.data.validate import check_ids, clean_features
@@ -187,8 +187,11 @@ def _edge_features(
     rest = [str(name) for name in table.frame.columns if name not in ids]
     for name in chosen or ():
         table.column(name, (), None, "edge_columns")
+    idle: tuple[str, ...] = ()
     if chosen is None:
         meant = {name for name, one in said.items() if one.needed}
+        without, idle = say_nothing(table.frame, [name for name in rest if name not in said])
+        rest = [name for name in rest if name not in without]
         chosen = [name for name in rest if name in meant or is_numeric(table.frame[name])]
         left = [name for name in rest if name not in chosen]
         for name in left:
@@ -202,9 +205,9 @@ def _edge_features(
                 stacklevel=4,
             )
     if not chosen:
-        return None, ()
+        return None, idle
     features, notes = encoded(table, list(chosen), "edge features", nan, missing, said)
-    return features, (*notes, *time_note(table.frame, [name for name in chosen if name not in said]))
+    return features, (*idle, *notes, *time_note(table.frame, [name for name in chosen if name not in said]))
 
 
 def node_features(

@@ -21,7 +21,7 @@ from hopstate.data.readers.local import like_numbers
 from hopstate.data.readers.several import named_columns as several_columns
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.readers.tables import read_table, stem_of
-from hopstate.data.readers.times import timed
+from hopstate.data.readers.times import timed, with_clock
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
 
@@ -93,6 +93,9 @@ def events_from_table(
     source, target, time, kind, label = named
     assert source is not None and target is not None  # noqa: PT018
     form = said[str(time)].format if time in said and said[str(time)].kind == "date" else ""
+    if time not in said:
+        table, told = with_clock(table, str(time))
+        notes = (*notes, *told)
     dates = zone_of(table.frame[str(time)]) if not form else NAIVE
     table, t, fields["time_unit"], told = timed(table, str(time), fields.get("time_unit", ""), missing_time, form)
     notes = (*notes, *told)
@@ -132,6 +135,8 @@ def named_columns(
     if several_columns(table, ends[-1]):
         raise ConfigError(f"a store holds one column of labels, not several ({ends[-1]}); read the table in memory")
     named, features, idle, notes = _roles(table, ends, edge_columns, {})
+    if told := with_clock(table, str(named[2]))[1]:
+        raise DataError(f"{table.path}: {told[0]}: prepare takes times of one column; write them as one, with a T between")
     return named, list(features), (*notes, *idle, *_text_columns(table, [*named, *features]))
 
 

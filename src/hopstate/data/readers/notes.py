@@ -79,6 +79,27 @@ def edge_notes(
     return tuple(said)
 
 
+def say_nothing(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Return columns of edges that hold nothing, or number the rows by name and content, and notes on both.
+
+    Args:
+        frame: the table of edges.
+        columns: those that nobody asked for.
+    """
+    empty = [name for name in columns if frame[name].isna().all()]
+    rows = [name for name in columns if _NAMES_ROWS.fullmatch(name) and _all_differ(frame[name])]
+    notes = (f"columns {', '.join(empty)} hold nothing and were left out",) if empty else ()
+    if rows:
+        notes += (
+            f"columns {', '.join(rows)} number the edges and were left out (--read.edge_columns '[{rows[0]}]' takes one)",
+        )
+    return empty + rows, notes
+
+
+def _all_differ(values: pd.Series) -> bool:
+    return values.dtype.kind in "iu" and len(values) > 1 and bool(values.is_unique)
+
+
 def time_note(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
     """Return a sentence where one column of features of edges alone is most likely their times: it never decreases.
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ABSENT = {word.lower() for word in MISSING} | {"nat"}
+_DAY = r"\d{4}-\d\d-\d\d"
+_CLOCK = r"\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:[zZ]|[+-]\d\d:?\d\d)?"
+_OFFSET = r"[zZ]|UTC|[+-]\d\d:?\d\d"
 _ZONE = r"(?:[zZ]|[+-]\d\d:?\d\d)$"
 
 
@@ -81,6 +84,33 @@ def timed(
     assert dates is not None
     t, unit = _counted(table, dates[~bad], unit)
     return table, t, unit, tuple(notes)
+
+
+def with_clock(table: Table, time: str) -> tuple[Table, tuple[str, ...]]:
+    """Return a table without names in which days followed by clocks (and zones) are one column, and a note on it."""
+    names = [str(name) for name in table.frame.columns]
+    at = names.index(time)
+    if not all(name.startswith("column ") for name in names) or not _all(table, time, _DAY):
+        return table, ()
+    parts = [time]
+    for name, form in zip(names[at + 1 :], (_CLOCK, _OFFSET)):
+        if not _all(table, name, form):
+            break
+        parts.append(name)
+    if len(parts) == 1:
+        return table, ()
+    texts = [table.frame[name].astype(str).str.strip() for name in parts]
+    whole = texts[0] + "T" + texts[1] if len(parts) == 2 else texts[0] + "T" + texts[1] + texts[2].replace("UTC", "Z")
+    frame = table.frame.assign(**{time: whole}).drop(columns=parts[1:])
+    told = f"{' and '.join(map(repr, parts))} were taken together as the time, {whole.iloc[0]} in {table.place(0)}"
+    return replace(table, frame=frame, filled={**table.filled, time: whole}), (told,)
+
+
+def _all(table: Table, column: str, form: str) -> bool:
+    values = table.frame[column]
+    if values.dtype.kind in "iufbM" or values.isna().any():
+        return False
+    return bool(values.astype(str).str.strip().str.fullmatch(form).all())
 
 
 def _absent(values: pd.Series) -> np.ndarray:
