@@ -308,3 +308,38 @@ def test_a_day_and_a_clock_are_one_time(tmp_path, zone):
 @pytest.mark.shared
 def test_the_calls_of_three_days():
     assert len(set(read_events(case(15, "calls.txt")).t.tolist())) == 240
+
+
+# ---- tables of nodes without ids, and matrices -----------------------------------------------------------------------
+def test_tables_without_ids_say_what_was_taken_and_the_way_out(tmp_path):
+    edges = written(tmp_path, "0,1\n1,2\n2,3\n3,0\n")
+    with pytest.raises(DataError, match=r"column 0.*\.npy"):
+        read_graph(edges, labels=written(tmp_path, "4\n5\n4\n5\n", "l.csv"))
+    with pytest.raises(DataError, match=r"row 0.*\.npy"):
+        read_graph(edges, features=written(tmp_path, "0.5,0.1\n0.2,0.3\n0.7,1\n2,3\n", "f.csv"))
+    with pytest.raises(DataError, match=r"twice|more than once|\.npy"):
+        read_graph(edges, features=written(tmp_path, "1,0\n1,1\n0,1\n0,1\n", "f.csv"))
+    graph = read_graph(edges, features=written(tmp_path, "3,0.5\n2,0.1\n1,0.7\n0,0.2\n", "f.csv"))
+    assert any("'column 0'" in note and ".npy" in note for note in graph.notes)
+    named = read_graph(edges, features=written(tmp_path, "id,x\n3,0.5\n2,0.1\n1,0.7\n0,0.2\n", "f.csv"))
+    assert not any(".npy" in note for note in named.notes)
+
+
+@pytest.mark.parametrize("kind", ["names", "corner", "header", "plain", "weights", "spaces"])
+def test_adjacency_matrices_are_refused(tmp_path, kind):
+    n = 6
+    matrix = np.roll(np.eye(n, dtype=int), 1, 0) + np.roll(np.eye(n, dtype=int), -1, 0)
+    matrix = matrix * 3 if kind == "weights" else matrix
+    names = [f"N{i}" for i in range(n)]
+    rows = [[*([names[i]] if kind in ("names", "corner") else []), *map(str, row)] for i, row in enumerate(matrix)]
+    head = {"names": [["", *names]], "corner": [["node", *names]], "header": [names]}.get(kind, [])
+    sep, name = (" ", "m.txt") if kind == "spaces" else (",", "m.csv")
+    table = written(tmp_path, "".join(sep.join(row) + "\n" for row in head + rows), name)
+    with pytest.raises(DataError, match="adjacency matrix"):
+        read_graph(table)
+
+
+@pytest.mark.shared
+def test_a_matrix_with_names():
+    with pytest.raises(DataError, match="adjacency matrix"):
+        read_graph(case(9, "matrix.csv"))

@@ -18,7 +18,7 @@ from hopstate.data.readers.encode import check_plain, encoded
 from hopstate.data.readers.labels import LabelTable, read_labels
 from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, say_nothing, time_note
 from hopstate.data.readers.table import Table, is_numeric
-from hopstate.data.readers.tables import IDS, check_unique, given, read_npy, read_table, stem_of
+from hopstate.data.readers.tables import IDS, given, node_ids, read_npy, read_table, rows_are_nodes, stem_of
 from hopstate.data.validate import check_ids, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, HopstateWarning
@@ -236,7 +236,10 @@ def node_features(
     assert key is not None
     columns = [str(name) for name in table.frame.columns if name not in (key, *without)]
     if not columns:
-        raise DataError(f"{path} has no column of features beside {', '.join([key, *without])}")
+        raise DataError(
+            f"{path} has no column of features beside {', '.join([key, *without])}; "
+            f"{rows_are_nodes(Path(path))}"
+        )
     check_declared(said, [*columns, *others], str(path))
     told = [name for name in columns if name.lower() in ("label", "class") and name not in said]
     if told:
@@ -245,12 +248,11 @@ def node_features(
             HopstateWarning,
             stacklevel=4,
         )
-    ids = table.ids(key)
-    check_unique(ids, str(path))
+    ids, unnamed = node_ids(table, key, id_column)
     features, notes = encoded(table, columns, "node features", nan, missing, said)
     if features is None:
         raise DataError(f"{path} has no column of features that can be used: {'; '.join(notes) or 'all are dropped'}")
-    return features, ids, notes
+    return features, ids, (*notes, *unnamed)
 
 
 def rows_in_order(ids: np.ndarray, num_nodes: int, where: str) -> np.ndarray:

@@ -14,7 +14,7 @@ from hopstate.data.readers.classes import AS_BEFORE, FEW, LabelOptions, classes_
 from hopstate.data.readers.frames import is_array, is_frame
 from hopstate.data.readers.several import named_columns, targets_of_cells, targets_of_columns
 from hopstate.data.readers.table import Table, is_numeric
-from hopstate.data.readers.tables import IDS, check_unique, given, read_npy, read_table
+from hopstate.data.readers.tables import IDS, given, node_ids, read_npy, read_table, rows_are_nodes
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, nearest
 
@@ -84,15 +84,14 @@ def read_labels(path: str | Path | None, options: LabelOptions) -> LabelTable | 
     assert key is not None
     rest = [str(name) for name in table.frame.columns if name not in (key, split)]
     if not rest:
-        raise DataError(f"{path} has no column of labels beside {key!r}")
+        raise DataError(f"{path} has no column of labels beside {key!r}, which holds ids; {rows_are_nodes(Path(path))}")
     chosen = named_columns(table, options.label_column) or (_column(table, options.label_column, rest),)
-    ids = table.ids(key)
-    check_unique(ids, str(path))
+    ids, told = node_ids(table, key, options.id_column)
     y, names, notes = _targets(table, chosen, options)
     splits = None if split is None else _splits(table, split)
     if splits is not None and options.unlabelled not in (None, "none", AS_BEFORE):
         splits, notes = _of_labelled(splits, y, notes)
-    return LabelTable(ids, y, names, splits, (*chosen, *given(split)), notes)
+    return LabelTable(ids, y, names, splits, (*chosen, *given(split)), (*notes, *told))
 
 
 def _targets(

@@ -130,8 +130,36 @@ def _check_end(path: Path, separator: str, cells: int) -> None:
 def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
     text, first_line, keys = read_layout(path, id_columns, num_ids)
     frame = text.frame(na_values={name: [""] if name in keys else list(MISSING) for name in text.names})
+    known = {name.lower() for name in id_columns}
+    if num_ids > 1 and not any(name.lower() in known for name in text.names):
+        _check_no_matrix(frame, path)
     frame = frame.drop(columns=[name for name in text.names if not name])  # a row number that pandas wrote
     return Table(frame, path, first_line, source=text)
+
+
+def _check_no_matrix(frame: pd.DataFrame, path: Path) -> None:
+    """Raise DataError where a table is an adjacency matrix: as many rows as columns, of the same names or symmetric."""
+    names, rows = [str(name) for name in frame.columns], len(frame)
+    named = len(names) == rows + 1 and rows > 1 and _same(frame.iloc[:, 0], names[1:])
+    if not named and len(names) != rows:
+        return
+    cells = frame.iloc[:, 1:] if named else frame
+    if not all(kind.kind in "iufb" for kind in cells.dtypes if hasattr(kind, "kind")):
+        return
+    values = cells.to_numpy(np.float64, na_value=np.nan)
+    if not named and (rows < 4 or not (np.isin(values, (0, 1)).all() or np.array_equal(values, values.T))):
+        return
+    start, names_of = ("0", "frame.columns") if named else ("None", "range(len(frame))")
+    raise DataError(
+        f"{path} looks like an adjacency matrix (as many rows as columns, {'the same names' if named else 'as numbers'}); "
+        f"give a list of edges: frame = pandas.read_csv('{path.name}', index_col={start}); "
+        "frame.stack()[lambda s: s != 0].rename_axis(['source', 'target']).reset_index(name='weight')"
+        f".to_csv('edges.csv', index=False), or scipy.sparse.csr_array(frame) in Python ({names_of} are the nodes)"
+    )
+
+
+def _same(column: pd.Series, names: Sequence[str]) -> bool:
+    return column.astype(str).str.strip().tolist() == [name.strip() for name in names]
 
 
 def read_layout(path: Path, id_columns: Sequence[str], num_ids: int) -> tuple[Text, int, list[str]]:
@@ -238,6 +266,34 @@ def check_unique(ids: np.ndarray, where: str) -> None:
         Vocabulary(ids)
     except DataError as error:
         raise DataError(f"{where}: {error}") from None
+
+
+def node_ids(table: Table, column: str, said: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the ids of a table of nodes, of which none stands twice, and a note where nobody named their column.
+
+    Args:
+        table, column: where they stand.
+        said: the name that a user gave.
+
+    Raises:
+        DataError: no ids, or one twice; without names of columns, with what to do where rows are the nodes.
+    """
+    unnamed = said is None and column == "column 0"
+    try:
+        ids = table.ids(column)
+        check_unique(ids, str(table.path))
+    except DataError as error:
+        raise DataError(f"{error}; {rows_are_nodes(table.path)}" if unnamed else str(error)) from None
+    told = f"{table.path} has no line of names: 'column 0' was taken as the id of nodes; {rows_are_nodes(table.path)}"
+    return ids, (told,) if unnamed else ()
+
+
+def rows_are_nodes(path: Path) -> str:
+    """Return what to do with a table without ids, whose rows are the nodes, for messages."""
+    return (
+        f"where rows are the nodes 0..N-1, save it as .npy: numpy.save('{stem_of(path)}.npy', "
+        f"pandas.read_csv('{path.name}', header=None).to_numpy())"
+    )
 
 
 def given(*values: Any) -> list[Any]:
