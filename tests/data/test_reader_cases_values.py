@@ -4,17 +4,22 @@ Each test is of a kind of file that was misread once; those of /work/shared/case
 """
 
 import os
+import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+import torch
+from torch_geometric.data import Data, TemporalData
 
+import hopstate
 from hopstate.cli.main import main
 from hopstate.data.prepare.prepare import prepare
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
-from hopstate.errors import DataError, HopstateWarning
+from hopstate.errors import DataError, FormatError, HopstateWarning
 
 CASES = Path(os.environ.get("HOPSTATE_SHARED", "/work/shared")) / "cases" / "readers"
 
@@ -98,7 +103,7 @@ def test_times_that_lost_digits_are_refused(tmp_path, times):
 
 
 @pytest.mark.parametrize(
-    "times", ["99999 1e+05 100001", "1.583020799123E12 1.5830208E12 1.583020801123E12", "2.5e+00 1.500000000000000000e+03"]
+    "times", ["99999 1e+05 100001", "1.583020799123E12 1.5830208E12 1.583020801123E12", "2.5e+00 1.500000000000000e+03"]
 )
 def test_times_with_exponents_that_hold_all_digits_are_read(tmp_path, times):
     rows = "".join(f"a{i},b{i},{t}\n" for i, t in enumerate(times.split()))
@@ -198,7 +203,12 @@ def test_towns_with_thousands():
 
 def test_codes_and_names_with_points_are_texts(tmp_path):
     edges = written(tmp_path, EDGES)
-    for cells in ("1.2.3;1.2.3;2.0.1;2.0.1", "a,b;c;a,b;c", "10.0.0.1;10.0.0.1;10.0.0.2;10.0.0.2", "5 kg;6 kg;5 kg;6 kg"):
+    for cells in (
+        "1.2.3;1.2.3;2.0.1;2.0.1",
+        "a,b;c;a,b;c",
+        "10.0.0.1;10.0.0.1;10.0.0.2;1.0.0.2",
+        "5 kg;6 kg;5 kg;6 kg",
+    ):
         rows = "".join(f"n{i};{cell};{i}\n" for i, cell in enumerate(cells.split(";")))
         found = read_graph(edges, features=written(tmp_path, f"id;code;x\n{rows}", "features.csv"))
         assert any("'code' holds texts" in note for note in found.notes)
@@ -224,7 +234,7 @@ def events(tmp_path: Path, *labels: object, name: str = "events.csv") -> Path:
 def test_minus_one_of_events_is_asked_about(tmp_path):
     table = events(tmp_path, 0, -1, 1)
     for door in (read_events, lambda path: prepare(path, tmp_path / "store")):
-        with pytest.raises(DataError, match="'label'.*-1"):
+        with pytest.raises(DataError, match=r"'label'.*-1"):
             door(table)
     assert set(read_events(table, unlabelled="-1").labels.tolist()) == {-1, 0, 1}
     found = read_events(table, unlabelled="none")
@@ -239,7 +249,7 @@ def test_minus_one_of_events_is_asked_about(tmp_path):
 
 def test_words_for_nothing_among_labels_of_events_are_asked_about(tmp_path):
     table = events(tmp_path, "good", "NA", "bad")
-    with pytest.raises(DataError, match="'label'.*row 1.*unlabelled NA"):
+    with pytest.raises(DataError, match=r"'label'.*row 1.*unlabelled NA"):
         read_events(table)
     assert read_events(table, unlabelled="NA").labels[:3].tolist() == [1, -1, 0]
     assert read_events(table, unlabelled="none").class_names == ("NA", "bad", "good")
@@ -254,7 +264,7 @@ def test_unknown_labels_that_hopstate_wrote_are_read_again(tmp_path):
 
 @pytest.mark.shared
 def test_posts_with_three_feelings():
-    with pytest.raises(DataError, match="'label'.*-1"):
+    with pytest.raises(DataError, match=r"'label'.*-1"):
         read_events(case(8, "posts.csv"))
 
 
@@ -262,7 +272,7 @@ def test_separators_among_events_are_told_or_refused(tmp_path):
     rows = "".join(f'a{i},b{i},{i},"{i + 1},000"\n' for i in range(12))
     table = written(tmp_path, f"source,target,time,sum\n{rows}")
     assert any("sum=number:point" in note for note in read_events(table).notes)
-    with pytest.raises(DataError, match="'sum'.*row 0"):
+    with pytest.raises(DataError, match=r"'sum'.*row 0"):
         read_events(table, edge_columns=["sum"])
     found = read_events(table, columns=["sum=number:point"])
     assert found.edge_attr[:2, 0].tolist() == [1000, 2000]
@@ -343,3 +353,108 @@ def test_adjacency_matrices_are_refused(tmp_path, kind):
 def test_a_matrix_with_names():
     with pytest.raises(DataError, match="adjacency matrix"):
         read_graph(case(9, "matrix.csv"))
+
+
+# ---- objects in memory -----------------------------------------------------------------------------------------------
+def test_a_matrix_and_a_data_tell_what_undirected_loses():
+    matrix = sp.csr_matrix(np.array([[0, 2.0, 0], [5.0, 0, 3.0], [0, 0, 0]]))
+    data = Data(
+        x=torch.ones(3, 1),
+        edge_index=torch.tensor([[0, 1, 1], [1, 0, 2]]),
+        edge_weight=torch.tensor([2.0, 5.0, 3.0]),
+    )
+    for source in (matrix, data):
+        graph = read_graph(source)
+        assert graph.edge_weight.tolist() == [2, 2, 3, 3]
+        assert any("direction" in note for note in graph.notes)
+        assert any("1 pairs" in note and "weights" in note for note in graph.notes)
+        assert read_graph(source, undirected=False).notes == ()
+    even = sp.csr_matrix(np.array([[0, 2.0], [2.0, 0]]))
+    assert read_graph(even).notes == ()
+
+
+def test_temporal_data_without_messages_is_taken(tmp_path):
+    made = TemporalData(src=torch.tensor([0, 1, 2] * 40), dst=torch.tensor([3, 4, 3] * 40), t=torch.arange(120))
+    events = read_events(made)
+    assert (len(events), events.edge_attr) == (120, None)
+    hopstate.fit("recency", made, out=tmp_path / "run", loop={"progress": False})
+
+
+@pytest.mark.parametrize("kind", ["directional", "bidirectional", "induced"])
+def test_seeds_drawn_with_replacement_have_a_row_each(kind):
+    torch.manual_seed(0)
+    data = Data(x=torch.arange(30.0)[:, None], edge_index=torch.randint(0, 30, (2, 200)))
+    seeds = torch.tensor([4, 7, 4, 4, 9, 7, 1])
+    loader = hopstate.NeighborLoader(data, [-1, -1], input_nodes=seeds, batch_size=7, subgraph_type=kind)
+    (batch,) = loader
+    assert batch.n_id[:7].tolist() == seeds.tolist()
+    assert torch.equal(batch.x, data.x[batch.n_id])
+    near = [sorted(batch.n_id[batch.edge_index[0][batch.edge_index[1] == row]].tolist()) for row in range(7)]
+    assert near == [near[seeds.tolist().index(seed)] for seed in seeds.tolist()]
+    if kind != "bidirectional":
+        assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+        assert near[0] == sorted(data.edge_index[0][data.edge_index[1] == 4].tolist())
+    if kind == "directional":
+        assert sum(batch.num_sampled_nodes) == len(batch.n_id)
+        assert sum(batch.num_sampled_edges) == batch.edge_index.shape[1]
+        assert (batch.edge_index[1, : batch.num_sampled_edges[0]] < 7).all()
+
+
+# ---- files of other kinds --------------------------------------------------------------------------------------------
+FOREIGN = {
+    "g.graphml": '<?xml version="1.0"?>\n<!-- made -->\n<graphml xmlns="x"><graph/></graphml>',
+    "g.gexf": '<gexf xmlns="x">\n<graph/></gexf>',
+    "g.gml": 'Creator "me"\ngraph [\n  node [ id 1 ]\n]\n',
+    "g.net": '*Vertices 2\n1 "a"\n2 "b"\n*Edges\n1 2\n',
+    "g.col": "c a comment\nc another\np edge 4 2\ne 1 2\ne 2 3\n",
+    "g.gr": "p sp 4 2\na 1 2 7\na 2 3 1\n",
+    "g.adjlist": "1 2 3 4\n2 5\n3 4 5 6 7\n4 5\n",
+    "g.txt": "a b c\nb c\nc a b d e\nd a\n",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_other_kinds_of_files_are_told_with_the_line_that_converts_them(tmp_path, name):
+    path = written(tmp_path, FOREIGN[name], name)
+    kind = {"adjlist": "adjacency list", "txt": "adjacency list", "net": "Pajek", "col": "DIMACS", "gr": "DIMACS"}
+    told = kind.get(path.suffix[1:], path.suffix[1:])
+    for door in (read_graph, read_events):
+        with pytest.raises(FormatError, match=rf"(?i){told}.*edges\.csv"):
+            door(path)
+
+
+def test_a_zip_of_one_table_is_read_and_others_are_told(tmp_path):
+    text = "source,target,time\n" + "".join(f"a{i},b{i},{i}\n" for i in range(9))
+    with zipfile.ZipFile(tmp_path / "one.csv.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("folder/one.csv", text)
+        archive.writestr("__MACOSX/._one.csv", "x")
+    assert len(read_events(tmp_path / "one.csv.zip")) == 9
+    assert read_graph(tmp_path / "one.csv.zip").num_nodes == 18
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
+        archive.writestr("edges.csv", text)
+        archive.writestr("nodes.csv", "id,x\n")
+    with zipfile.ZipFile(tmp_path / "book.xlsx", "w") as archive:
+        archive.writestr("[Content_Types].xml", "<x/>")
+        archive.writestr("xl/workbook.xml", "<x/>")
+    for name, told in (("two.zip", "edges.csv, nodes.csv"), ("book.xlsx", "read_excel")):
+        for door in (read_graph, read_events):
+            with pytest.raises(FormatError, match=told):
+                door(tmp_path / name)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+def test_sparse_matrices_that_scipy_saved_are_read(tmp_path, form):
+    matrix = sp.random(20, 20, 0.2, format=form, random_state=1)
+    sp.save_npz(tmp_path / "m.npz", matrix)
+    found, held = read_graph(tmp_path / "m.npz", undirected=False), read_graph(matrix, undirected=False)
+    assert np.array_equal(found.indices, held.indices)
+    assert np.array_equal(found.edge_weight, held.edge_weight)
+
+
+@pytest.mark.shared
+def test_messages_say_what_is_wrong():
+    for name, told in (("bank.csv", "'Account'"), ("pipe.csv", "comma"), ("graph.graphml", "GraphML")):
+        with pytest.raises(DataError, match=told):
+            read_graph(case(22, name))
+    with pytest.raises(DataError, match=r"^((?!'From Bank').)*$"):
+        read_graph(case(22, "bank.csv"))

@@ -77,7 +77,8 @@ def declared(columns: Sequence[str] | None) -> dict[str, Declared]:
         if not sign or not name or kind not in KINDS or (form and not _has_form(kind, form)):
             raise ConfigError(
                 f"read.columns says NAME=KIND of columns, KIND one of {', '.join(KINDS)}, date:FORMAT such as "
-                f"date:%d/%m/%Y, number:point (1,234.5) or number:comma (1.234,5); got {text!r}{nearest(kind, KINDS) if sign else ''}"
+                f"date:%d/%m/%Y, number:point (1,234.5) or number:comma (1.234,5); "
+                f"got {text!r}{nearest(kind, KINDS) if sign else ''}"
             )
         found[name] = Declared(kind, form, needed)  # type: ignore[arg-type]
     return found

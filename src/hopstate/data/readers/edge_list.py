@@ -237,8 +237,7 @@ def node_features(
     columns = [str(name) for name in table.frame.columns if name not in (key, *without)]
     if not columns:
         raise DataError(
-            f"{path} has no column of features beside {', '.join([key, *without])}; "
-            f"{rows_are_nodes(Path(path))}"
+            f"{path} has no column of features beside {', '.join([key, *without])}; {rows_are_nodes(Path(path))}"
         )
     check_declared(said, [*columns, *others], str(path))
     told = [name for name in columns if name.lower() in ("label", "class") and name not in said]

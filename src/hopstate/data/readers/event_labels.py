@@ -52,9 +52,7 @@ def labels_of_events(
     return event_labels(table, first, task, order)
 
 
-def _labelled(
-    table: Table, column: str, unlabelled: str | None
-) -> tuple[Table, tuple[np.ndarray, np.ndarray] | None]:
+def _labelled(table: Table, column: str, unlabelled: str | None) -> tuple[Table, tuple[np.ndarray, np.ndarray] | None]:
     """Return the table without what is said to be no label, and (found, known) of whole numbers of which -1 is a class.
 
     Raises:

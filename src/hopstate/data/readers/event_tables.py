@@ -19,7 +19,7 @@ from hopstate.data.readers.event_kinds import KINDS, NONE, kind_column, kinds_of
 from hopstate.data.readers.event_labels import labels_of_events
 from hopstate.data.readers.local import like_numbers
 from hopstate.data.readers.several import named_columns as several_columns
-from hopstate.data.readers.table import Table, is_numeric
+from hopstate.data.readers.table import SEPARATORS, Table, is_numeric
 from hopstate.data.readers.tables import read_table, stem_of
 from hopstate.data.readers.times import timed, with_clock
 from hopstate.data.vocabulary import Vocabulary
@@ -73,8 +73,8 @@ def events_from_table(
         fields: of `EventStream`; missing ("error", "mean", "median") of event features without a number, which then
             stay in edge_table; columns, what such columns hold (`hopstate.data.columns.declared`), which takes them as
             features; missing_time ("error", "drop") of events without a time; task ("regression" takes labels as
-            amounts); unlabelled, order; label_cells ("whole", or "all": of texts such as "a;b" each label is a target of its own). Several
-            columns of labels are named "a,b", and are targets of their own too.
+            amounts); unlabelled, order; label_cells ("whole", or "all": of texts such as "a;b" each label is a target of its
+            own). Several columns of labels are named "a,b", and are targets of their own too.
 
     Raises:
         FormatError: a column that is missing (the nearest is suggested), or times that are neither numbers nor dates.
@@ -136,7 +136,9 @@ def named_columns(
         raise ConfigError(f"a store holds one column of labels, not several ({ends[-1]}); read the table in memory")
     named, features, idle, notes = _roles(table, ends, edge_columns, {})
     if told := with_clock(table, str(named[2]))[1]:
-        raise DataError(f"{table.path}: {told[0]}: prepare takes times of one column; write them as one, with a T between")
+        raise DataError(
+            f"{table.path}: {told[0]}: prepare takes times of one column; write them as one, with a T between"
+        )
     return named, list(features), (*notes, *idle, *_text_columns(table, [*named, *features]))
 
 
@@ -240,6 +242,7 @@ def _column(table: Table, given: str | None, known: Sequence[str], place: int | 
         names = [str(name) for name in table.frame.columns]
         free = [name for name in names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
         near = next((hint for word in known if (hint := nearest(word, free))), "")
+        near = f"; {SEPARATORS}" if len(names) == 1 else near
         raise FormatError(
             f"{table.path} has no column for {option} (known names: {', '.join(known)}){near}; "
             f"it has: {', '.join(names)}. Name the column with --read.{option} NAME ({option} in Python)"

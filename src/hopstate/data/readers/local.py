@@ -1,4 +1,4 @@
-"""Numbers and dates as people write them: 1,234.50, 1.234,50 €, 45%, 31/12/2026. None is guessed; the option is named."""
+"""Numbers and dates as people write them: 1,234.50, 1.234,50 €, 45%, 31/12/2026; asked about, not guessed."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def check_numbers(text: pd.Series, where: str, place: Callable[[int], str], othe
     cell = text.iloc[[row]]
     read = [f"{as_numbers(cell, form).iloc[0]:.15g} ({form})" for form in FORMS if as_numbers(cell, form).notna().all()]
     raise DataError(
-        f"{where} holds {text.iloc[row]!r} in {place(row)} ({int(found.sum()):,} such rows): a number with separators or "
-        f"a sign, which is read as text; write it plainly, {' or '.join(read) or 'such as 1234.5'}{otherwise}"
+        f"{where} holds {text.iloc[row]!r} in {place(row)} ({int(found.sum()):,} such rows): a number with separators "
+        f"or a sign, which is read as text; write it plainly, {' or '.join(read) or 'such as 1234.5'}{otherwise}"
     )
 
 
@@ -101,8 +101,8 @@ def check_dates(text: pd.Series, where: str, place: Callable[[int], str], name: 
         row = int(np.argmax(text.str.fullmatch(_DATE).eq(True)))
         ways = " or ".join(f"--read.columns '[{name}=date:{form}]'" for form in forms)
         raise DataError(
-            f"{where} holds dates such as {text.iloc[row]!r} in {place(row)}, whose form is not guessed; say it: {ways}, "
-            f"or write ISO dates such as 2024-03-01 ('[{name}=category]' takes them as texts)"
+            f"{where} holds dates such as {text.iloc[row]!r} in {place(row)}, whose form is not guessed; say it: "
+            f"{ways}, or write ISO dates such as 2024-03-01 ('[{name}=category]' takes them as texts)"
         )
 
 

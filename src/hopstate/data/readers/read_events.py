@@ -21,7 +21,17 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
 from hopstate.io.arrays import load_npy
 from hopstate.io.files import is_broken, replace_file
-from hopstate.io.opening import at_most, exists, expanded, open_regular, parse_json, reading, shown
+from hopstate.io.opening import (
+    at_most,
+    exists,
+    expanded,
+    member_of,
+    names_in,
+    open_regular,
+    parse_json,
+    reading,
+    shown,
+)
 
 if TYPE_CHECKING:
     from torch_geometric.data import TemporalData
@@ -70,8 +80,8 @@ def read_events(
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
             be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
             without a usable time out), task ("regression" takes labels as amounts), label_cells ("all" takes each label
-            of a cell such as "a;b" as a target of its own), order (the classes from first to last), unlabelled (the value of a
-            label that stands for "no label", "none" where there is none; None asks about -1), text_ids (True
+            of a cell such as "a;b" as a target of its own), order (the classes from first to last), unlabelled (the
+            value of a label that stands for "no label", "none" where there is none; None asks about -1), text_ids (True
             takes ids as they are written, also where all of a column look like numbers);
             for all, fields of `EventStream` such as name and time_unit.
 
@@ -181,7 +191,9 @@ def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) 
 def _detect(path: Path) -> str:
     from hopstate.data.event_store import check_finished, is_event_folder
     from hopstate.data.readers.dyglib import is_jodie
+    from hopstate.data.readers.foreign import check_foreign
     from hopstate.data.readers.tables import looks_like_text
+    from hopstate.data.readers.tgb import EDGES as TGB_EDGES
 
     if path.is_dir():
         check_finished(path)
@@ -191,12 +203,13 @@ def _detect(path: Path) -> str:
             return "dyglib"
     elif path.name.startswith("ml_") and path.suffix == ".csv":
         return "dyglib"
-    elif path.suffix == ".zip":
+    elif path.suffix == ".zip" and any(map(TGB_EDGES.fullmatch, (name.rpartition("/")[2] for name in names_in(path)))):
         return "tgb-zip"
-    elif _is_parquet(path):
+    elif _is_parquet(path) or member_of(path) is not None:
         return "table"
     elif looks_like_text(path):
         return "jodie" if is_jodie(path) else "table"
+    check_foreign(path)
     known = "\n".join(f"  {name}: {what}" for name, what in EVENT_FORMATS.items())
     raise FormatError(f"{path} is of no format that holds events. Known:\n{known}")
 
@@ -214,7 +227,7 @@ def _features(path: Path) -> np.ndarray:
 
 
 def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
-    if all(hasattr(source, name) for name in ("src", "dst", "t", "msg")):
+    if all(hasattr(source, name) for name in ("src", "dst", "t")):
         _check_options(options, "a TemporalData", tuple(name for name in _FIELDS if name not in ("src", "dst", "t")))
         return events_from_pyg(source, **options)
     if is_frame(source):

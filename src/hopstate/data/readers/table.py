@@ -19,6 +19,7 @@ from hopstate.io.opening import bounded
 if TYPE_CHECKING:
     import pandas as pd
 
+SEPARATORS = "cells are parted by a comma, a tab, a semicolon or spaces"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -114,7 +115,10 @@ class Table:
         if found is not None or otherwise is None:
             return found
         if otherwise >= len(names):
-            raise DataError(f"{self.path} has only {len(names)} columns ({', '.join(names)}); {option} is missing")
+            parted = f"; {SEPARATORS}" if len(names) == 1 else ""
+            raise DataError(
+                f"{self.path} has only {len(names)} columns ({', '.join(names)}); {option} is missing{parted}"
+            )
         return names[otherwise]
 
     def ids(self, column: str) -> np.ndarray:

@@ -10,12 +10,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from hopstate.data.readers.foreign import check_foreign_text, check_lengths, ragged
 from hopstate.data.readers.ids import MISSING
 from hopstate.data.readers.table import Table, Text
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, HopstateError
 from hopstate.io.arrays import load_npy
-from hopstate.io.opening import bounded, check_size, open_regular, reading
+from hopstate.io.opening import ZIP, bounded, check_size, open_regular, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,7 +115,8 @@ def looks_like_text(path: Path) -> bool:
 def _check_end(path: Path, separator: str, cells: int) -> None:
     """Raise FormatError where a file that is not packed stops within a line; a last line may lack its end alone."""
     with open_regular(path) as file:
-        packed = file.read(2) == b"\x1f\x8b"
+        magic = file.read(4)
+        packed = magic == ZIP or magic[:2] == b"\x1f\x8b"
         file.seek(max(0, file.seek(0, 2) - TAIL))
         _, newline, last = file.read().rpartition(b"\n")
     if packed or not newline or not last.strip() or last.lstrip()[:1] in (b"#", b"%"):
@@ -129,7 +131,8 @@ def _check_end(path: Path, separator: str, cells: int) -> None:
 
 def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
     text, first_line, keys = read_layout(path, id_columns, num_ids)
-    frame = text.frame(na_values={name: [""] if name in keys else list(MISSING) for name in text.names})
+    with ragged(path):
+        frame = text.frame(na_values={name: [""] if name in keys else list(MISSING) for name in text.names})
     known = {name.lower() for name in id_columns}
     if num_ids > 1 and not any(name.lower() in known for name in text.names):
         _check_no_matrix(frame, path)
@@ -151,7 +154,7 @@ def _check_no_matrix(frame: pd.DataFrame, path: Path) -> None:
         return
     start, names_of = ("0", "frame.columns") if named else ("None", "range(len(frame))")
     raise DataError(
-        f"{path} looks like an adjacency matrix (as many rows as columns, {'the same names' if named else 'as numbers'}); "
+        f"{path} looks like an adjacency matrix (as many rows as columns, {'the same names' if named else 'numbers'}); "
         f"give a list of edges: frame = pandas.read_csv('{path.name}', index_col={start}); "
         "frame.stack()[lambda s: s != 0].rename_axis(['source', 'target']).reset_index(name='weight')"
         f".to_csv('edges.csv', index=False), or scipy.sparse.csr_array(frame) in Python ({names_of} are the nodes)"
@@ -170,18 +173,21 @@ def read_layout(path: Path, id_columns: Sequence[str], num_ids: int) -> tuple[Te
     lines = [line for line in lines[skip:] if line.strip()]
     if not lines:
         raise FormatError(f"{path} is empty: write it again, with a line a row")
-    if lines[0].lstrip().lower().startswith(("<html", "<!doctype", "<?xml")):
-        raise FormatError(f"{path} is a web page, not a table; fetch the file itself")
+    check_foreign_text(path, lines)
     if lines[0].lstrip().startswith(("{", "[")):
         raise FormatError(f"{path} is JSON, not a table; write it as CSV or Parquet")
     separator = _separator(lines)
     rows = [_fields(line, separator) for line in lines]
+    check_lengths(path, rows, skip)
     header = _has_header(rows, id_columns, num_ids, path)
     names = [name.strip() for name in rows[0]] if header else [f"column {i}" for i in range(len(rows[0]))]
     if len(names) > WIDEST:
         raise FormatError(f"{path} has {len(names):,} columns; tables of at most {WIDEST:,} are read")
     if len(set(names)) < len(names):
-        raise FormatError(f"{path} has two columns of the same name: {', '.join(names)}")
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise FormatError(
+            f"{path} has two columns of the same name, {', '.join(map(repr, twice))}; rename one in the first line"
+        )
     _check_end(path, separator, len(names))
     lower = {name.lower() for name in id_columns}
     keys = [name for name in names if name.lower() in lower] or [name for name in names if name][:num_ids]

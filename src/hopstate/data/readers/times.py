@@ -121,9 +121,7 @@ def _absent(values: pd.Series) -> np.ndarray:
     return absent | values.astype(str).str.strip().str.lower().isin(_ABSENT).to_numpy(bool)
 
 
-def _parsed(
-    table: Table, column: str, absent: np.ndarray, form: str
-) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _parsed(table: Table, column: str, absent: np.ndarray, form: str) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return (numbers, None) or (None, dates as datetime64 of any unit) of a column; anything where absent."""
     import pandas as pd
 

@@ -76,7 +76,7 @@ def check_cut(numbers: np.ndarray, text: Callable[[], pd.Series | None], said: t
         row = int(rows[int(np.argmax(cut))])
         where, column, place = said
         raise DataError(
-            f"{where}{found.iloc[row].strip()} in column {column!r}, {place(row)}, has an exponent in place of its last "
-            f"digits ({int(cut.sum()):,} rows in all), by which times become one; write them in full (a spreadsheet: "
-            "format the column as a number without decimals, and save again)"
+            f"{where}{found.iloc[row].strip()} in column {column!r}, {place(row)}, has an exponent in place of its "
+            f"last digits ({int(cut.sum()):,} rows in all), by which times become one; write them in full (a "
+            "spreadsheet: format the column as a number without decimals, and save again)"
         )
