@@ -191,7 +191,10 @@ class Graph(GraphArrays):
             raise DataError(f"an adjacency matrix is square; got shape {coo.shape}")
         stored = coo.data != 0
         edges = np.stack([coo.row[stored], coo.col[stored]], 1)
-        own = {"undirected": False, "edge_weight": None if (coo.data[stored] == 1).all() else coo.data[stored]}
+        own: dict[str, Any] = {
+            "undirected": False,
+            "edge_weight": None if (coo.data[stored] == 1).all() else coo.data[stored],
+        }
         own |= fields
         if own["undirected"]:
             own["notes"] = (*own.get("notes", ()), *notes_of_list(edges, coo.shape[0], own))

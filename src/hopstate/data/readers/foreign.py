@@ -99,7 +99,8 @@ def ragged(path: Path) -> Iterator[None]:
 def _unequal(path: Path, line: int, found: int, expected: int) -> FormatError:
     return FormatError(
         f"{path} could not be read as a table: its lines are of unequal length, {found} cells in line {line}, "
-        f"{expected} before it. If it is an adjacency list (a node and its neighbours), write a list of edges, in Python: "
+        f"{expected} before it. If it is an adjacency list (a node and its neighbours), write a list of edges, in "
+        "Python: "
         f"{_ADJLIST.replace('{name}', path.name)}"
     )
 

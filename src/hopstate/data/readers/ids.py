@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "n/a", "-nan", "<NA>", "#N/A")
-NO_ID = (*(word for word in MISSING[1:] if word != "NA"), r"\N", "-", "--", "?")  # NA is Namibia, beside other texts
+NO_ID = (r"\N", "NULL", "-", "--", "?", "<NA>", "#N/A")  # the others are names too: NA is Namibia
 NO_LABEL = (*MISSING[1:], r"\N", "?")
 EXACT = 2**53  # beyond it float64 does not tell whole numbers apart
 _WHOLE = r"[+-]?[0-9]+(?:\.0*)?"
@@ -173,7 +173,7 @@ def _texts(table: Table, column: str, values: pd.Series) -> np.ndarray:
 
 
 def _check_odd(table: Table, column: str, text: pd.Series) -> None:
-    """Raise a DataError for a word for nothing, and where all of a column are whole numbers but for NA, or remarks."""
+    """Raise a DataError for a word for nothing, and where all of a column are whole numbers but for such words, or remarks."""
     nothing = np.flatnonzero(text.isin(NO_ID).to_numpy(bool))
     if len(nothing):
         raise no_id_but(f"{table.path}: ", text.iloc[int(nothing[0])], column, table.place(int(nothing[0])))
@@ -182,7 +182,7 @@ def _check_odd(table: Table, column: str, text: pd.Series) -> None:
     if table.first_line is None or not len(rows) or len(rows) == len(odd):
         return
     rest = text[odd]
-    if (rest == "NA").all():
+    if rest.isin(MISSING).all():
         raise no_id_but(f"{table.path}: ", rest.iloc[0], column, table.place(int(rows[0])))
     if rest.str.match("[#%]").all():
         row = int(rows[0])

@@ -106,7 +106,7 @@ def say_nothing(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[str],
     """
     empty = [name for name in columns if frame[name].isna().all()]
     rows = [name for name in columns if _NAMES_ROWS.fullmatch(name) and _all_differ(frame[name])]
-    notes = (f"columns {', '.join(empty)} hold nothing and were left out",) if empty else ()
+    notes: tuple[str, ...] = (f"columns {', '.join(empty)} hold nothing and were left out",) if empty else ()
     if rows:
         notes += (
             f"columns {', '.join(rows)} number the edges and were left out (--read.edge_columns '[{rows[0]}]' takes "

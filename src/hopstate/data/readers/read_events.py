@@ -99,7 +99,11 @@ def read_events(
         )
     if ties not in TIES:
         raise ConfigError(f"read.ties is one of {', '.join(TIES)}; got {ties!r}")
-    usual = {"missing": ("error",), "missing_time": ("error",), "task": ("auto", "classification")}  # as good as absent
+    usual: dict[str, tuple[Any, ...]] = {
+        "missing": ("error",),
+        "missing_time": ("error",),
+        "task": ("auto", "classification"),
+    }  # as good as absent
     usual |= {"label_cells": ("whole",), "text_ids": (False,)}
     options = {k: v for k, v in options.items() if v is not None and v not in usual.get(k, ())}
     options |= {} if from_start else {"from_start": False}
@@ -227,7 +231,7 @@ def _features(path: Path) -> np.ndarray:
 
 
 def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
-    if all(hasattr(source, name) for name in ("src", "dst", "t")):
+    if not is_frame(source) and all(hasattr(source, name) for name in ("src", "dst", "t")):
         _check_options(options, "a TemporalData", tuple(name for name in _FIELDS if name not in ("src", "dst", "t")))
         return events_from_pyg(source, **options)
     if is_frame(source):
