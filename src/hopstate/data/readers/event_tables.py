@@ -73,8 +73,8 @@ def events_from_table(
         fields: of `EventStream`; missing ("error", "mean", "median") of event features without a number, which then
             stay in edge_table; columns, what such columns hold (`hopstate.data.columns.declared`), which takes them as
             features; missing_time ("error", "drop") of events without a time; task ("regression" takes labels as
-            amounts); unlabelled, order; label_cells ("whole", or "all": of texts such as "a;b" each label is a target of
-            its own). Several columns of labels are named "a,b", and are targets of their own too.
+            amounts); unlabelled; order; label_cells ("whole", or "all": of texts such as "a;b" each label is a target
+            of its own). Several columns of labels are named "a,b", and are targets of their own too.
 
     Raises:
         FormatError: a column that is missing (the nearest is suggested), or times that are neither numbers nor dates.

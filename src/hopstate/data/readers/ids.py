@@ -173,7 +173,7 @@ def _texts(table: Table, column: str, values: pd.Series) -> np.ndarray:
 
 
 def _check_odd(table: Table, column: str, text: pd.Series) -> None:
-    """Raise a DataError for a word for nothing, and where all of a column are whole numbers but for such words, or remarks."""
+    """Raise a DataError for a word for nothing, or where all of a column are whole numbers but for such, or remarks."""
     nothing = np.flatnonzero(text.isin(NO_ID).to_numpy(bool))
     if len(nothing):
         raise no_id_but(f"{table.path}: ", text.iloc[int(nothing[0])], column, table.place(int(nothing[0])))

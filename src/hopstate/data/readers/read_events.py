@@ -197,7 +197,7 @@ def _detect(path: Path) -> str:
     from hopstate.data.readers.dyglib import is_jodie
     from hopstate.data.readers.foreign import check_foreign
     from hopstate.data.readers.tables import looks_like_text
-    from hopstate.data.readers.tgb import EDGES as TGB_EDGES
+    from hopstate.data.readers.tgb import EDGES
 
     if path.is_dir():
         check_finished(path)
@@ -207,7 +207,9 @@ def _detect(path: Path) -> str:
             return "dyglib"
     elif path.name.startswith("ml_") and path.suffix == ".csv":
         return "dyglib"
-    elif path.suffix == ".zip" and any(map(TGB_EDGES.fullmatch, (name.rpartition("/")[2] for name in names_in(path)))):
+    elif path.suffix == ".zip" and ((one := member_of(path)) is None or EDGES.fullmatch(one.rpartition("/")[2])):
+        if one is None and not any(name.endswith(".pkl") for name in names_in(path)):  # TGB's negatives
+            check_foreign(path)
         return "tgb-zip"
     elif _is_parquet(path) or member_of(path) is not None:
         return "table"
