@@ -53,7 +53,8 @@ class Declared:
 
     Args:
         kind: see `KINDS`.
-        format: of dates, as strptime has it; "" for ISO dates.
+        format: of dates, as strptime has it, "" for ISO dates; of numbers the decimal sign, "point" or "comma", "" for
+            plain ones.
         needed: the table must have the column.
     """
 
@@ -73,13 +74,18 @@ def declared(columns: Sequence[str] | None) -> dict[str, Declared]:
         name, sign, said = str(text).rpartition("=")
         kind, _, form = said.partition(":")
         needed, kind = not kind.endswith(IF_THERE), kind.removesuffix(IF_THERE)
-        if not sign or not name or kind not in KINDS or (form and kind != "date"):
+        if not sign or not name or kind not in KINDS or (form and not _has_form(kind, form)):
             raise ConfigError(
-                f"read.columns says NAME=KIND of columns, KIND one of {', '.join(KINDS)} or date:FORMAT such as "
-                f"date:%d/%m/%Y; got {text!r}{nearest(kind, KINDS) if sign else ''}"
+                f"read.columns says NAME=KIND of columns, KIND one of {', '.join(KINDS)}, date:FORMAT such as "
+                f"date:%d/%m/%Y, number:point (1,234.5) or number:comma (1.234,5); "
+                f"got {text!r}{nearest(kind, KINDS) if sign else ''}"
             )
         found[name] = Declared(kind, form, needed)  # type: ignore[arg-type]
     return found
+
+
+def _has_form(kind: str, form: str) -> bool:
+    return kind == "date" or (kind == "number" and form in ("point", "comma"))
 
 
 def check_declared(said: Mapping[str, Declared], names: Iterable[str], where: str) -> None:

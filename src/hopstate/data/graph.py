@@ -184,13 +184,21 @@ class Graph(GraphArrays):
             adjacency: (N, N) sparse, A[source, target].
             fields: options of `from_edges` and fields of `Graph`; edge_weight=None leaves the values out.
         """
+        from hopstate.data.readers.notes import notes_of_list
+
         coo = adjacency.tocoo()
         if coo.shape[0] != coo.shape[1]:
             raise DataError(f"an adjacency matrix is square; got shape {coo.shape}")
         stored = coo.data != 0
         edges = np.stack([coo.row[stored], coo.col[stored]], 1)
-        own = {"undirected": False, "edge_weight": None if (coo.data[stored] == 1).all() else coo.data[stored]}
-        return cls.from_edges(edges, coo.shape[0], **{**own, **fields})
+        own: dict[str, Any] = {
+            "undirected": False,
+            "edge_weight": None if (coo.data[stored] == 1).all() else coo.data[stored],
+        }
+        own |= fields
+        if own["undirected"]:
+            own["notes"] = (*own.get("notes", ()), *notes_of_list(edges, coo.shape[0], own))
+        return cls.from_edges(edges, coo.shape[0], **own)
 
     @classmethod
     def from_pyg(cls, data: Data, **fields: Any) -> Graph:

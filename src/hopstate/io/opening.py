@@ -14,6 +14,7 @@ import os
 import stat
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -31,6 +32,8 @@ from hopstate.errors import (
 )
 
 FLOOR, RATIO = 2 << 30, 100  # what a packed file may unpack to: at least so many bytes, or so many times its size
+ZIP = b"PK\x03\x04"
+TEXTS = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".tab", ".dat")  # ends of names of tables as text
 JSON_BYTES = 64 << 20
 PATIENCE = 5.0  # seconds of reading between two lines that say how far it is
 _limit: ContextVar[int | None] = ContextVar("max_bytes", default=None)
@@ -209,8 +212,42 @@ class Bounded(io.RawIOBase):
         super().close()
 
 
+class _Member(io.RawIOBase):
+    """One file of a zip archive, which ends with it."""
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self._archive = file
+        self._file = zipfile.ZipFile(file).open(name)  # noqa: SIM115
+
+    def read(self, size: int = -1) -> bytes:
+        """Return some bytes."""
+        return self._file.read(size)
+
+    def close(self) -> None:
+        """Close the archive too."""
+        self._file.close()
+        self._archive.close()
+        super().close()
+
+
+def names_in(path: str | Path) -> list[str]:
+    """Return the files in a zip archive, those beside that systems add left out; none where it is damaged."""
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            names = [info.filename for info in archive.infolist() if not info.is_dir()]
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return []
+    return [name for name in names if not name.startswith("__MACOSX/") and not name.endswith(".DS_Store")]
+
+
+def member_of(path: str | Path) -> str | None:
+    """Return the one file of a zip archive where that is a table as text, else None."""
+    names = names_in(path)
+    return names[0] if len(names) == 1 and names[0].lower().endswith(TEXTS) else None
+
+
 def bounded(path: str | Path, *, text: bool = False) -> io.BufferedReader:
-    """Open a file for reading within the limit, unpacked where it is gzip.
+    """Open a file for reading within the limit, unpacked where it is gzip, or a zip of one table.
 
     Raises:
         MissingFileError, UnreadableFileError: as `open_regular`.
@@ -219,9 +256,11 @@ def bounded(path: str | Path, *, text: bool = False) -> io.BufferedReader:
 
     path = Path(path)
     file = open_regular(path)
-    packed = file.read(2) == b"\x1f\x8b"
+    magic = file.read(4)
     file.seek(0)
-    raw: IO[bytes] = gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[assignment]
+    raw: IO[bytes] = gzip.GzipFile(fileobj=file) if magic[:2] == b"\x1f\x8b" else file  # type: ignore[assignment]
+    if magic == ZIP and (member := member_of(path)) is not None:
+        raw = _Member(file, member)  # type: ignore[assignment]
     return io.BufferedReader(Bounded(raw, path, text=text), 1 << 18)
 
 

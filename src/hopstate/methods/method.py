@@ -61,6 +61,7 @@ class ReadOptions:
         positive_class: the positive one of two classes, which roc_auc and average_precision are of; null takes 1, true
             or yes, otherwise the rarer class of the training rows.
         num_nodes: ids are then rows 0..num_nodes-1; null finds them.
+        text_ids: take ids as they are written: 5746.10 and 5746.1 are two then, and so are 7 and 7.0.
         max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
             hundred times their size, at least 2 GiB.
     """
@@ -88,6 +89,7 @@ class ReadOptions:
     order: tuple[str, ...] | None = None
     positive_class: str | None = None
     num_nodes: int | None = None
+    text_ids: bool = False
     max_bytes: str | int | None = None
 
 

@@ -47,7 +47,8 @@ class NeighborLoader(NodeLoader):
     """Takes the place of `torch_geometric.loader.NeighborLoader` on one graph of one kind of nodes and edges.
 
     A batch is a `Data` of the sampled nodes, seeds first, and edges, with `n_id`, `e_id`, `input_id`, `batch_size`,
-    `num_sampled_nodes` and `num_sampled_edges` (the last two where the subgraph is "directional").
+    `num_sampled_nodes` and `num_sampled_edges` (the last two where the subgraph is "directional"). A seed that is given
+    twice in one batch, as samplers with replacement do, has two rows with the same sampled neighbours.
 
     Args:
         data: a torch-geometric `Data` with edge_index, or a `Graph`.
@@ -63,7 +64,7 @@ class NeighborLoader(NodeLoader):
 
     Raises:
         ConfigError: an argument of torch-geometric's loader that cannot be honoured, by name; or one that cannot work.
-        DataError: data of several kinds of nodes, without edges, or (when drawn) a seed twice in one batch.
+        DataError: data of several kinds of nodes, without edges, or (when drawn) a seed that does not exist.
     """
 
     def __init__(
@@ -120,7 +121,9 @@ class _Sampler(BaseSampler):
 
     def sample_from_nodes(self, index: NodeSamplerInput, **_: Any) -> SamplerOutput:
         """Return the sample around the seeds of one batch."""
-        seeds = index.node.detach().cpu().numpy().astype(np.int64)
+        given = index.node.detach().cpu().numpy().astype(np.int64)
+        first = np.sort(np.unique(given, return_index=True)[1])
+        seeds = given[first]
         rng = named_rng(DRAWS, int(torch.randint(2**62, ())), 8)
         nodes, hops = self._sampled(seeds, rng)
         all_nodes = np.concatenate(nodes)
@@ -143,7 +146,8 @@ class _Sampler(BaseSampler):
             num_sampled_edges=[len(found[2]) for found in hops] if counted else None,
             metadata=(index.input_id, index.time),
         )
-        return out.to_bidirectional() if self.kind == "bidirectional" else out
+        out = out.to_bidirectional() if self.kind == "bidirectional" else out
+        return out if len(seeds) == len(given) else _with_repeats(out, given, first)
 
     def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> SamplerOutput:
         """Raise ConfigError: links are not sampled."""
@@ -183,6 +187,35 @@ class _Sampler(BaseSampler):
         source = self._cutter.indices[drawn]
         met, where = np.unique(np.concatenate([rim, source]), return_index=True)
         return met[np.argsort(where)], (source, np.repeat(rim[has], fanout), drawn)
+
+
+def _with_repeats(out: SamplerOutput, given: np.ndarray, first: np.ndarray) -> SamplerOutput:
+    """Return a sample in which each seed has its row, with the edges to it, also where a node was given again.
+
+    Args:
+        out: of the distinct seeds, in the order in which they are met.
+        given: (B,) seeds.
+        first: (D,) places among them of the distinct ones.
+    """
+    count, more = len(first), len(given) - len(first)
+    place = np.concatenate([first, np.arange(count, len(out.node)) + more])  # row of the sample → row of the batch
+    own = np.searchsorted(np.sort(given[first]), given)
+    own = np.argsort(given[first])[own]  # (B,) which of the distinct seeds each is
+    again = np.setdiff1d(np.arange(len(given)), first)
+    row, col, edge = (np.asarray(part) for part in (out.row, out.col, out.edge))
+    order = np.argsort(col, kind="stable")
+    start, stop = (np.searchsorted(col[order], own[again], side) for side in ("left", "right"))
+    copied = [order[a:b] for a, b in zip(start, stop, strict=True)]
+    picked = np.concatenate(copied)
+    at = len(row) if out.num_sampled_edges is None else out.num_sampled_edges[0]  # edges to seeds are of the first hop
+    out.node = torch.from_numpy(np.concatenate([given, np.asarray(out.node)[count:]]))
+    out.row = torch.from_numpy(np.insert(place[row], at, place[row[picked]]))
+    out.col = torch.from_numpy(np.insert(place[col], at, np.repeat(again, [len(part) for part in copied])))
+    out.edge = torch.from_numpy(np.insert(edge, at, edge[picked]))
+    if out.num_sampled_nodes is not None and out.num_sampled_edges is not None:
+        out.num_sampled_nodes[0] = len(given)
+        out.num_sampled_edges[0] += len(picked)
+    return out
 
 
 def _receivers(local: LocalGraph) -> np.ndarray:

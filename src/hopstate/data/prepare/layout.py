@@ -11,6 +11,7 @@ from hopstate.data.readers.edge_list import ends_of
 from hopstate.data.readers.event_tables import named_columns
 from hopstate.data.readers.ids import MISSING
 from hopstate.data.readers.node_sets import ONE, bipartite_of
+from hopstate.data.readers.notes import say_nothing
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, read_as
 from hopstate.data.readers.table import Table, Text, is_numeric
 from hopstate.data.readers.tables import read_layout
@@ -176,7 +177,8 @@ def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     rest = [str(name) for name in table.frame.columns if name not in (source, target)]
     chosen = read.get("edge_columns")
     if chosen is None:
-        chosen = [name for name in rest if is_numeric(table.frame[name])]
+        without, _ = say_nothing(table.frame, rest)
+        chosen = [name for name in rest if is_numeric(table.frame[name]) and name not in without]
     for name in chosen:
         table.column(name, (), None, "edge_columns")
     left = [name for name in rest if name not in chosen]

@@ -6,11 +6,12 @@ its texts are texts, also where all of them look like numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.readers.ids import EXACT, MISSING
+from hopstate.data.readers.ids import EXACT, MISSING, NO_ID, no_id_but
 from hopstate.errors import DataError
 
 if TYPE_CHECKING:
@@ -76,6 +77,23 @@ def no_id(values: pa.Array) -> np.ndarray:
         if np.isin(_bytes(values), np.frombuffer(b"\r\n\0", np.uint8)).any():
             absent = pc.or_(absent, pc.match_substring_regex(values, r"[\r\n\x00]"))
     return pc.fill_null(absent, True).to_numpy(zero_copy_only=False)
+
+
+def check_words(values: pa.Array, where: str, column: str, place: Callable[[int], str]) -> None:
+    """Check that no id is a word for nothing; arguments as `hopstate.data.readers.ids.no_id_but` has them.
+
+    Raises:
+        DataError: one is; its row is named.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.types as types
+
+    if types.is_integer(values.type):
+        return
+    row = pc.index(pc.is_in(values, pa.array(NO_ID, values.type)), True).as_py()
+    if row >= 0:
+        raise no_id_but(where, values[row].as_py(), column, place(row))
 
 
 def _bytes(texts: pa.Array) -> np.ndarray:

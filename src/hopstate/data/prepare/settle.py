@@ -166,10 +166,15 @@ def settle_labels(facts: Sequence[Fact], column: str, where: Path) -> Labels | N
     """Return labels as `hopstate.data.readers.event_labels.event_labels` has them; None where they are no classes.
 
     Raises:
-        DataError: amounts with gaps, or texts in one piece and numbers in another.
+        DataError: -1, which may be "no label", amounts with gaps, or texts in one piece and numbers in another.
     """
     known = {fact["label"] for fact in facts if fact["count"] > fact["unlabelled"]}
     absent = sum(fact["unlabelled"] for fact in facts)
+    if minus := sum(fact.get("minus", 0) for fact in facts):
+        raise DataError(
+            f"{where}: column {column!r} holds -1 in {minus:,} rows; leave those cells empty where that is 'no label', "
+            "write classes from 0 on where it is one, or read the table in memory with --read.unlabelled"
+        )
     if "text" not in known:
         if "number" in known and absent:
             raise DataError(

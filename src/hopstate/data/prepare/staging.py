@@ -13,7 +13,7 @@ import numpy as np
 from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED, zone_of
 from hopstate.data.prepare.layout import Columns, Layout
 from hopstate.data.prepare.numbering import Numbering
-from hopstate.data.prepare.piece_ids import id_facts, ids_of, no_id
+from hopstate.data.prepare.piece_ids import check_words, id_facts, ids_of, no_id
 from hopstate.data.prepare.pieces import Bad, Piece
 from hopstate.data.prepare.times import times_of
 from hopstate.data.readers.ids import MISSING
@@ -49,6 +49,7 @@ def staged(layout: Layout, columns: Columns, piece: Piece, numbering: Numbering)
     ends = [ids_of(table[name], f"{layout.path}: column {name!r}") for name in (columns.source, columns.target)]
     for name, values in zip((columns.source, columns.target), ends):
         _mark(reasons, no_id(values), f"no usable id in column {name!r}")
+        check_words(values, f"{layout.path}: ", name, lambda row: f"row {layout.line(int(piece.rows[row]))}")
     t: np.ndarray | None = None
     facts: dict[str, Any] = {}
     if columns.time is not None:
@@ -172,7 +173,10 @@ def labels_of(column: pa.ChunkedArray) -> tuple[np.ndarray, dict[str, Any]]:
     absent = int(column.null_count)
     if types.is_integer(column.type):
         values = pc.fill_null(pc.cast(column, pa.int64()), -1).to_numpy()
-        return values, {"label": "integer", "label_type": kind, "unlabelled": absent}
+        return values, {
+            "label": "integer", "label_type": kind, "unlabelled": absent,
+            "minus": int((values == -1).sum()) - absent,
+        }  # fmt: skip
     values = pc.fill_null(pc.cast(column, pa.float64()), np.nan).to_numpy()
     return values, {"label": "number", "label_type": kind, "unlabelled": int(np.isnan(values).sum())}
 

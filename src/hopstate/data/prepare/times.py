@@ -9,6 +9,7 @@ import numpy as np
 from hopstate.data.event_build import UNITS
 from hopstate.data.prepare.layout import Layout
 from hopstate.data.readers.ids import EXACT, MISSING
+from hopstate.data.readers.times_exact import check_cut
 from hopstate.data.validate import beyond_clock
 from hopstate.errors import DataError
 
@@ -37,11 +38,12 @@ def times_of(column: pa.ChunkedArray, name: str, layout: Layout) -> tuple[np.nda
     if types.is_timestamp(column.type) or types.is_date(column.type):
         stamps = pc.cast(pc.cast(column, pa.timestamp(_unit(column.type))), pa.int64())
         return _dates(pc.fill_null(stamps, 0).to_numpy(), column.is_null().to_numpy(), _unit(column.type))
-    absent = np.asarray(column.is_null())
+    absent, written = np.asarray(column.is_null()), None
     if types.is_string(column.type):
         text = pc.utf8_trim_whitespace(column)
         absent |= np.asarray(pc.fill_null(pc.is_in(pc.utf8_lower(text), pa.array(_ABSENT)), True))
         text = pc.if_else(pa.array(absent), pa.scalar(None, pa.string()), text)
+        written = text.to_pandas
         for kind in (pa.int64(), pa.float64()):
             try:
                 column = pc.cast(text, kind)
@@ -54,6 +56,8 @@ def times_of(column: pa.ChunkedArray, name: str, layout: Layout) -> tuple[np.nda
         t = pc.fill_null(pc.cast(column, pa.int64()), 0).to_numpy()
     else:
         t = pc.fill_null(pc.cast(column, pa.float64()), np.nan).to_numpy()
+        if written is not None:
+            check_cut(t, written, (f"{layout.path}: ", name, lambda row: f"cell {row} of a piece"))
     return _numbers(t, absent, name, layout)
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from hopstate.data.amounts import as_amounts
 from hopstate.data.readers.class_order import Place, numbered
-from hopstate.data.readers.ids import EXACT, MISSING
+from hopstate.data.readers.ids import EXACT, NO_LABEL
+from hopstate.data.readers.local import check_numbers
 from hopstate.data.readers.table import is_numeric
 from hopstate.errors import ConfigError, DataError, nearest
 
@@ -35,6 +36,7 @@ class LabelOptions:
         cells: of text with several labels in a cell ("a;b"): "ask", take the "first", the "whole" cell as a class, or
             "all" as a 0/1 label each.
         order: the classes from first to last; None takes numbers by size and texts by alphabet.
+        text_ids: ids are texts, as they are written.
 
     Raises:
         ConfigError: another task or another way with cells.
@@ -47,6 +49,7 @@ class LabelOptions:
     task: Literal["auto", "classification", "regression"] = "auto"
     cells: Literal["ask", "first", "whole", "all"] = "ask"
     order: tuple[str, ...] | None = None
+    text_ids: bool = False
 
     def __post_init__(self) -> None:
         for name, value, known in (("task", self.task, TASKS), ("label_cells", self.cells, CELLS)):
@@ -77,11 +80,14 @@ def classes_of(
     values = pd.Series(values).reset_index(drop=True)
     if values.dtype == bool:
         values = values.astype(np.int64)
-    missing = values.isna().to_numpy() | _unlabelled(values, options.unlabelled)
+    missing = values.isna().to_numpy() | is_unlabelled(values, options.unlabelled)
     if not is_numeric(values):
         if options.unlabelled is None:
-            _check_words(values, where, place)
-        values = _numbers_beside(values, missing)
+            check_words(values, where, place)
+        if options.task == "auto" and options.order is None:
+            words = values.where(values.notna(), "").astype(str).str.strip()
+            check_numbers(words, where, place, ", or say --read.task classification: each text is a class")
+        values = numbers_beside(values, missing)
     told = [f"{int(missing.sum()):,} of {len(missing):,} rows without a label"] if missing.any() else []
     if is_numeric(values):
         numbers = values.to_numpy(np.float64, na_value=np.nan)
@@ -106,9 +112,9 @@ def classes_of(
     return codes, names, ("; ".join([note, *told]),)
 
 
-def _check_words(values: pd.Series, where: str, place: Place) -> None:
+def check_words(values: pd.Series, where: str, place: Place) -> None:
     """Raise DataError where a label is a word for nothing, as R and pandas write it."""
-    words = values.astype(str).str.strip().isin(MISSING[1:]).to_numpy(bool) & values.notna().to_numpy(bool)
+    words = values.astype(str).str.strip().isin(NO_LABEL).to_numpy(bool) & values.notna().to_numpy(bool)
     if words.any():
         row = int(np.argmax(words))
         word = str(values[row]).strip()
@@ -118,7 +124,7 @@ def _check_words(values: pd.Series, where: str, place: Place) -> None:
         )
 
 
-def _numbers_beside(values: pd.Series, missing: np.ndarray) -> pd.Series:
+def numbers_beside(values: pd.Series, missing: np.ndarray) -> pd.Series:
     """Return texts as numbers where all are numbers but those that are missing."""
     import pandas as pd
 
@@ -129,7 +135,7 @@ def _numbers_beside(values: pd.Series, missing: np.ndarray) -> pd.Series:
     return values if numbers.isna().any() or not len(known) else numbers.reindex(values.index)
 
 
-def _unlabelled(values: pd.Series, said: str | None) -> np.ndarray:
+def is_unlabelled(values: pd.Series, said: str | None) -> np.ndarray:
     """Return where values equal the one that stands for "no label"."""
     if said in (None, "none", AS_BEFORE):
         return np.zeros(len(values), bool)
@@ -166,11 +172,7 @@ def _amounts(
     minus = known & (numbers == -1)
     if minus.any() and options.unlabelled == AS_BEFORE and not np.array_equal(present, [-1, 1]):
         return False, missing | minus
-    if minus.any() and options.unlabelled is None and not np.array_equal(present, [-1, 1]):
-        raise DataError(
-            f"{where} holds -1 in {int(minus.sum())} rows, the first {place(int(np.argmax(minus)))}; say whether that "
-            f"is 'no label' (--read.unlabelled -1) or a label like the others (--read.unlabelled none)"
-        )
+    check_minus(numbers, known, where, place, options.unlabelled)
     if options.task == "auto" and look_like_amounts(numbers[known]):
         raise DataError(
             f"{where} holds {len(present)} different whole numbers from {present[0]:g} to {present[-1]:g} in "
@@ -178,6 +180,16 @@ def _amounts(
             f"classification (each number is a class of its own) or --read.task regression (amounts)"
         )
     return False, missing
+
+
+def check_minus(numbers: np.ndarray, known: np.ndarray, where: str, place: Place, unlabelled: str | None) -> None:
+    """Raise DataError where -1 is among whole numbers, not beside 1 alone, and nobody said whether it is a label."""
+    minus = known & (numbers == -1)
+    if minus.any() and unlabelled is None and not np.isin(numbers[known], (-1, 1)).all():
+        raise DataError(
+            f"{where} holds -1 in {int(minus.sum())} rows, the first {place(int(np.argmax(minus)))}; say whether that "
+            f"is 'no label' (--read.unlabelled -1) or a label like the others (--read.unlabelled none)"
+        )
 
 
 def look_like_amounts(numbers: np.ndarray) -> bool:

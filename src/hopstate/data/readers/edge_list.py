@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ from hopstate.data.columns import Declared, check_declared, declared
 from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph, Keep
 from hopstate.data.readers.classes import LabelOptions
-from hopstate.data.readers.encode import encoded
+from hopstate.data.readers.encode import check_plain, encoded
 from hopstate.data.readers.labels import LabelTable, read_labels
-from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, time_note
+from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, say_nothing, time_note
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, check_unnamed, read_as, role
 from hopstate.data.readers.table import Table, is_numeric
-from hopstate.data.readers.tables import IDS, check_unique, given, read_npy, read_table, stem_of
+from hopstate.data.readers.tables import IDS, given, node_ids, read_npy, read_table, rows_are_nodes, stem_of
 from hopstate.data.validate import check_ids, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, HopstateWarning
@@ -46,6 +47,7 @@ def read_edge_list(
     task: Any = "auto",
     label_cells: Any = "ask",
     order: Sequence[str] | None = None,
+    text_ids: bool = False,
     undirected: bool = True,
     duplicates: Keep = "drop",
     self_loops: Keep = "keep",
@@ -73,6 +75,7 @@ def read_edge_list(
             "median" they stay in the graph's tables, to be filled by training nodes and their edges once these are
             known.
         unlabelled, task, label_cells, order: see `hopstate.data.readers.classes.LabelOptions`.
+        text_ids: ids are texts, as they are written in all tables.
         undirected, duplicates, self_loops: see `Graph.from_edges`.
         options: fields of `Graph`.
 
@@ -82,21 +85,22 @@ def read_edge_list(
             that could mean several things.
     """
     table = read_table(path, [*SOURCES, *TARGETS, *given(source_column, target_column)], num_ids=2, header=header)
+    table = replace(table, text_ids=text_ids)
     said = declared(columns)
     meant = [name for name, one in said.items() if one.needed]
     ends = ends_of(table, source_column, target_column, [*(edge_columns or ()), *meant])
     pairs = [table.ids(end) for end in ends]
-    used = _features_of(table, ends, edge_columns, said)
+    used, idle = _features_of(table, ends, edge_columns, said)
     carried, told = _edge_features(table, used, nan, "error" if missing == "auto" else missing, said)
     asked = LabelOptions(
         id_column=id_column, label_column=label_column, split_column=split_column,
         unlabelled=unlabelled, task=task, cells=label_cells,
-        order=None if order is None else tuple(map(str, order)),
+        order=None if order is None else tuple(map(str, order)), text_ids=text_ids,
     )  # fmt: skip
     named = read_labels(labels, asked)
     one_table = named is not None and features is not None and Path(features).resolve() == Path(str(labels)).resolve()
     without = named.columns if named is not None and one_table else ()
-    x, x_ids, more = node_features(features, id_column, nan, missing, without, said, table.frame.columns)
+    x, x_ids, more = node_features(features, id_column, nan, missing, without, said, table.frame.columns, text_ids)
     if num_nodes is None and x is not None and x_ids is None:
         num_nodes = len(x)
     elif num_nodes is not None and x is not None and x_ids is not None:
@@ -113,6 +117,7 @@ def read_edge_list(
         roles,
         *table.notes,
         *notes,
+        *idle,
         *told,
         *more,
         *nodes.notes,
@@ -212,15 +217,21 @@ class _Nodes:
 
 def _features_of(
     table: Table, ids: tuple[str, str], chosen: Sequence[str] | None, said: Mapping[str, Declared]
-) -> list[str]:
-    """Return the columns of features of edges: those chosen, by default all numbers, and those of which it is said."""
+) -> tuple[list[str], tuple[str, ...]]:
+    """Return the columns of features of edges (those chosen, or all numbers, and those declared), and notes."""
     rest = [str(name) for name in table.frame.columns if name not in ids]
     for name in chosen or ():
         table.column(name, (), None, "edge_columns")
+    idle: tuple[str, ...] = ()
     meant = [name for name, one in said.items() if one.needed and name in rest]
     if chosen is None:
+        without, idle = say_nothing(table.frame, [name for name in rest if name not in said])
+        rest = [name for name in rest if name not in without]
         used = [name for name in rest if name in meant or is_numeric(table.frame[name])]
         left = [name for name in rest if name not in used]
+        for name in left:
+            if name not in said:
+                check_plain(table, name, "edge features")
         if left:
             when = date_hint(table.frame, left)
             warnings.warn(
@@ -230,7 +241,7 @@ def _features_of(
             )
     else:
         used = [*chosen, *(name for name in meant if name not in chosen)]
-    return [name for name in used if name not in said or said[name].kind != "drop"]
+    return [name for name in used if name not in said or said[name].kind != "drop"], idle
 
 
 def _edge_features(
@@ -250,23 +261,27 @@ def node_features(
     without: Sequence[str],
     said: Mapping[str, Declared],
     others: Iterable[str],
+    text_ids: bool = False,
 ) -> tuple[FeatureTable | None, np.ndarray | None, tuple[str, ...]]:
     """Return features, all columns but some, the id of each row (None where rows are the nodes), and notes.
 
     Args:
         others: columns of the table of edges.
+        text_ids: ids are texts, as they are written.
     """
     if path is None or str(path).endswith(".npy"):
         check_declared(said, others, "the table of edges")
         found = None if path is None else read_npy(Path(path))
         missing = "error" if missing == "auto" else missing
         return found if found is None else _array_features(found, nan, missing, f"{path}: node features"), None, ()
-    table = read_table(Path(path), [*IDS, *given(id_column)])
+    table = replace(read_table(Path(path), [*IDS, *given(id_column)]), text_ids=text_ids)
     key = table.column(id_column, IDS, 0, "id_column")
     assert key is not None
     columns = [str(name) for name in table.frame.columns if name not in (key, *without)]
     if not columns:
-        raise DataError(f"{path} has no column of features beside {', '.join([key, *without])}")
+        raise DataError(
+            f"{path} has no column of features beside {', '.join([key, *without])}; {rows_are_nodes(Path(path))}"
+        )
     check_declared(said, [*columns, *others], str(path))
     told = [name for name in columns if name.lower() in ("label", "class") and name not in said]
     if told:
@@ -275,12 +290,11 @@ def node_features(
             HopstateWarning,
             stacklevel=4,
         )
-    ids = table.ids(key)
-    check_unique(ids, str(path))
+    ids, unnamed = node_ids(table, key, id_column)
     features, notes = encoded(table, columns, "node features", nan, missing, said)
     if features is None:
         raise DataError(f"{path} has no column of features that can be used: {'; '.join(notes) or 'all are dropped'}")
-    return features, ids, (*table.notes, *notes)
+    return features, ids, (*table.notes, *notes, *unnamed)
 
 
 def rows_in_order(ids: np.ndarray, num_nodes: int, where: str) -> np.ndarray:

@@ -8,7 +8,6 @@ reads them, and which are categories of their own, follows from training rows al
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,6 +16,8 @@ import numpy as np
 
 from hopstate.data.columns import DATE, Declared
 from hopstate.data.features import FeatureTable
+from hopstate.data.readers.ids import NO_LABEL
+from hopstate.data.readers.local import as_numbers, check_dates, check_numbers, date_forms
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.texts import MOST, TextColumn, coded
 from hopstate.errors import DataError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ISO = r"\s*\d{4}-\d\d-\d\d"
-LOOKS_LIKE_DATE = r"\s*\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\b"
 Block = tuple[tuple[str, ...], np.ndarray]  # names of columns (C,) and their values (N, C)
 
 
@@ -56,9 +56,11 @@ def encoded(
     """
     read = _Read()
     for name in columns:
+        if name not in (said or {}):
+            check_plain(table, name, what)
         one = (said or {}).get(name) or _looks(table, name)
         if one.kind == "number":
-            read.numbers[name] = table.frame[name]
+            read.numbers[name] = _numbers(table, name, one.format) if one.format else table.frame[name]
         elif one.kind == "date":
             read.numbers[f"{DATE}{name}"] = _dates(table, name, one.format, what)
             read.notes.append(f"column {name!r} holds dates, read as seconds since 1970")
@@ -68,6 +70,9 @@ def encoded(
             read.notes.append(_told(column, words))
             read.texts.append(column if words is not None else column.thin())
             if words is not None:
+                if name not in (said or {}):
+                    _check_words(table, name, what)
+                    check_dates(_texts(table, name), f"{table.path}: column {name!r} of {what}", table.place, name)
                 own = column.names(words)
                 found = np.zeros((len(table.frame), len(own)), np.float32)
                 column.add_to(found, own)
@@ -118,12 +123,55 @@ def _looks(table: Table, name: str) -> Declared:
     return Declared("number" if numbers >= 0.5 else "category")
 
 
+def _check_words(table: Table, name: str, what: str) -> None:
+    """Raise DataError for a text that may be a word for nothing, as labels are asked about."""
+    words = table.worded(name).isin(NO_LABEL).to_numpy(bool)
+    if table.source is not None and words.any():
+        row = int(np.argmax(words))
+        raise DataError(
+            f"{table.path}: column {name!r} of {what} holds '{table.worded(name).iloc[row]}' in {int(words.sum()):,} "
+            f"rows, the first {table.place(row)}; is it a text like the others, say --read.columns "
+            f"'[{name}=category]'; if it stands for none, leave those cells empty"
+        )
+
+
 def _texts(table: Table, name: str) -> pd.Series:
     """Return a column as it is written, "" where nothing is; 5.0 is 5, whatever stands in other rows."""
-    values = table.frame[name]
+    values = table.worded(name)
     written = table.text(name) if is_numeric(values) else None
     text = (values.astype(object) if written is None else written).where(values.notna(), "").astype(str).str.strip()
     return text.str.replace(r"^([+-]?\d+)\.0*$", r"\1", regex=True)
+
+
+def check_plain(table: Table, name: str, what: str) -> None:
+    """Raise DataError where a column of texts holds numbers as people write them, and say the options."""
+    values = table.frame[name]
+    if is_numeric(values) or values.dtype.kind in "Mb":
+        return
+    text = values.where(values.notna(), "").astype(str).str.strip()
+    where = f"{table.path}: column {name!r} of {what}"
+    ways = f", or say what it is: --read.columns '[{name}=number:point]' (1,234.5), '[{name}=number:comma]' (1.234,5) "
+    check_numbers(text, where, table.place, f"{ways}or '[{name}=category]'")
+
+
+def _numbers(table: Table, name: str, form: str) -> pd.Series:
+    """Return a column of numbers as people write them; NaN where a cell is empty.
+
+    Raises:
+        DataError: a cell that is no such number; its row is named.
+    """
+    values = table.frame[name]
+    written = table.text(name) if is_numeric(values) else None
+    text = (values if written is None else written).where(values.notna(), "").astype(str).str.strip()
+    found = as_numbers(text, form)
+    bad = (found.isna() & (text != "")).to_numpy(bool)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise DataError(
+            f"{table.path}: column {name!r} holds {text.iloc[row]!r} in {table.place(row)}, which is no number with a "
+            f"decimal {form} ({int(bad.sum()):,} rows in all)"
+        )
+    return found
 
 
 def _dates(table: Table, name: str, form: str, what: str) -> pd.Series:
@@ -138,7 +186,7 @@ def _dates(table: Table, name: str, form: str, what: str) -> pd.Series:
     if values.dtype.kind == "M" and not form:
         found = pd.to_datetime(values, utc=True)
     else:
-        text = _texts(table, name)
+        text = _texts(table, name).where(values.notna(), "")
         known = text != ""
         found = pd.to_datetime(text.where(known), utc=True, format=form or "ISO8601", errors="coerce")
         bad = (known & found.isna()).to_numpy()
@@ -156,12 +204,14 @@ def _dates(table: Table, name: str, form: str, what: str) -> pd.Series:
 
 def _told(column: TextColumn, words: tuple[str, ...] | None) -> str:
     """Return what is to be told of a column of texts of which words are categories, None where they hardly recur."""
+    import pandas as pd
+
     counts, _ = column.counts()
     rows = {one: int(n) for one, n in zip(column.words, counts) if one}
     some = sum(rows.values())
     if words is None:
-        dates = sum(n for one, n in rows.items() if re.match(LOOKS_LIKE_DATE, one)) > 0.5 * len(column.codes)
-        hint = f"{column.name}=date:%d/%m/%Y" if dates else f"{column.name}=category"
+        forms = date_forms(pd.Series(list(rows), dtype=str))
+        hint = f"{column.name}=date:{forms[0]}" if forms else f"{column.name}=category"
         told = f"column {column.name!r} holds {len(rows):,} different texts in {some:,} rows; it is not used"
         return f"{told} (--read.columns '[{hint}]' takes it)"
     order = sorted((one for one in words if one), key=lambda one: (-rows[one], one))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from hopstate.data.readers.class_order import numbered
+from hopstate.data.readers.classes import AS_BEFORE, check_minus, check_words, is_unlabelled, numbers_beside
+from hopstate.data.readers.local import check_numbers
 from hopstate.data.readers.several import targets_of_cells, targets_of_columns
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.errors import ConfigError, DataError
@@ -16,11 +19,20 @@ Found = tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]
 
 
 def labels_of_events(
-    table: Table, columns: Sequence[str | None], task: str, cells: str, order: Sequence[str] | None
+    table: Table,
+    columns: Sequence[str | None],
+    task: str,
+    cells: str,
+    order: Sequence[str] | None,
+    unlabelled: str | None = None,
 ) -> Found:
     """Return labels of events from one column or several, names of classes or targets, and notes.
 
+    Args:
+        unlabelled: as in `hopstate.data.readers.classes.LabelOptions`.
+
     Raises:
+        DataError: -1 or a word for nothing, which may be "no label".
         ConfigError: an order of what is no class.
     """
     first = columns[0]
@@ -31,8 +43,36 @@ def labels_of_events(
     if len(columns) > 1:
         return targets_of_columns(table, [str(name) for name in columns], amounts=task == "regression")
     if cells == "all":
-        return targets_of_cells(table, first, None)
+        return targets_of_cells(table, first, unlabelled)
+    if task != "regression":
+        table, known = _labelled(table, first, unlabelled)
+        if order is None and known is not None:
+            codes, names, note = numbered(*known, f"{table.path}: column {first!r}", table.place, None)
+            return codes, names, (note,)
     return event_labels(table, first, task, order)
+
+
+def _labelled(table: Table, column: str, unlabelled: str | None) -> tuple[Table, tuple[np.ndarray, np.ndarray] | None]:
+    """Return the table without what is said to be no label, and (found, known) of whole numbers of which -1 is a class.
+
+    Raises:
+        DataError: -1 or a word for nothing, of which nobody said what it is.
+    """
+    where, values = f"{table.path}: column {column!r}", table.worded(column)
+    if unlabelled is None and not is_numeric(values):
+        check_words(values, where, table.place)
+    if unlabelled != AS_BEFORE:
+        none = is_unlabelled(values, unlabelled)
+        values = numbers_beside(values.where(~none), none | values.isna().to_numpy(bool)) if none.any() else values
+        table = replace(table, frame=table.frame.assign(**{column: values}))
+    if unlabelled == AS_BEFORE or not is_numeric(values) or values.dtype.kind == "b":
+        return table, None
+    numbers = values.to_numpy(np.float64, na_value=np.nan)
+    known = np.isfinite(numbers)
+    if not (numbers[known] == -1).any() or (numbers[known] != np.floor(numbers[known])).any():
+        return table, None
+    check_minus(numbers, known, where, table.place, unlabelled)
+    return table, (numbers[known].astype(np.int64), known)
 
 
 def event_labels(table: Table, column: str, task: str = "auto", order: Sequence[str] | None = None) -> Found:
@@ -71,6 +111,8 @@ def event_labels(table: Table, column: str, task: str = "auto", order: Sequence[
             return np.where(empty, -1, found), None, ()
         return _numbers(table, column), None, ()
     text = values.dropna().astype(str).str.strip()
+    check_numbers(values.where(values.notna(), "").astype(str).str.strip(), f"{table.path}: column {column!r}",
+                  table.place, ", or name its classes: --read.order")  # fmt: skip
     if set(text.str.lower()) <= {"true", "false"}:  # beside gaps they are read as words
         truth = values.astype(str).str.strip().str.lower().map({"false": 0, "true": 1})
         return truth.fillna(-1).to_numpy(np.int64), None, ()

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.columns import Declared, check_declared, declared
-from hopstate.data.dates import zone_of
+from hopstate.data.dates import NAIVE, zone_of
 from hopstate.data.events import ADD, GONE, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.readers.encode import encoded
 from hopstate.data.readers.event_kinds import NONE, kind_column, kinds_of, node_deletions
 from hopstate.data.readers.event_labels import labels_of_events
+from hopstate.data.readers.local import like_numbers
 from hopstate.data.readers.node_sets import ONE, bipartite_of, in_sets, sets_by_name
 from hopstate.data.readers.roles import (
     SOURCES,
@@ -32,9 +33,9 @@ from hopstate.data.readers.roles import (
     role,
 )
 from hopstate.data.readers.several import named_columns as several_columns
-from hopstate.data.readers.table import Table, is_numeric
+from hopstate.data.readers.table import SEPARATORS, Table, is_numeric
 from hopstate.data.readers.tables import read_table, stem_of
-from hopstate.data.readers.times import timed
+from hopstate.data.readers.times import timed, with_clock
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
 
@@ -85,9 +86,9 @@ def events_from_table(
         fields: of `EventStream`; missing ("error", "mean", "median") of event features without a number, which then
             stay in edge_table; columns, what such columns hold (`hopstate.data.columns.declared`), which takes them as
             features; missing_time ("error", "drop") of events without a time; task ("regression" takes labels as
-            amounts); label_cells ("whole", or "all": of texts such as "a;b" each label is a target of its own). Several
-            columns of labels are named "a,b", and are targets of their own too; bipartite (True, False, "auto"):
-            sources and targets are two sets of nodes, see `hopstate.data.readers.node_sets`.
+            amounts); unlabelled; order; label_cells ("whole", or "all": of texts such as "a;b" each label is a target
+            of its own). Several columns of labels are named "a,b", and are targets of their own too; bipartite (True,
+            False, "auto"): sources and targets are two sets of nodes, see `hopstate.data.readers.node_sets`.
 
     Raises:
         FormatError: a column that is missing (the nearest is suggested), or times that are neither numbers nor dates.
@@ -99,15 +100,20 @@ def events_from_table(
     bipartite = bipartite_of(fields.pop("bipartite", "auto"))
     missing, missing_time = fields.pop("missing", "error"), fields.pop("missing_time", "error")
     task, cells = fields.pop("task", "auto"), fields.pop("label_cells", "whole")
-    order = fields.pop("order", None)
+    order, unlabelled = fields.pop("order", None), fields.pop("unlabelled", None)
     several = several_columns(table, ends[-1])
     said = declared(fields.pop("columns", None))
     check_declared(said, table.frame.columns, str(table.path))
     named, edge_columns, idle = _roles(table, ends, edge_columns, said)
     source, target, time, kind, label = named
     assert source is not None and target is not None  # noqa: PT018
-    dates = zone_of(table.frame[str(time)])
-    table, t, fields["time_unit"], notes = timed(table, str(time), fields.get("time_unit", ""), missing_time)
+    form = said[str(time)].format if time in said and said[str(time)].kind == "date" else ""
+    notes: tuple[str, ...] = ()
+    if time not in said:
+        table, notes = with_clock(table, str(time))
+    dates = zone_of(table.frame[str(time)]) if not form else NAIVE
+    table, t, fields["time_unit"], told = timed(table, str(time), fields.get("time_unit", ""), missing_time, form)
+    notes = (*notes, *told)
     kinds = None
     if kind is not None:
         table, kinds = node_deletions(table, kinds_of(table, kind), source, target)
@@ -125,7 +131,7 @@ def events_from_table(
     rows = _rows(src, dst, fields)
     notes = (roles, *table.notes, *notes, *idle)
     features, more = _event_features(table, edge_columns, missing, said, kinds) if len(edge_columns) else (None, ())
-    labels, names, told = labels_of_events(table, several or (label,), task, cells, order)
+    labels, names, told = labels_of_events(table, several or (label,), task, cells, order, unlabelled)
     left = _text_columns(table, [*named, *several, *edge_columns, *said])
     own = {"class_names": names, "notes": (*notes, *more, *told, *left), "dates": dates}
     return EventStream.from_arrays(
@@ -150,6 +156,10 @@ def named_columns(
     if several_columns(table, ends[-1]):
         raise ConfigError(f"a store holds one column of labels, not several ({ends[-1]}); read the table in memory")
     named, features, idle = _roles(table, ends, edge_columns, {})
+    if clock := with_clock(table, str(named[2]))[1]:
+        raise DataError(
+            f"{table.path}: {clock[0]}: prepare takes times of one column; write them as one, with a T between"
+        )
     when, numbers = table.frame[str(named[2])], is_numeric(table.frame[str(named[2])])
     what = moments(when.dropna().to_numpy(np.float64) if numbers else np.empty(0), unit, "" if numbers else "dates")
     sets = sets_by_name(str(named[0]), str(named[1]), unnamed=is_unnamed(table))
@@ -176,9 +186,11 @@ def _roles(
     """
     several = several_columns(table, ends[-1])
     other = {*said, *(edge_columns or ()), *(name for name in ends if name), *several}
-    named = _named(table, (*ends[:-1], several[0]) if several else ends, other)
+    dates = {name for name, one in said.items() if one.kind == "date"}
+    named = _named(table, (*ends[:-1], several[0]) if several else ends, other, dates)
     taken = [*named, *several]
     meant = [name for name, one in said.items() if one.kind != "drop" and name in table.frame.columns]
+    meant = [name for name in meant if name not in named]
     features, idle = _feature_columns(table, taken, said) if edge_columns is None else (edge_columns, ())
     features = [*features, *(name for name in meant if name not in features)]
     features = [name for name in features if name not in said or said[name].kind != "drop"]
@@ -191,15 +203,29 @@ def _roles(
     return named, features, idle
 
 
-def _named(table: Table, columns: Sequence[str | None], other: Collection[str]) -> list[str | None]:
-    """Return the columns of source, target, time, kind and label; those of a table without names go by their place."""
+def _named(
+    table: Table, columns: Sequence[str | None], other: Collection[str], dates: Collection[str]
+) -> list[str | None]:
+    """Return the columns of source, target, time, kind and label; those of a table without names go by their place.
+
+    Args:
+        table: of events.
+        columns: as they are given.
+        other: columns that hold something else, as is said.
+        dates: those of which it is said that they are dates, and so may be the times.
+    """
     given = dict(zip(OPTIONS, columns, strict=True))
     ends = {option: given[option] for option in OPTIONS[:3]}
     check_unnamed(table, ends, ["time_column"])
     if is_unnamed(table):
         given |= by_place(table, ends)
     found = [
-        _needed(table, role(table, given[option], known, option, other), known, option)
+        _needed(
+            table,
+            role(table, given[option], known, option, {*other} - {*(dates if known is TIMES else ())}),
+            known,
+            option,
+        )
         for option, known in zip(OPTIONS[:3], (SOURCES, TARGETS, TIMES), strict=True)
     ]
     if given["time_column"] is None:
@@ -235,15 +261,16 @@ def _text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
     commas = [name for name in left if _with_commas(table.frame[name])]
     told: tuple[str, ...] = (f"columns of text that are not used: {', '.join(left)} ({how})",) if left else ()
     if commas:
-        told += (f"{', '.join(commas)}: numbers written with a comma, which are read as text; write 1.5 for 1,5",)
+        told += (
+            f"{', '.join(commas)}: numbers with separators or signs, which are read as text; write 1234.5, or say "
+            f"--read.columns '[{commas[0]}=number:point]' (1,234.5) or '[{commas[0]}=number:comma]' (1.234,5)",
+        )
     return told
 
 
 def _with_commas(column: pd.Series) -> bool:
-    """Return whether the first texts of a column are numbers, some of them with a comma."""
-    texts = column.head(COMMAS).dropna().astype(str).str.strip()
-    texts = texts[texts != ""]
-    return bool(texts.str.contains(",").any() and texts.str.fullmatch(r"[+-]?\d+(,\d+)?").all())
+    """Return whether the first texts of a column are numbers, some of them with separators."""
+    return bool(like_numbers(column.head(COMMAS).dropna().astype(str).str.strip()).any())
 
 
 def _event_features(
@@ -271,6 +298,7 @@ def _needed(table: Table, found: str | None, known: Sequence[str], option: str) 
         raise FormatError(f"{table.path} has only {len(names)} columns ({', '.join(names)}); {option} is missing")
     free = [name for name in names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
     near = next((hint for word in known if (hint := nearest(word, free))), "")
+    near = f"; {SEPARATORS}" if len(names) == 1 else near
     raise FormatError(
         f"{table.path} has no column for {option} (known names: {', '.join(known)}){near}; "
         f"it has: {', '.join(names)}. Name the column with --read.{option} NAME ({option} in Python)"

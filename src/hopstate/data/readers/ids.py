@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "n/a", "-nan", "<NA>", "#N/A")
+NO_ID = (r"\N", "NULL", "-", "--", "?", "<NA>", "#N/A")  # the others are names too: NA is Namibia
+NO_LABEL = (*MISSING[1:], r"\N", "?")
 EXACT = 2**53  # beyond it float64 does not tell whole numbers apart
 _WHOLE = r"[+-]?[0-9]+(?:\.0*)?"
 
@@ -48,6 +50,10 @@ class Table(Protocol):
         """Return a column as it is written, None where there is no text."""
         ...
 
+    def worded(self, column: str) -> pd.Series:
+        """Return a column in which words for nothing are texts."""
+        ...
+
     def leading_zeros(self) -> bool:
         """Return whether a number with zeros in front may stand anywhere."""
         ...
@@ -64,7 +70,7 @@ def ids_of(table: Table, column: str, *, text_ids: bool = False) -> np.ndarray:
         DataError: an id is missing, a fraction, or of digits that were lost on the way, or a line is none of the
             table's; its row is named.
     """
-    values = table.frame[column]
+    values = table.worded(column)
     missing = np.flatnonzero(values.isna().to_numpy())
     if len(missing):
         raise _missing(table, column, int(missing[0]))
@@ -102,7 +108,10 @@ def whole_numbers(array: np.ndarray, what: str, place: Callable[[int], str]) -> 
         broken = np.flatnonzero(~(np.isfinite(array) & (array == np.floor(array))))
         if len(broken):
             row = int(broken[0])
-            raise DataError(f"{what} {array[row]} in {place(row)} is no integer and no string")
+            raise DataError(
+                f"{what} {array[row]} in {place(row)} is no integer and no string; --read.text_ids true takes ids "
+                "as they are written (text_ids=True in Python)"
+            )
         large = np.flatnonzero(np.abs(array) >= EXACT)
         if len(large):
             row = int(large[0])
@@ -171,14 +180,17 @@ def _texts(table: Table, column: str, values: pd.Series) -> np.ndarray:
 
 
 def _check_odd(table: Table, column: str, text: pd.Series) -> None:
-    """Raise a DataError where all of a column are whole numbers but for words for nothing, or remarks."""
+    """Raise a DataError for a word for nothing, or where all of a column are whole numbers but for such, or remarks."""
+    nothing = np.flatnonzero(text.isin(NO_ID).to_numpy(bool))
+    if len(nothing):
+        raise no_id_but(f"{table.path}: ", text.iloc[int(nothing[0])], column, table.place(int(nothing[0])))
     odd = ~text.str.fullmatch(_WHOLE).to_numpy(bool)
     rows = np.flatnonzero(odd)
     if table.first_line is None or not len(rows) or len(rows) == len(odd):
         return
     rest = text[odd]
     if rest.isin(MISSING).all():
-        raise _missing(table, column, int(rows[0]), f" but {rest.iloc[0]!r}")
+        raise no_id_but(f"{table.path}: ", rest.iloc[0], column, table.place(int(rows[0])))
     if rest.str.match("[#%]").all():
         row = int(rows[0])
         raise DataError(
@@ -187,5 +199,13 @@ def _check_odd(table: Table, column: str, text: pd.Series) -> None:
         )
 
 
-def _missing(table: Table, column: str, row: int, what: str = "") -> DataError:
-    return DataError(f"{table.path}: no id{what} in column {column!r}, {table.place(row)}; fill it in or remove it")
+def no_id_but(where: str, word: str, column: str, place: str) -> DataError:
+    """Return the error of a word for nothing among ids."""
+    return DataError(
+        f"{where}no id but '{word}' in column {column!r}, {place}; fill it in or remove the row (a node of that name: "
+        "call it otherwise)"
+    )
+
+
+def _missing(table: Table, column: str, row: int) -> DataError:
+    return DataError(f"{table.path}: no id in column {column!r}, {table.place(row)}; fill it in or remove it")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from hopstate.data.readers.classes import AS_BEFORE, FEW, LabelOptions, classes_
 from hopstate.data.readers.frames import is_array, is_frame
 from hopstate.data.readers.several import named_columns, targets_of_cells, targets_of_columns
 from hopstate.data.readers.table import Table, is_numeric
-from hopstate.data.readers.tables import IDS, check_unique, given, read_npy, read_table
+from hopstate.data.readers.tables import IDS, given, node_ids, read_npy, read_table, rows_are_nodes
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, nearest
 
@@ -78,20 +78,20 @@ def read_labels(path: str | Path | None, options: LabelOptions) -> LabelTable | 
         y, names, notes = classes_of(values, str(path), lambda row: f"row {row}", options)
         return LabelTable(None, y, names, notes=notes)
     table = read_table(Path(path), [*IDS, *LABELS, *given(options.id_column), *(options.label_column or "").split(",")])
+    table = replace(table, text_ids=options.text_ids)
     key = table.column(options.id_column, IDS, 0, "id_column")
     split = table.column(options.split_column, ("split", "mask", "fold"), None, "split_column")
     assert key is not None
     rest = [str(name) for name in table.frame.columns if name not in (key, split)]
     if not rest:
-        raise DataError(f"{path} has no column of labels beside {key!r}")
+        raise DataError(f"{path} has no column of labels beside {key!r}, which holds ids; {rows_are_nodes(Path(path))}")
     chosen = named_columns(table, options.label_column) or (_column(table, options.label_column, rest),)
-    ids = table.ids(key)
-    check_unique(ids, str(path))
+    ids, told = node_ids(table, key, options.id_column)
     y, names, notes = _targets(table, chosen, options)
     splits = None if split is None else _splits(table, split)
     if splits is not None and options.unlabelled not in (None, "none", AS_BEFORE):
         splits, notes = _of_labelled(splits, y, notes)
-    return LabelTable(ids, y, names, splits, (*chosen, *given(split)), notes)
+    return LabelTable(ids, y, names, splits, (*chosen, *given(split)), (*notes, *told))
 
 
 def _targets(

@@ -35,7 +35,25 @@ def notes_of_list(edges: Any, num_nodes: int, options: dict[str, Any]) -> tuple[
         return ()  # building the graph says what is amiss
     build = {"undirected": True, "duplicates": "drop", "self_loops": "keep"}
     build |= {key: value for key, value in options.items() if key in build}
-    return edge_notes(edges, num_nodes, **build, features=options.get("edge_attr") is not None)  # type: ignore[arg-type]
+    weights = options.get("edge_weight")
+    told = edge_notes(edges, num_nodes, **build, features=options.get("edge_attr") is not None)  # type: ignore[arg-type]
+    if build["undirected"] and build["duplicates"] == "drop" and weights is not None and len(weights) == len(edges):
+        told += _weight_note(edges, num_nodes, np.asarray(weights).reshape(len(edges), -1))
+    return told
+
+
+def _weight_note(edges: np.ndarray, num_nodes: int, weights: np.ndarray) -> tuple[str, ...]:
+    """Return a note on pairs of nodes whose edges, in both directions or twice, have several weights."""
+    key = edges.min(1) * num_nodes + edges.max(1)
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    other = np.unique(group[(weights != weights[first[group]]).any(1)])
+    if not len(other):
+        return ()
+    u, v = edges[first[other[0]]].tolist()
+    return (
+        f"of {len(other):,} pairs of nodes with several weights, one in each direction, the first was kept: "
+        f"{weights[first[other[0]], 0]:g} of nodes {u} and {v} (--read.undirected false keeps both)",
+    )
 
 
 def edge_notes(
@@ -77,6 +95,28 @@ def edge_notes(
         what = "dropped" if self_loops == "drop" else "kept (--read.self_loops drop leaves them out)"
         said.append(f"{int(loop.sum()):,} edges join a node to itself: {what}")
     return tuple(said)
+
+
+def say_nothing(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Return columns of edges that hold nothing, or number the rows by name and content, and notes on both.
+
+    Args:
+        frame: the table of edges.
+        columns: those that nobody asked for.
+    """
+    empty = [name for name in columns if frame[name].isna().all()]
+    rows = [name for name in columns if _NAMES_ROWS.fullmatch(name) and _all_differ(frame[name])]
+    notes: tuple[str, ...] = (f"columns {', '.join(empty)} hold nothing and were left out",) if empty else ()
+    if rows:
+        notes += (
+            f"columns {', '.join(rows)} number the edges and were left out (--read.edge_columns '[{rows[0]}]' takes "
+            "one)",
+        )
+    return empty + rows, notes
+
+
+def _all_differ(values: pd.Series) -> bool:
+    return values.dtype.kind in "iu" and len(values) > 1 and bool(values.is_unique)
 
 
 def time_note(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The two public .npz layouts of graphs, read without pickle.
+"""The public .npz layouts of graphs, and matrices that scipy saved, read without pickle.
 
 Source: heterophilous: github.com/yandex-research/heterophilous-graphs; gnn-benchmark: github.com/shchur/gnn-benchmark.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 from hopstate.data.graph import Graph
 from hopstate.data.readers.notes import notes_of_list
-from hopstate.data.validate import SPLITS, clean_features
+from hopstate.data.validate import SPLITS, check_num_nodes, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, HopstateWarning
 from hopstate.io.arrays import Archive
@@ -22,6 +22,7 @@ from hopstate.io.opening import check_size
 LAYOUTS = {
     "heterophilous": ("node_features", "node_labels", "edges"),
     "gnn-benchmark": ("adj_indptr", "adj_indices", "adj_shape"),
+    "scipy": ("format", "shape", "data"),
 }
 
 
@@ -44,6 +45,8 @@ def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> 
         if not layout or missing:
             wanted = "; ".join(f"{name}: {', '.join(keys)}" for name, keys in LAYOUTS.items())
             raise FormatError(f"{path} holds the arrays {sorted(arrays)}, which is no known layout ({wanted})")
+        if layout == "scipy":
+            return Graph.from_scipy(_saved(arrays), **{"source": str(path), "name": path.stem, **options})
         edges, fields = (_heterophilous if layout == "heterophilous" else _gnn_benchmark)(arrays)
     if fields.get("x") is not None:
         fields["x"] = clean_features(fields["x"], nan, f"{path}: node features")
@@ -111,12 +114,37 @@ def _gnn_benchmark(arrays: Archive) -> tuple[np.ndarray, dict[str, Any]]:
     return np.stack([coo.row[stored], coo.col[stored]], 1).astype(np.int64), fields
 
 
+def _saved(arrays: Archive) -> Any:
+    """Return the matrix that scipy.sparse.save_npz wrote.
+
+    Raises:
+        FormatError: of a form that is not read.
+        DataError: its parts are no square matrix.
+    """
+    import scipy.sparse
+
+    form = str(np.asarray(arrays["format"]).astype(str))
+    shape = tuple(np.asarray(arrays["shape"]).tolist())
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise DataError(f"{arrays.path}: the matrix has shape {shape}; an adjacency is square, a row a node")
+    if form in ("csr", "csc"):
+        matrix = _sparse(arrays, "")
+        return matrix if form == "csr" else matrix.T
+    if form != "coo" or not {"row", "col"} <= set(arrays):
+        raise FormatError(f"{arrays.path} holds a sparse matrix as {form!r}; save matrix.tocsr()")
+    data, row, col = (arrays[key] for key in ("data", "row", "col"))
+    check_num_nodes(int(shape[0]), len(data), str(arrays.path), None)
+    try:
+        return scipy.sparse.coo_array((data, (row, col)), shape=shape)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{arrays.path}: row, col and data are no matrix: {error}") from None
+
+
 def _sparse(arrays: Archive, prefix: str) -> Any:
     import scipy.sparse
 
-    parts = {
-        key: arrays[f"{prefix}_{key}"] for key in ("data", "indices", "indptr", "shape") if f"{prefix}_{key}" in arrays
-    }
+    names = {key: f"{prefix}_{key}".lstrip("_") for key in ("data", "indices", "indptr", "shape")}
+    parts = {key: arrays[name] for key, name in names.items() if name in arrays}
     if len(parts) < 4:
         raise FormatError(
             f"{arrays.path}: {prefix}_data, _indices, _indptr and _shape are needed; found {sorted(parts)}"

@@ -13,6 +13,7 @@ import numpy as np
 from hopstate.data.deletions import stated
 from hopstate.data.event_build import check_deletes
 from hopstate.data.events import EventStream
+from hopstate.data.readers.classes import AS_BEFORE
 from hopstate.data.readers.frames import files_of, is_array, is_frame
 from hopstate.data.ties import TIES, Ties, in_own_order
 from hopstate.data.validate import check_num_nodes
@@ -20,7 +21,17 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
 from hopstate.io.arrays import load_npy
 from hopstate.io.files import is_broken, replace_file
-from hopstate.io.opening import at_most, exists, expanded, open_regular, parse_json, reading, shown
+from hopstate.io.opening import (
+    at_most,
+    exists,
+    expanded,
+    member_of,
+    names_in,
+    open_regular,
+    parse_json,
+    reading,
+    shown,
+)
 
 if TYPE_CHECKING:
     from torch_geometric.data import TemporalData
@@ -37,6 +48,7 @@ EVENT_FORMATS = {
 }
 _PARQUET_KEY = b"hopstate"
 _FIELDS = tuple(field.name for field in dataclasses.fields(EventStream))
+OF_TABLES = ("text_ids", "bipartite", "unlabelled")  # options that other sources have no use for
 _FACTS = ("num_nodes", "time_unit", "name", "source", "first_id", "from_start")  # fields that no file's columns give
 
 
@@ -70,7 +82,8 @@ def read_events(
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
             be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
             without a usable time out), task ("regression" takes labels as amounts), label_cells ("all" takes each label
-            of a cell such as "a;b" as a target of its own), order (the classes from first to last), text_ids (True
+            of a cell such as "a;b" as a target of its own), order (the classes from first to last), unlabelled (the
+            value of a label that stands for "no label", "none" where there is none; None asks about -1), text_ids (True
             takes ids as they are written, also where all of a column look like numbers), bipartite (True, False or
             "auto": whether sources and targets are two sets of nodes, see `hopstate.data.readers.node_sets`);
             for all, fields of `EventStream` such as name and time_unit.
@@ -89,8 +102,14 @@ def read_events(
         )
     if ties not in TIES:
         raise ConfigError(f"read.ties is one of {', '.join(TIES)}; got {ties!r}")
-    usual = {"missing": ("error",), "missing_time": ("error",), "task": ("auto", "classification")}  # as good as absent
-    usual |= {"label_cells": ("whole",), "bipartite": ("auto",)}
+    usual: dict[str, tuple[Any, ...]] = {  # as good as absent
+        "missing": ("error",),
+        "missing_time": ("error",),
+        "task": ("auto", "classification"),
+        "label_cells": ("whole",),
+        "text_ids": (False,),
+        "bipartite": ("auto",),
+    }
     options = {k: v for k, v in options.items() if v is not None and v not in usual.get(k, ())}
     options |= {} if from_start else {"from_start": False}
     if is_array(options.get("x")) and not isinstance(options["x"], np.ndarray):
@@ -116,7 +135,7 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
     from hopstate.data.readers import dyglib, event_tables
 
     if text.startswith("tgb:"):
-        options = {key: value for key, value in options.items() if key not in ("text_ids", "bipartite")}
+        options = {key: value for key, value in options.items() if key not in OF_TABLES}
         return _from_tgb(text.removeprefix("tgb:"), options)
     path = expanded(text)
     if not exists(path):
@@ -128,7 +147,7 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
     if kind == "tgb-zip":
         from hopstate.data.readers.tgb import read_tgb_zip
 
-        options = {key: value for key, value in options.items() if key not in ("text_ids", "bipartite")}
+        options = {key: value for key, value in options.items() if key not in OF_TABLES}
         return read_tgb_zip(path, **options)
     if kind in ("dyglib", "jodie"):
         _check_options(options, f"{text} (read as {kind})", _FACTS)
@@ -158,6 +177,7 @@ def _table_options() -> tuple[str, ...]:
         "text_ids",
         "label_cells",
         "order",
+        "unlabelled",
     )
     return (*OPTIONS, *own, *_FACTS)
 
@@ -166,6 +186,8 @@ def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) 
     """Raise a ConfigError for an option that a source has no use for."""
     if options.get("missing") == "auto" and "missing" not in known:
         options.pop("missing")  # nothing is asked for
+    if options.get("unlabelled") == AS_BEFORE and "unlabelled" not in known:
+        options.pop("unlabelled")  # of a run from before
     for name in {"text_ids", "bipartite"} - {*known}:
         options.pop(name, None)  # of tables alone
     for name in options:
@@ -178,7 +200,9 @@ def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) 
 def _detect(path: Path) -> str:
     from hopstate.data.event_store import check_finished, is_event_folder
     from hopstate.data.readers.dyglib import is_jodie
+    from hopstate.data.readers.foreign import check_foreign
     from hopstate.data.readers.tables import looks_like_text
+    from hopstate.data.readers.tgb import EDGES
 
     if path.is_dir():
         check_finished(path)
@@ -188,12 +212,15 @@ def _detect(path: Path) -> str:
             return "dyglib"
     elif path.name.startswith("ml_") and path.suffix == ".csv":
         return "dyglib"
-    elif path.suffix == ".zip":
+    elif path.suffix == ".zip" and ((one := member_of(path)) is None or EDGES.fullmatch(one.rpartition("/")[2])):
+        if one is None and not any(name.endswith(".pkl") for name in names_in(path)):  # TGB's negatives
+            check_foreign(path)
         return "tgb-zip"
-    elif _is_parquet(path):
+    elif _is_parquet(path) or member_of(path) is not None:
         return "table"
     elif looks_like_text(path):
         return "jodie" if is_jodie(path) else "table"
+    check_foreign(path)
     known = "\n".join(f"  {name}: {what}" for name, what in EVENT_FORMATS.items())
     raise FormatError(f"{path} is of no format that holds events. Known:\n{known}")
 
@@ -211,7 +238,7 @@ def _features(path: Path) -> np.ndarray:
 
 
 def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
-    if all(hasattr(source, name) for name in ("src", "dst", "t", "msg")):
+    if not is_frame(source) and all(hasattr(source, name) for name in ("src", "dst", "t")):
         _check_options(options, "a TemporalData", tuple(name for name in _FIELDS if name not in ("src", "dst", "t")))
         return events_from_pyg(source, **options)
     if is_frame(source):
@@ -323,7 +350,7 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
         facts["kind_column"] = "kind"
     if "node_ids" in facts:
         facts["node_ids"] = Vocabulary(_ids(facts["node_ids"], path))
-    return facts
+    return {"unlabelled": AS_BEFORE, **facts}
 
 
 def _ids(values: list[Any], path: Path) -> np.ndarray:

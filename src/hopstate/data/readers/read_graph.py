@@ -8,14 +8,16 @@ from typing import Any, Literal
 
 from hopstate.data.event_store import check_finished
 from hopstate.data.graph import Graph, Keep
+from hopstate.data.readers.foreign import check_foreign
 from hopstate.data.readers.frames import files_of, is_array, is_frame
 from hopstate.errors import ConfigError, FormatError, MissingFileError, nearest
-from hopstate.io.opening import at_most, exists, expanded, open_regular, reading, shown
+from hopstate.io.opening import ZIP, at_most, exists, expanded, member_of, open_regular, reading, shown
 
 # format → what a file of it looks like
 FORMATS = {
     "heterophilous": ".npz with node_features, node_labels, edges and train/val/test_masks",
     "gnn-benchmark": ".npz with the CSR parts adj_*, attr_* and labels",
+    "scipy": ".npz that scipy.sparse.save_npz wrote, a square matrix",
     "edges": "table of edges (.csv, .tsv, .txt, .parquet, .gz), with --read.features and --read.labels tables",
     "folder": "folder that Graph.save wrote",
     "pyg": "torch-geometric Data saved as .pt, or pyg:Class:name?root=... for its own data sets",
@@ -24,9 +26,9 @@ TABLES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".parquet", ".pq", ".ta
 _ONLY_TABLES = (
     *("header", "features", "labels", "num_nodes", "source_column", "target_column"),
     *("edge_columns", "columns", "id_column", "label_column", "split_column"),
-    *("missing", "unlabelled", "task", "label_cells", "order"),
+    *("missing", "unlabelled", "task", "label_cells", "order", "text_ids"),
 )
-_USUAL = {"missing": "error", "task": "auto", "label_cells": "ask"}  # as good as not given
+_USUAL = {"missing": "error", "task": "auto", "label_cells": "ask", "text_ids": False}  # as good as not given
 
 
 def read_graph(
@@ -152,7 +154,10 @@ def detect_format(path: Path) -> str:
     name = path.name.lower()
     if name.endswith((".pt", ".pth")):
         return "pyg"
-    if magic.startswith(b"PK\x03\x04"):
+    if magic.startswith(ZIP):
+        if member_of(path) is not None:
+            return "edges"
+        check_foreign(path)
         return "auto"
     if name.endswith(".npz"):
         raise FormatError(

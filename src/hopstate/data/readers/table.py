@@ -19,6 +19,7 @@ from hopstate.io.opening import bounded
 if TYPE_CHECKING:
     import pandas as pd
 
+SEPARATORS = "cells are parted by a comma, a tab, a semicolon or spaces"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -118,7 +119,10 @@ class Table:
         if found is not None or otherwise is None:
             return found
         if otherwise >= len(names):
-            raise DataError(f"{self.path} has only {len(names)} columns ({', '.join(names)}); {option} is missing")
+            parted = f"; {SEPARATORS}" if len(names) == 1 else ""
+            raise DataError(
+                f"{self.path} has only {len(names)} columns ({', '.join(names)}); {option} is missing{parted}"
+            )
         return names[otherwise]
 
     def ids(self, column: str) -> np.ndarray:
@@ -134,9 +138,18 @@ class Table:
         found = self.source.column(column)
         return found if self.rows is None else found.iloc[self.rows].reset_index(drop=True)
 
+    def worded(self, column: str) -> pd.Series:
+        """Return a column in which words for nothing, such as NA, are texts; what is empty stays missing."""
+        values = self.frame[column]
+        if self.source is None or not values.isna().any() or (text := self.text(column)) is None:
+            return values
+        text = text.str.strip()
+        words = values.isna() & (text != "")
+        return text.where(text != "") if words.any() else values
+
     def kept(self, column: str) -> pd.Series:
         """Return a column, as it is written where a number of it has zeros in front."""
-        values = self.frame[column]
+        values = self.worded(column)
         if values.dtype.kind not in "iuf" or not self.leading_zeros():
             return values
         text = self.text(column)

@@ -11,12 +11,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from hopstate.data.readers.foreign import check_foreign_text, check_lengths, ragged
 from hopstate.data.readers.ids import MISSING
 from hopstate.data.readers.table import Table, Text
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, HopstateError
 from hopstate.io.arrays import load_npy
-from hopstate.io.opening import bounded, check_size, open_regular, reading
+from hopstate.io.opening import ZIP, bounded, check_size, open_regular, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,7 +119,8 @@ def looks_like_text(path: Path) -> bool:
 def _check_end(path: Path, separator: str, cells: int) -> None:
     """Raise FormatError where a file that is not packed stops within a line; a last line may lack its end alone."""
     with open_regular(path) as file:
-        packed = file.read(2) == b"\x1f\x8b"
+        magic = file.read(4)
+        packed = magic == ZIP or magic[:2] == b"\x1f\x8b"
         file.seek(max(0, file.seek(0, 2) - TAIL))
         _, newline, last = file.read().rpartition(b"\n")
     if packed or not newline or not last.strip() or last.lstrip()[:1] in (b"#", b"%"):
@@ -133,10 +135,39 @@ def _check_end(path: Path, separator: str, cells: int) -> None:
 
 def _read_text(path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None) -> Table:
     text, first_line, keys = read_layout(path, id_columns, num_ids, header)
-    frame = text.frame(na_values={name: [""] if name in keys else list(MISSING) for name in text.names})
+    with ragged(path):
+        frame = text.frame(na_values={name: [""] if name in keys else list(MISSING) for name in text.names})
     notes = text.notes + (_short_lines(text) if len(frame) and frame.iloc[:, -1].isna().any() else ())
+    known = {name.lower() for name in id_columns}
+    if num_ids > 1 and not any(name.lower() in known for name in text.names):
+        _check_no_matrix(frame, path)
     frame = frame.drop(columns=[name for name in text.names if not name])  # a row number that pandas wrote
     return Table(frame, path, first_line, source=text, notes=notes)
+
+
+def _check_no_matrix(frame: pd.DataFrame, path: Path) -> None:
+    """Raise DataError where a table is an adjacency matrix: as many rows as columns, of the same names or symmetric."""
+    names, rows = [str(name) for name in frame.columns], len(frame)
+    named = len(names) == rows + 1 and rows > 1 and _same(frame.iloc[:, 0], names[1:])
+    if not named and len(names) != rows:
+        return
+    cells = frame.iloc[:, 1:] if named else frame
+    if not all(kind.kind in "iufb" for kind in cells.dtypes if hasattr(kind, "kind")):
+        return
+    values = cells.to_numpy(np.float64, na_value=np.nan)
+    if not named and (rows < 4 or not (np.isin(values, (0, 1)).all() or np.array_equal(values, values.T))):
+        return
+    start, names_of = ("0", "frame.columns") if named else ("None", "range(len(frame))")
+    raise DataError(
+        f"{path} looks like an adjacency matrix (as many rows as columns, {'the same names' if named else 'numbers'}); "
+        f"give a list of edges: frame = pandas.read_csv('{path.name}', index_col={start}); "
+        "frame.stack()[lambda s: s != 0].rename_axis(['source', 'target']).reset_index(name='weight')"
+        f".to_csv('edges.csv', index=False), or scipy.sparse.csr_array(frame) in Python ({names_of} are the nodes)"
+    )
+
+
+def _same(column: pd.Series, names: Sequence[str]) -> bool:
+    return column.astype(str).str.strip().tolist() == [name.strip() for name in names]
 
 
 def read_layout(
@@ -150,9 +181,10 @@ def read_layout(
     lines = [line for line in lines[skip:] if line.strip()]
     if not lines:
         raise FormatError(f"{path} is empty: write it again, with a line a row")
-    _check_table(path, remark, lines[0])
+    _check_table(path, remark, lines)
     separator = _separator(lines, path, remark)
     rows = [_fields(line, separator) for line in lines]
+    check_lengths(path, rows, skip)
     numbered = _are_places(rows[0])
     if header is None:
         asked = numbered and num_ids == 2 and rows[0][0] and len(rows) > 1 and separator != SPACES and not remark
@@ -175,7 +207,10 @@ def read_layout(
     if len(names) > WIDEST:
         raise FormatError(f"{path} has {len(names):,} columns; tables of at most {WIDEST:,} are read")
     if len(set(names)) < len(names):
-        raise FormatError(f"{path} has two columns of the same name: {', '.join(names)}")
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise FormatError(
+            f"{path} has two columns of the same name, {', '.join(map(repr, twice))}; rename one in the first line"
+        )
     _check_end(path, separator, len(names))
     keys = [name for name in names if name.lower() in lower] or [name for name in names if name][:num_ids]
     text = Text(
@@ -194,17 +229,16 @@ def read_layout(
     return text, skip + found + 1, keys
 
 
-def _check_table(path: Path, remark: str, first: str) -> None:
-    """Raise FormatError where a file's first remark or line says that it is no table."""
+def _check_table(path: Path, remark: str, lines: Sequence[str]) -> None:
+    """Raise FormatError where a file's first remark or lines say that it is no table."""
     if remark.lower().startswith("%%matrixmarket"):
         raise FormatError(
             f"{path} is a matrix in Matrix Market's format, not a table; read it in Python, "
             f"scipy.io.mmread({path.name!r}), and give hopstate the matrix, or write its entries as a table "
             "source,target,weight"
         )
-    if first.lstrip().lower().startswith(("<html", "<!doctype", "<?xml")):
-        raise FormatError(f"{path} is a web page, not a table; fetch the file itself")
-    if first.lstrip().startswith(("{", "[")):
+    check_foreign_text(path, lines)
+    if lines[0].lstrip().startswith(("{", "[")):
         raise FormatError(f"{path} is JSON, not a table; write it as CSV or Parquet")
 
 
@@ -326,6 +360,34 @@ def check_unique(ids: np.ndarray, where: str) -> None:
         Vocabulary(ids)
     except DataError as error:
         raise DataError(f"{where}: {error}") from None
+
+
+def node_ids(table: Table, column: str, said: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the ids of a table of nodes, of which none stands twice, and a note where nobody named their column.
+
+    Args:
+        table, column: where they stand.
+        said: the name that a user gave.
+
+    Raises:
+        DataError: no ids, or one twice; without names of columns, with what to do where rows are the nodes.
+    """
+    unnamed = said is None and column == "column 0"
+    try:
+        ids = table.ids(column)
+        check_unique(ids, str(table.path))
+    except DataError as error:
+        raise DataError(f"{error}; {rows_are_nodes(table.path)}" if unnamed else str(error)) from None
+    told = f"{table.path} has no line of names: 'column 0' was taken as the id of nodes; {rows_are_nodes(table.path)}"
+    return ids, (told,) if unnamed else ()
+
+
+def rows_are_nodes(path: Path) -> str:
+    """Return what to do with a table without ids, whose rows are the nodes, for messages."""
+    return (
+        f"where rows are the nodes 0..N-1, save it as .npy: numpy.save('{stem_of(path)}.npy', "
+        f"pandas.read_csv('{path.name}', header=None).to_numpy())"
+    )
 
 
 def given(*values: Any) -> list[Any]:

@@ -10,8 +10,9 @@ import numpy as np
 from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED
 from hopstate.data.event_build import DATES_HELD, NANOSECONDS, UNITS
 from hopstate.data.readers.ids import EXACT, MISSING
+from hopstate.data.readers.local import date_forms
 from hopstate.data.readers.table import Table
-from hopstate.data.readers.times_exact import check_digits
+from hopstate.data.readers.times_exact import check_cut, check_digits
 from hopstate.data.readers.times_suspect import suspect_numbers
 from hopstate.data.validate import beyond_clock, why_beyond
 from hopstate.errors import ConfigError, DataError, FormatError
@@ -20,10 +21,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ABSENT = {word.lower() for word in MISSING} | {"nat"}
+_DAY = r"\d{4}-\d\d-\d\d"
+_CLOCK = r"\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:[zZ]|[+-]\d\d:?\d\d)?"
+_OFFSET = r"[zZ]|UTC|[+-]\d\d:?\d\d"
 _ZONE = r"(?:[zZ]|[+-]\d\d:?\d\d)$"
 
 
-def timed(table: Table, column: str, unit: str, missing: str) -> tuple[Table, np.ndarray, str, tuple[str, ...]]:
+def timed(
+    table: Table, column: str, unit: str, missing: str, form: str = ""
+) -> tuple[Table, np.ndarray, str, tuple[str, ...]]:
     """Return the rows of a table that have a time, these times, their unit ("" where unknown), and notes.
 
     Dates are counted in the unit that is asked for, else in the coarsest of s, ms, us, ns that loses nothing; without
@@ -34,6 +40,7 @@ def timed(table: Table, column: str, unit: str, missing: str) -> tuple[Table, np
         column: of the times.
         unit: asked for, or "".
         missing: "error", or "drop" rows without a time and with dates that nanoseconds do not reach.
+        form: of dates, as strptime has it; "" for ISO dates.
 
     Raises:
         FormatError: neither numbers nor dates.
@@ -47,7 +54,7 @@ def timed(table: Table, column: str, unit: str, missing: str) -> tuple[Table, np
     absent = _absent(values)
     endless = np.isinf(values.to_numpy()) if values.dtype.kind == "f" else np.zeros(len(absent), bool)
     endless &= ~absent
-    numbers, dates = _parsed(table, column, absent | endless)
+    numbers, dates = _parsed(table, column, absent | endless, form)
     if numbers is not None:
         beyond = beyond_clock(numbers) & np.isfinite(numbers)
         wrong = ((beyond | ~np.isfinite(numbers)) & ~absent) | endless
@@ -79,6 +86,33 @@ def timed(table: Table, column: str, unit: str, missing: str) -> tuple[Table, np
     return table, t, unit, tuple(notes)
 
 
+def with_clock(table: Table, time: str) -> tuple[Table, tuple[str, ...]]:
+    """Return a table without names in which days followed by clocks (and zones) are one column, and a note on it."""
+    names = [str(name) for name in table.frame.columns]
+    at = names.index(time)
+    if not all(name.startswith("column ") for name in names) or not _all(table, time, _DAY):
+        return table, ()
+    parts = [time]
+    for name, form in zip(names[at + 1 :], (_CLOCK, _OFFSET)):
+        if not _all(table, name, form):
+            break
+        parts.append(name)
+    if len(parts) == 1:
+        return table, ()
+    texts = [table.frame[name].astype(str).str.strip() for name in parts]
+    whole = texts[0] + "T" + texts[1] if len(parts) == 2 else texts[0] + "T" + texts[1] + texts[2].replace("UTC", "Z")
+    frame = table.frame.assign(**{time: whole}).drop(columns=parts[1:])
+    told = f"{' and '.join(map(repr, parts))} were taken together as the time, {whole.iloc[0]} in {table.place(0)}"
+    return replace(table, frame=frame, filled={**table.filled, time: whole}), (told,)
+
+
+def _all(table: Table, column: str, form: str) -> bool:
+    values = table.frame[column]
+    if values.dtype.kind in "iufbM" or values.isna().any():
+        return False
+    return bool(values.astype(str).str.strip().str.fullmatch(form).all())
+
+
 def _absent(values: pd.Series) -> np.ndarray:
     """Return which cells hold nothing, or a word for it."""
     absent = values.isna().to_numpy(bool)
@@ -87,14 +121,17 @@ def _absent(values: pd.Series) -> np.ndarray:
     return absent | values.astype(str).str.strip().str.lower().isin(_ABSENT).to_numpy(bool)
 
 
-def _parsed(table: Table, column: str, absent: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _parsed(table: Table, column: str, absent: np.ndarray, form: str) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return (numbers, None) or (None, dates as datetime64 of any unit) of a column; anything where absent."""
     import pandas as pd
 
     values = table.frame[column]
+    if form:
+        return None, _of_form(table, column, absent, form)
     if values.dtype.kind in "iuf":
         if values.isna().any() and values.dtype.kind != "f":  # pandas' integers with gaps
             values = values.fillna(0)
+        check_cut(values.to_numpy(), lambda: table.text(column), (f"{table.path}: ", column, table.place))
         return _exact(table, column, values.to_numpy(), absent), None
     if values.dtype.kind == "M":
         return None, pd.to_datetime(values, utc=True).dt.tz_localize(None).to_numpy()
@@ -104,6 +141,7 @@ def _parsed(table: Table, column: str, absent: np.ndarray) -> tuple[np.ndarray |
         found = numbers.to_numpy()
         filled = np.zeros(len(values), found.dtype)  # integers stay exact
         filled[~absent] = found
+        check_cut(filled, lambda: values.astype(str), (f"{table.path}: ", column, table.place))
         check_digits(filled, values.astype(str), f"{table.path}: ", column, table.place)
         return filled, None
     dates = pd.to_datetime(known, utc=True, format="ISO8601", errors="coerce")
@@ -115,6 +153,27 @@ def _parsed(table: Table, column: str, absent: np.ndarray) -> tuple[np.ndarray |
     whole = np.full(len(values), np.datetime64("NaT"), raw.dtype)
     whole[~absent] = raw
     return None, whole
+
+
+def _of_form(table: Table, column: str, absent: np.ndarray, form: str) -> np.ndarray:
+    """Return dates of a form as datetime64, NaT where absent.
+
+    Raises:
+        DataError: a cell of another form; its row is named.
+    """
+    import pandas as pd
+
+    text = table.text(column) if table.frame[column].dtype.kind in "iuf" else None
+    text = (table.frame[column].astype(str) if text is None else text).str.strip()
+    dates = pd.to_datetime(text.where(~absent), utc=True, format=form, errors="coerce")
+    bad = dates.isna().to_numpy() & ~absent
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise DataError(
+            f"{table.path}: {text.iloc[row]!r} in column {column!r}, {table.place(row)}, is no date of the form {form} "
+            f"({int(bad.sum()):,} rows in all)"
+        )
+    return dates.dt.tz_localize(None).to_numpy()
 
 
 def _exact(table: Table, column: str, numbers: np.ndarray, absent: np.ndarray) -> np.ndarray:
@@ -196,12 +255,14 @@ def _refused(table: Table, column: str, bad: np.ndarray, absent: int, why: str) 
 
 def _neither(table: Table, column: str, known: pd.Series) -> DataError:
     """Return the error of a column of texts (E,) of which none is a time."""
-    of_either = known.str.match(DAY_OR_MONTH).to_numpy(bool)
+    forms = date_forms(known)
+    ways = " or ".join(f"'[{column}=date:{form}]'" for form in forms or ("%d/%m/%Y", "%m/%d/%Y"))
+    of_either = known.str.match(DAY_OR_MONTH).to_numpy(bool) | bool(forms)
     if of_either.any():
         row = int(known.index[int(np.argmax(of_either))])
         return DataError(
-            f"{table.path}: {known[row]!r} in column {column!r}, {table.place(row)}, is a date whose {UNGUESSED}, for "
-            'example by pandas.to_datetime(COLUMN, format="%m/%d/%Y"), or "%d/%m/%Y" where the day comes first'
+            f"{table.path}: {known[row]!r} in column {column!r}, {table.place(row)}, is a date whose {UNGUESSED}, or "
+            f"say the form: --read.columns {ways}"
         )
     return FormatError(
         f"{table.path}: column {column!r} holds neither numbers nor ISO dates such as 2024-03-01T12:00:00; "

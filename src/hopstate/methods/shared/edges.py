@@ -159,7 +159,11 @@ def _weighted(graph: Graph, config: EdgeConfig, method: str, loop: LoopConfig) -
     if graph.edge_attr is None:
         return graph
     if width == 1 and graph.edge_weight is None:
-        note(loop, f"edges: the one edge feature of {graph.name} is taken as a weight (edges.use=drop leaves it out)")
+        called = "" if graph.edge_table is None else f", column {graph.edge_table.columns[0]!r},"
+        note(
+            loop,
+            f"edges: the one edge feature of {graph.name}{called} is taken as a weight (edges.use=drop leaves it out)",
+        )
         return graph.with_(edge_weight=raw_column(graph, 0), edge_attr=None)
     raise ConfigError(
         f"{method} has a place for one weight an edge, and none for edge features ({graph.name} has {_carries(graph)}):"

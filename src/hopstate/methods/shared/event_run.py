@@ -32,6 +32,7 @@ class EventReadOptions:
         label_column: class or amount of the source at each event, or several of them as "a,b"; null takes the usual
             names.
         task: what labels are: classes ("classification", as which "auto" stands too) or amounts ("regression").
+        unlabelled: the value of a label that stands for "no label", "none" where there is none; null asks about -1.
         label_cells: of texts such as "a;b": "whole" is a class of that name, "all" takes each label as a target.
         order: classes from the first to the last, '[low, mid, high]', for metrics of classes in order; null takes
             numbers by size, and texts have none.
@@ -44,6 +45,7 @@ class EventReadOptions:
         num_nodes: ids are then rows 0..num_nodes-1; null finds them.
         bipartite: sources and targets are two sets of nodes, of which 7 and 7 are two: "true" writes u7 and i7, "false"
             makes them one; "auto" goes by names of columns (user and item are two sets, source and target one).
+        text_ids: take ids as they are written: 5746.10 and 5746.1 are two then, and so are 7 and 7.0.
         time_unit: s, ms, us or ns since 1970, for splits by date; null takes what the file says.
         scale: "standard" (mean and deviation), "robust" (median and quartiles) or "none", for features, fitted to the
             training events; "auto" takes standard for tables of yours and none for all else.
@@ -64,6 +66,7 @@ class EventReadOptions:
     kind_column: str | None = None
     label_column: str | None = None
     task: Literal["auto", "classification", "regression"] = "classification"
+    unlabelled: str | None = None
     label_cells: Literal["whole", "all"] = "whole"
     order: tuple[str, ...] | None = None
     positive_class: str | None = None
@@ -72,6 +75,7 @@ class EventReadOptions:
     x: str | None = None
     num_nodes: int | None = None
     bipartite: bool | Literal["auto"] = "auto"
+    text_ids: bool = False
     time_unit: str | None = None
     scale: Literal["auto", "standard", "robust", "none"] = "auto"
     missing: Literal["auto", "error", "mean", "median", "zero"] = "auto"

@@ -1,0 +1,461 @@
+"""What cells of users' tables say: words for nothing, numbers and dates as people write them, columns that say nothing.
+
+Each test is of a kind of file that was misread once; those of /work/shared/cases/readers are read as they lie there.
+"""
+
+import os
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch_geometric.data import Data, TemporalData
+
+import hopstate
+from hopstate.cli.main import main
+from hopstate.data.prepare.prepare import prepare
+from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.readers.read_graph import read_graph
+from hopstate.errors import DataError, FormatError, HopstateWarning
+
+CASES = Path(os.environ.get("HOPSTATE_SHARED", "/work/shared")) / "cases" / "readers"
+
+
+def written(tmp_path: Path, text: str, name: str = "table.csv") -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def case(number: int, name: str) -> Path:
+    return next(CASES.glob(f"{number:02}-*")) / name
+
+
+# ---- ids that are words for nothing ----------------------------------------------------------------------------------
+@pytest.mark.parametrize("word", [r"\N", "NULL", "-", "?"])
+@pytest.mark.parametrize("others", [("2965", "2990"), ("AER", "KZN")])
+def test_a_word_for_nothing_is_no_node(tmp_path, word, others):
+    a, b = others
+    edges = written(tmp_path, f"source,target\n{a},{b}\n{b},{word}\n{a},{word}\n")
+    with pytest.raises(DataError, match=r"'target', row 1 \(line 3\)"):
+        read_graph(edges)
+    events = written(tmp_path, f"source,target,time\n{a},{b},1\n{b},{a},2\n{word},{a},3\n", "events.csv")
+    with pytest.raises(DataError, match=r"'source', row 2 \(line 4\)"):
+        read_events(events)
+    with pytest.raises(DataError, match="'source', row 4"):
+        prepare(events, tmp_path / "store")
+
+
+@pytest.mark.shared
+def test_routes_with_airports_that_nobody_knows():
+    with pytest.raises(DataError, match=r"'source', row 2 \(line 4\)"):
+        read_graph(case(13, "routes.csv"))
+
+
+# ---- NA is a country, beside others ----------------------------------------------------------------------------------
+@pytest.mark.parametrize("header", ["from,importer", "exporter,importer", "exporter,to", "a,b"])
+def test_na_is_an_id_among_texts_at_both_ends(tmp_path, header):
+    graph = read_graph(written(tmp_path, f"{header}\nFR,DE\nDE,IT\nIT,NA\nNA,FR\n"))
+    assert graph.node_ids is not None
+    assert sorted(graph.node_ids.ids.tolist()) == ["DE", "FR", "IT", "NA"]
+
+
+@pytest.mark.parametrize("header", ["from,importer", "a,b"])
+@pytest.mark.parametrize("word", ["NA", "nan", "None"])
+def test_na_among_numbers_is_no_id(tmp_path, header, word):
+    with pytest.raises(DataError, match=r"row 1 \(line 3\)"):
+        read_graph(written(tmp_path, f"{header}\n1,2\n2,{word}\n"))
+
+
+@pytest.mark.parametrize("word", ["NA", "NULL", "?"])
+def test_a_text_that_may_be_none_is_asked_about_among_features(tmp_path, word):
+    edges = written(tmp_path, "exporter,importer\nFR,DE\nDE,IT\nIT,NA\n")
+    rows = f"id,region,x\nFR,EU,1\nDE,EU,2\nIT,,3\nNA,{word},4\n"
+    features = written(tmp_path, rows, "features.csv")
+    with pytest.raises(DataError, match=r"'region'.*row 3 \(line 5\).*region=category"):
+        read_graph(edges, features=features)
+    found = read_graph(edges, features=features, columns=["region=category"])
+    assert found.table is not None
+    assert found.table.texts[0].words == tuple(sorted(("", "EU", word)))
+    read_graph(edges, features=written(tmp_path, rows.replace(word + ",4", "AF,4"), "features.csv"))
+
+
+def test_a_label_that_may_be_none_is_asked_about_whatever_its_column_is_called(tmp_path):
+    edges = written(tmp_path, "a,b\n1,2\n2,3\n3,1\n")
+    labels = written(tmp_path, "id,party\n1,red\n2,NA\n3,red\n", "labels.csv")
+    with pytest.raises(DataError, match=r"'party'.*row 1.*unlabelled"):
+        read_graph(edges, labels=labels)
+    assert read_graph(edges, labels=labels, unlabelled="NA").y.tolist() == [0, -1, 0]
+
+
+# ---- times that a spreadsheet cut ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("times", ["1.58E+12 1.58E+12 1.58E+12", "1.58E+12 1583020799123 1583020800000", "1.58302e+12 "
+                                   "1.58302e+12 1.58303e+12", "1.58E+09 1.58E+09 ", "1E+05 2E+05 x"])  # fmt: skip
+def test_times_that_lost_digits_are_refused(tmp_path, times):
+    cells = times.split(" ")
+    cells = ["" if cell == "x" else cell for cell in cells]
+    rows = "".join(f"a{i},b{i},{t}\n" for i, t in enumerate(cells))
+    table = written(tmp_path, f"source,target,time\n{rows}")
+    with pytest.raises(DataError, match=r"'time', row 0 \(line 2\)"):
+        read_events(table, missing_time="drop")
+
+
+@pytest.mark.parametrize(
+    "times", ["99999 1e+05 100001", "1.583020799123E12 1.5830208E12 1.583020801123E12", "2.5e+00 1.500000000000000e+03"]
+)
+def test_times_with_exponents_that_hold_all_digits_are_read(tmp_path, times):
+    rows = "".join(f"a{i},b{i},{t}\n" for i, t in enumerate(times.split()))
+    events = read_events(written(tmp_path, f"source,target,time\n{rows}"))
+    assert events.t.tolist() == sorted(map(float, times.split()))
+
+
+@pytest.mark.shared
+def test_the_log_that_a_spreadsheet_saved():
+    with pytest.raises(DataError, match="'time', row 0"):
+        read_events(case(16, "log.csv"))
+
+
+# ---- ids with a point ------------------------------------------------------------------------------------------------
+def test_ids_with_a_point_are_texts_where_said_and_the_message_says_how(tmp_path):
+    table = written(tmp_path, "source,target\n5746.10,6926.01\n5746.1,5746.10\n")
+    with pytest.raises(DataError, match=r"row 0.*read\.text_ids"):
+        read_graph(table)
+    labels = written(tmp_path, "id,label\n5746.10,a\n5746.1,b\n", "labels.csv")
+    features = written(tmp_path, "id,x\n5746.1,1\n5746.10,2\n6926.01,3\n", "features.csv")
+    graph = read_graph(table, labels=labels, features=features, text_ids=True)
+    assert graph.node_ids is not None
+    assert graph.node_ids.ids.tolist() == ["5746.1", "5746.10", "6926.01"]
+    assert graph.y.tolist() == [1, 0, -1]
+
+
+@pytest.mark.shared
+def test_the_trips_of_a_city(capsys):
+    asked = ["--read.source_column", "start_station_id", "--read.target_column", "end_station_id"]
+    asked += ["--read.time_column", "started_at"]
+    assert main(["inspect", str(case(17, "trips.csv")), *asked]) == 1
+    assert "--read.text_ids true" in capsys.readouterr().err
+    assert main(["inspect", str(case(17, "trips.csv")), *asked, "--read.text_ids", "true"]) == 0
+
+
+# ---- numbers and dates as people write them --------------------------------------------------------------------------
+EDGES = "a,b\nn0,n1\nn1,n2\nn2,n3\nn3,n0\n"
+NUMBERS = {
+    '"1,234";"98";"12,345,678.5";""': ("point", [1234, 98, 12345678.5, np.nan]),
+    "1.234,5;7,25;1.000;-3,5": ("comma", [1234.5, 7.25, 1000, -3.5]),
+    "45%;5%;0.5%;100 %": ("point", [45, 5, 0.5, 100]),
+    '"$1,200.50";$3;-$4;($5)': ("point", [1200.5, 3, -4, -5]),
+    "1 234;12 345 678;5;1 000": ("point", [1234, 12345678, 5, 1000]),
+    "12,50 €;3 €;1.000,00 €;7": ("comma", [12.5, 3, 1000, 7]),
+}
+
+
+@pytest.mark.parametrize("cells", NUMBERS)
+def test_numbers_with_separators_are_refused_by_name_or_read_as_said(tmp_path, cells):
+    edges, (form, numbers) = written(tmp_path, EDGES), NUMBERS[cells]
+    rows = "".join(f"n{i};{cell};{i}\n" for i, cell in enumerate(cells.split(";")))
+    features = written(tmp_path, f"id;size;x\n{rows}", "features.csv")
+    with pytest.raises(DataError, match=rf"'size'.*row 0 \(line 2\).*size=number:{form}"):
+        read_graph(edges, features=features)
+    found = read_graph(edges, features=features, columns=[f"size=number:{form}"], missing="mean")
+    assert found.table is not None
+    assert np.array_equal(found.table.values[:, 0], numbers, equal_nan=True)
+    with pytest.raises(DataError, match="'size'"):
+        read_graph(edges, labels=features, label_column="size")
+
+
+def test_numbers_with_separators_are_refused_among_edges(tmp_path):
+    edges = written(tmp_path, 'a,b,sum\nn0,n1,"1,200"\nn1,n2,"3,400"\n')
+    with pytest.raises(DataError, match=r"'sum'.*row 0"):
+        read_graph(edges)
+    found = read_graph(edges, columns=["sum=number:point"])
+    assert found.edge_table is not None
+    assert sorted(set(found.edge_table.values[:, 0])) == [1200, 3400]
+
+
+@pytest.mark.parametrize(
+    ("cells", "form"),
+    [
+        ("31/12/2026;30/12/2026;01/02/2026;", "%d/%m/%Y"),
+        ("12/31/2026;12/30/2026;01/02/2026;", "%m/%d/%Y"),
+        ("31.12.2026 14:05;30.12.2026 09:00;1.2.2026 00:00;2.2.2026 00:00", "%d.%m.%Y %H:%M"),
+        ("01/02/2026;03/04/2026;05/06/2026;05/06/2026", "%m/%d/%Y"),
+    ],
+)
+def test_dates_of_a_country_are_asked_about_and_read_as_said(tmp_path, cells, form):
+    edges = written(tmp_path, EDGES)
+    rows = "".join(f"n{i},{cell},{i}\n" for i, cell in enumerate(5 * cells.split(";")))
+    features = written(tmp_path, f"id,when,x\n{rows}", "features.csv")
+    with pytest.raises(DataError, match=rf"'when'.*row 0.*when=date:{form}"):
+        read_graph(edges, features=features)
+    found = read_graph(edges, features=features, columns=[f"when=date:{form}"], missing="mean")
+    assert found.table is not None
+    first = datetime.strptime(cells.split(";")[0], form).replace(tzinfo=UTC)
+    assert found.table.values[0, 0] == first.timestamp()
+
+
+@pytest.mark.shared
+def test_towns_with_thousands():
+    with pytest.raises(DataError, match=r"'population'.*row 0"):
+        read_graph(case(14, "edges.csv"), features=case(14, "features.csv"), labels=case(14, "labels.csv"))
+
+
+def test_codes_and_names_with_points_are_texts(tmp_path):
+    edges = written(tmp_path, EDGES)
+    for cells in (
+        "1.2.3;1.2.3;2.0.1;2.0.1",
+        "a,b;c;a,b;c",
+        "10.0.0.1;10.0.0.1;10.0.0.2;1.0.0.2",
+        "5 kg;6 kg;5 kg;6 kg",
+    ):
+        rows = "".join(f"n{i};{cell};{i}\n" for i, cell in enumerate(cells.split(";")))
+        found = read_graph(edges, features=written(tmp_path, f"id;code;x\n{rows}", "features.csv"))
+        assert any("'code' holds texts" in note for note in found.notes)
+
+
+def test_times_of_a_country_are_read_as_said(tmp_path):
+    table = written(tmp_path, "src,dst,time\na,b,31.12.2026 14:05\nb,c,01.01.2027 00:00\n")
+    with pytest.raises(DataError, match=r"'time', row 0.*time=date:%d\.%m\.%Y %H:%M"):
+        read_events(table)
+    events = read_events(table, columns=["time=date:%d.%m.%Y %H:%M"])
+    assert (events.t.tolist(), events.time_unit, events.dates) == ([1798725900, 1798761600], "s", "naive")
+    assert events.edge_attr is None
+    with pytest.raises(DataError, match=r"'time', row 0"):
+        read_events(table, columns=["time=date:%d/%m/%Y"])
+
+
+# ---- labels of events ------------------------------------------------------------------------------------------------
+def events(tmp_path: Path, *labels: object, name: str = "events.csv") -> Path:
+    rows = "".join(f"a{i % 5},b{i % 7},{i},{label}\n" for i, label in enumerate(6 * labels))
+    return written(tmp_path, f"source,target,time,label\n{rows}", name)
+
+
+def test_minus_one_of_events_is_asked_about(tmp_path):
+    table = events(tmp_path, 0, -1, 1)
+    for door in (read_events, lambda path: prepare(path, tmp_path / "store")):
+        with pytest.raises(DataError, match=r"'label'.*-1"):
+            door(table)
+    assert set(read_events(table, unlabelled="-1").labels.tolist()) == {-1, 0, 1}
+    found = read_events(table, unlabelled="none")
+    assert found.labels[:3].tolist() == [1, 0, 2]
+    assert found.class_names == ("-1", "0", "1")
+    assert read_events(table, unlabelled="0.1.0").labels[:3].tolist() == [0, -1, 1]
+    signs = read_events(events(tmp_path, -1, 1))
+    assert (signs.labels[:2].tolist(), signs.class_names) == ([0, 1], ("-1", "1"))
+    assert read_events(events(tmp_path, 0, 1, 9), unlabelled="9").labels[:3].tolist() == [0, 1, -1]
+    assert read_events(events(tmp_path, -0.5, -1, 1), task="regression").labels[1] == -1
+
+
+def test_words_for_nothing_among_labels_of_events_are_asked_about(tmp_path):
+    table = events(tmp_path, "good", "NA", "bad")
+    with pytest.raises(DataError, match=r"'label'.*row 1.*unlabelled NA"):
+        read_events(table)
+    assert read_events(table, unlabelled="NA").labels[:3].tolist() == [1, -1, 0]
+    assert read_events(table, unlabelled="none").class_names == ("NA", "bad", "good")
+    assert read_events(events(tmp_path, "0", "", "1")).labels[:3].tolist() == [0, -1, 1]
+
+
+def test_unknown_labels_that_hopstate_wrote_are_read_again(tmp_path):
+    stream = read_events(events(tmp_path, 0, "", 1))
+    write_events(stream, tmp_path / "again.parquet")
+    assert read_events(tmp_path / "again.parquet").labels[:3].tolist() == [0, -1, 1]
+
+
+@pytest.mark.shared
+def test_posts_with_three_feelings():
+    with pytest.raises(DataError, match=r"'label'.*-1"):
+        read_events(case(8, "posts.csv"))
+
+
+def test_separators_among_events_are_told_or_refused(tmp_path):
+    rows = "".join(f'a{i},b{i},{i},"{i + 1},000"\n' for i in range(12))
+    table = written(tmp_path, f"source,target,time,sum\n{rows}")
+    assert any("sum=number:point" in note for note in read_events(table).notes)
+    with pytest.raises(DataError, match=r"'sum'.*row 0"):
+        read_events(table, edge_columns=["sum"])
+    found = read_events(table, columns=["sum=number:point"])
+    assert found.edge_attr[:2, 0].tolist() == [1000, 2000]
+
+
+# ---- columns that say nothing ----------------------------------------------------------------------------------------
+def test_empty_columns_and_numbers_of_rows_are_no_features_of_edges(tmp_path):
+    rows = "".join(f"n{i},n{i + 1},{100 + 7 * i % 11},,{i % 3}\n" for i in range(9))
+    table = written(tmp_path, f"Source,Target,edge_id,timeset,Weight\n{rows}")
+    graph = read_graph(table)
+    assert graph.edge_table is not None
+    assert graph.edge_table.columns == ("Weight",)
+    for name in ("edge_id", "timeset"):
+        assert any(name in note for note in graph.notes)
+    asked = read_graph(table, edge_columns=["edge_id"])
+    assert asked.edge_table is not None
+    assert asked.edge_table.columns == ("edge_id",)
+    again = written(tmp_path, "source,target,venue_id\na,b,1\nb,c,1\nc,d,2\n")  # no number of rows
+    assert read_graph(again).edge_table is not None
+
+
+@pytest.mark.shared
+def test_edges_as_gephi_writes_them():
+    with pytest.warns(HopstateWarning, match="Type"):
+        graph = read_graph(case(18, "edges.csv"))
+    assert graph.edge_table is not None
+    assert graph.edge_table.columns == ("Weight",)
+    assert read_graph(case(18, "edges_id.csv")).edge_attr is None
+
+
+# ---- days and clocks apart -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("zone", ["", " +0000", " UTC"])
+def test_a_day_and_a_clock_are_one_time(tmp_path, zone):
+    rows = "".join(f"{i} {i + 1} 2021-01-0{1 + i // 4} {i % 4:02}:30:00{zone}\n" for i in range(8))
+    table = written(tmp_path, rows, "calls.txt")
+    events = read_events(table)
+    assert np.diff(events.t).tolist() == [3600] * 3 + [86400 - 3 * 3600] + [3600] * 3
+    assert any("'column 3'" in note for note in events.notes)
+    with pytest.raises(DataError, match="'column 3'"):
+        prepare(table, tmp_path / "store")
+
+
+@pytest.mark.shared
+def test_the_calls_of_three_days():
+    assert len(set(read_events(case(15, "calls.txt")).t.tolist())) == 240
+
+
+# ---- tables of nodes without ids, and matrices -----------------------------------------------------------------------
+def test_tables_without_ids_say_what_was_taken_and_the_way_out(tmp_path):
+    edges = written(tmp_path, "0,1\n1,2\n2,3\n3,0\n")
+    with pytest.raises(DataError, match=r"column 0.*\.npy"):
+        read_graph(edges, labels=written(tmp_path, "4\n5\n4\n5\n", "l.csv"))
+    with pytest.raises(DataError, match=r"row 0.*\.npy"):
+        read_graph(edges, features=written(tmp_path, "0.5,0.1\n0.2,0.3\n0.7,1\n2,3\n", "f.csv"))
+    with pytest.raises(DataError, match=r"twice|more than once|\.npy"):
+        read_graph(edges, features=written(tmp_path, "1,0\n1,1\n0,1\n0,1\n", "f.csv"))
+    graph = read_graph(edges, features=written(tmp_path, "3,0.5\n2,0.1\n1,0.7\n0,0.2\n", "f.csv"))
+    assert any("'column 0'" in note and ".npy" in note for note in graph.notes)
+    named = read_graph(edges, features=written(tmp_path, "id,x\n3,0.5\n2,0.1\n1,0.7\n0,0.2\n", "f.csv"))
+    assert not any(".npy" in note for note in named.notes)
+
+
+@pytest.mark.parametrize("kind", ["names", "corner", "header", "plain", "weights", "spaces"])
+def test_adjacency_matrices_are_refused(tmp_path, kind):
+    n = 6
+    matrix = np.roll(np.eye(n, dtype=int), 1, 0) + np.roll(np.eye(n, dtype=int), -1, 0)
+    matrix = matrix * 3 if kind == "weights" else matrix
+    names = [f"N{i}" for i in range(n)]
+    rows = [[*([names[i]] if kind in ("names", "corner") else []), *map(str, row)] for i, row in enumerate(matrix)]
+    head = {"names": [["", *names]], "corner": [["node", *names]], "header": [names]}.get(kind, [])
+    sep, name = (" ", "m.txt") if kind == "spaces" else (",", "m.csv")
+    table = written(tmp_path, "".join(sep.join(row) + "\n" for row in head + rows), name)
+    with pytest.raises(DataError, match="adjacency matrix"):
+        read_graph(table)
+
+
+@pytest.mark.shared
+def test_a_matrix_with_names():
+    with pytest.raises(DataError, match="adjacency matrix"):
+        read_graph(case(9, "matrix.csv"))
+
+
+# ---- objects in memory -----------------------------------------------------------------------------------------------
+def test_a_matrix_and_a_data_tell_what_undirected_loses():
+    matrix = sp.csr_matrix(np.array([[0, 2.0, 0], [5.0, 0, 3.0], [0, 0, 0]]))
+    data = Data(
+        x=torch.ones(3, 1),
+        edge_index=torch.tensor([[0, 1, 1], [1, 0, 2]]),
+        edge_weight=torch.tensor([2.0, 5.0, 3.0]),
+    )
+    for source in (matrix, data):
+        graph = read_graph(source)
+        assert graph.edge_weight.tolist() == [2, 2, 3, 3]
+        assert any("direction" in note for note in graph.notes)
+        assert any("1 pairs" in note and "weights" in note for note in graph.notes)
+        assert read_graph(source, undirected=False).notes == ()
+    even = sp.csr_matrix(np.array([[0, 2.0], [2.0, 0]]))
+    assert read_graph(even).notes == ()
+
+
+def test_temporal_data_without_messages_is_taken(tmp_path):
+    made = TemporalData(src=torch.tensor([0, 1, 2] * 40), dst=torch.tensor([3, 4, 3] * 40), t=torch.arange(120))
+    events = read_events(made)
+    assert (len(events), events.edge_attr) == (120, None)
+    hopstate.fit("recency", made, out=tmp_path / "run", loop={"progress": False})
+
+
+@pytest.mark.parametrize("kind", ["directional", "bidirectional", "induced"])
+def test_seeds_drawn_with_replacement_have_a_row_each(kind):
+    torch.manual_seed(0)
+    data = Data(x=torch.arange(30.0)[:, None], edge_index=torch.randint(0, 30, (2, 200)))
+    seeds = torch.tensor([4, 7, 4, 4, 9, 7, 1])
+    loader = hopstate.NeighborLoader(data, [-1, -1], input_nodes=seeds, batch_size=7, subgraph_type=kind)
+    (batch,) = loader
+    assert batch.n_id[:7].tolist() == seeds.tolist()
+    assert torch.equal(batch.x, data.x[batch.n_id])
+    near = [sorted(batch.n_id[batch.edge_index[0][batch.edge_index[1] == row]].tolist()) for row in range(7)]
+    assert near == [near[seeds.tolist().index(seed)] for seed in seeds.tolist()]
+    if kind != "bidirectional":
+        assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+        assert near[0] == sorted(data.edge_index[0][data.edge_index[1] == 4].tolist())
+    if kind == "directional":
+        assert sum(batch.num_sampled_nodes) == len(batch.n_id)
+        assert sum(batch.num_sampled_edges) == batch.edge_index.shape[1]
+        assert (batch.edge_index[1, : batch.num_sampled_edges[0]] < 7).all()
+
+
+# ---- files of other kinds --------------------------------------------------------------------------------------------
+FOREIGN = {
+    "g.graphml": '<?xml version="1.0"?>\n<!-- made -->\n<graphml xmlns="x"><graph/></graphml>',
+    "g.gexf": '<gexf xmlns="x">\n<graph/></gexf>',
+    "g.gml": 'Creator "me"\ngraph [\n  node [ id 1 ]\n]\n',
+    "g.net": '*Vertices 2\n1 "a"\n2 "b"\n*Edges\n1 2\n',
+    "g.col": "c a comment\nc another\np edge 4 2\ne 1 2\ne 2 3\n",
+    "g.gr": "p sp 4 2\na 1 2 7\na 2 3 1\n",
+    "g.adjlist": "1 2 3 4\n2 5\n3 4 5 6 7\n4 5\n",
+    "g.txt": "a b c\nb c\nc a b d e\nd a\n",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_other_kinds_of_files_are_told_with_the_line_that_converts_them(tmp_path, name):
+    path = written(tmp_path, FOREIGN[name], name)
+    kind = {"adjlist": "adjacency list", "txt": "adjacency list", "net": "Pajek", "col": "DIMACS", "gr": "DIMACS"}
+    told = kind.get(path.suffix[1:], path.suffix[1:])
+    for door in (read_graph, read_events):
+        with pytest.raises(FormatError, match=rf"(?i){told}.*edges\.csv"):
+            door(path)
+
+
+def test_a_zip_of_one_table_is_read_and_others_are_told(tmp_path):
+    text = "source,target,time\n" + "".join(f"a{i},b{i},{i}\n" for i in range(9))
+    with zipfile.ZipFile(tmp_path / "one.csv.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("folder/one.csv", text)
+        archive.writestr("__MACOSX/._one.csv", "x")
+    assert len(read_events(tmp_path / "one.csv.zip")) == 9
+    assert read_graph(tmp_path / "one.csv.zip").num_nodes == 18
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
+        archive.writestr("edges.csv", text)
+        archive.writestr("nodes.csv", "id,x\n")
+    with zipfile.ZipFile(tmp_path / "book.xlsx", "w") as archive:
+        archive.writestr("[Content_Types].xml", "<x/>")
+        archive.writestr("xl/workbook.xml", "<x/>")
+    for name, told in (("two.zip", "edges.csv, nodes.csv"), ("book.xlsx", "read_excel")):
+        for door in (read_graph, read_events):
+            with pytest.raises(FormatError, match=told):
+                door(tmp_path / name)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+def test_sparse_matrices_that_scipy_saved_are_read(tmp_path, form):
+    matrix = sp.random(20, 20, 0.2, format=form, random_state=1)
+    sp.save_npz(tmp_path / "m.npz", matrix)
+    found, held = read_graph(tmp_path / "m.npz", undirected=False), read_graph(matrix, undirected=False)
+    assert np.array_equal(found.indices, held.indices)
+    assert np.array_equal(found.edge_weight, held.edge_weight)
+
+
+@pytest.mark.shared
+def test_messages_say_what_is_wrong():
+    for name, told in (("bank.csv", "'Account'"), ("pipe.csv", "comma"), ("graph.graphml", "GraphML")):
+        with pytest.raises(DataError, match=told):
+            read_graph(case(22, name))
+    with pytest.raises(DataError, match=r"^((?!'From Bank').)*$"):
+        read_graph(case(22, "bank.csv"))
