@@ -309,21 +309,23 @@ def test_edges_as_gephi_writes_them():
 def test_a_day_and_a_clock_are_one_time(tmp_path, zone):
     rows = "".join(f"{i} {i + 1} 2021-01-0{1 + i // 4} {i % 4:02}:30:00{zone}\n" for i in range(8))
     table = written(tmp_path, rows, "calls.txt")
-    events = read_events(table)
+    events = read_events(table, time_column="column 2")
     assert np.diff(events.t).tolist() == [3600] * 3 + [86400 - 3 * 3600] + [3600] * 3
     assert any("'column 3'" in note for note in events.notes)
     with pytest.raises(DataError, match="'column 3'"):
-        prepare(table, tmp_path / "store")
+        prepare(table, tmp_path / "store", time_column="column 2")
 
 
 @pytest.mark.shared
 def test_the_calls_of_three_days():
-    assert len(set(read_events(case(15, "calls.txt")).t.tolist())) == 240
+    with pytest.raises(DataError, match="'column 2'"):
+        read_events(case(15, "calls.txt"))
+    assert len(set(read_events(case(15, "calls.txt"), time_column="column 2").t.tolist())) == 240
 
 
 # ---- tables of nodes without ids, and matrices -----------------------------------------------------------------------
 def test_tables_without_ids_say_what_was_taken_and_the_way_out(tmp_path):
-    edges = written(tmp_path, "0,1\n1,2\n2,3\n3,0\n")
+    edges = written(tmp_path, "1,2\n0,1\n2,3\n3,0\n")
     with pytest.raises(DataError, match=r"column 0.*\.npy"):
         read_graph(edges, labels=written(tmp_path, "4\n5\n4\n5\n", "l.csv"))
     with pytest.raises(DataError, match=r"row 0.*\.npy"):

@@ -155,7 +155,7 @@ def ends_of(
     if first is None or second is None:
         option = "source_column" if first is None else "target_column"
         if len(names) < 2:
-            raise DataError(f"{table.path} has only {len(names)} columns ({', '.join(names)}); {option} is missing")
+            raise table.too_narrow(option)
         raise DataError(
             f"{table.path} has no column for {option}; it has: {', '.join(names)}. Name it with --read.{option} NAME"
         )

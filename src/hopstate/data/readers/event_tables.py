@@ -295,7 +295,7 @@ def _needed(table: Table, found: str | None, known: Sequence[str], option: str) 
         return found
     names = [str(name) for name in table.frame.columns]
     if is_unnamed(table):
-        raise FormatError(f"{table.path} has only {len(names)} columns ({', '.join(names)}); {option} is missing")
+        raise table.too_narrow(option)
     free = [name for name in names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
     near = next((hint for word in known if (hint := nearest(word, free))), "")
     near = f"; {SEPARATORS}" if len(names) == 1 else near

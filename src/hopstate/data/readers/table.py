@@ -13,7 +13,7 @@ import numpy as np
 
 from hopstate.data.features import MISSING
 from hopstate.data.readers.ids import ids_of
-from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.errors import ConfigError, DataError, FormatError, nearest
 from hopstate.io.opening import bounded
 
 if TYPE_CHECKING:
@@ -119,11 +119,14 @@ class Table:
         if found is not None or otherwise is None:
             return found
         if otherwise >= len(names):
-            parted = f"; {SEPARATORS}" if len(names) == 1 else ""
-            raise DataError(
-                f"{self.path} has only {len(names)} columns ({', '.join(names)}); {option} is missing{parted}"
-            )
+            raise self.too_narrow(option)
         return names[otherwise]
+
+    def too_narrow(self, option: str) -> FormatError:
+        """Return the error of a table that has too few columns for that of an option."""
+        names = [str(name) for name in self.frame.columns]
+        hint = f"; {SEPARATORS}" if len(names) == 1 else ""
+        return FormatError(f"{self.path} has only {len(names)} columns ({', '.join(names)}); {option} is missing{hint}")
 
     def ids(self, column: str) -> np.ndarray:
         """Return a column of ids as int64 or str; see `hopstate.data.readers.ids.ids_of`."""
