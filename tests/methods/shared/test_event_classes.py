@@ -92,6 +92,9 @@ def test_what_is_unknown_teaches_nothing(binary: Run, tmp_path: Path) -> None:
     frame = pd.read_csv(binary.path.parent / "gaps.csv")
     frame.fillna({"label": -1}).astype({"label": int}).to_csv(tmp_path / "minus.csv", index=False)
     config = {**LOOP, **SMALL["ctdg-ssm-nodes"]}
+    with pytest.raises(DataError, match="-1"):
+        fit("ctdg-ssm-nodes", tmp_path / "minus.csv", out=tmp_path / "asked", config=config)
+    config["read.unlabelled"] = "-1"
     two = fit("ctdg-ssm-nodes", tmp_path / "minus.csv", out=tmp_path / "minus", config=config)
     assert binary.metrics == two.metrics
     assert set(binary.metrics["test"]) == {"roc_auc", "average_precision", "positives"}

@@ -240,7 +240,7 @@ def _features_of(
                 stacklevel=4,
             )
     else:
-        used = [*chosen, *(name for name in meant if name not in chosen)]
+        used = [*chosen, *(name for name in meant if name not in chosen and chosen)]  # an empty list takes none
     return [name for name in used if name not in said or said[name].kind != "drop"], idle
 
 

@@ -192,7 +192,8 @@ def _roles(
     meant = [name for name, one in said.items() if one.kind != "drop" and name in table.frame.columns]
     meant = [name for name in meant if name not in named]
     features, idle = _feature_columns(table, taken, said) if edge_columns is None else (edge_columns, ())
-    features = [*features, *(name for name in meant if name not in features)]
+    if edge_columns is None or len(edge_columns):  # an empty list takes none
+        features = [*features, *(name for name in meant if name not in features)]
     features = [name for name in features if name not in said or said[name].kind != "drop"]
     twice = [name for name in features if name in (named[-1], *several)]
     if twice:
