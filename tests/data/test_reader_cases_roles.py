@@ -8,6 +8,7 @@ import pytest
 
 import hopstate
 from hopstate.cli.main import main
+from hopstate.data.event_store import load_events, save_events
 from hopstate.data.prepare import prepare
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
@@ -361,6 +362,9 @@ def test_users_and_items_of_one_number_are_two_nodes(folder: Path, tmp_path: Pat
     path = folder / "01-user-and-item-numbers-overlap/visits.csv"
     events = read_events(path)
     assert (events.num_nodes, events.is_bipartite) == (55, True)
+    save_events(events, tmp_path / "folder")
+    assert events.two_sets
+    assert load_events(tmp_path / "folder").two_sets
     assert any("two sets" in note for note in events.notes)
     table = pd.read_csv(path)
     table["user_id"], table["item_id"] = "u" + table["user_id"].astype(str), "i" + table["item_id"].astype(str)

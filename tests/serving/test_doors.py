@@ -221,7 +221,7 @@ def test_between_slices_of_a_draft_the_run_answers_as_before(
 ) -> None:
     """And what comes of the draft is what comes of it in one piece."""
     run = small_run(name, tmp_path)
-    monkeypatch.setattr(live_module, "AT_ONCE", 3)
+    monkeypatch.setattr(live_module, "SLICE", 3)
     with LiveRun(run.path, folder=tmp_path / "a") as live, LiveRun(run.path, folder=tmp_path / "b") as whole:
         before, steps, count = finished(chances(live.asked(), PAIRS))[0], live.drafting(EVENTS), 0
         while True:

@@ -87,6 +87,7 @@ class EventRecord(Copied):
     edge_table: FeatureTable | None = None
     notes: tuple[str, ...] = ()
     dates: str = ""
+    two_sets: bool = False
     file_rows: np.ndarray | None = None
 
     def __post_init__(self) -> None:

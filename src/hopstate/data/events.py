@@ -41,6 +41,7 @@ class EventStream(EventRecord):
         edge_table: the event features as a user's table holds them, where they come from one; see `Graph.table`.
         notes: sentences on how the data were read, and on what was left out.
         dates: the zone that the source's dates named, "" where its times are numbers; see `hopstate.data.dates`.
+        two_sets: sources and targets are two sets of nodes whose ids the reader told apart: 7 became u7 or i7.
         file_rows: (E,) int64 where each event stood in its file, sorted by time alone, or None where it stands there
             still; tables of answers are in that order.
 

@@ -13,7 +13,6 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.addresses import check_no_password, fetched, is_address, table_of
 from hopstate.data.readers.addresses import shown as shown_address
-from hopstate.data.readers.node_sets import APART
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
 from hopstate.io.opening import at_most, exists, shown
@@ -254,7 +253,7 @@ def _facts(record: Record) -> dict[str, Any]:
     if isinstance(record, EventStream):
         facts |= {"used_features": record.used_features, "feature_dims": record.feature_dims}
         facts |= {"time_unit": record.time_unit, "dates": record.dates, "has_deletes": record.has_deletes}
-        facts["two_sets"] = any(APART in note for note in record.notes)
+        facts["two_sets"] = record.two_sets
         facts["text_ids"] = record.node_ids is not None and record.node_ids.ids.dtype.kind == "U"
     return facts
 

@@ -50,7 +50,7 @@ from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
 BULK = 5_000  # events that are taken together when a log is read again without scores
-AT_ONCE = 32  # events of a commit that are scored before others may ask
+SLICE = 32  # events of a commit that are scored before others may ask
 
 
 class LiveRun:
@@ -348,7 +348,7 @@ class LiveRun:
 
     def _going_on(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, Past]]:
         """Do what `_after` does of events that were read, in slices."""
-        given: dict[str, Any] = {"score": score, "again": True, "checked": True, "at_once": AT_ONCE}
+        given: dict[str, Any] = {"score": score, "again": True, "checked": True, "slice_size": SLICE}
         if self._asked is not None and self._asked.past is self.past:  # questions may have moved the memory
             given["begun"] = self._asked.queries.begun()
         answer, after = yield from each_in(_quietly, going_on(self.task, self.past, new, **given))

@@ -84,14 +84,14 @@ def going_on(
     score: bool = True,
     again: bool = False,
     checked: bool = False,
-    at_once: int | None = None,
+    slice_size: int | None = None,
     begun: Begun | None = None,
 ) -> Steps[tuple[dict[str, np.ndarray], Past]]:
     """Do what `go_on` does, and stop before and after the memory moves.
 
     Args:
         task, past, events, score, again, checked: as there.
-        at_once: most events that are scored before it stops; None scores whole batches.
+        slice_size: most events that are scored before it stops; None scores whole batches.
         begun: what the memory of this very past came to by its open batches, where somebody has moved it; used where
             the new events leave these batches as they are.
     """
@@ -116,7 +116,7 @@ def going_on(
         mine = asked[slice(*starts[b : b + 2])]
         if len(mine):
             columns = open_.src[mine], open_.dst[mine], open_.t[mine]
-            scores.append((yield from _scored(partial(task.ask, follower), *columns, at_once=at_once)))
+            scores.append((yield from _scored(partial(task.ask, follower), *columns, slice_size=slice_size)))
         if done <= b < settled:
             yield
             moved = open_.take(np.arange(edges[b], edges[b + 1]))
@@ -130,10 +130,10 @@ def going_on(
     return task.answer(new, rows, check_scores(found)) if score else {}, after
 
 
-def _scored(score: Callable[..., Scores], *columns: np.ndarray, at_once: int | None) -> Steps[np.ndarray]:
-    """Return (Q,) or (Q, C) scores of rows of columns (Q,), `at_once` after another with a stop between them."""
+def _scored(score: Callable[..., Scores], *columns: np.ndarray, slice_size: int | None) -> Steps[np.ndarray]:
+    """Return (Q,) or (Q, C) scores of rows of columns (Q,), `slice_size` after another with a stop between them."""
     count, parts = len(columns[0]), []
-    size = at_once or count
+    size = slice_size or count
     for start in range(0, count, size):
         rows = [column[start : start + size] for column in columns]
         parts.append(as_scores(score(*rows), len(rows[0]), wide=True))

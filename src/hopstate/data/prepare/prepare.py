@@ -41,7 +41,7 @@ from hopstate.data.prepare.settle import settle, settle_labels
 from hopstate.data.prepare.stage import PieceFiles, stage
 from hopstate.data.prepare.write import Writing, write_store
 from hopstate.data.readers.addresses import called, fetch, is_address, shown, table_of
-from hopstate.data.readers.node_sets import ONE, TWO, asked
+from hopstate.data.readers.node_sets import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.store import VERSION as GRAPH_VERSION
 from hopstate.errors import ConfigError, HopstateError, StorageError
@@ -271,7 +271,7 @@ class _Work:
                 (self.out / f"{name}.npy").unlink()
             shutil.rmtree(self.folder)
             source, target = self.columns.source, self.columns.target
-            raise asked(f"{self.layouts[0].path}: columns {source!r}, {target!r}", "the same ids are in both")
+            raise shared_ids(f"{self.layouts[0].path}: columns {source!r}, {target!r}", "the same ids are in both")
 
     def _build(self) -> dict[str, Any]:
         return {"undirected": True, "duplicates": "drop", "self_loops": "keep"} | {

@@ -9,7 +9,7 @@ import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.data.readers.ids import EXACT, whole_numbers
-from hopstate.data.readers.node_sets import APART, ONE, TWO
+from hopstate.data.readers.node_sets import ONE, TWO
 from hopstate.data.readers.roles import READ_AS
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.readers.times_exact import check_digits
@@ -149,8 +149,9 @@ def read_jodie(path: Path, **fields: Any) -> EventStream:
         node_ids=Vocabulary(np.array(names)),
         notes=(
             f"{READ_AS}source=user_id, target=item_id, time=timestamp, label=state_label, features: "
-            f"{table.shape[1] - 4}; {TWO} ({APART}{users[0]} and so on, targets i{items[0]})",
+            f"{table.shape[1] - 4}; {TWO} (sources are called u{users[0]} and so on, targets i{items[0]})",
         ),
+        two_sets=True,
         **{"name": stem_of(path), "source": str(path), **fields},
     )
 

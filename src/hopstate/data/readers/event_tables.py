@@ -126,7 +126,9 @@ def events_from_table(
     if (fields.get("node_ids") is None and not _are_rows(src, fields)) or bipartite is True:
         by_name = sets_by_name(source, target, unnamed=is_unnamed(table))
         gone = None if kinds is None else kinds == GONE
+        plain = src
         src, dst, sets = in_sets((src, dst), gone, by_name, bipartite, f"{table.path}: columns {source!r}, {target!r}")
+        fields["two_sets"] = src is not plain
     roles = _said(table, named, several, edge_columns, moments(t, fields["time_unit"], dates), sets)
     rows = _rows(src, dst, fields)
     notes = (roles, *table.notes, *notes, *idle)

@@ -10,7 +10,6 @@ from hopstate.data.readers.roles import ITEMS, SOURCES, TARGETS, USERS
 from hopstate.errors import ConfigError, DataError
 
 ONE, TWO = "one set of nodes", "two sets of nodes"
-APART = "sources are called u"  # begins what notes say where ids of two sets are told apart by a letter
 Bipartite = bool | Literal["auto"]
 
 
@@ -54,16 +53,17 @@ def in_sets(
     met = slice(None) if gone is None else ~gone
     shared = len(np.intersect1d(src, dst[met])) if src.dtype.kind == dst.dtype.kind else 0
     if bipartite == "auto" and shared and not named and src.dtype.kind == "i":
-        raise asked(where, f"{shared:,} numbers are in both")
+        raise shared_ids(where, f"{shared:,} numbers are in both")
     if bipartite is True or (bipartite == "auto" and shared and named == TWO):
         users, items = np.char.add("u", src.astype(str)), np.char.add("i", dst.astype(str))
         if gone is not None:
             items = np.where(gone, np.char.add("u", dst.astype(str)), items)
-        return users, items, f"{TWO} ({shared:,} ids in both; {APART}{src[0]} and so on, targets i{dst[0]})"
+        names = f"sources are called u{src[0]} and so on, targets i{dst[0]}"
+        return users, items, f"{TWO} ({shared:,} ids in both; {names})"
     return src, dst, ONE if shared or named == ONE else TWO
 
 
-def asked(where: str, why: str) -> DataError:
+def shared_ids(where: str, why: str) -> DataError:
     """Return the error that asks whether two columns hold ids of one set of nodes or of two."""
     return DataError(
         f"{where}: {why}, and nothing says whether they are the same nodes; say --read.bipartite false where they are, "
@@ -71,4 +71,4 @@ def asked(where: str, why: str) -> DataError:
     )
 
 
-__all__ = ["APART", "ONE", "TWO", "Bipartite", "asked", "bipartite_of", "in_sets", "sets_by_name"]
+__all__ = ["ONE", "TWO", "Bipartite", "bipartite_of", "in_sets", "sets_by_name", "shared_ids"]

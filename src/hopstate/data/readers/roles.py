@@ -55,11 +55,11 @@ def role(
         return table.column(given, (), None, option)
     could = [str(name) for name in table.frame.columns if str(name).lower() in known and name not in taken]
     if len(could) > 1:
-        raise which(table, could, option)
+        raise ambiguous(table, could, option)
     return could[0] if could else None
 
 
-def which(table: Table, could: Sequence[str], option: str) -> DataError:
+def ambiguous(table: Table, could: Sequence[str], option: str) -> DataError:
     """Return the error that asks which of several columns is meant."""
     what = option.removesuffix("_column")
     return DataError(
@@ -103,7 +103,7 @@ def check_moment(table: Table, time: str, taken: Collection[str | None]) -> None
     could = [str(name) for name in table.frame.columns if name == time or MOMENT.fullmatch(str(name))]
     could = [name for name in could if name == time or name not in taken]
     if len(could) > 1:
-        raise which(table, could, "time_column")
+        raise ambiguous(table, could, "time_column")
 
 
 def check_target(table: Table, target: str, unused: Sequence[str]) -> None:
@@ -166,6 +166,7 @@ __all__ = [
     "TARGETS",
     "TIMES",
     "USERS",
+    "ambiguous",
     "by_place",
     "check_moment",
     "check_target",
@@ -174,5 +175,4 @@ __all__ = [
     "moments",
     "read_as",
     "role",
-    "which",
 ]
