@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hopstate.cli.answer import DONE, INTERRUPTED, Answer, usage_of
+from hopstate.cli.answer import DONE, INTERRUPTED, Answer, lines, usage_of
 from hopstate.cli.option_table import check_names, fit_parser, help_of, listed, with_device
 from hopstate.cli.resumed import with_its_data
 from hopstate.errors import ConfigError
@@ -16,10 +17,11 @@ from hopstate.methods.method import Method
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hopstate.methods.method import Record, RunConfig
     from hopstate.runs.api import Run
 
-USAGE = f"""usage: hopstate fit METHOD --data DATA [--out RUN] [--resume] [--device auto|cpu|cuda] [--config FILE]
-       [--print_config] [options]
+USAGE = f"""usage: hopstate fit METHOD --data DATA [--out RUN] [--resume] [--dry-run] [--device auto|cpu|cuda]
+       [--config FILE] [--print_config] [options]
 
 methods: {", ".join(MODULES)}
 `hopstate fit METHOD --help` lists every option of a method with its default."""
@@ -39,14 +41,17 @@ def run(argv: list[str]) -> Answer:
     argv = [*argv[:2], *with_its_data(method.name, argv[2:])]
     parsed = parser.parse_args(argv[2:])
     out, resume, plain = (parsed.pop(name) for name in ("out", "resume", "no_auto"))
+    measured = parsed.pop("dry_run")
     from hopstate.methods.settings import parse_words
     from hopstate.runs.api import fit_config
     from hopstate.runs.data import settle
     from hopstate.training.ranks import present
 
-    parse = parse_words(method, parser, argv[2:], ("out", "resume", "no_auto"))
+    parse = parse_words(method, parser, argv[2:], ("out", "resume", "no_auto", "dry_run"))
     automatic: dict[str, Any] = {}
     config, record = settle(method, parse, out=out, resume=resume, suit=not plain, suited=automatic)
+    if measured:
+        return _dry_run(method, config, record)
     how: dict[str, Any] = {"say": _say, "floors": True, "settled": True, "automatic": automatic}
     done = fit_config(method, config, out=out, resume=resume, record=record, **how)
     if not present().first:
@@ -59,6 +64,23 @@ def run(argv: list[str]) -> Answer:
         again = f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}"
         return Answer(record, partial(_say, again), INTERRUPTED)
     return Answer(record, partial(print_result, done))
+
+
+def _dry_run(method: Method, config: RunConfig, record: Record | None) -> Answer:
+    """Measure a few steps of the run that a command line describes."""
+    from hopstate.runs.dry_run import dry_run
+    from hopstate.training.progress import duration
+
+    cost = dry_run(method, config, record)
+    told = [f"{method.name}: {cost.parameters:,} parameters on {cost.device}"]
+    if cost.seconds is None:
+        told.append("steps: none (this method is not trained by steps, or its steps cannot be measured alone)")
+    else:
+        told.append(f"an epoch: {cost.steps:,} steps, {duration(cost.seconds)} without validation")
+        told.append(f"at most {cost.epochs:,} epochs: {duration(cost.epochs * cost.seconds)} without validation")
+    memory = {"memory": cost.memory_mb, "memory of the device": cost.device_memory_mb}
+    told += [f"{name}: {megabytes:,.0f} MB" for name, megabytes in memory.items() if megabytes is not None]
+    return Answer({"method": method.name, **asdict(cost)}, lines(*told))
 
 
 def _say(text: str) -> None:

@@ -35,6 +35,8 @@ def fit_parser(method: AnyMethod) -> Parser:
     parser = parser_of(method, prog=f"hopstate fit {method.name}")
     parser.add_argument("--out", type=str, default=None, help="run folder; by default a new one under runs/")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out where it stopped")
+    said = "measure a few steps and print parameters, memory and seconds of an epoch; nothing is trained or written"
+    parser.add_argument("--dry-run", action="store_true", help=said)
     said = "settings marked [auto] keep their defaults, the paper's; otherwise they follow from the data"
     parser.add_argument("--no-auto", action="store_true", help=said)
     return parser
