@@ -52,7 +52,7 @@ def run(argv: list[str]) -> Answer:
     config, record = settle(method, parse, out=out, resume=resume, suit=not plain, suited=automatic)
     if measured:
         return _dry_run(method, config, record)
-    how: dict[str, Any] = {"say": _say, "floors": True, "settled": True, "automatic": automatic}
+    how: dict[str, Any] = {"say": _say, "floors": True, "automatic": automatic}
     done = fit_config(method, config, out=out, resume=resume, record=record, **how)
     if not present().first:
         return Answer({}, lambda: None, INTERRUPTED if done.interrupted else DONE)

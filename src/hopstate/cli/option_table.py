@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from hopstate.errors import ConfigError
 from hopstate.methods.hints import hint
-from hopstate.training.renamed import RENAMED
 
 if TYPE_CHECKING:
     from hopstate.methods.method import AnyMethod
@@ -101,7 +100,7 @@ def names_of(name: str) -> list[str]:
 def check_names(name: str, words: Sequence[str]) -> None:
     """Raise ConfigError for options that a method does not have, as its parser says it.
 
-    What the table cannot decide passes: settings in files, former names, and names within an option's own value.
+    What the table cannot decide passes: settings in files, and names within an option's own value.
     """
     if any(word == "--" or word.partition("=")[0] in _NO_NAMES for word in words):
         return
@@ -116,7 +115,7 @@ def check_names(name: str, words: Sequence[str]) -> None:
             room = False
             continue
         option = flag.removeprefix("--").rstrip("+")
-        right = option in known or option in RENAMED or option.startswith(inner)
+        right = option in known or option.startswith(inner)
         wrong += [] if right else [word]
         room = right and not sign and flag not in bare
     if wrong:

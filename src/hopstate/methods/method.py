@@ -205,7 +205,6 @@ class Method(Generic[RecordT, RunT, TaskT]):
         floors: (data record, configuration, context, task) → name → test metrics of what a run must stand above.
         reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled.
         space: what `hopstate tune` searches where a user names nothing, by dotted name; empty where nothing is known.
-        earlier: what a setting stood for before it existed, by dotted name; run folders from before then lack it.
         transductive: configuration → what of a graph's inputs depends on all of its nodes at once, in words, so that
             nodes that come later change the answers for all others; "" where neighbourhoods alone count.
         explains: whether its scores are sums over events or features, which `hopstate explain` tells.
@@ -220,7 +219,6 @@ class Method(Generic[RecordT, RunT, TaskT]):
     data: Literal["graph", "graphs", "events", "sequences"]
     summary: str
     source: str
-    earlier: Mapping[str, Any] = field(default_factory=dict)
     reads_edges: Callable[[RunT], bool] = lambda config: False
     suit: Callable[[RecordT, RunT, tuple[str, ...]], Mapping[str, Any]] | None = None
     automatic: tuple[str, ...] = ()

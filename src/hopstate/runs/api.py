@@ -15,7 +15,7 @@ from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_re
 from hopstate.io.cache import cache_folder
 from hopstate.methods import get_method
 from hopstate.methods.method import Context, Method
-from hopstate.methods.settings import as_dict, as_made, config_from, parse_given, resumed
+from hopstate.methods.settings import as_dict, parse_given
 from hopstate.random import python_state_kept
 from hopstate.runs.applying import evaluate, keep_past, predict, score_stream
 from hopstate.runs.arrivals import keep_ids
@@ -25,7 +25,6 @@ from hopstate.runs.data import (
     check_same_data,
     data_metrics,
     describe,
-    idle_of,
     known_data,
     load_data,
     notes_of_record,
@@ -198,7 +197,7 @@ def fit(
     if in_memory and resume:
         record = record_of(chosen.data, data, given.tables, reading(built.read))
     kept = partial(keep, tables=given.tables, wanted=keep_data) if in_memory else None
-    how: dict[str, Any] = {"floors": True, "settled": True, "kept": kept, "automatic": automatic}
+    how: dict[str, Any] = {"floors": True, "kept": kept, "automatic": automatic}
     return fit_config(chosen, built, out=out, resume=resume, record=record, **how)
 
 
@@ -213,7 +212,6 @@ def fit_config(
     splits: tuple[str, ...] = SPLITS,
     say: Callable[[str], None] | None = None,
     floors: bool = False,
-    settled: bool = False,
     kept: Callable[[RunFolder, Any], str] | None = None,
     automatic: Mapping[str, Any] | None = None,
 ) -> Run:
@@ -227,8 +225,6 @@ def fit_config(
         splits: what the chosen weights are evaluated on; a search leaves the test split out.
         say: told, a line each, how the data were read and made ready; None shows it where progress is shown.
         floors: also judge what the method must stand above, into floors.json.
-        settled: config comes from `runs.data.settle`, and means what it says; else the defaults of settings that are
-            newer than a run that is resumed mean what was done when it was made.
         kept: keeps a record that was given in memory with the run, or returns why not; see `hopstate.runs.kept.keep`.
         automatic: settings that followed from the data, noted in data.json; a run that is resumed keeps its own.
 
@@ -238,12 +234,6 @@ def fit_config(
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
     check_loggers(config.loop.logger, config.loop.tensorboard)
-    defaults, idle = None, {}
-    if resume:
-        stored = RunFolder(str(out)).settings()
-        idle = idle_of(method, stored) if stored.get("method") == method.name else {}
-        config = config if settled or not stored else as_made(resumed(method, config, stored), stored)
-        defaults = stored_config(method, as_made(config_from(method, {"data": config.data, **method.earlier}), stored))
     record = load_data(config.data, config.read, method.data) if record is None else record
     ranks = present()
     if ranks.size > 1:
@@ -252,7 +242,7 @@ def fit_config(
     with held(out, method.name, config.data, ranks) as folder:
         run, told = (RunFolder if ranks.first else Onlooker)(folder), ""
         if ranks.first:
-            run.create(folder, stored_config(method, config), resume=resume, defaults=defaults, idle=idle)
+            run.create(folder, stored_config(method, config), resume=resume)
             if (run.path / "data.json").is_file():  # before anything of the run is rewritten
                 check_same_data(run, record)
             keep_ids(run, record)

@@ -19,7 +19,6 @@ from hopstate.data.readers.frames import is_frame
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, MissingFileError
 from hopstate.io.opening import exists, expanded, shown
-from hopstate.methods.settings import as_made
 from hopstate.runs.data import config_of_run, known_data, load_data, reading, same_data, settings_of_run
 from hopstate.runs.prepare import prepared_as
 from hopstate.streaming.live import fingerprint, past_of
@@ -101,7 +100,7 @@ def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> Past:
         HopstateWarning: the data are not those that it was trained on.
     """
     method, settings = settings_of_run(folder)
-    config = as_made(config_of_run(folder, method, settings), settings)
+    config = config_of_run(folder, method, settings)
     record = own if own is not None and not isinstance(own, (str, Path)) else None
     if own is None and config.data.startswith("memory:"):
         raise ConfigError(

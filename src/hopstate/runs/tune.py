@@ -34,7 +34,6 @@ from hopstate.runs.beginnings import begun
 from hopstate.runs.data import load_data, settle
 from hopstate.runs.kept import name_of
 from hopstate.runs.tune_spaces import space_of, suggest
-from hopstate.training.renamed import todays_metric
 from hopstate.training.run_folder import RunFolder, flatten
 
 if TYPE_CHECKING:
@@ -283,9 +282,8 @@ def _search(study: Any, folder: Path, method: Method, *, interrupted: bool = Fal
             best, order = attributes, trial.value
     if best is None:
         return Search(folder, trials=rows, interrupted=interrupted)
-    metric = best["metric"] if ":" in method.name else todays_metric(best["metric"])
     positive = best.get("positive_class")
-    return Search(folder, metric, best["mode"], best["value"], best["settings"], rows, interrupted, positive)
+    return Search(folder, best["metric"], best["mode"], best["value"], best["settings"], rows, interrupted, positive)
 
 
 def _keep(found: Search, method: Method, config: RunConfig) -> None:

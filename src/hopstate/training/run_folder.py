@@ -21,8 +21,8 @@ from hopstate.io.files import append_file, make_folder, remove_file, sync_file, 
 from hopstate.io.leftovers import is_part
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.opening import exists, parse_json, read_json, read_text, shown
-from hopstate.training.renamed import todays_metric, todays_metrics, with_todays_names
 
+RUN_FORMAT = 2  # of config.json and all that lies beside it; a run folder of another is refused
 LIBRARIES = (
     "hopstate",
     "torch",
@@ -42,7 +42,7 @@ LEFT = (
     "config.json",
     "environment*.json",
     "tokens/hops_*.npy",
-    "histories/history-*.npy",
+    "gas_cache/history-*.npy",
     "data/*.csv",  # what was given in memory
     "data/*.npy",
     "data/kept.json",
@@ -70,8 +70,6 @@ class RunFolder:
         config: dict[str, Any],
         *,
         resume: bool = False,
-        defaults: dict[str, Any] | None = None,
-        idle: dict[str, Any] | None = None,
     ) -> RunFolder:
         """Make the folder, or with resume take up an earlier run of the same configuration.
 
@@ -82,8 +80,6 @@ class RunFolder:
             path: the folder.
             config: the run's settings.
             resume: take up the run that is there.
-            defaults: values of settings that did not exist yet when that run was made.
-            idle: values by dotted name that stand for that run's own, which do nothing.
 
         Raises:
             ConfigError: the folder holds something else, or a run and resume is off, or a run of other settings.
@@ -98,9 +94,9 @@ class RunFolder:
         elif not resume:
             raise ConfigError(f"{path} is not empty; add --resume to continue that run, or choose another --out")
         else:
-            run._check_same(config, defaults or {}, idle or {})
+            run._check_same(config)
         make_folder(run.path)
-        run.write_json("config.json", config)
+        run.write_json("config.json", {"format": RUN_FORMAT, **config})
         number = len(list(run.path.glob("environment*.json"))) if resume else 0  # each start's is kept
         name = f"environment-{number}.json" if number else "environment.json"
         run.write_json(name, environment(config.get("loop", {}).get("seed")))
@@ -131,14 +127,22 @@ class RunFolder:
         return not files or (files <= own and self._started())
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of the run that is there by today's names, nothing where there is none.
+        """Return the settings of the run that is there, nothing where there is none.
 
         Raises:
-            CheckpointError: they are damaged.
+            CheckpointError: they are damaged, or of another format.
         """
         path = self.path / "config.json"
-        stored = self.read_json("config.json") if path.is_file() else {}
-        return with_todays_names(stored, str(path)) if isinstance(stored, dict) and _of_library(stored) else stored
+        if not path.is_file():
+            return {}
+        stored = self.read_json("config.json")
+        form = stored.pop("format", 1)
+        if form != RUN_FORMAT:
+            raise CheckpointError(
+                f"{path}: the run folder has format {shown(form)}, this version of hopstate reads format {RUN_FORMAT}; "
+                "train again, or use the version that wrote it"
+            )
+        return stored
 
     def _is_unfinished(self, file: Path) -> bool:
         """Return whether a file is a lock, or unfinished, or stands in a folder that is."""
@@ -156,13 +160,12 @@ class RunFolder:
             return False
         return isinstance(config, dict) and {"method", "data", "loop"} <= config.keys()
 
-    def _check_same(self, config: dict[str, Any], defaults: dict[str, Any], idle: dict[str, Any]) -> None:
+    def _check_same(self, config: dict[str, Any]) -> None:
         free = ["patience", "progress", "device", "checkpoint_seconds", "tensorboard", "logger"]
         optim = config.get("loop", {}).get("optim", {})
         if optim.get("schedule") == "constant" and not optim.get("warmup"):
             free.append("epochs")  # under a falling schedule every step depends on the number of epochs
         old, new = flatten(self.settings()), flatten(config)
-        old = {k: v for k, v in flatten(json.loads(json.dumps(defaults))).items() if k in new} | old | idle
         changed = [
             k
             for k in sorted(old.keys() | new.keys(), key=lambda k: (k != "method", k))
@@ -209,9 +212,6 @@ class RunFolder:
         missing = {"method", "metric", "best_epoch"} - found.keys()
         if missing:
             raise CheckpointError(f"{path} has no {', '.join(sorted(missing))}; train again")
-        if _of_library(found):
-            found["metric"] = todays_metric(found["metric"])
-            found |= {"metrics": {split: todays_metrics(own) for split, own in metrics.items()}} if metrics else {}
         return found
 
     def floors(self, split: str = "test") -> dict[str, dict[str, float | None]]:
@@ -225,14 +225,12 @@ class RunFolder:
         parts = list(found.values()) if isinstance(found, dict) else [None]
         if not all(isinstance(of, dict) and all(v is None or is_number(v) for v in of.values()) for of in parts):
             raise CheckpointError(f"{path} is damaged: metrics in it are numbers, by floor; train again")
-        if self._named_by_library():
-            found = {name: todays_metrics(of) for name, of in found.items()}
         return floors_of(found, split)
 
     def history(self) -> list[dict[str, Any]]:
         """Return the metric rows written so far; a torn last line is passed over."""
         path = self.path / "metrics.jsonl"
-        rows, named = [], self._named_by_library()
+        rows = []
         text = read_text(path) if exists(path) else ""
         lines = text.splitlines()
         for number, line in enumerate(lines, 1):
@@ -245,12 +243,8 @@ class RunFolder:
             wrong = [key for key, value in row.items() if value is not None and not is_number(value)]
             if wrong or type(row.get("epoch")) is not int:
                 raise CheckpointError(f"line {number} of {path} gives {wrong[0] if wrong else 'no epoch'} no number")
-            rows.append(todays_metrics(row) if named else row)
+            rows.append(row)
         return rows
-
-    def _named_by_library(self) -> bool:
-        """Return whether metrics have the library's names; a method of a user's own keeps its own."""
-        return not exists(self.path / "config.json") or _of_library(self.read_json("config.json"))
 
     def start_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Write metrics.jsonl and metrics.csv anew with rows (those up to the checkpoint when resuming)."""
@@ -291,11 +285,6 @@ def json_text(value: Any) -> str:
 def is_number(value: Any) -> bool:
     """Return whether a value of a JSON file is a number that can be counted and drawn with."""
     return type(value) in (int, float) and abs(value) < 1e300  # neither NaN nor infinite
-
-
-def _of_library(settings: Any) -> bool:
-    """Return whether config.json or result.json is of a method of the library, not of a user's own."""
-    return isinstance(settings, dict) and ":" not in str(settings.get("method"))
 
 
 def _null(value: Any) -> Any:

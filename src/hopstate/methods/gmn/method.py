@@ -302,8 +302,6 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
     return NodeNetwork(model=model, source=visited, **of)
 
 
-EARLIER = {"model.walk_norm": False, "model.mark": False, "encoding.components": "smallest"}
-EARLIER_FLOW = EARLIER | {"flow": "target_to_source", "edges": "features"}
 # what table 6 says was searched (its "#Layers" does not say of what: blocks over tokens, over nodes and of message
 # passing are searched apart). Deviation: m, and one block over tokens or nodes beside the stated 3 to 6
 SPACE: Space = {
@@ -330,7 +328,6 @@ METHODS = {
         "graph",
         "state-space models over random-walk tokens and over nodes",
         "arXiv:2402.08678",
-        earlier=EARLIER_FLOW,
         reads_edges=reads_edges,
         suit=lambda graph, config, metrics: suit_gmn(graph, config, metrics, gps=config.model.variant == "gps-mamba"),
         automatic=AUTOMATIC,

@@ -161,8 +161,7 @@ def batched_source(
             graph, config.top, model, seed=seed, rows=only, block_size=config.block_size, store=store
         )
     elif config.kind == "gas" and fitted:
-        # the folder's former name: runs made before are resumed from it
-        folder = context.run / "histories" if config.gas_cache == "disk" else None
+        folder = context.run / "gas_cache" if config.gas_cache == "disk" else None
         widths, dtype = [model.config.dim] * model.config.num_layers, next(model.parameters()).dtype
         missing = GasCache(graph.num_nodes, widths, folder=folder, dtype=dtype)
     source = make_source(graph, config, train, model, missing, seed=seed) if fitted else NoBatches()
