@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -110,10 +109,6 @@ class Run:
     def score_stream(self, data: Any, **options: Unpack[StreamOptions]) -> pd.DataFrame:
         """Return scores of new events and keep the state after them; see `hopstate.score_stream` for the options."""
         return score_stream(self.path, data, **options)
-
-    def stream(self, data: Any, **options: Unpack[StreamOptions]) -> pd.DataFrame:
-        """Return what `score_stream` does, under its former name, which goes with the next version."""
-        return stream(self.path, data, **options)
 
     def node_outputs(self, nodes: Any, t: Any = None, **options: Unpack[NodeOptions]) -> pd.DataFrame:
         """Return the chances of the classes of nodes at times; see `hopstate.node_outputs` for the options."""
@@ -349,16 +344,6 @@ def load(path: str | Path) -> Run:
     return open_run(path)
 
 
-def stream(run: str | Path, data: Any, **options: Unpack[StreamOptions]) -> pd.DataFrame:
-    """Return what `score_stream` does, under its former name, which goes with the next version.
-
-    Args:
-        run, data, options: as in `score_stream`.
-    """
-    warnings.warn("hopstate.stream is called score_stream now", FutureWarning, stacklevel=2)
-    return score_stream(run, data, **options)
-
-
 __all__ = [
     "Run",
     "evaluate",
@@ -369,5 +354,4 @@ __all__ = [
     "open_run",
     "predict",
     "score_stream",
-    "stream",
 ]
