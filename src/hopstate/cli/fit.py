@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hopstate.cli.answer import DONE, INTERRUPTED, Answer, lines, usage_of
-from hopstate.cli.option_table import check_names, fit_parser, help_of, listed, with_device
 from hopstate.cli.resumed import with_its_data
 from hopstate.errors import ConfigError
 from hopstate.methods import MODULES, get_method
-from hopstate.methods.method import Method
+from hopstate.methods.method import AnyMethod, Method
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from hopstate.methods.method import Record, RunConfig
+    from hopstate.methods.parser import Parser
     from hopstate.runs.api import Run
 
 USAGE = f"""usage: hopstate fit METHOD --data DATA [--out RUN] [--resume] [--dry-run] [--device auto|cpu|cuda]
@@ -30,14 +32,12 @@ methods: {", ".join(MODULES)}
 def run(argv: list[str]) -> Answer:
     """Train; status 130 where Ctrl-C stopped it."""
     argv = [*argv[:2], *with_device(argv[2:])]
-    if len(argv) > 1 and listed(argv[1]):  # what needs no parser needs no torch
-        if {"-h", "--help"} & set(argv[2:]):
-            return usage_of(help_of(argv[1]).rstrip("\n"))
-        check_names(argv[1], argv[2:])
     method = named_method(argv, USAGE)
     if method is None:
         return usage_of(USAGE)
     parser = fit_parser(method)
+    if {"-h", "--help"} & set(argv[2:]):
+        return usage_of(parser.format_help().rstrip("\n"))
     argv = [*argv[:2], *with_its_data(method.name, argv[2:])]
     parsed = parser.parse_args(argv[2:])
     out, resume, plain = (parsed.pop(name) for name in ("out", "resume", "no_auto"))
@@ -81,6 +81,25 @@ def _dry_run(method: Method, config: RunConfig, record: Record | None) -> Answer
     memory = {"memory": cost.memory_mb, "memory of the device": cost.device_memory_mb}
     told += [f"{name}: {megabytes:,.0f} MB" for name, megabytes in memory.items() if megabytes is not None]
     return Answer({"method": method.name, **asdict(cost)}, lines(*told))
+
+
+def fit_parser(method: AnyMethod) -> Parser:
+    """Return the parser of `hopstate fit METHOD`: the method's configuration and the command's own options."""
+    from hopstate.methods.parser import parser_of
+
+    parser = parser_of(method, prog=f"hopstate fit {method.name}")
+    parser.add_argument("--out", type=str, default=None, help="run folder; by default a new one under runs/")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out where it stopped")
+    cost = "measure a few steps and print parameters, memory and seconds of an epoch; nothing is trained or written"
+    parser.add_argument("--dry-run", action="store_true", help=cost)
+    plain = "settings marked [auto] keep their defaults, the paper's; otherwise they follow from the data"
+    parser.add_argument("--no-auto", action="store_true", help=plain)
+    return parser
+
+
+def with_device(words: Sequence[str]) -> list[str]:
+    """Return words in which --device, which other commands have, is the setting --loop.device."""
+    return [re.sub(r"\A--device(?=\Z|=)", "--loop.device", word) for word in words]
 
 
 def _say(text: str) -> None:

@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hopstate.cli.answer import INTERRUPTED, Answer, usage_of
-from hopstate.cli.fit import named_method
-from hopstate.cli.option_table import with_device
+from hopstate.cli.fit import named_method, with_device
 from hopstate.methods import MODULES
 from hopstate.methods.space import printable
 
