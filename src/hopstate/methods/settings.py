@@ -6,8 +6,11 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from pathlib import PurePath
 from typing import Any
 
+import numpy as np
 from jsonargparse import ArgumentParser, Namespace
 
 from hopstate.errors import ConfigError
@@ -56,6 +59,7 @@ def config_from(method: Method[Any, RunT, Any], settings: Mapping[str, Any]) -> 
         ConfigError: an unknown key (the nearest is suggested) or a value of the wrong type.
     """
     parser = shared_parser(method)
+    settings = {key: _plain(value) for key, value in flatten(settings).items()}
     _check_plain(parser, settings)
     return config_of(method, parser.parse_args(arguments_of(settings)), parser)
 
@@ -87,6 +91,21 @@ def parse_words(
     return parse
 
 
+def _plain(value: Any) -> Any:
+    """Return a setting as JSON has it: numpy's numbers and arrays, paths and dates become plain values."""
+    if isinstance(value, np.floating):
+        return float(str(value))  # of float32 the number as it is written: 0.01, not 0.00999999977648
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, np.ndarray):
+        return [_plain(part) for part in value] if value.ndim else _plain(value[()])
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else list(map(_plain, value))
+    if isinstance(value, (date, datetime)):
+        return value.isoformat()
+    return str(value) if isinstance(value, PurePath) else value
+
+
 def _check_plain(parser: Parser, settings: Mapping[str, Any]) -> None:
     """Raise ConfigError for settings that are no option with a plain value: no files, no classes, no whole groups.
 
@@ -104,7 +123,9 @@ def _check_plain(parser: Parser, settings: Mapping[str, Any]) -> None:
                 raise ConfigError(f"{key} is a group of settings; got {shown(value)!r}")
         parts = value if isinstance(value, (list, tuple)) else [value]
         if not all(part is None or isinstance(part, (bool, int, float, str)) for part in parts):
-            raise ConfigError(f"{key} takes a plain value or a list of them; got {shown(value)!r}")
+            raise ConfigError(
+                f"{key} takes a plain value or a list of them, not {type(value).__name__}: {shown(value)}"
+            )
 
 
 def as_dict(config: RunConfig) -> dict[str, Any]:

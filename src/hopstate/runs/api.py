@@ -15,7 +15,7 @@ from hopstate.io.cache import cache_folder
 from hopstate.methods import get_method
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_dict, parse_given
-from hopstate.random import python_state_kept
+from hopstate.random import random_state_kept
 from hopstate.runs.applying import evaluate, keep_past, predict, score_stream
 from hopstate.runs.arrivals import keep_ids
 from hopstate.runs.beginnings import held, new_folder
@@ -196,7 +196,7 @@ def fit(
     return fit_config(chosen, built, out=out, resume=resume, record=record, **how)
 
 
-@python_state_kept()
+@random_state_kept()
 def fit_config(
     method: Method,
     config: RunConfig,

@@ -11,12 +11,12 @@ import torch
 
 from hopstate.io.cache import cache_folder
 from hopstate.methods.method import Context
-from hopstate.random import rng_state, set_rng_state
+from hopstate.random import random_state_kept
 from hopstate.runs.data import data_metrics, load_data
 from hopstate.runs.prepare import prepared
 from hopstate.training.room import peak_memory_mb, within_memory
 from hopstate.training.run_folder import RunFolder
-from hopstate.training.trainer import Trainer, seed_everything
+from hopstate.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from hopstate.methods.method import Method, Record, RunConfig
@@ -58,19 +58,14 @@ def dry_run(method: Method, config: RunConfig, record: Record | None = None) -> 
         ConfigError: the settings ask for more memory than the machine has.
     """
     record = load_data(config.data, config.read, method.data) if record is None else record
-    random = rng_state()
-    seed_everything(config.loop.seed)
-    try:
-        with tempfile.TemporaryDirectory(prefix="hopstate-") as folder:
-            context = Context(run=Path(folder), cache=cache_folder(), metrics=data_metrics(config.data), ranks=None)
-            ready, _ = prepared(record, config, context, edges=method.reads_edges(config))
-            with within_memory():
-                task = method.build(ready, config, context)
-            trainer = Trainer(task, config.loop, RunFolder(folder), method=method.name)
-            seconds, steps = trainer.measured_epoch()
-            device = trainer.fabric.device
-            on_gpu = torch.cuda.max_memory_allocated(device) / 1e6 if device.type == "cuda" else None
-            size = sum(p.numel() for p in task.model.parameters() if p.requires_grad)
-            return DryRun(size, steps, config.loop.epochs, seconds, peak_memory_mb(), str(device), on_gpu)
-    finally:
-        set_rng_state(random)
+    with random_state_kept(config.loop.seed), tempfile.TemporaryDirectory(prefix="hopstate-") as folder:
+        context = Context(run=Path(folder), cache=cache_folder(), metrics=data_metrics(config.data), ranks=None)
+        ready, _ = prepared(record, config, context, edges=method.reads_edges(config))
+        with within_memory():
+            task = method.build(ready, config, context)
+        trainer = Trainer(task, config.loop, RunFolder(folder), method=method.name)
+        seconds, steps = trainer.measured_epoch()
+        device = trainer.fabric.device
+        on_gpu = torch.cuda.max_memory_allocated(device) / 1e6 if device.type == "cuda" else None
+        size = sum(p.numel() for p in task.model.parameters() if p.requires_grad)
+        return DryRun(size, steps, config.loop.epochs, seconds, peak_memory_mb(), str(device), on_gpu)

@@ -21,7 +21,7 @@ from hopstate.io.cache import cache_folder
 from hopstate.io.opening import expanded
 from hopstate.io.opening import reading as naming
 from hopstate.methods.method import Context, Method
-from hopstate.random import python_state_kept
+from hopstate.random import random_state_kept
 from hopstate.runs.arrivals import tell_links, tell_new
 from hopstate.runs.data import (
     config_of_run,
@@ -91,7 +91,7 @@ class load_run:  # noqa: N801 - a context manager
         """A folder that goes with this; made where it is needed: a process that is killed leaves it behind."""
         return Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="hopstate-")))
 
-    @python_state_kept()
+    @random_state_kept()
     def _load(self) -> tuple[Trainer, Task]:
         method, settings = settings_of_run(self.folder, self.method)
         saved, cells = load_checkpoint(self.folder.weights), settings.get("read", {}).get("label_cells")

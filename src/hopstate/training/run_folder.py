@@ -249,14 +249,18 @@ class RunFolder:
     def start_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Write metrics.jsonl and metrics.csv anew with rows (those up to the checkpoint when resuming)."""
         write_text(self.path / "metrics.jsonl", "".join(json.dumps(_null(row)) + "\n" for row in rows))
-        write_text(self.path / "metrics.csv", _csv(rows, header=True) if rows else "")
+        write_text(self.path / "metrics.csv", _csv(rows, _columns(rows), header=True) if rows else "")
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Append one row to metrics.jsonl and metrics.csv."""
         table = self.path / "metrics.csv"
-        text = _csv([row], header=not table.is_file() or not table.stat().st_size)
         append_file(self.path / "metrics.jsonl", json.dumps(_null(row)) + "\n")
-        append_file(table, text)
+        columns = read_text(table).partition("\n")[0].split(",") if table.is_file() else []
+        if row.keys() <= set(columns):
+            append_file(table, _csv([row], columns, header=False))
+        else:  # the first epoch with a validation has more columns than those before it
+            rows = self.history()
+            write_text(table, _csv(rows, _columns(rows), header=True))
 
     def sync_metrics(self) -> None:
         """Bring the rows to disk, before a checkpoint that says they are there."""
@@ -296,9 +300,14 @@ def _null(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _csv(rows: list[dict[str, Any]], *, header: bool) -> str:
+def _columns(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the names of all columns, in the order of the rows that have most."""
+    return list(dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row))
+
+
+def _csv(rows: list[dict[str, Any]], columns: list[str], *, header: bool) -> str:
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n", extrasaction="ignore")
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
     if header:
         writer.writeheader()
     writer.writerows(rows)
