@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 import torch
 
 import hopstate
-from hopstate.errors import ConfigError
+from hopstate.cli.main import main
+from hopstate.errors import CheckpointError, ConfigError
 from hopstate.training.run_folder import RunFolder, flatten
 
 LOOP: dict[str, Any] = {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}
@@ -65,6 +67,34 @@ def test_paths_are_settings(tables: dict[str, Path]) -> None:
 def test_other_objects_are_refused_by_type(tables: dict[str, Path]) -> None:
     with pytest.raises(ConfigError, match=r"model\.dim.*complex"):
         hopstate.fit("mlp", "edges.csv", **tables, loop=LOOP, model={"dim": 8 + 1j})
+
+
+def test_project_that_was_moved_goes_on(
+    tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, words = tmp_path / "p", ["--read.features", "features.csv", "--read.labels", "labels.csv"]
+    project.mkdir()
+    for name in ("edges.csv", "features.csv", "labels.csv"):
+        (tmp_path / name).rename(project / name)
+    monkeypatch.chdir(project)
+    fit = ["fit", "mlp", "--data", "edges.csv", *words, "--loop.progress", "false", "--out", "run"]
+    search = ["tune", "mlp", "--data", "edges.csv", *words, "--loop.epochs", "1", "--loop.progress", "false"]
+    assert main([*fit, "--loop.epochs", "2"]) == 0
+    assert main([*search, "--trials", "1", "--out", "search"]) == 0
+    project.rename(tmp_path / "q")
+    monkeypatch.chdir(tmp_path / "q")
+    hopstate.predict("run")
+    assert main([*fit, "--loop.epochs", "3", "--resume"]) == 0
+    assert main(["fit", "mlp", "--resume", "--out", "run", "--loop.epochs", "4", "--loop.progress", "false"]) == 0
+    assert main([*search, "--trials", "2", "--out", "search"]) == 0
+    shutil.copytree("run", tmp_path / "copy")  # data that are still there are found by their own path
+    monkeypatch.chdir(tmp_path)
+    hopstate.predict("copy")
+    labels = pd.read_csv("q/labels.csv")
+    labels.assign(label=1 - labels["label"]).to_csv("q/labels.csv", index=False)
+    monkeypatch.chdir(tmp_path / "q")
+    with pytest.raises(CheckpointError, match="run"):
+        hopstate.fit("mlp", "edges.csv", **tables, loop=LOOP | {"epochs": 5}, out="run", resume=True)
 
 
 def _drawn(call: Callable[[], Any]) -> list[tuple[float, float]]:

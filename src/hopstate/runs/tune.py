@@ -34,12 +34,13 @@ from hopstate.runs.beginnings import begun
 from hopstate.runs.data import load_data, settle
 from hopstate.runs.kept import name_of
 from hopstate.runs.tune_spaces import space_of, suggest
-from hopstate.training.run_folder import RunFolder, flatten
+from hopstate.training.run_folder import PATHS, RunFolder, flatten
 
 if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
 FREE = tuple(f"config.loop.{name}" for name in ("progress", "device", "tensorboard", "logger", "checkpoint_seconds"))
+FREE += tuple(f"config.{name}" for name in PATHS if name != "init")  # content_hash decides
 
 
 @dataclass(frozen=True)

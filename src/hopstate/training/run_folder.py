@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 import platform
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from hopstate.io.leftovers import is_part
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.opening import exists, parse_json, read_json, read_text, shown
 
+PATHS = ("data", "init", "read.features", "read.labels", "read.x")  # settings that may name a file
 RUN_FORMAT = 2  # of config.json and all that lies beside it; a run folder of another is refused
 LIBRARIES = (
     "hopstate",
@@ -96,7 +98,7 @@ class RunFolder:
         else:
             run._check_same(config)
         make_folder(run.path)
-        run.write_json("config.json", {"format": RUN_FORMAT, **config})
+        run.write_json("config.json", {"format": RUN_FORMAT, "folder": str(run.path.resolve()), **config})
         number = len(list(run.path.glob("environment*.json"))) if resume else 0  # each start's is kept
         name = f"environment-{number}.json" if number else "environment.json"
         run.write_json(name, environment(config.get("loop", {}).get("seed")))
@@ -129,6 +131,8 @@ class RunFolder:
     def settings(self) -> dict[str, Any]:
         """Return the settings of the run that is there, nothing where there is none.
 
+        If the folder was moved together with its data, paths lead to where the data are now.
+
         Raises:
             CheckpointError: they are damaged, or of another format.
         """
@@ -142,7 +146,21 @@ class RunFolder:
                 f"{path}: the run folder has format {shown(form)}, this version of hopstate reads format {RUN_FORMAT}; "
                 "train again, or use the version that wrote it"
             )
-        return stored
+        before = stored.pop("folder", None)
+        return self._moved(stored, before) if isinstance(before, str) else stored
+
+    def _moved(self, settings: dict[str, Any], before: str) -> dict[str, Any]:
+        """Return settings whose missing files are looked for at the same place relative to the run folder."""
+        here = str(self.path.resolve())
+        for name in PATHS if before != here else ():
+            *groups, key = name.split(".")
+            place = settings.get(groups[0]) if groups else settings
+            path = place.get(key) if isinstance(place, dict) else None
+            if isinstance(path, str) and os.path.isabs(path) and not exists(path):
+                found = os.path.normpath(os.path.join(here, os.path.relpath(path, before)))
+                if exists(found):
+                    place[key] = found
+        return settings
 
     def _is_unfinished(self, file: Path) -> bool:
         """Return whether a file is a lock, or unfinished, or stands in a folder that is."""
@@ -166,6 +184,12 @@ class RunFolder:
         if optim.get("schedule") == "constant" and not optim.get("warmup"):
             free.append("epochs")  # under a falling schedule every step depends on the number of epochs
         old, new = flatten(self.settings()), flatten(config)
+        if exists(self.path / "data.json"):  # the content of the data decides, not their place
+            old |= {
+                name: new[name]
+                for name in PATHS
+                if name != "init" and _is_path(old.get(name)) and _is_path(new.get(name))
+            }
         changed = [
             k
             for k in sorted(old.keys() | new.keys(), key=lambda k: (k != "method", k))
@@ -298,6 +322,10 @@ def _null(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_null(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and os.path.isabs(value)
 
 
 def _columns(rows: list[dict[str, Any]]) -> list[str]:
