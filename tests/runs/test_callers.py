@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import signal
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import hopstate
 from hopstate.cli.main import main
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.training.run_folder import RunFolder, flatten
+from hopstate.training.trainer import Trainer
 
 LOOP: dict[str, Any] = {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}
 
@@ -123,6 +126,26 @@ def test_no_call_changes_the_random_state_of_its_caller(events: str, method: str
         "stream": lambda: hopstate.score_stream(run.path, later, save=f"s{next(number)}", again=True),
     }  # fmt: skip
     assert {name: _drawn(call) for name, call in calls.items()} == dict.fromkeys(calls, expected)
+
+
+def test_finished_run_is_freed_without_the_garbage_collector(events: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[weakref.ref[Any]] = []
+    begin = Trainer.__init__
+
+    def noted(self: Trainer, task: Any, *rest: Any, **more: Any) -> None:
+        begin(self, task, *rest, **more)
+        alive.extend(weakref.ref(part) for part in (self, task, task.model, task.stream, self.fabric))
+
+    monkeypatch.setattr(Trainer, "__init__", noted)
+    hopstate.fit("graphmixer", events, loop=LOOP)  # what is made once, and kept
+    alive.clear()
+    gc.collect()
+    gc.disable()
+    try:
+        hopstate.fit("graphmixer", events, loop=LOOP)
+        assert [part() for part in alive] == [None] * 5
+    finally:
+        gc.enable()
 
 
 def test_metrics_are_one_table_before_and_after_a_resume(

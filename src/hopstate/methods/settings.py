@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,8 @@ def config_of(method: Method[Any, RunT, Any], parsed: Namespace, parser: Argumen
         _check_sizes(as_dict(config))
     except ConfigError as error:
         raise ConfigError(f"{error}{parser.given_in()}" if isinstance(parser, Parser) else str(error)) from error
+    # jsonargparse keeps exceptions of unions in cycles, and their frames lead to the data of the calls around them
+    gc.collect(1)
     return config
 
 
