@@ -6,8 +6,10 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from typing import Any
 
+import numpy as np
 from jsonargparse import ArgumentParser, Namespace
 
 from hopstate.errors import ConfigError
@@ -67,7 +69,9 @@ def config_from(method: Method[Any, RunT, Any], settings: Mapping[str, Any]) -> 
 
 def parse_given(method: Method[Any, RunT, Any], given: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], RunT]:
     """Return defaults by dotted name → configuration with the given settings over them; see `config_from`."""
-    return lambda defaults: config_from(method, {**defaults, **flatten(given)})
+    dates = (date, np.datetime64)
+    own = {key: str(value) if isinstance(value, dates) else value for key, value in flatten(given).items()}
+    return lambda defaults: config_from(method, {**defaults, **own})
 
 
 def parse_words(

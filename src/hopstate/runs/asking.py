@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import shown_time, shown_times
-from hopstate.data.event_splits import parse_time
+from hopstate.data.dates import parse_times, shown_time, shown_times
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
 from hopstate.data.readers.frames import is_frame
@@ -89,7 +88,7 @@ def node_outputs(
 def _asked(past: Past, nodes: Any, t: Any, dates: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (Q,) rows of nodes, their ids, and times in the type of the past's."""
     names = np.atleast_1d(np.asarray(nodes))
-    times = times_in(past, np.atleast_1d(np.asarray(t)))
+    times = times_in(past, np.atleast_1d(np.asarray(t)), dates)
     if names.ndim != 1 or times.shape not in ((1,), names.shape):
         raise ShapeError(f"one time for each node, or one for all: got {names.shape} nodes and {times.shape} times")
     times = np.broadcast_to(times, names.shape).copy()
@@ -138,14 +137,12 @@ def first_after(last: Any) -> Any:
     return last.dtype.type(last + 1 if last.dtype.kind == "i" else np.nextafter(last, np.inf))
 
 
-def times_in(past: Past, t: np.ndarray) -> np.ndarray:
-    """Return times as numbers in the unit and type of a past's."""
+def times_in(past: Past, t: np.ndarray, dates: str) -> np.ndarray:
+    """Return times as numbers in the unit and type of a past's; dates without a zone are in that of the run's own."""
     kind = past.layers[-1].t.dtype if len(past) else t.dtype
-    if t.dtype.kind == "M":
-        t = t.astype("datetime64[us]").astype(object)
-    if t.dtype.kind in "OU":
-        stream = past.events(0, 0)
-        t = np.array([parse_time(stream, value) for value in t.tolist()])
+    if t.dtype.kind in "OUM":
+        values = list(t) if t.dtype.kind == "M" else t.tolist()
+        t = np.array(parse_times(values, past.time_unit or "", dates, "the run's events"))
     if t.dtype.kind == "O" and all(isinstance(value, int) for value in t.tolist()):
         t = t.astype(np.float64)  # beyond 64 bits, which is said below
     if t.dtype.kind not in "iuf":
