@@ -12,6 +12,7 @@ from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
 from hopstate.data.readers.frames import is_frame
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
+from hopstate.runs.answers import with_index_of
 from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.going_on import check_temporal, kept_state, own_past
 from hopstate.runs.load import load_run
@@ -62,6 +63,7 @@ def node_outputs(
     from hopstate.streaming.live import fingerprint, outputs_at
     from hopstate.training.tasks.event_node import EventNodeTask
 
+    given = nodes
     if t is None:
         if not is_frame(nodes) or not {"node", "t"} <= set(nodes.columns):
             raise ShapeError("give nodes and their times, or a table with columns node and t")
@@ -82,7 +84,7 @@ def node_outputs(
         rows, names, times = _asked(past, nodes, t, dates)
         found = outputs_at(task, past, rows, times)
         shown = shown_times(times, past.time_unit or "", dates)
-        return pd.DataFrame({"node": names, "t": shown} | task.classes.columns(found))
+        return with_index_of(pd.DataFrame({"node": names, "t": shown} | task.classes.columns(found)), given)
 
 
 def _asked(past: Past, nodes: Any, t: Any, dates: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

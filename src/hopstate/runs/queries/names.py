@@ -168,7 +168,8 @@ def table_of(given: Any, what: str, num_ids: int, known: Vocabulary | None = Non
     if isinstance(given, (str, Path)):
         table = read_table(Path(given).expanduser(), [*SOURCES, *TARGETS, *TIMES, *_IDS], num_ids=num_ids)
         return replace(table, text_ids=known is not None and known.ids.dtype.kind == "U")
-    return Table(given.reset_index(drop=True), Path(f"the table of {what}"), None)
+    frame = given.reset_index(drop=True) if hasattr(given, "iloc") else given.to_pandas()
+    return Table(frame, Path(f"the table of {what}"), None)
 
 
 def _from_table(past: Past, table: Table, columns: Columns, dates: str) -> tuple[Any, Any, Any]:
