@@ -29,7 +29,7 @@ from hopstate.training.run_folder import RunFolder
 PAST = "past"  # folder of a run: what its memory is after all of its own data
 _OF_TABLES = (
     *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
-    *("missing", "columns", "unlabelled", "task", "label_cells", "text_ids"),
+    *("missing", "columns", "unlabelled", "task", "label_cells", "text_ids", "bipartite"),
 )
 
 
