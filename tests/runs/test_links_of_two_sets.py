@@ -75,7 +75,7 @@ def test_what_keeps_the_sets(tmp_path: Path) -> None:
         {},
         {"link.negatives": "two-hop"},
         {"link.negatives": "degree"},
-        {"batching.kind": "cluster", "batching.num_clusters": 2},
+        {"batching.kind": "cluster", "batching.num_clusters": 2, "batching.clusters_per_batch": 1},
         {"read.undirected": False},
     ],
 )
