@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 import random
-import re
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
 
-from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED
+from hopstate.data.dates import parse_times
 from hopstate.data.events import IMPLIED, EventStream
 from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError
@@ -72,13 +70,13 @@ def split_at(stream: EventStream, val_time: Any, test_time: Any) -> EventSplit:
 
     Args:
         val_time, test_time: in the stream's unit; or dates (`datetime`, or text such as "2024-03-01") where the
-            stream's time_unit is s, ms, us or ns since 1970, UTC.
+            stream's time_unit is s, ms, us or ns since 1970. A date without a zone is in that of the stream's dates.
 
     Raises:
         ConfigError: the times are out of order, or dates on a stream whose unit is unknown.
         DataError: no training, validation or test events remain.
     """
-    low, high = parse_time(stream, val_time), parse_time(stream, test_time)
+    low, high = parse_times([val_time, test_time], stream.time_unit, stream.dates, stream.name)
     if low > high:
         raise ConfigError(f"val_time {val_time} must not be after test_time {test_time}")
     first, second = np.searchsorted(stream.t, [low, high], side="right")
@@ -213,40 +211,3 @@ def _between(t: np.ndarray, share: float) -> int:
     low = int(place)
     gap = int(t[min(low + 1, len(t) - 1)]) - int(t[low])
     return int(t[low]) + min(math.floor((place - low) * gap), max(gap - 1, 0))
-
-
-def parse_time(stream: EventStream, when: Any) -> float | int:
-    """Return a time in the stream's unit; dates count from 1970, UTC.
-
-    Args:
-        stream: whose unit.
-        when: a number, a number as text (a whole one stays exact), a date, or a date as text.
-
-    Raises:
-        ConfigError: neither a number nor a date, NaN, or a date on a stream whose unit is unknown.
-    """
-    if isinstance(when, str):
-        for read in (int, float, datetime.fromisoformat):
-            try:
-                when = read(when)
-                break
-            except ValueError:
-                continue
-        else:
-            if re.match(DAY_OR_MONTH, when):
-                raise ConfigError(f"{when!r} is a date whose {UNGUESSED}")
-            raise ConfigError(f"{when!r} is neither a number nor a date such as 2024-03-01 or 2024-03-01T12:00:00")
-    elif isinstance(when, date) and not isinstance(when, datetime):
-        when = datetime(when.year, when.month, when.day)
-    if not isinstance(when, datetime):
-        if isinstance(when, float | np.floating) and not math.isfinite(when):
-            raise ConfigError(f"a time must be a finite number or a date; got {when}")
-        return when
-    if stream.time_unit not in IN_SECOND:
-        raise ConfigError(
-            f"{stream.name}: dates need a stream whose time_unit is one of {', '.join(IN_SECOND)}; "
-            f"it is {stream.time_unit!r}"
-        )
-    when = when if when.tzinfo else when.replace(tzinfo=UTC)
-    microseconds = round((when - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 10**6)
-    return microseconds * IN_SECOND[stream.time_unit] // 10**6

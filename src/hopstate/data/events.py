@@ -42,8 +42,9 @@ class EventStream(EventRecord):
         notes: sentences on how the data were read, and on what was left out.
         dates: the zone that the source's dates named, "" where its times are numbers; see `hopstate.data.dates`.
         two_sets: sources and targets are two sets of nodes whose ids the reader told apart: 7 became u7 or i7.
-        file_rows: (E,) int64 where each event stood in its file, sorted by time alone, or None where it stands there
-            still; tables of answers are in that order.
+        file_rows: (E,) int64 the row of the user's table that each event stood in, -1 for implied deletions; None
+            where all stand there still. Tables of answers are in that order.
+        file_length: rows of that table, those that were left out too; -1 where none was.
 
     Raises:
         DataError: any promise above is broken, or an edge is deleted that does not stand; the message names the event.

@@ -61,6 +61,8 @@ class ReadOptions:
         positive_class: the positive one of two classes, which roc_auc and average_precision are of; null takes 1, true
             or yes, otherwise the rarer class of the training rows.
         num_nodes: ids are then rows 0..num_nodes-1; null finds them.
+        bipartite: edges join two sets of nodes, as users and items; "auto" takes two where no node is in both columns,
+            or where they are called user and item: numbers in both are then u7 and i7.
         text_ids: take ids as they are written: 5746.10 and 5746.1 are two then, and so are 7 and 7.0.
         max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
             hundred times their size, at least 2 GiB.
@@ -89,6 +91,7 @@ class ReadOptions:
     order: tuple[str, ...] | None = None
     positive_class: str | None = None
     num_nodes: int | None = None
+    bipartite: bool | Literal["auto"] = "auto"
     text_ids: bool = False
     max_bytes: str | int | None = None
 

@@ -7,7 +7,7 @@ import gc
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import date
 from pathlib import PurePath
 from typing import Any
 
@@ -98,14 +98,14 @@ def _plain(value: Any) -> Any:
     """Return a setting as JSON has it: numpy's numbers and arrays, paths and dates become plain values."""
     if isinstance(value, np.floating):
         return float(str(value))  # of float32 the number as it is written: 0.01, not 0.00999999977648
+    if isinstance(value, (date, np.datetime64)):
+        return str(value)
     if isinstance(value, np.generic):
         return _plain(value.item())
     if isinstance(value, np.ndarray):
         return [_plain(part) for part in value] if value.ndim else _plain(value[()])
     if isinstance(value, (list, tuple)):
         return type(value)(map(_plain, value)) if type(value) in (list, tuple) else list(map(_plain, value))
-    if isinstance(value, (date, datetime)):
-        return value.isoformat()
     return str(value) if isinstance(value, PurePath) else value
 
 

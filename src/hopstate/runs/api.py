@@ -249,7 +249,7 @@ def fit_config(
         own = ranks if shared else None
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data), ranks=own)
         ready, features = prepared(record, config, context, edges=method.reads_edges(config))
-        for text in (*notes_of_record(record), *notes_of(features, record), *([told] if told else ())):
+        for text in (*notes_of_record(ready), *notes_of(features, record), *([told] if told else ())):
             say(f"note: {text}") if say is not None else note(config.loop, f"note: {text}")
         if shared and ranks.first:
             ranks.wait()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.columns import kinds_of
-from hopstate.data.dates import warn_of_zone
+from hopstate.data.dates import NAIVE, counted_in
 from hopstate.data.events import EventStream
 from hopstate.data.past import Past
 from hopstate.data.readers.frames import is_frame
@@ -28,7 +28,7 @@ from hopstate.training.run_folder import RunFolder
 PAST = "past"  # folder of a run: what its memory is after all of its own data
 _OF_TABLES = (
     *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
-    *("missing", "columns", "unlabelled", "task", "label_cells", "text_ids"),
+    *("missing", "columns", "unlabelled", "task", "label_cells", "text_ids", "bipartite"),
 )
 
 
@@ -176,7 +176,9 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         if "label_column" in read or not any(f"no column {name.strip()!r}" in str(error) for name in absent):
             raise
         events = read_events(data, from_start=False, **options)
-    warn_of_zone(events.dates, str(known_data(folder).get("dates") or ""), f"{events.name}: its dates")
+    dates = str(known_data(folder).get("dates") or "")
+    if events.dates == NAIVE and dates != NAIVE:
+        events = events.with_(t=counted_in(events.t, events.time_unit, dates, events.name), dates=dates)
     named, table = settings["read"].get("edge_columns") or (), events.edge_table
     if "edge_columns" in read and table is not None and len(table.columns) == len(named):  # other names, in that order
         events = events.with_(edge_table=replace(table, columns=tuple(named)))
