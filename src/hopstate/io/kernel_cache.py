@@ -16,7 +16,6 @@ import warnings
 # where kernels lie, below the package
 FOLDERS = (
     "data",
-    "data/cards",
     "data/prepare",
     "datasets",
     "methods/gmn",
