@@ -29,7 +29,6 @@ from hopstate.compensation.top.store import CompensationStore
 from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import write_events
 from hopstate.errors import StorageError
-from hopstate.io import folders
 from hopstate.io.cache import cached_array
 from hopstate.io.figure import draw_figure
 from hopstate.io.files import write_text
@@ -118,8 +117,6 @@ def failing(where: str, number: int, folder: Path) -> Iterator[None]:
 
     for name in names:
         patch.setattr(os, name, refuse(name, getattr(os, name)))
-    if where == "rename":
-        patch.setattr(folders, "_exchange", refuse("exchange", folders._exchange))
     try:
         yield
     finally:

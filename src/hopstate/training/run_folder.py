@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
-from hopstate.io.files import append_file, make_folder, remove_file, sync_file, write_text
-from hopstate.io.leftovers import is_part
+from hopstate.io.files import append_file, is_temporary, make_folder, remove_file, sync_file, write_text
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.opening import exists, parse_json, read_json, read_text, shown
 from hopstate.training.renamed import todays_metric, todays_metrics, with_todays_names
@@ -144,7 +143,7 @@ class RunFolder:
         """Return whether a file is a lock, or unfinished, or stands in a folder that is."""
         if file == self.path / LOCK or (file.parent.name == "data" and file.name == f".record{LOCK}"):
             return True
-        return any(is_part(Path(name)) for name in file.relative_to(self.path).parts)
+        return any(is_temporary(Path(name)) for name in file.relative_to(self.path).parts)
 
     def _started(self) -> bool:
         """Return whether config.json is that of a run; a start that was killed early left nothing else."""

@@ -46,8 +46,7 @@ from hopstate.data.readers.tables import stem_of
 from hopstate.data.store import VERSION as GRAPH_VERSION
 from hopstate.errors import ConfigError, HopstateError, StorageError
 from hopstate.io.arrays import load_npy
-from hopstate.io.files import make_folder, replace_file, write_text
-from hopstate.io.leftovers import sweep
+from hopstate.io.files import make_folder, remove_stale, replace_file, write_text
 from hopstate.io.lock import locked
 from hopstate.io.opening import exists, read_json
 from hopstate.io.sizes import parse_bytes
@@ -191,7 +190,7 @@ class _Work:
                     f"{out} is the unfinished store of another source, of files that have changed since, or of other "
                     "options; delete it, or choose another folder"
                 )
-            sweep(self.folder)
+            remove_stale(self.folder)
         else:
             make_folder(self.folder)
             write_text(plan, json.dumps({**self.plan, "piece_rows": rows, "work": _WORK_VERSION}))
