@@ -65,7 +65,7 @@ def _sizes(o: argparse.Namespace) -> tuple[float, float, float]:
 
 
 def _shown(plan: Plan) -> list[str]:
-    from hopstate.io.sizes import machine_memory
+    from hopstate.io.scratch import machine_memory
     from hopstate.training.progress import duration
 
     sizes = ", ".join(f"{value:,.0f} {name}" if name != "train" else f"{value:.3g} of them train"

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from hopstate.errors import StorageError
-from hopstate.io.sizes import machine_memory
 
 _SHARE = 6  # of the machine's memory, one part may be pages of files
 _LEAST = 1 << 30  # bytes that are read before they are given back once more
@@ -91,6 +90,14 @@ def let_go(*arrays: np.ndarray | None) -> None:
             base.madvise(mmap.MADV_DONTNEED)
 
 
+def machine_memory() -> int:
+    """Return the bytes of this machine's memory, a very large number if unknown."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 1 << 62
+
+
 def held_of_files() -> int:
     """Return the bytes of mapped files that this process holds in memory now; 0 where it cannot be told."""
     try:
@@ -146,6 +153,3 @@ def _mapped(folder: Path, size: int, otherwise: str) -> np.ndarray:
             f"could not put an array of {size / 2**20:,.0f} MiB in {folder}: {error}; free some space there, let it be "
             f"written to, or {otherwise}"
         ) from error
-
-
-__all__ = ["Held", "Scratch", "folder_beside", "held_of_files", "let_go", "mapped_array", "mapping_of"]

@@ -24,7 +24,7 @@ from hopstate.compensation.top.ridge import LowRankCompensation
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError
 from hopstate.io.files import remove_stale
-from hopstate.io.tensor_file import read_tensors, write_tensors
+from hopstate.io.tensors import read_tensors, write_tensors
 
 FORMAT = "hopstate-compensation-1"
 OTHER = {"graph": "another graph", "model": "another model", "settings": "other settings", "nodes": "other nodes"}

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, FormatError
-from hopstate.io.arrays import load_npy
 from hopstate.io.files import replace_file, reserve_array
+from hopstate.io.tensors import load_npy
 from hopstate.ops.propagate import hop_powers
 from hopstate.training.ranks import ALONE, Ranks
 

@@ -17,7 +17,7 @@ from hopstate.io.cache import cache_folder
 from hopstate.io.files import make_folder, write_text
 from hopstate.io.lock import file_lock
 from hopstate.io.opening import read_json
-from hopstate.io.sizes import machine_memory
+from hopstate.io.scratch import machine_memory
 from hopstate.runs.plan.cost import Point
 from hopstate.runs.plan.stages import PLANS
 
