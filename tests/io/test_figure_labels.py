@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from hopstate.data import summary_plots
 from hopstate.data.events import EventStream
-from hopstate.io.figure import apart, plain_numbers
+from hopstate.io.output import label_points, plain_numbers
 from hopstate.runs.analysis.explain import Explanation
 
 
@@ -76,7 +76,9 @@ def test_labels_beside_points_are_apart_or_left_out() -> None:
     axes = figure.subplots()
     axes.set(xlim=(0, 1), ylim=(0, 1))
     figure.draw_without_rendering()
-    apart(axes, [(x, 0.5, "somebody") for x in (0.001, 0.5, 0.5, 0.501, 0.5005, 0.999)] + [(0.5, 0.5, "last")] * 9)
+    label_points(
+        axes, [(x, 0.5, "somebody") for x in (0.001, 0.5, 0.5, 0.501, 0.5005, 0.999)] + [(0.5, 0.5, "last")] * 9
+    )
     assert len(boxes(figure)) == 2 + 4  # four places around what lies at one point
     assert_apart(figure)
 

@@ -13,7 +13,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.summary import class_counts, event_degrees
-from hopstate.io.figure import draw_figure, plain_numbers
+from hopstate.io.output import draw_figure, plain_numbers
 
 if TYPE_CHECKING:
     import pandas as pd

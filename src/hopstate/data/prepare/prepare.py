@@ -48,7 +48,7 @@ from hopstate.errors import ConfigError, HopstateError, StorageError
 from hopstate.io.files import make_folder, remove_stale, replace_file, write_text
 from hopstate.io.lock import locked
 from hopstate.io.opening import exists, parse_bytes, read_json
-from hopstate.io.table import write_table
+from hopstate.io.output import write_table
 from hopstate.io.tensors import load_npy
 
 LEAST = 512 << 20  # bytes of memory
