@@ -24,16 +24,7 @@ def cache_folder() -> Path:
 
 
 def cached_array(path: Path | None, shape: tuple[int, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
-    """Return compute() as float32, kept in the .npy file at path, or read from there where it is.
-
-    Args:
-        path: names all that the array depends on; None keeps nothing.
-        shape: of the array; a kept one of another shape, or a damaged one, is made again.
-        compute: makes the array.
-
-    Raises:
-        StorageError: the file could not be written.
-    """
+    """Return compute() as float32, kept in the .npy file at path, or read from there where it is."""
     if path is not None and path.is_file():
         with contextlib.suppress(ValueError, EOFError, OSError):
             kept = np.load(path, allow_pickle=False)

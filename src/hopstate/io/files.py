@@ -1,6 +1,7 @@
 """Durable files and folders: written under a temporary name, synced, renamed, and their folder synced.
 
-So a path has its earlier content or its new one, whole, also after a kill or a power failure.
+So a path has its earlier content or its new one, whole, also after a kill or a power failure. Whatever fails is a
+`StorageError` that names the path.
 """
 
 from __future__ import annotations
@@ -35,11 +36,7 @@ _HOST = f"{zlib.crc32(socket.gethostname().encode()):08x}"
 
 # ---- files -----------------------------------------------------------------------------------------------------
 def replace_file(path: Path, write: Write) -> None:
-    """Call write on a temporary file in the same folder, then rename it to path.
-
-    Raises:
-        StorageError: writing failed; path is as it was before.
-    """
+    """Call write on a temporary file in the same folder, then rename it to path."""
     replace_files({path: write})
 
 
@@ -77,11 +74,7 @@ def replace_files(writes: Mapping[Path, Write], *, marker: Path | None = None) -
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file as UTF-8; an earlier one is replaced once the new one is complete.
-
-    Raises:
-        StorageError: writing failed; path is as it was before.
-    """
+    """Write a text file as UTF-8; an earlier one is replaced once the new one is complete."""
     replace_file(path, lambda part: part.write_bytes(text.encode()))
 
 
@@ -95,11 +88,7 @@ def is_broken(text: str) -> bool:
 
 
 def make_folder(folder: Path) -> Path:
-    """Make a folder and its parents durably; return it.
-
-    Raises:
-        StorageError: it cannot be made.
-    """
+    """Make a folder and its parents durably; return it."""
     with named_errors(folder, "make"):
         missing = [part for part in (folder, *folder.parents) if not part.is_dir()]
         for part in reversed(missing):
@@ -109,32 +98,20 @@ def make_folder(folder: Path) -> Path:
 
 
 def remove_file(path: Path) -> None:
-    """Delete a file durably, if there is one.
-
-    Raises:
-        StorageError: it cannot be deleted.
-    """
+    """Delete a file durably, if there is one."""
     with named_errors(path):
         path.unlink(missing_ok=True)
         sync_folder(path.parent)
 
 
 def append_file(path: Path, content: str | bytes) -> None:
-    """Append to a file; the content is durable only after `sync_file`.
-
-    Raises:
-        StorageError: it failed; perhaps a part of the content was added.
-    """
+    """Append to a file; the content is durable only after `sync_file`."""
     with named_errors(path, "append to"), path.open("ab") as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def sync_file(path: Path) -> None:
-    """Make what was appended to a file durable, if there is one.
-
-    Raises:
-        StorageError: it failed.
-    """
+    """Make what was appended to a file durable, if there is one."""
     if path.is_file():
         with named_errors(path):
             _sync(path)
@@ -148,11 +125,7 @@ def save_array(path: Path, array: np.ndarray) -> None:
 
 
 def reserve_array(path: Path, shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> int:
-    """Make an .npy file of zeros with its disk space allocated; return where the numbers begin.
-
-    Raises:
-        StorageError: there is not enough space.
-    """
+    """Make an .npy file of zeros with its disk space allocated; return where the numbers begin."""
     nbytes = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
     free = shutil.disk_usage(path.parent).free
     if free < nbytes:
@@ -189,11 +162,7 @@ def check_output(path: Path, *read: object) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written at path; its folder is made.
-
-    Raises:
-        StorageError: it cannot.
-    """
+    """Check that a file can be written at path; its folder is made."""
     with named_errors(path):
         if path.is_dir():
             raise IsADirectoryError("it is a folder")
@@ -203,12 +172,7 @@ def check_writable(path: Path) -> None:
 
 @contextlib.contextmanager
 def named_errors(path: Path, verb: str = "write") -> Iterator[None]:
-    """Turn an error of the system or of safetensors into a StorageError that names the file.
-
-    Args:
-        path: the file or folder that is written.
-        verb: what is done to it.
-    """
+    """Turn an error of the system or of safetensors into a StorageError that names the file."""
     try:
         yield
     except HopstateError:
@@ -312,12 +276,7 @@ def is_temporary(path: Path) -> bool:
 
 
 def remove_stale(folder: Path, path: Path | None = None) -> None:
-    """Delete temporary files and folders of processes that have ended, in a folder and in its own folders.
-
-    Args:
-        folder: it need not exist.
-        path: only those of this file or folder.
-    """
+    """Delete temporary files and folders of processes that have ended, in a folder and in its own folders."""
     for pattern in (".*.part",) if path is not None else (".*.part", "*/.*.part"):
         for part in folder.glob(pattern):
             found = _TEMPORARY.fullmatch(part.name)

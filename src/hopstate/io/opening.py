@@ -35,6 +35,7 @@ TEXTS = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".tab", ".dat")  # ends 
 JSON_BYTES = 64 << 20
 _UNITS = {"": 1, "b": 1} | {f"{prefix}b": 1000**n for n, prefix in enumerate("kmgt", 1)}
 _UNITS |= {f"{prefix}ib": 1024**n for n, prefix in enumerate("kmgt", 1)}
+exists, is_file = os.path.exists, os.path.isfile  # False also for names that no file can have
 _limit: ContextVar[int | None] = ContextVar("max_bytes", default=None)
 
 
@@ -100,12 +101,7 @@ def check_size(path: str | Path, claimed: int, *, stored: int | None = None, wha
 
 
 def check_regular(path: str | Path) -> Path:
-    """Return the path of a regular file.
-
-    Raises:
-        MissingFileError: there is none, or there cannot be one of that name.
-        UnreadableFileError: a folder, a pipe, a socket or a device, or one without permission.
-    """
+    """Return the path of a regular file."""
     path = Path(path)
     try:
         mode = os.stat(path).st_mode
@@ -125,36 +121,12 @@ def shown(text: object) -> str:
 
 
 def expanded(text: str | Path) -> Path:
-    """Return a path with ~ replaced where there is such a home."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:  # ~somebody who is not known here
-        return Path(text)
-
-
-def is_file(path: str | Path) -> bool:
-    """Return whether there is a regular file; False for names that no file can have."""
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except (OSError, ValueError):
-        return False
-
-
-def exists(path: str | Path) -> bool:
-    """Return whether there is anything of that name; False for names that nothing can have."""
-    try:
-        os.stat(path)
-    except (OSError, ValueError):
-        return False
-    return True
+    """Return a path with ~ replaced if there is such a home."""
+    return Path(os.path.expanduser(text))
 
 
 def open_regular(path: str | Path) -> IO[bytes]:
-    """Open a regular file for reading; neither a pipe nor a device is waited for.
-
-    Raises:
-        MissingFileError, UnreadableFileError: as `check_regular`, or without permission.
-    """
+    """Open a regular file for reading; neither a pipe nor a device is waited for."""
     path = check_regular(path)
     try:  # O_NONBLOCK: it may have become a pipe since
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -175,13 +147,7 @@ def _unopened(path: Path, error: OSError | ValueError) -> HopstateError:
 
 # ---- reading ---------------------------------------------------------------------------------------------------
 class Bounded(io.RawIOBase):
-    """A binary file that ends with a FormatError beyond the limit.
-
-    Args:
-        file: an open file, decompressed as it is read.
-        path: of the file on disk, for messages.
-        text: refuse a NUL, which no text has and which some parsers take for the end of a field.
-    """
+    """A binary file that ends with a FormatError beyond the limit."""
 
     def __init__(self, file: IO[bytes], path: Path, *, text: bool = False) -> None:
         self._file, self._path, self._text = file, path, text
@@ -194,7 +160,7 @@ class Bounded(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Read some bytes into a buffer; return how many."""
         block = self._file.read(len(buffer))
-        if self._text and b"\0" in block:
+        if self._text and b"\0" in block:  # some parsers take it for the end of a field
             at = self.count + block.index(b"\0")
             raise FormatError(f"{self._path} has a NUL at byte {at:,}; it is no text, or UTF-16: save it as UTF-8")
         buffer[: len(block)] = block
@@ -225,11 +191,7 @@ def member_of(path: str | Path) -> str | None:
 
 
 def bounded(path: str | Path, *, text: bool = False) -> io.BufferedReader:
-    """Open a file for reading within the limit, decompressed if it is gzip, or a zip of one table.
-
-    Raises:
-        MissingFileError, UnreadableFileError: as `open_regular`.
-    """
+    """Open a file for reading within the limit, decompressed if it is gzip, or a zip of one table."""
     import gzip
 
     path = Path(path)
@@ -243,16 +205,7 @@ def bounded(path: str | Path, *, text: bool = False) -> io.BufferedReader:
 
 
 def read_text(path: str | Path, *, most: int | None = None) -> str:
-    """Return the text of a file.
-
-    Args:
-        path: the file.
-        most: bytes that it may hold; None goes by the limit.
-
-    Raises:
-        MissingFileError, UnreadableFileError: as `open_regular`.
-        FormatError: too large, or no UTF-8.
-    """
+    """Return the text of a file."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if most is not None and size > most:
@@ -266,26 +219,12 @@ def read_text(path: str | Path, *, most: int | None = None) -> str:
 
 
 def read_json(path: str | Path, *, kind: type | None = dict, most: int = JSON_BYTES) -> Any:
-    """Return what a JSON file holds.
-
-    Args:
-        path: the file.
-        kind: what must stand at its top; None takes anything.
-        most: bytes that it may hold.
-
-    Raises:
-        MissingFileError, UnreadableFileError: as `open_regular`.
-        FormatError: no JSON, or another kind.
-    """
+    """Return what a JSON file holds."""
     return parse_json(read_text(path, most=most), str(path), kind=kind)
 
 
 def parse_json(text: str | bytes, where: str, *, kind: type | None = dict) -> Any:
-    """Return what a JSON text holds; kind as in `read_json`.
-
-    Raises:
-        FormatError: no JSON, or another kind.
-    """
+    """Return what a JSON text holds; kind as in `read_json`."""
     names: dict[type, str] = {dict: "an object {...}", list: "a list [...]"}
     try:
         found = json.loads(text, object_pairs_hook=_once)

@@ -28,18 +28,7 @@ _LISTENER: ContextVar[Tell | None] = ContextVar("listener", default=None)
 
 # ---- tables ----------------------------------------------------------------------------------------------------
 def write_table(table: pd.DataFrame, path: Path, *, raw: bool = False) -> None:
-    """Write a table as .csv, .csv.gz, .tsv, .parquet or .jsonl; an earlier file survives a failure.
-
-    Args:
-        table: the columns.
-        path: the file.
-        raw: as text, write cells as they are. Otherwise those that a spreadsheet would run as a formula, texts that
-            begin with =, +, -, @, a tab or a line break and are no number, get an apostrophe in front.
-
-    Raises:
-        FormatError: another extension.
-        StorageError: the file could not be written.
-    """
+    """Write a table as .csv, .csv.gz, .tsv, .parquet or .jsonl; as text without formulas, unless raw."""
     name = check_table_path(path)
 
     def write(part: Path) -> None:
@@ -66,6 +55,7 @@ def without_formulas(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _escaped(cell: Any) -> Any:
+    """Return a text that a spreadsheet would run as a formula with an apostrophe in front, anything else as it is."""
     if not isinstance(cell, str) or not cell.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
         return cell
     return cell if NUMBER.fullmatch(cell) else f"'{cell}"
@@ -106,12 +96,7 @@ def report_progress(done: int, total: int) -> None:
 
 # ---- figures ---------------------------------------------------------------------------------------------------
 def draw_figure(path: str | Path, size: tuple[float, float], paint: Callable[[Figure], None]) -> None:
-    """Write a figure of size inches, painted by paint, as .png, .pdf or .svg.
-
-    Raises:
-        FormatError: another extension.
-        StorageError: the file could not be written; an earlier one is as it was.
-    """
+    """Write a figure of size inches, painted by paint, as .png, .pdf or .svg."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -27,16 +27,7 @@ _PACKED = 1032  # bytes that one byte of deflate decompresses to at most
 
 # ---- .npy and .npz ---------------------------------------------------------------------------------------------
 def load_npy(path: str | Path, *, mmap: bool = False) -> np.ndarray:
-    """Return the array of a .npy file.
-
-    Args:
-        path: the file.
-        mmap: leave the array on disk until it is read.
-
-    Raises:
-        MissingFileError, UnreadableFileError: as `hopstate.io.opening.open_regular`.
-        FormatError: no array, a pickled one, or a shorter one than its header says.
-    """
+    """Return the array of a .npy file."""
     path = check_regular(path)
     with path.open("rb") as file:
         if file.read(6) != np.lib.format.MAGIC_PREFIX:
@@ -65,12 +56,7 @@ def _reason(error: BaseException) -> str:
 
 
 class Archive(Mapping[str, np.ndarray]):
-    """Arrays of an .npz file, each read on access; never unpickled.
-
-    Raises:
-        MissingFileError, UnreadableFileError: as `hopstate.io.opening.open_regular`.
-        FormatError: no archive, a damaged one, one that decompresses to more than is allowed, or a pickled array.
-    """
+    """Arrays of an .npz file, each read on access; never unpickled."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = check_regular(path)
@@ -107,11 +93,7 @@ class Archive(Mapping[str, np.ndarray]):
 
 
 def check_zip(path: Path) -> None:
-    """Check what the members of a zip archive decompress to.
-
-    Raises:
-        FormatError: no archive, a truncated one, two members of one name, or more bytes than are possible or allowed.
-    """
+    """Check what the members of a zip archive decompress to."""
     size = check_regular(path).stat().st_size
     try:
         with zipfile.ZipFile(path) as archive:
@@ -128,11 +110,7 @@ def check_zip(path: Path) -> None:
 
 # ---- safetensors -----------------------------------------------------------------------------------------------
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], record: dict[str, Any], *, format: str) -> None:
-    """Write tensors and record as a file of a format.
-
-    Raises:
-        StorageError: it could not be written; an earlier file of that name is untouched.
-    """
+    """Write tensors and record as a file of a format."""
     replace_file(Path(path), lambda part: fill_tensor_file(part, tensors, record, format=format))
 
 
@@ -173,12 +151,7 @@ def read_tensors(
 def safe_tensors(
     path: str | Path, *, what: str, mend: str, summed: float = math.inf
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return tensors, on the CPU, and header of a safetensors file; what, mend and summed as in `read_tensors`.
-
-    Raises:
-        MissingFileError, UnreadableFileError: as `hopstate.io.opening.check_regular`.
-        CheckpointError: the file is damaged, or not what was written.
-    """
+    """Return tensors, on the CPU, and header of a safetensors file; what, mend and summed as in `read_tensors`."""
     from safetensors import SafetensorError, safe_open
 
     check_regular(path)
@@ -204,11 +177,7 @@ def _checksum(tensors: dict[str, Tensor], header: dict[str, str]) -> str:
 
 
 def header_record(header: dict[str, str], path: str | Path, mend: str) -> dict[str, Any]:
-    """Return the record in the header of a safetensors file.
-
-    Raises:
-        CheckpointError: there is none, or a damaged one.
-    """
+    """Return the record in the header of a safetensors file."""
     if "record" not in header:
         raise CheckpointError(f"{path} was not written by hopstate: its header has no record")
     try:
