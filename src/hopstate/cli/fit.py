@@ -125,7 +125,7 @@ def print_result(done: Run) -> None:
     from rich.table import Table
 
     from hopstate.evaluation.metrics import of_class
-    from hopstate.io.screen import screen
+    from hopstate.io.output import screen
     from hopstate.runs.reproduce.tables import own_event_words
 
     console, result = screen(), _result(done)

@@ -75,7 +75,7 @@ def show(found: Search, method: str) -> None:
     from rich.table import Table
 
     from hopstate.evaluation.metrics import of_class
-    from hopstate.io.screen import screen
+    from hopstate.io.output import screen
 
     words = of_class(found.metric, found.positive_class)
     table = Table(title=f"{method}: validation {words} of the best of {len(found.trials)} trials")

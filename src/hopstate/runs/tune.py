@@ -23,7 +23,7 @@ from hopstate.io.files import remove_file, write_text
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.lock import locked
 from hopstate.io.opening import check_regular, exists, read_json, reading, shown
-from hopstate.io.table import write_table
+from hopstate.io.output import write_table
 from hopstate.methods import get_method
 from hopstate.methods.method import Method, RunConfig
 from hopstate.methods.settings import as_dict, config_from, parse_given

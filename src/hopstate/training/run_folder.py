@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
-from hopstate.io.files import append_file, make_folder, remove_file, sync_file, write_text
-from hopstate.io.leftovers import is_part
+from hopstate.io.files import append_file, is_temporary, make_folder, remove_file, sync_file, write_text
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.opening import exists, parse_json, read_json, read_text, shown
 
@@ -156,7 +155,7 @@ class RunFolder:
             *groups, key = name.split(".")
             place = settings.get(groups[0]) if groups else settings
             path = place.get(key) if isinstance(place, dict) else None
-            if isinstance(path, str) and os.path.isabs(path) and not exists(path):
+            if isinstance(place, dict) and isinstance(path, str) and os.path.isabs(path) and not exists(path):
                 found = os.path.normpath(os.path.join(here, os.path.relpath(path, before)))
                 if exists(found):
                     place[key] = found
@@ -166,7 +165,7 @@ class RunFolder:
         """Return whether a file is a lock, or unfinished, or stands in a folder that is."""
         if file == self.path / LOCK or (file.parent.name == "data" and file.name == f".record{LOCK}"):
             return True
-        return any(is_part(Path(name)) for name in file.relative_to(self.path).parts)
+        return any(is_temporary(Path(name)) for name in file.relative_to(self.path).parts)
 
     def _started(self) -> bool:
         """Return whether config.json is that of a run; a start that was killed early left nothing else."""

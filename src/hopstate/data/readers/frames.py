@@ -18,7 +18,7 @@ import numpy as np
 
 from hopstate.errors import DataError, HopstateError, HopstateWarning
 from hopstate.io.files import save_array
-from hopstate.io.table import write_table
+from hopstate.io.output import write_table
 
 FILES = {"edges": "the table of edges", "events": "the table of events"}  # stem of a file → how messages call it
 FILES |= {"features": "the table of features", "labels": "the table of labels", "x": "the array x"}

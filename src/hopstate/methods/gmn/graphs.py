@@ -19,7 +19,7 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.data.splits import random_split
 from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.evaluation.learned_classes import positive_last
-from hopstate.io.sizes import parse_bytes
+from hopstate.io.opening import parse_bytes
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.gin import GIN
 from hopstate.methods.gmn.method import (

@@ -14,7 +14,7 @@ import torch
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, check_range, nearest, refuse_idle
-from hopstate.io.sizes import parse_bytes
+from hopstate.io.opening import parse_bytes
 from hopstate.methods.gmn.inference import NodeOutputs
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.nodes import PreparedGraph, VisitedNodes, WholeSequence

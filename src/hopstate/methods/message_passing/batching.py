@@ -14,8 +14,8 @@ from hopstate.compensation.top.refresh import Refresher
 from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, check_range
+from hopstate.io.opening import parse_bytes
 from hopstate.io.scratch import Scratch
-from hopstate.io.sizes import parse_bytes
 from hopstate.methods.message_passing.all_nodes import embedder, exact_inference, row_store
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import Context

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, check_range
-from hopstate.io.sizes import parse_bytes
+from hopstate.io.opening import parse_bytes
 from hopstate.methods.method import Context, Method
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer

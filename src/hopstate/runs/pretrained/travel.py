@@ -14,12 +14,11 @@ import numpy as np
 import torch
 
 from hopstate.errors import CheckpointError, ConfigError
-from hopstate.io.arrays import Archive, load_npy
 from hopstate.io.files import make_folder, replace_files, save_array
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.lock import locked
 from hopstate.io.opening import exists, shown
-from hopstate.io.tensor_file import fill_tensor_file, read_tensors
+from hopstate.io.tensors import Archive, fill_tensor_file, load_npy, read_tensors
 from hopstate.methods import method_of_run
 from hopstate.methods.shared.node import save_npz
 from hopstate.runs.arrivals import FILE as IDS
