@@ -49,7 +49,7 @@ def run(argv: list[str]) -> Answer:
 
 def _value(key: str, text: str) -> Any:
     """Return the value of an option of reading."""
-    if key in ("edge_columns", "order"):
+    if key == "edge_columns":
         return [name.strip() for name in text.strip("[] ").split(",") if name.strip()]
     if key in ("undirected", "header") and text.lower() in ("true", "false"):
         return text.lower() == "true"

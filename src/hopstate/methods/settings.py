@@ -18,7 +18,7 @@ from hopstate.training.renamed import with_todays_names
 from hopstate.training.run_folder import flatten
 
 # settings that runs of 0.1.0 did not have, with what was done then
-BEFORE = {"scale": "none", "unlabelled": "0.1.0", "task": "classification", "label_cells": "whole"}
+BEFORE = {"scale": "none", "task": "classification", "label_cells": "whole"}
 BEFORE |= {"missing": "error"}
 _LARGEST = {"layers": 10_000}  # by the end of a name; other sizes of a model go up to SIZE
 SIZE = 1 << 20

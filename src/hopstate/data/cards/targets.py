@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.amounts import default_names
 from hopstate.data.cards.median import median_and_largest
 from hopstate.data.column_facts import ColumnFacts, column_facts, row_blocks
 from hopstate.data.columns import DATE, kinds_of
 from hopstate.data.features import FeatureTable
+from hopstate.data.targets import default_names
 from hopstate.data.texts import CATEGORY, OTHER
 
 SHOWN = 12  # columns that are told one by one

@@ -29,7 +29,7 @@ OPTIONS = (
 EDGE_OPTIONS = (
     *("source_column", "target_column", "edge_columns", "undirected", "duplicates", "self_loops", "num_nodes"),
     *("header", "features", "labels", "id_column", "label_column", "split_column"),
-    *("missing", "unlabelled", "task", "label_cells", "order"),
+    *("missing", "unlabelled", "task", "label_cells"),
 )
 _SAMPLE = 1000  # rows by which columns are told apart
 

@@ -13,9 +13,8 @@ import numpy as np
 from hopstate.data.columns import Declared, check_declared, declared
 from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph, Keep
-from hopstate.data.readers.classes import LabelOptions
+from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.readers.encode import check_plain, encoded
-from hopstate.data.readers.labels import LabelTable, read_labels
 from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, say_nothing, time_note
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, check_unnamed, read_as, role
 from hopstate.data.readers.table import Table, is_numeric
@@ -46,7 +45,6 @@ def read_edge_list(
     unlabelled: str | None = None,
     task: Any = "auto",
     label_cells: Any = "ask",
-    order: Sequence[str] | None = None,
     text_ids: bool = False,
     undirected: bool = True,
     duplicates: Keep = "drop",
@@ -74,7 +72,7 @@ def read_edge_list(
         missing: "error" names the columns and rows of features of nodes and edges without a number; with "mean" or
             "median" they stay in the graph's tables, to be filled by training nodes and their edges once these are
             known.
-        unlabelled, task, label_cells, order: see `hopstate.data.readers.classes.LabelOptions`.
+        unlabelled, task, label_cells: see `hopstate.data.labels.LabelOptions`.
         text_ids: ids are texts, as they are written in all tables.
         undirected, duplicates, self_loops: see `Graph.from_edges`.
         options: fields of `Graph`.
@@ -95,7 +93,7 @@ def read_edge_list(
     asked = LabelOptions(
         id_column=id_column, label_column=label_column, split_column=split_column,
         unlabelled=unlabelled, task=task, cells=label_cells,
-        order=None if order is None else tuple(map(str, order)), text_ids=text_ids,
+        text_ids=text_ids,
     )  # fmt: skip
     named = read_labels(labels, asked)
     one_table = named is not None and features is not None and Path(features).resolve() == Path(str(labels)).resolve()

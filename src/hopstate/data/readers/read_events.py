@@ -13,7 +13,7 @@ import numpy as np
 from hopstate.data.deletions import stated
 from hopstate.data.event_build import check_deletes
 from hopstate.data.events import EventStream
-from hopstate.data.readers.classes import AS_BEFORE
+from hopstate.data.labels import AS_STORED
 from hopstate.data.readers.frames import files_of, is_array, is_frame
 from hopstate.data.ties import TIES, Ties, in_own_order
 from hopstate.data.validate import check_num_nodes
@@ -82,7 +82,7 @@ def read_events(
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
             be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
             without a usable time out), task ("regression" takes labels as amounts), label_cells ("all" takes each label
-            of a cell such as "a;b" as a target of its own), order (the classes from first to last), unlabelled (the
+            of a cell such as "a;b" as a target of its own), unlabelled (the
             value of a label that stands for "no label", "none" where there is none; None asks about -1), text_ids (True
             takes ids as they are written, also where all of a column look like numbers), bipartite (True, False or
             "auto": whether sources and targets are two sets of nodes, see `hopstate.data.readers.node_sets`);
@@ -176,7 +176,6 @@ def _table_options() -> tuple[str, ...]:
         "task",
         "text_ids",
         "label_cells",
-        "order",
         "unlabelled",
     )
     return (*OPTIONS, *own, *_FACTS)
@@ -186,8 +185,8 @@ def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) 
     """Raise a ConfigError for an option that a source has no use for."""
     if options.get("missing") == "auto" and "missing" not in known:
         options.pop("missing")  # nothing is asked for
-    if options.get("unlabelled") == AS_BEFORE and "unlabelled" not in known:
-        options.pop("unlabelled")  # of a run from before
+    if options.get("unlabelled") == AS_STORED and "unlabelled" not in known:
+        options.pop("unlabelled")  # of a file of our own
     for name in {"text_ids", "bipartite"} - {*known}:
         options.pop(name, None)  # of tables alone
     for name in options:
@@ -350,7 +349,7 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
         facts["kind_column"] = "kind"
     if "node_ids" in facts:
         facts["node_ids"] = Vocabulary(_ids(facts["node_ids"], path))
-    return {"unlabelled": AS_BEFORE, **facts}
+    return {"unlabelled": AS_STORED, **facts}
 
 
 def _ids(values: list[Any], path: Path) -> np.ndarray:
