@@ -91,18 +91,6 @@ def no_empty_folder(out: Path) -> Iterator[None]:
         raise
 
 
-def made(out: Path, kind: str, address: str) -> Prepared:
-    """Return what a finished store of a database's table holds.
-
-    Raises:
-        StorageError: it is of another.
-    """
-    meta = read_json(out / MARKERS[kind])
-    if meta.get("source") != address:
-        raise StorageError(f"{out} holds {kind} of another source; choose another folder")
-    return prepared_of(out, kind == "edges", meta)
-
-
 def prepared_of(out: Path, edges: bool, meta: dict[str, Any]) -> Prepared:
     """Return what a finished store holds.
 
