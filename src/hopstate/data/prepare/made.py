@@ -14,7 +14,7 @@ from hopstate.data.store import META as GRAPH_META
 from hopstate.data.store import VERSION as GRAPH_VERSION
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, StorageError
 from hopstate.io.arrays import load_npy
-from hopstate.io.opening import exists, read_json
+from hopstate.io.opening import exists
 
 BAD_ROWS = "bad_rows.csv"
 MARKERS = {"events": META, "edges": GRAPH_META}  # what comes last, by what a row is
