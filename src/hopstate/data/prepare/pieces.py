@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.prepare.layout import Columns, Layout, type_name
-from hopstate.data.readers.table import Text
+from hopstate.data.readers.text import Text
 from hopstate.errors import FormatError
 from hopstate.io.opening import bounded
 

@@ -11,7 +11,7 @@ from hopstate.data.amounts import as_amounts
 from hopstate.data.readers.class_order import Place, numbered
 from hopstate.data.readers.ids import EXACT, NO_LABEL
 from hopstate.data.readers.local import check_numbers
-from hopstate.data.readers.table import is_numeric
+from hopstate.data.readers.tables import is_numeric
 from hopstate.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:

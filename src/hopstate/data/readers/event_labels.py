@@ -11,7 +11,7 @@ from hopstate.data.readers.class_order import numbered
 from hopstate.data.readers.classes import AS_BEFORE, check_minus, check_words, is_unlabelled, numbers_beside
 from hopstate.data.readers.local import check_numbers
 from hopstate.data.readers.several import targets_of_cells, targets_of_columns
-from hopstate.data.readers.table import Table, is_numeric
+from hopstate.data.readers.tables import Table, is_numeric
 from hopstate.errors import ConfigError, DataError
 
 # labels, names of classes or targets, notes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.readers.classes import AS_BEFORE, FEW, LabelOptions, classes_of
-from hopstate.data.readers.frames import is_array, is_frame
 from hopstate.data.readers.several import named_columns, targets_of_cells, targets_of_columns
-from hopstate.data.readers.table import Table, is_numeric
-from hopstate.data.readers.tables import IDS, given, node_ids, read_npy, read_table, rows_are_nodes
+from hopstate.data.readers.tables import (
+    IDS,
+    Table,
+    given,
+    is_array,
+    is_frame,
+    is_numeric,
+    node_ids,
+    plain_array,
+    read_npy,
+    read_table,
+    rows_are_nodes,
+)
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, nearest
 
@@ -60,31 +71,33 @@ class LabelTable:
         return {"y": y, "class_names": self.names, "masks": masks}
 
 
-def read_labels(path: str | Path | None, options: LabelOptions) -> LabelTable | None:
-    """Return the labels of a table, or of a .npy file for nodes 0..N-1; None without a path.
+def read_labels(source: Any, options: LabelOptions) -> LabelTable | None:
+    """Return the labels of a table, or of an array or .npy file for nodes 0..N-1; None without a source.
 
     Raises:
         DataError: several columns could be meant, or values could mean several things; the message names the options
             that say which.
     """
-    if path is None:
+    if source is None:
         return None
-    if str(path).endswith(".npy"):
-        values = np.array(read_npy(Path(path)))
+    path = str(source) if isinstance(source, (str, os.PathLike)) else "the table of labels"
+    if is_array(source) or path.endswith(".npy"):
+        values = plain_array(source, path) if is_array(source) else np.array(read_npy(Path(path)))
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         if values.ndim != 1:
             raise DataError(f"{path} holds labels of shape {values.shape}; a node has one: save one column of them")
         y, names, notes = classes_of(values, str(path), lambda row: f"row {row}", options)
         return LabelTable(None, y, names, notes=notes)
-    table = read_table(Path(path), [*IDS, *LABELS, *given(options.id_column), *(options.label_column or "").split(",")])
+    known = [*IDS, *LABELS, *given(options.id_column), *(options.label_column or "").split(",")]
+    table = read_table(source, known, what=path)
     table = replace(table, text_ids=options.text_ids)
     key = table.column(options.id_column, IDS, 0, "id_column")
     split = table.column(options.split_column, ("split", "mask", "fold"), None, "split_column")
     assert key is not None
     rest = [str(name) for name in table.frame.columns if name not in (key, split)]
     if not rest:
-        raise DataError(f"{path} has no column of labels beside {key!r}, which holds ids; {rows_are_nodes(Path(path))}")
+        raise DataError(f"{path} has no column of labels beside {key!r}, which holds ids; {rows_are_nodes(path)}")
     chosen = named_columns(table, options.label_column) or (_column(table, options.label_column, rest),)
     ids, told = node_ids(table, key, options.id_column)
     y, names, notes = _targets(table, chosen, options)

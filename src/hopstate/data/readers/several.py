@@ -8,7 +8,7 @@ import numpy as np
 
 from hopstate.data.amounts import as_amounts
 from hopstate.data.readers.classes import separator_of
-from hopstate.data.readers.table import Table, is_numeric
+from hopstate.data.readers.tables import Table, is_numeric
 from hopstate.errors import DataError
 
 Targets = tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]  # (n, T) floats, T names, notes

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from hopstate.data.readers.table import Table
+from hopstate.data.readers.tables import Table
 from hopstate.errors import HopstateWarning
 
 _YEARS = (1900, 2100)
