@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from hopstate.errors import DataError, HopstateWarning, nearest
+from hopstate.errors import DataError, nearest, warn
 
 Place = Callable[[int], str]
 
@@ -57,10 +56,9 @@ def _in_order(order: Sequence[str], where: str, y: np.ndarray) -> str:
     absent = [name for name, n in zip(order, counts) if not n]
     if absent:
         told = f"{', '.join(map(repr, absent[:5]))}{', ...' * (len(absent) > 5)}"
-        warnings.warn(
+        warn(
             f"{where}: read.order names {told}, which no row has; "
             "mend the name, or leave it: what no training row has is never predicted",
-            HopstateWarning,
             stacklevel=2,
         )
     return f"labels: {where}, {len(order)} classes in order: {shown}{' < ...' * (len(order) > 10)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +33,7 @@ from hopstate.data.readers.tables import (
 )
 from hopstate.data.validate import check_ids, clean_features
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, HopstateWarning
+from hopstate.errors import DataError, warn
 
 FEATURES, LABELS = "the table of features", "the table of labels"  # in messages, of tables in memory
 NO_ENDS = (*TIMES, "weight", "label")  # names of columns that are no ends, wherever they stand
@@ -291,9 +290,8 @@ def _features_of(
                 check_plain(table, name, "edge features")
         if left:
             when = date_hint(table.frame, left)
-            warnings.warn(
+            warn(
                 f"{table.path}: columns {', '.join(left)} are no numbers and were left out (--read.edge_columns){when}",
-                HopstateWarning,
                 stacklevel=4,
             )
     else:
@@ -355,9 +353,8 @@ def node_features(
     check_declared(said, [*columns, *others], str(path))
     told = [name for name in columns if name.lower() in ("label", "class") and name not in said]
     if told:
-        warnings.warn(
+        warn(
             f"{path}: column {told[0]!r} is read as a feature; where it holds what is to be predicted, remove it",
-            HopstateWarning,
             stacklevel=4,
         )
     ids, unnamed = node_ids(table, key, id_column)

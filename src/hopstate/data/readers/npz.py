@@ -5,7 +5,6 @@ Source: heterophilous: github.com/yandex-research/heterophilous-graphs; gnn-benc
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.readers.notes import notes_of_list
 from hopstate.data.validate import SPLITS, check_num_nodes, clean_features
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, FormatError, HopstateWarning
+from hopstate.errors import DataError, FormatError, warn
 from hopstate.io.arrays import Archive
 from hopstate.io.opening import bounded, check_size
 
@@ -214,5 +213,5 @@ def _names(arrays: Archive, key: str) -> np.ndarray | None:
     try:
         return arrays[key]
     except FormatError as error:
-        warnings.warn(f"{error}; the names are left out", HopstateWarning, stacklevel=2)
+        warn(f"{error}; the names are left out", stacklevel=2)
         return None
