@@ -8,14 +8,13 @@ a column has a zone, "UTC" where offsets differ.
 from __future__ import annotations
 
 import re
-import warnings
 import zoneinfo
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hopstate.data.event_build import NANOSECONDS, UNITS
-from hopstate.errors import HopstateWarning
+from hopstate.errors import warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,10 +58,9 @@ def warn_of_zone(values: Any, dates: str, what: str) -> None:
     if dates in ("", NAIVE, "Z", "UTC") or (values if isinstance(values, str) else zone_of(values)) != NAIVE:
         return
     shown = dates if dates[0] in "+-" else "+00:00"
-    warnings.warn(
+    warn(
         f"{what} name no time zone and are taken as UTC, where the run's own dates are in {dates}; write the zone with "
         f"them, such as 2024-03-01T12:00:00{shown}",
-        HopstateWarning,
         stacklevel=3,
     )
 

@@ -6,6 +6,7 @@ Labels of nodes, edges, events and graphs are arrays of one of three kinds: (n,)
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,11 +15,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from hopstate.data.readers.frames import is_array, is_frame
 from hopstate.data.readers.ids import EXACT, NO_LABEL
 from hopstate.data.readers.local import check_numbers
-from hopstate.data.readers.table import Table, is_numeric
-from hopstate.data.readers.tables import IDS, given, node_ids, read_npy, read_table, rows_are_nodes
+from hopstate.data.readers.tables import (
+    IDS,
+    Table,
+    given,
+    is_array,
+    is_frame,
+    is_numeric,
+    node_ids,
+    plain_array,
+    read_npy,
+    read_table,
+    rows_are_nodes,
+)
 from hopstate.data.targets import as_amounts
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, nearest
@@ -106,31 +117,32 @@ class LabelTable:
 
 
 # ---- labels of nodes ----------------------------------------------------------------------------------------
-def read_labels(path: str | Path | None, options: LabelOptions) -> LabelTable | None:
-    """Return the labels of a table, or of a .npy file for nodes 0..N-1; None without a path.
+def read_labels(source: Any, options: LabelOptions) -> LabelTable | None:
+    """Return the labels of a table, or of an array or .npy file for nodes 0..N-1; None without a source.
 
     Raises:
         DataError: several columns could be meant, or values could mean several things; the message names the options
             that decide.
     """
-    if path is None:
+    if source is None:
         return None
-    if str(path).endswith(".npy"):
-        values = np.array(read_npy(Path(path)))
+    path = str(source) if isinstance(source, (str, os.PathLike)) else "the table of labels"
+    if is_array(source) or path.endswith(".npy"):
+        values = plain_array(source, path) if is_array(source) else np.array(read_npy(Path(path)))
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         if values.ndim != 1:
             raise DataError(f"{path} holds labels of shape {values.shape}; a node has one: save one column of them")
-        y, names, notes = labels_of(values, str(path), lambda row: f"row {row}", options)
+        y, names, notes = labels_of(values, path, lambda row: f"row {row}", options)
         return LabelTable(None, y, names, notes=notes)
     known = [*IDS, *LABEL_COLUMNS, *given(options.id_column), *(options.label_column or "").split(",")]
-    table = replace(read_table(Path(path), known), text_ids=options.text_ids)
+    table = replace(read_table(source, known, what=path), text_ids=options.text_ids)
     key = table.column(options.id_column, IDS, 0, "id_column")
     split = table.column(options.split_column, SPLIT_COLUMNS, None, "split_column")
     assert key is not None
     rest = [str(name) for name in table.frame.columns if name not in (key, split)]
     if not rest:
-        raise DataError(f"{path} has no column of labels beside {key!r}, which holds ids; {rows_are_nodes(Path(path))}")
+        raise DataError(f"{path} has no column of labels beside {key!r}, which holds ids; {rows_are_nodes(path)}")
     chosen = several_columns(table, options.label_column) or (_label_column(table, options.label_column, rest),)
     ids, told = node_ids(table, key, options.id_column)
     y, names, notes = _labels_of_nodes(table, chosen, options)

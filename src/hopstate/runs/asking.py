@@ -11,7 +11,7 @@ from hopstate.data.dates import shown_time, shown_times
 from hopstate.data.event_splits import parse_time
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
-from hopstate.data.readers.frames import is_frame
+from hopstate.data.readers.tables import is_frame
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
 from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.going_on import check_temporal, kept_state, own_past

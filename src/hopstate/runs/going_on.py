@@ -15,7 +15,7 @@ from hopstate.data.columns import kinds_of
 from hopstate.data.dates import warn_of_zone
 from hopstate.data.events import EventStream
 from hopstate.data.past import Past
-from hopstate.data.readers.frames import is_frame
+from hopstate.data.readers.tables import is_frame
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, MissingFileError
 from hopstate.io.opening import exists, expanded, shown

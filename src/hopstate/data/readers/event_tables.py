@@ -32,8 +32,7 @@ from hopstate.data.readers.roles import (
     read_as,
     role,
 )
-from hopstate.data.readers.table import SEPARATORS, Table, is_numeric
-from hopstate.data.readers.tables import read_table, stem_of
+from hopstate.data.readers.tables import SEPARATORS, Table, is_numeric, read_table, stem_of
 from hopstate.data.readers.times import timed, with_clock
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
@@ -47,7 +46,8 @@ FEATURE = re.compile(r"(feat|feature|edge_attr|msg|f)_?\d+", re.IGNORECASE)
 
 
 def read_event_table(
-    path: Path,
+    source: Any,
+    /,
     *,
     source_column: str | None = None,
     target_column: str | None = None,
@@ -59,17 +59,19 @@ def read_event_table(
     header: bool | None = None,
     **fields: Any,
 ) -> EventStream:
-    """Return the events of a .csv, .tsv, .txt (any of them .gz) or .parquet file; see `events_from_table`.
+    """Return the events of a file or a table in memory; see `events_from_table`.
 
     Text without a header, as SNAP's edge lists, is read as source, target, time. text_ids: ids are texts, as written.
     header: whether the first line holds names of columns; None goes by what stands in it.
     """
     given = [c for c in (source_column, target_column, time_column, kind_column) if c is not None]
     given += [] if label_column is None else [label_column, *(part.strip() for part in label_column.split(","))]
-    table = read_table(path, [*SOURCES, *TARGETS, *TIMES, *given], num_ids=2, header=header)
+    known = [*SOURCES, *TARGETS, *TIMES, *given]
+    table = read_table(source, known, num_ids=2, header=header, what="the table of events")
     table = replace(table, text_ids=text_ids)
     columns = (source_column, target_column, time_column, kind_column, label_column)
-    return events_from_table(table, columns, edge_columns, **{"name": stem_of(path), "source": str(path), **fields})
+    own = {"name": stem_of(Path(table.path)), "source": str(table.path)}
+    return events_from_table(table, columns, edge_columns, **{**own, **fields})
 
 
 def events_from_table(

@@ -14,10 +14,9 @@ from hopstate.data.dates import shown_time, warn_of_zone
 from hopstate.data.event_build import UNITS
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
-from hopstate.data.readers.frames import is_frame
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
-from hopstate.data.readers.tables import Table, read_table
+from hopstate.data.readers.tables import Table, is_frame, read_table
 from hopstate.data.readers.times import timed
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
@@ -168,7 +167,7 @@ def table_of(given: Any, what: str, num_ids: int, known: Vocabulary | None = Non
     if isinstance(given, (str, Path)):
         table = read_table(Path(given).expanduser(), [*SOURCES, *TARGETS, *TIMES, *_IDS], num_ids=num_ids)
         return replace(table, text_ids=known is not None and known.ids.dtype.kind == "U")
-    return Table(given.reset_index(drop=True), Path(f"the table of {what}"), None)
+    return read_table(given, [*SOURCES, *TARGETS, *TIMES, *_IDS], what=f"the table of {what}")
 
 
 def _from_table(past: Past, table: Table, columns: Columns, dates: str) -> tuple[Any, Any, Any]:
