@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +60,15 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
     A TU collection's folder or text file is a set of graphs, and so is the address of one.
 
     Args:
-        source: the file, folder, name, or address of a table in a database.
+        source: the file, folder or name.
         kind: "graph", "graphs", "events" or "auto".
         read: how a file is read; options of graphs (features, labels, ...) make a table one.
     """
     from hopstate.data.event_store import is_event_folder
-    from hopstate.data.readers.addresses import fetched, is_address, shown, table_of
     from hopstate.data.readers.read_events import read_events
     from hopstate.data.readers.read_graph import read_graph
     from hopstate.data.readers.read_graph_set import is_set, read_graph_set
 
-    if is_address(source):
-        with fetched(source) as path:
-            record: Any = load(str(path), kind, read)
-            return replace(record, name=table_of(source), source=shown(source))
     read = dict(read or {})
     if find_dataset(source) is not None and not read:
         return load_dataset(source)

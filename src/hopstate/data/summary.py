@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hopstate.data.amounts import default_names
 from hopstate.data.column_facts import FAR_APART, scale_ratio
 from hopstate.data.columns import DATE, kinds_of
 from hopstate.data.dates import shown_span, shown_times
@@ -19,6 +18,7 @@ from hopstate.data.events import DELETE, GONE, IMPLIED, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.targets import default_names
 from hopstate.data.texts import CATEGORY, OTHER
 
 MAX_ROWS = 1 << 24  # rows that are sorted or converted at once, to bound the memory

@@ -56,8 +56,6 @@ class ReadOptions:
         task: what numbers as labels are: classes ("classification") or amounts ("regression"); "auto" asks in doubt.
         label_cells: of text with several labels in a cell ("a;b"): "ask", the "first", the "whole" as a class, or
             "all": a 0/1 label each.
-        order: classes from the first to the last, '[low, mid, high]', for metrics of classes in order; null takes
-            numbers by size and texts by alphabet.
         positive_class: the positive one of two classes, which roc_auc and average_precision are of; null takes 1, true
             or yes, otherwise the rarer class of the training rows.
         num_nodes: ids are then rows 0..num_nodes-1; null finds them.
@@ -88,7 +86,6 @@ class ReadOptions:
     unlabelled: str | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
     label_cells: Literal["ask", "first", "whole", "all"] = "ask"
-    order: tuple[str, ...] | None = None
     positive_class: str | None = None
     num_nodes: int | None = None
     bipartite: bool | Literal["auto"] = "auto"

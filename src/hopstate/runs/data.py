@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.readers.addresses import check_no_password, fetched, is_address, table_of
-from hopstate.data.readers.addresses import shown as shown_address
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
 from hopstate.io.opening import at_most, exists, shown
@@ -65,7 +63,7 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     """Return the record of a file, folder or data set name.
 
     Args:
-        source: the file, folder, name, or address of a table in a database.
+        source: the file, folder or name.
         read: the method's own dataclass of reading options.
         kind: what the method works on: "graph", "graphs", "events" or "sequences".
 
@@ -76,11 +74,6 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     record = load_kept(source)
     if record is not None:
         return record
-    if is_address(source):
-        check_no_password(source)
-        with fetched(source) as path:
-            record = load_data(str(path), read, kind)
-            return replace(record, name=table_of(source), source=shown_address(source))
     named = find_dataset(source)
     if named is not None and not exists(source):
         changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}

@@ -15,7 +15,7 @@ from hopstate.data.columns import kinds_of
 from hopstate.data.dates import NAIVE, counted_in
 from hopstate.data.events import EventStream
 from hopstate.data.past import Past
-from hopstate.data.readers.frames import is_frame
+from hopstate.data.readers.tables import is_frame
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, MissingFileError
 from hopstate.io.opening import exists, expanded, shown
@@ -190,7 +190,7 @@ def own_reading(folder: RunFolder, own: Mapping[str, Any], data: Any) -> dict[st
     # features and number of the nodes are of the run's own data; records have no columns to name
     if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
         return {}
-    found = {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale", "order")}
+    found = {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale")}
     return found | _columns_of(folder, own)
 
 
@@ -213,7 +213,7 @@ def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read
         data: a path, a table, the name of a data set or a record; the last two are as they are.
         read: what is said of the source.
     """
-    from hopstate.data.readers.labels import has_column
+    from hopstate.data.labels import has_column
 
     tabled = is_frame(data)
     if not tabled and not isinstance(data, (str, os.PathLike)):

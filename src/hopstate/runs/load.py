@@ -14,7 +14,7 @@ import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
-from hopstate.data.readers.frames import is_array, is_frame
+from hopstate.data.readers.tables import is_array, is_frame
 from hopstate.datasets.registry import find_dataset
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
 from hopstate.io.cache import cache_folder
