@@ -40,7 +40,7 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
     parser = Options(prog=f"hopstate {command}", description=what, allow_abbrev=False)
     parser.add_argument("run", help="run folder that `hopstate fit` left, of a temporal method for links")
     parser.add_argument("--folder", default=None, help="where the log and its snapshots lie (default: RUN/live)")
-    log = "log elsewhere: postgresql://USER@HOST/DATABASE?log=NAME, kafka://HOST:PORT/TOPIC (default: in the folder)"
+    log = "log elsewhere: postgresql://USER@HOST/DATABASE?log=NAME (default: in the folder)"
     parser.add_argument("--log", default=None, metavar="ADDRESS", help=log)
     parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
     parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")

@@ -3,7 +3,7 @@
 | what | where |
 |---|---|
 | what a log is: commits of events, durable and once each | `event_log.EventLog` |
-| logs in a file, in PostgreSQL, in Kafka | `log.SqliteLog`, `postgres_log.PostgresLog`, `kafka_log.KafkaLog` |
+| logs in a file, in PostgreSQL | `log.SqliteLog`, `postgres_log.PostgresLog` |
 | one of them by its place | `logs.open_log` |
 | the state machine over it: score, commit, observe; snapshots and recovery | `live.LiveRun` |
 | snapshots, the last three | `snapshots.keep`, `snapshots.newest` |
