@@ -95,9 +95,9 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--log-format", choices=("json", "text", "off"), default="off", help=told)
     stage = "of rankings by a slow model: auto makes it at the start where the run has none (default); never makes none"
     parser.add_argument("--first-stage", choices=("auto", "never"), default="auto", help=stage)
-    source = "events from kafka://HOST:PORT/TOPIC or postgresql://HOST/DATABASE?table=NAME&key=COLUMN as well"
+    source = "events from kafka://HOST:PORT/TOPIC as well"
     parser.add_argument("--source", default=None, metavar="ADDRESS", help=source)
-    sink = "scores into a folder (Parquet), postgresql://HOST/DATABASE?table=NAME or kafka://HOST:PORT/TOPIC"
+    sink = "scores into a folder (Parquet) or kafka://HOST:PORT/TOPIC"
     parser.add_argument("--sink", default=None, metavar="PLACE", help=sink)
     return parser
 

@@ -25,7 +25,7 @@ class Meters:
     lag: events that a replica has not observed.
     queue, events_waiting: requests that wait, and events in them that are not on the disk yet.
     behind: events that the shadow has not observed.
-    source_lag: messages, or keys, of the source that were not taken, None where there is none or it does not tell.
+    source_lag: messages of the source that were not taken, None where there is none or it does not tell.
     came: when the last event came, None before the first.
     """
 
@@ -76,7 +76,7 @@ class Meters:
 
         self._source_lag = Gauge(
             "hopstate_source_lag",
-            "messages, or keys of a table, that the source holds and that were not taken; NaN where it is not known",
+            "messages that the source holds and that were not taken; NaN where it is not known",
             registry=own,
         )
         self._source_lag.set(math.nan)
