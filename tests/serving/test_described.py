@@ -52,7 +52,7 @@ def test_each_door_says_what_it_may_answer(client: TestClient) -> None:
     told = client.get("/openapi.json").json()
     doors = {(path, method): one for path, methods in told["paths"].items() for method, one in methods.items()}
     body = {"400", "401", "408", "411", "413", "415", "421", "422", "429"}
-    for path, more in (("/events", {"403", "409", "503"}), ("/rank", set()), ("/swap", {"503"})):
+    for path, more in (("/events", {"403", "409", "503"}), ("/rank", set())):
         one = doors[path, "post"]
         assert one["responses"].keys() == {"200"} | body | more
         assert one["security"] == [{"token": []}]

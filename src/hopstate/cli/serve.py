@@ -51,8 +51,6 @@ def _serve(argv: list[str]) -> Answer:
     o = _options().parse_args(argv)
     if o.follow and (o.source or o.sink or o.retain):
         raise ConfigError("a replica only reads and answers: leave --source, --sink and --retain to the writer")
-    if o.shadow and (o.follow or o.retain):
-        raise ConfigError("a shadow needs the whole log of the run that writes it: leave --follow and --retain")
     if not 0 <= o.port < 1 << 16:
         raise ConfigError(f"--port is a number from 0 to 65535; got {o.port}")
     if o.source and o.late == "reject":
@@ -89,8 +87,6 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--score-events", choices=("always", "never"), default="always", help=scored)
     follow = "a replica: follow the log that another service writes, answer, take no events (folder: RUN/replica)"
     parser.add_argument("--follow", action="store_true", help=follow)
-    shadow = "another run beside it on the same log, judged alike; POST /swap lets it take the place of the first"
-    parser.add_argument("--shadow", default=None, metavar="RUN", help=shadow)
     told = "a line to stderr for each request, commit, alarm and trouble: json, text, or off (default)"
     parser.add_argument("--log-format", choices=("json", "text", "off"), default="off", help=told)
     stage = "of rankings by a slow model: auto makes it at the start where the run has none (default); never makes none"
@@ -112,7 +108,6 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
         from hopstate.serving.live import LiveRun
         from hopstate.serving.replica import Replica
         from hopstate.serving.service import service
-        from hopstate.serving.shadow import Pair
         from hopstate.serving.sinks import open_sink
         from hopstate.serving.traces import export
     except ImportError as error:
@@ -128,9 +123,6 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     doors: dict[str, Any] = {"score_events": o.score_events == "always", "source": o.source, "lines": lines}
     if o.first_stage == "auto":
         doors["staged"] = partial(print, file=sys.stderr, flush=True)
-    if o.shadow:
-        pair = Pair(o.run, o.shadow, folder=o.folder, **options)
-        opened, doors["beside"] = pair.opened, pair.beside
     name = Path(os.path.abspath(o.run)).name
     app = service(opened, name=name, token=token, hosts=_names(o.host, o.host_names), **doors)
     app.state.doors.open()

@@ -10,7 +10,6 @@
 | crashes on a disk that fails on demand: nothing is lost | `crashes.check_crash`, `faulty_disk.FaultyDisk` |
 | events from elsewhere, and scores to elsewhere | `sources`, `pump.Pump`, `sinks` |
 | it beside a log that another process writes | `replica.Replica` |
-| another run beside it on the same log, and its taking over | `shadow.Shadow`, `shadow.swap` |
 | what a log's events were scored, again | `replaying.replayed` |
 | it behind a queue; the service: the doors of `hopstate serve` | `doors.Doors`, `service.service` |
 | lines and spans of what it does | `lines.Lines`, `traces.span` |

@@ -70,12 +70,6 @@ class RankIn(_Strict):
     first_stage: Annotated[StrictInt, Field(ge=1)] | Literal["auto"] | None = "auto"
 
 
-class SwapIn(_Strict):
-    """Which model is to serve, by the fingerprint that `/state` tells."""
-
-    model: StrictStr
-
-
 class UnknownModelError(DataError):
     """A model was asked for that is not here."""
 

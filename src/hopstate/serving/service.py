@@ -31,7 +31,7 @@ from hopstate.serving.guard import Guard
 from hopstate.serving.limits import BusyServiceError, Limits
 from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
-from hopstate.serving.messages import EventsIn, EventsOut, InferIn, RankIn, SwapIn, UnknownModelError
+from hopstate.serving.messages import EventsIn, EventsOut, InferIn, RankIn, UnknownModelError
 from hopstate.serving.replica import ReplicaError
 from hopstate.serving.stages import STAGE, has_stage, is_slow
 from hopstate.streaming.slices import Steps
@@ -46,7 +46,6 @@ def service(
     limits: Limits | None = None,
     score_events: bool = True,
     source: str | None = None,
-    beside: Callable[[LiveRun], LiveRun] | None = None,
     lines: Lines | None = None,
     staged: Callable[[str], None] | None = None,
 ) -> FastAPI:
@@ -58,10 +57,10 @@ def service(
         token: what requests must bear (`Authorization: Bearer TOKEN`), None for nothing; health asks for none.
         hosts: names by which it may be asked, None for any.
         limits: see `Limits`.
-        score_events, source, beside, lines, staged: see `Doors`.
+        score_events, source, lines, staged: see `Doors`.
     """
     limits = limits or Limits()
-    more: dict[str, Any] = {"source": source, "beside": beside, "lines": lines, "staged": staged}
+    more: dict[str, Any] = {"source": source, "lines": lines, "staged": staged}
     doors = Doors(opened, limits, score_events=score_events, **more)
 
     @asynccontextmanager
@@ -138,13 +137,13 @@ def _health(app: FastAPI, doors: Doors, name: str) -> None:
     @app.head("/v2/health/ready", include_in_schema=False)
     @app.get("/v2/health/ready", responses={503: {"description": "not ready"}})
     async def ready() -> JSONResponse:
-        ready = doors.ready and doors.live.is_current
+        ready = doors.ready
         return JSONResponse({"ready": ready}, 200 if ready else 503)
 
     @app.get("/v2/models/{model}/ready", responses={**answers(404), 503: {"description": "not ready"}})
     async def model_ready(model: str) -> JSONResponse:
         _check_name(model, name)
-        ready = doors.ready and doors.live.is_current
+        ready = doors.ready
         return JSONResponse({"name": name, "ready": ready}, 200 if ready else 503)
 
     @app.get("/v2/models/{model}", responses=answers(404))
@@ -171,12 +170,6 @@ def _answers(app: FastAPI, doors: Doors, name: str) -> None:
         if doors.live.other_fields == "ignore" and (ignored := doors.live.others(given.events)):
             told["ignored"] = [_text(name) for name in ignored]
         return JSONResponse(told)
-
-    @app.post("/swap", responses=answers(503, body=True))
-    async def swap(given: SwapIn) -> dict[str, Any]:
-        """Let the shadow serve from now on."""
-        await doors.swap(given.model)
-        return {"run": doors.live.run.path.name, "model": doors.live.model, "position": doors.live.position}
 
     @app.post("/rank", responses=answers(body=True))
     async def rank(given: RankIn) -> dict[str, Any]:
