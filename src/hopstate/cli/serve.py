@@ -109,7 +109,6 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
         from hopstate.serving.replica import Replica
         from hopstate.serving.service import service
         from hopstate.serving.sinks import open_sink
-        from hopstate.serving.traces import export
     except ImportError as error:
         raise MissingExtraError(f"serving needs {error.name}: pip install 'hopstate[serve]'") from None
 
@@ -119,7 +118,6 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     opened: Callable[[], LiveRun] = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
     lines = Lines(o.log_format)
     lines.take_warnings()
-    export()
     doors: dict[str, Any] = {"score_events": o.score_events == "always", "source": o.source, "lines": lines}
     if o.first_stage == "auto":
         doors["staged"] = partial(print, file=sys.stderr, flush=True)

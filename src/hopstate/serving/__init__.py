@@ -12,7 +12,7 @@
 | it beside a log that another process writes | `replica.Replica` |
 | what a log's events were scored, again | `replaying.replayed` |
 | it behind a queue; the service: the doors of `hopstate serve` | `doors.Doors`, `service.service` |
-| lines and spans of what it does | `lines.Lines`, `traces.span` |
+| lines of what it does | `lines.Lines` |
 
 In come events as JSON objects with the columns of the run's own file; out go positions in the log, and scores. The
 model's state follows from the log alone, so recovery is a replay and so is an audit.

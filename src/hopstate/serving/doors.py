@@ -28,7 +28,6 @@ from hopstate.serving.pump import Pump
 from hopstate.serving.sources import open_source
 from hopstate.serving.stages import make_stage
 from hopstate.serving.told import Told
-from hopstate.serving.traces import span
 from hopstate.serving.warned import with_warnings
 from hopstate.streaming.slices import Steps
 
@@ -133,8 +132,7 @@ class Doors:
 
     def _pumped(self) -> list[Receipt]:
         begin = time.perf_counter()
-        with span("commit"):
-            receipts = self._pump.step()
+        receipts = self._pump.step()
         self.meters.drawn(self._pump.behind())
         self._committed(receipts, begin)
         return receipts
@@ -266,14 +264,12 @@ class Doors:
 
     async def _take(self, given: Request) -> list[Receipt]:
         begin, live = time.perf_counter(), self.live
-        with span("commit", {"hopstate.events": len(given.events)}) as told:
-            drafting = partial(live.drafting, given.events, score=given.score)
-            draft = await asyncio.wrap_future(self._desk.give_steps(drafting, AT_ONCE))
-            first = await asyncio.get_running_loop().run_in_executor(self._disk, draft.written, live.log)
-            live.accept(draft)
-            self._desk.give(partial(self._settle, live, draft, first))  # nobody waits for it, and no draft comes before
-            receipts = draft.receipts(first)
-            told["hopstate.position"] = live.position
+        drafting = partial(live.drafting, given.events, score=given.score)
+        draft = await asyncio.wrap_future(self._desk.give_steps(drafting, AT_ONCE))
+        first = await asyncio.get_running_loop().run_in_executor(self._disk, draft.written, live.log)
+        live.accept(draft)
+        self._desk.give(partial(self._settle, live, draft, first))  # nobody waits for it, and no draft comes before
+        receipts = draft.receipts(first)
         self.meters.took(receipts, live)
         self._committed(receipts, begin)
         return receipts

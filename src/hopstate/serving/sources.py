@@ -82,6 +82,7 @@ class KafkaSource:
 
     @staticmethod
     def key_of(url: str) -> str:
+        """Return under which fact a log keeps how far the topic was read."""
         return f"source {Topic(url).place}"
 
     def _find(self) -> int:
