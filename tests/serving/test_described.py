@@ -28,7 +28,6 @@ from hopstate.cli.serve import _names
 from hopstate.runs.api import Run
 from hopstate.serving.connections import bounded
 from hopstate.serving.live import LiveRun
-from hopstate.serving.quality import BESIDE, Quality
 from hopstate.serving.service import service
 
 EVENTS = [row | {"event_id": f"e{k}"} for k, row in enumerate(table(200, 40, amount=True).to_dict("records"))]
@@ -133,7 +132,6 @@ def test_ages_of_what_has_not_been_are_none(client: TestClient) -> None:
         return float(re.findall(rf"^{name} (\S+)$", client.get("/metrics").text, re.M)[0])
 
     assert np.isnan(figure("hopstate_snapshot_age_seconds"))
-    assert np.isnan(figure("hopstate_score_drift"))
     assert figure("hopstate_last_event_arrived") > 1.7e9  # when the service started: no age of half a century
     assert client.get("/state").json()["snapshot_age"] is None
     client.app.state.doors.live.snapshot()  # type: ignore[attr-defined]
@@ -161,23 +159,6 @@ def test_alarms_are_counted_beyond_those_that_are_shown(client: TestClient) -> N
         client.portal.call(judge.done)  # type: ignore[union-attr]
     assert "hopstate_alarms_total 18.0" in client.get("/metrics").text
     assert len(client.get("/state").json()["alarms"]) == 10
-
-
-@pytest.mark.slow
-def test_drift_of_scores_is_against_the_first_full_window(run: Run, tmp_path: Path) -> None:
-    with LiveRun(run.path, folder=tmp_path) as live:
-        quality, rng = Quality(live, window=30), np.random.default_rng(0)
-        assert quality.scores() == {}
-        scores = np.concatenate([rng.normal(3, 2, 30), rng.normal(3, 2, 10), rng.normal(9, 2, 30)])
-        for k, score in enumerate(scores):
-            quality._count(np.full((3, 1 + 2 * BESIDE), score))
-            assert ("reference" in quality.scores()) == (k >= 29)
-        told = quality.scores()
-        first, now = scores[:30], scores[-30:]
-        assert told["reference"] == pytest.approx(first.mean())
-        assert told["now"] == pytest.approx(now.mean())
-        assert told["drift"] == pytest.approx((now.mean() - first.mean()) / first.std())
-        assert told["drift"] > 2
 
 
 # ---- who is answered ----------------------------------------------------------------------------------------

@@ -53,8 +53,8 @@ STATE: dict[str, Any] = {
     "quality": {"random": ROW, "historical": ROW},
     "judged": 12_345,
     "window": 1_000,
-    "scores": {"now": 0.1},
-    "alarms": [{"position": 1_200_123, "text": "ranks have drifted: the mean reciprocal rank is now 0.31"}],
+    "mean_score": 0.1,
+    "alarms": [{"position": 1_200_123, "text": "below recency among random targets: 0.31 against 0.4"}],
 }
 CALM = STATE | {"trouble": "", "follows": False, "source_lag": None, "parked": 0, "alarms": [], "arrived": 3.0}
 CALM |= {"latency": {}, "quality": {}, "judged": 0, "window": 0, "last_age": None, "waiting_events": 0}
@@ -130,7 +130,7 @@ def test_trouble_and_lag_are_seen_at_once(browser: str, tmp_path: Path, width: i
         assert told in seen["quality"]
     assert "/events\t12.3\t45.6\t500" in seen["latency"]
     assert "/state" not in seen["latency"]
-    assert "ranks have drifted" in seen["alarms"]
+    assert "below recency" in seen["alarms"]
     assert seen["heads"] == ["Beside other targets", "Model", "Recency"]
 
 

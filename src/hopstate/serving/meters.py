@@ -83,15 +83,8 @@ class Meters:
     def _make_of_models(self, own: CollectorRegistry) -> None:
         told = "of the last events judged, by kind of other targets"
         self.quality = Gauge("hopstate_quality", told, ["metric", "others"], registry=own)
-        self.score = Gauge(
-            "hopstate_score", "mean score of events judged: now, and of the first full window", ["window"], registry=own
-        )
-        self.drift = Gauge(
-            "hopstate_score_drift",
-            "mean score now less that of the first full window, in standard deviations of that; NaN before",
-            registry=own,
-        )
-        self.drift.set(math.nan)
+        self.score = Gauge("hopstate_score", "mean score of the last events judged", registry=own)
+        self.score.set(math.nan)
         self.alarms = Counter("hopstate_alarms", "alarms of quality", registry=own)
 
     def follow(self, live: LiveRun) -> None:
@@ -190,10 +183,8 @@ class Meters:
     def judged(self, quality: Quality) -> None:
         """Show figures of quality."""
         _show(self.quality, quality)
-        scores = quality.scores()
-        self.drift.set(scores.pop("drift", math.nan))
-        for window, mean in scores.items():
-            self.score.labels(window).set(mean)
+        mean = quality.mean_score()
+        self.score.set(math.nan if mean is None else mean)
 
 
 def _show(gauge: Gauge, quality: Quality) -> None:

@@ -50,7 +50,7 @@ class Told:
             "quality": quality.told,
             "judged": quality.judged,
             "window": min(quality.judged, WINDOW),
-            "scores": quality.scores(),
+            "mean_score": quality.mean_score(),
             "alarms": [vars(alarm) for alarm in quality.alarms],
             "parked": parked,
         }
