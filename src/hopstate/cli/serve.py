@@ -89,8 +89,6 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--follow", action="store_true", help=follow)
     told = "a line to stderr for each request, commit, alarm and trouble: json, text, or off (default)"
     parser.add_argument("--log-format", choices=("json", "text", "off"), default="off", help=told)
-    stage = "of rankings by a slow model: auto makes it at the start where the run has none (default); never makes none"
-    parser.add_argument("--first-stage", choices=("auto", "never"), default="auto", help=stage)
     source = "events from kafka://HOST:PORT/TOPIC as well"
     parser.add_argument("--source", default=None, metavar="ADDRESS", help=source)
     sink = "scores into a folder (Parquet) or kafka://HOST:PORT/TOPIC"
@@ -119,8 +117,6 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     lines = Lines(o.log_format)
     lines.take_warnings()
     doors: dict[str, Any] = {"score_events": o.score_events == "always", "source": o.source, "lines": lines}
-    if o.first_stage == "auto":
-        doors["staged"] = partial(print, file=sys.stderr, flush=True)
     name = Path(os.path.abspath(o.run)).name
     app = service(opened, name=name, token=token, hosts=_names(o.host, o.host_names), **doors)
     app.state.doors.open()

@@ -26,7 +26,6 @@ from hopstate.serving.live import LiveRun
 from hopstate.serving.meters import Meters
 from hopstate.serving.pump import Pump
 from hopstate.serving.sources import open_source
-from hopstate.serving.stages import make_stage
 from hopstate.serving.told import Told
 from hopstate.serving.warned import with_warnings
 from hopstate.streaming.slices import Steps
@@ -44,7 +43,6 @@ class Doors:
         score_events: False scores no event as it comes, whatever a request says.
         source: place from which events come as well (see `sources.open_source`).
         lines: where it says what happens.
-        staged: told of it where a slow model's first stage is made at the start; None makes none.
 
     closed: it stopped as it should: all that was taken is answered, and a snapshot kept.
     """
@@ -57,9 +55,7 @@ class Doors:
         score_events: bool = True,
         source: str | None = None,
         lines: Lines | None = None,
-        staged: Callable[[str], None] | None = None,
     ) -> None:
-        self._staged, self.first_stage = staged, None
         self.source, self.lines = source, lines or Lines()
         self.opened, self.limits, self.score_events, self.meters = opened, limits, score_events, Meters()
         self._desk, self._disk = Desk("live run"), ThreadPoolExecutor(1, "log")
@@ -78,15 +74,11 @@ class Doors:
             if self.source is not None:
                 source = open_source(self.source, self.live.log.facts())
                 self._pump = Pump(self.live, source, score=self.score_events)
-            if self._staged is not None:
-                self.first_stage = make_stage(self.live, self._staged)
         except BaseException:
             self.live.close(snapshot=False)
             raise
         self._is_open = True
         self.lines("opened", run=self.live.run.path.name, model=self.live.model, position=self.live.position)
-        if self.first_stage:
-            self.lines("first stage", **self.first_stage)
 
     async def start(self) -> None:
         """Begin to take events; the run is opened where it is not yet."""
@@ -291,6 +283,4 @@ class Doors:
     async def told(self) -> dict[str, Any]:
         """Return what the page shows; whoever asks waits where the log is busy, and nobody else does."""
         parked = await asyncio.to_thread(self.live.log.parked) if self.live.late == "park" else 0
-        found = self._told.of(self.live, self.judge.quality, parked)
-        found["first_stage"] = self.first_stage
-        return found
+        return self._told.of(self.live, self.judge.quality, parked)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
@@ -20,9 +19,8 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from hopstate import __version__
-from hopstate.errors import ConfigError, DataError, HopstateError, HopstateWarning, StorageError, TimeOrderError
+from hopstate.errors import DataError, HopstateError, StorageError, TimeOrderError
 from hopstate.runs.queries.ask import chances, ranking
-from hopstate.runs.queries.session import Session
 from hopstate.serving.arrival import Arrival
 from hopstate.serving.described import answers, describe
 from hopstate.serving.desk import SOON
@@ -33,8 +31,6 @@ from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
 from hopstate.serving.messages import EventsIn, EventsOut, InferIn, RankIn, UnknownModelError
 from hopstate.serving.replica import ReplicaError
-from hopstate.serving.stages import STAGE, has_stage, is_slow
-from hopstate.streaming.slices import Steps
 
 
 def service(
@@ -47,7 +43,6 @@ def service(
     score_events: bool = True,
     source: str | None = None,
     lines: Lines | None = None,
-    staged: Callable[[str], None] | None = None,
 ) -> FastAPI:
     """Return the service of a run.
 
@@ -57,10 +52,10 @@ def service(
         token: what requests must bear (`Authorization: Bearer TOKEN`), None for nothing; health asks for none.
         hosts: names by which it may be asked, None for any.
         limits: see `Limits`.
-        score_events, source, lines, staged: see `Doors`.
+        score_events, source, lines: see `Doors`.
     """
     limits = limits or Limits()
-    more: dict[str, Any] = {"source": source, "lines": lines, "staged": staged}
+    more: dict[str, Any] = {"source": source, "lines": lines}
     doors = Doors(opened, limits, score_events=score_events, **more)
 
     @asynccontextmanager
@@ -174,9 +169,9 @@ def _answers(app: FastAPI, doors: Doors, name: str) -> None:
     @app.post("/rank", responses=answers(body=True))
     async def rank(given: RankIn) -> dict[str, Any]:
         """Tell whom a source meets next."""
-        table, told = await doors.answered(partial(_ranking, given=given), SOON)
-        facts = {name: table.attrs.get(name) for name in ("probability", "first_stage")}
-        return {"ranked": _rows(table), **facts, "warnings": told}
+        options = given.model_dump(exclude={"source"})
+        table, told = await doors.answered(partial(ranking, sources=given.source, **options), SOON)
+        return {"ranked": _rows(table), "probability": table.attrs.get("probability"), "warnings": told}
 
     @app.post("/v2/models/{model}/infer", response_model=dict[str, Any], responses=answers(404, body=True))
     async def infer(model: str, given: InferIn) -> JSONResponse:
@@ -189,26 +184,6 @@ def _answers(app: FastAPI, doors: Doors, name: str) -> None:
             for n, column in zip(("score", "probability"), found, strict=True)
         ]
         return JSONResponse({"model_name": name, "id": given.id, "outputs": outputs, "parameters": {"warnings": told}})
-
-
-def _ranking(asked: Session, given: RankIn) -> Steps[pd.DataFrame]:
-    """Rank in as many stages as are asked for; the answer's attrs tell of the first."""
-    options, made = given.model_dump(exclude={"source"}), has_stage(asked)
-    command = f"hopstate rank {asked.folder.path} --source X --first-stage {STAGE}"
-    many = len(given.candidates or ()) or asked.past.num_nodes
-    if given.first_stage == "auto":
-        slow = is_slow(asked, many)
-        options["first_stage"] = STAGE if slow and made else None
-        if slow and not made:
-            text = f"all of {many:,} candidates were scored, which takes this model long; a first stage, made once: "
-            warnings.warn(text + command, HopstateWarning, stacklevel=2)
-    elif given.first_stage is not None and not made:
-        raise ConfigError(f"the run has no first stage yet, which takes long to make; make it once: {command}")
-    table = yield from ranking(asked, given.source, **options)
-    if options["first_stage"] is not None:
-        told = {name: table.attrs.get(f"first_stage_{name}") for name in ("recall", "destinations")}
-        table.attrs["first_stage"] = {"candidates": options["first_stage"], **told}
-    return table
 
 
 def _pages(app: FastAPI, doors: Doors) -> None:
