@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hopstate.serving.doors import Doors
 
-NO_TOKEN = "/v2/health"  # doors below it ask for none, nor do pages, which hold nothing and ask with their own
-PAGES = ("/", "/docs")
+NO_TOKEN = "/v2/health"  # paths below it need none, nor do pages, which hold no data
+PAGES = ("/", "/docs", "/openapi.json")
 _EMPTY = ("GET", "HEAD", "OPTIONS")  # methods of requests that need not say that they hold nothing
 FAILED, LEFT = 500, 499  # what counts where there was no answer: after an error, and where the client has left
 

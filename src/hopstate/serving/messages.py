@@ -55,7 +55,7 @@ class EventsIn(_Strict):
 
 
 class RankIn(_Strict):
-    """Whom a source meets next; fields as the arguments of `hopstate.rank`."""
+    """The most likely next partners of a source; fields as the arguments of `hopstate.rank`."""
 
     source: Id
     top: StrictInt = Field(default=10, ge=1, le=10_000)

@@ -13,24 +13,29 @@ from importlib.resources import files
 from typing import Any
 
 import pandas as pd
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from hopstate import __version__
 from hopstate.errors import DataError, HopstateError, StorageError, TimeOrderError
 from hopstate.runs.queries.ask import chances, ranking
 from hopstate.serving.arrival import Arrival
-from hopstate.serving.described import answers, describe
 from hopstate.serving.desk import SOON
 from hopstate.serving.doors import Doors
 from hopstate.serving.guard import Guard
 from hopstate.serving.limits import BusyServiceError, Limits
 from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
-from hopstate.serving.messages import EventsIn, EventsOut, InferIn, RankIn, UnknownModelError
+from hopstate.serving.messages import EventsIn, EventsOut, InferIn, RankIn, Refused, UnknownModelError
 from hopstate.serving.replica import ReplicaError
+
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": Refused, "description": "refused; docs/live-run.md lists the statuses"},
+    503: {"model": Refused, "description": "the log cannot be written; send the events again, with their event_id"},
+}
 
 
 def service(
@@ -64,8 +69,16 @@ def service(
         yield
         await doors.stop()
 
-    own_pages: dict[str, Any] = {"docs_url": None, "redoc_url": None}  # the usual ones fetch scripts from elsewhere
-    app = FastAPI(title="hopstate", version=__version__, lifespan=life, description=__doc__ or "", **own_pages)
+    security = [] if token is None else [Depends(HTTPBearer(auto_error=False))]  # the middleware checks it
+    app = FastAPI(
+        title="hopstate",
+        version=__version__,
+        lifespan=life,
+        description=__doc__ or "",
+        redoc_url=None,
+        dependencies=security,
+        responses=_RESPONSES,
+    )
     app.state.doors = doors
 
     app.add_middleware(
@@ -93,7 +106,6 @@ def service(
     _health(app, doors, name)
     _answers(app, doors, name)
     _pages(app, doors)
-    describe(app, doors, token)
     return app
 
 
@@ -135,13 +147,13 @@ def _health(app: FastAPI, doors: Doors, name: str) -> None:
         ready = doors.ready
         return JSONResponse({"ready": ready}, 200 if ready else 503)
 
-    @app.get("/v2/models/{model}/ready", responses={**answers(404), 503: {"description": "not ready"}})
+    @app.get("/v2/models/{model}/ready", responses={503: {"description": "not ready"}})
     async def model_ready(model: str) -> JSONResponse:
         _check_name(model, name)
         ready = doors.ready
         return JSONResponse({"name": name, "ready": ready}, 200 if ready else 503)
 
-    @app.get("/v2/models/{model}", responses=answers(404))
+    @app.get("/v2/models/{model}")
     async def metadata(model: str) -> dict[str, Any]:
         _check_name(model, name)
         ids = {"datatype": "BYTES", "shape": [-1]}
@@ -155,7 +167,7 @@ def _health(app: FastAPI, doors: Doors, name: str) -> None:
 
 
 def _answers(app: FastAPI, doors: Doors, name: str) -> None:
-    @app.post("/events", response_model=EventsOut, responses=answers(403, 409, 503, body=True))
+    @app.post("/events", response_model=EventsOut)
     async def events(given: EventsIn) -> JSONResponse:
         """Take events: all of them are on the disk when this answers, or none."""
         if len(given.events) > doors.limits.events:
@@ -166,14 +178,14 @@ def _answers(app: FastAPI, doors: Doors, name: str) -> None:
             told["ignored"] = [_text(name) for name in ignored]
         return JSONResponse(told)
 
-    @app.post("/rank", responses=answers(body=True))
+    @app.post("/rank")
     async def rank(given: RankIn) -> dict[str, Any]:
         """Tell whom a source meets next."""
         options = given.model_dump(exclude={"source"})
         table, told = await doors.answered(partial(ranking, sources=given.source, **options), SOON)
         return {"ranked": _rows(table), "probability": table.attrs.get("probability"), "warnings": told}
 
-    @app.post("/v2/models/{model}/infer", response_model=dict[str, Any], responses=answers(404, body=True))
+    @app.post("/v2/models/{model}/infer", response_model=dict[str, Any])
     async def infer(model: str, given: InferIn) -> JSONResponse:
         """Tell how likely pairs are, in the Open Inference Protocol."""
         _check_name(model, name)
@@ -187,12 +199,12 @@ def _answers(app: FastAPI, doors: Doors, name: str) -> None:
 
 
 def _pages(app: FastAPI, doors: Doors) -> None:
-    @app.get("/metrics", responses=answers())
+    @app.get("/metrics")
     async def metrics() -> Response:
         """Tell counts, latencies and ages to Prometheus."""
         return Response(generate_latest(doors.meters.registry), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get("/state", responses=answers())
+    @app.get("/state")
     async def state() -> dict[str, Any]:
         """Tell what the page shows."""
         return await doors.told()
@@ -202,10 +214,6 @@ def _pages(app: FastAPI, doors: Doors) -> None:
     async def page() -> HTMLResponse:
         """Give the page, which asks for what it shows with the token behind its address."""
         return HTMLResponse(files("hopstate.serving").joinpath("page.html").read_text("utf-8"))
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return HTMLResponse(files("hopstate.serving").joinpath("docs.html").read_text("utf-8"))
 
 
 def _check_name(given: str, name: str) -> None:
