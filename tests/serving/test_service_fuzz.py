@@ -127,6 +127,7 @@ def ids(text: bytes) -> set[str]:
 
 
 EVENT: dict[str, Any] = {
+    "title": "Event",
     "type": "object",
     "properties": {
         "src": {"anyOf": [{"type": "string", "minLength": 1, "maxLength": 1_000}, {"type": "integer"}]},

@@ -27,6 +27,7 @@ _HERE = "127.0.0.1"
 _TURN = 0.0005  # seconds for which one thread keeps the interpreter while another waits to read, answer or sync
 _SERVER: dict[str, Any] = {
     "log_level": "warning",
+    "limit_concurrency": 800,  # connections; below the usual limit of 1,024 open files of a process
     "timeout_graceful_shutdown": 5,  # seconds in which answers that are under way may be fetched once it is to stop
 }
 
@@ -101,7 +102,6 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     try:
         import uvicorn
 
-        from hopstate.serving.connections import bounded
         from hopstate.serving.lines import Lines
         from hopstate.serving.live import LiveRun
         from hopstate.serving.replica import Replica
@@ -124,7 +124,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     _tell_unknown(app.state.doors.live)
     port = place.getsockname()[1]
     url = f"http://{o.host}:{port}"
-    server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, http=bounded(), **_SERVER))
+    server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, **_SERVER))
 
     place.listen(2048)  # who asks from now on waits until the service takes the call, and is not refused
     told = partial(print, f"serving {name} at {url} (who next: /, doors: /docs)", flush=True)
@@ -148,7 +148,7 @@ def _names(host: str, more: list[str]) -> list[str] | None:
     """Return the names by which a service that listens at an address may be asked, None for any."""
     if host in ("0.0.0.0", "::") and not more:  # it asks for a token, which pages of other sites do not have
         return None
-    return [host, "localhost", _HERE, "::1", *more]
+    return [host, "localhost", _HERE, "::1", "[::1]", *more]
 
 
 def _make_even() -> None:

@@ -18,18 +18,18 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from hopstate import __version__
 from hopstate.errors import DataError, HopstateError, StorageError, TimeOrderError
 from hopstate.runs.queries.ask import chances, ranking
-from hopstate.serving.arrival import Arrival
 from hopstate.serving.desk import SOON
 from hopstate.serving.doors import Doors
-from hopstate.serving.guard import Guard
 from hopstate.serving.limits import BusyServiceError, Limits
 from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
 from hopstate.serving.messages import EventsIn, EventsOut, InferIn, RankIn, Refused, UnknownModelError
+from hopstate.serving.middleware import RequestLimits
 from hopstate.serving.replica import ReplicaError
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -81,11 +81,9 @@ def service(
     )
     app.state.doors = doors
 
-    app.add_middleware(
-        Arrival, seconds=limits.arrival, questions=("/rank", "/infer")
-    )  # behind the guard: what is refused is not read
-
-    app.add_middleware(Guard, doors=doors, token=token, hosts=hosts)
+    if hosts is not None:
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
+    app.add_middleware(RequestLimits, doors=doors, token=token)  # outermost: it counts what the others refuse
 
     @app.exception_handler(HopstateError)
     async def told(request: Request, error: HopstateError) -> JSONResponse:
