@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from crashes import warm_context
 
 from made_events import small_run, table
 
@@ -19,7 +20,6 @@ pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.runs.api import Run
 from hopstate.serving import pump as pumping
-from hopstate.serving.crashes import warm_context
 from hopstate.serving.kafka import Topic
 from hopstate.serving.live import LiveRun
 from hopstate.serving.replaying import replayed

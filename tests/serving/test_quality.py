@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from crashes import digest
 
 from made_events import small_run
 
@@ -18,7 +19,6 @@ from hopstate.runs.api import Run
 from hopstate.runs.queries.ask import scored
 from hopstate.runs.queries.calibrated import curve_of
 from hopstate.serving import quality as module
-from hopstate.serving.crashes import digest
 from hopstate.serving.live import LiveRun
 from hopstate.serving.quality import BESIDE, Quality
 from hopstate.streaming.slices import finished

@@ -7,7 +7,6 @@
 | one of them by its place | `logs.open_log` |
 | the state machine over it: score, commit, observe; snapshots and recovery | `live.LiveRun` |
 | snapshots, the last three | `snapshots.keep`, `snapshots.newest` |
-| crashes on a disk that fails on demand: nothing is lost | `crashes.check_crash`, `faulty_disk.FaultyDisk` |
 | events from elsewhere, and scores to elsewhere | `sources`, `pump.Pump`, `sinks` |
 | it beside a log that another process writes | `replica.Replica` |
 | what a log's events were scored, again | `replaying.replayed` |
