@@ -1,10 +1,9 @@
 """Events a second into the bare logs, in commits of 500 and one by one, beside the file.
 
-    python benchmarks/logs.py --log 'postgresql://HOST/DATABASE?log=bench' --mock-kafka
+    python benchmarks/logs.py --log 'postgresql://HOST/DATABASE?log=bench'
 
-Each place in turn, with the file just before it: a ratio is of the file's rate. Every commit waits until it is durable;
-the mock cluster of librdkafka keeps messages in this process's memory, so its figure is the client's alone. A place
-that is named must be empty, and is left with the events in it.
+Each place in turn, with the file just before it: a ratio is of the file's rate. Every commit waits until it is durable.
+A place that is named must be empty, and is left with the events in it.
 """
 
 from __future__ import annotations
@@ -50,21 +49,12 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--log", nargs="*", default=[], help="addresses as of `hopstate serve --log`")
-    parser.add_argument("--mock-kafka", action="store_true", help="the mock cluster of librdkafka")
     parser.add_argument("--many", type=int, default=100_000)
     parser.add_argument("--few", type=int, default=2_000)
     options = parser.parse_args()
-    require_green("tests/serving/test_log.py", "tests/serving/test_postgres_log.py", "tests/serving/test_kafka_log.py")
+    require_green("tests/serving/test_log.py", "tests/serving/test_postgres_log.py")
     print(machine())
-    places = list(options.log)
-    if options.mock_kafka:
-        from confluent_kafka import Producer
-
-        home = Producer({"test.mock.num.brokers": 1, "log_level": 0})
-        (broker,) = home.list_topics(timeout=10).brokers.values()
-        home.list_topics("bench", timeout=10)
-        places.append(f"kafka://{broker.host}:{broker.port}/bench?log_level=0")
-    for place in places:
+    for place in options.log:
         print(measure(place, options.many, options.few), flush=True)
 
 

@@ -81,10 +81,6 @@ class LeakError(HopstateError, AssertionError):
     """A prediction that changed although only events at or after its time were changed."""
 
 
-class DurabilityError(HopstateError, AssertionError):
-    """An acknowledged event that a crash lost or doubled, or a state after it that is not a replay's."""
-
-
 class HopstateWarning(UserWarning):
     """Something a user should know that does not stop the work."""
 

@@ -46,7 +46,6 @@ CALLS = {
     "prepare": ["own.csv", "--out=store"],
     "plan": ["nagphormer", "--nodes=1e6", "--edges=1e7", "--features=128"],
     "check-leak": ["recency", "--moments=2", "--queries=4"],
-    "check-crash": ["recency", "--kills=0", "--drops=0", "--tears=0", "--eio=0", "--enospc=0"],
     "datasets": ["karate"],
     "top-error": ["gcn", "--clusters=2", "--batches=1"],
     "info": [],
@@ -65,11 +64,10 @@ VALUES: dict[str, dict[str, Any]] = {  # some of what the calls above give
     "export": {"format": "torch", "check": None},
     "prepare": {"store": "store", "kind": "events", "rows": 160, "nodes": 18, "bad": 0},
     "check-leak": {"run": "recency", "leak": False},
-    "check-crash": {"lost": 0},
     "top-error": {"share": 0.5, "nodes": "clusters"},
     "completion": {"shell": "bash"},
 }
-NEEDS = {"tune": "optuna", "prepare": "duckdb", "serve": "uvicorn", "replay": "fastapi", "check-crash": "fastapi"}
+NEEDS = {"tune": "optuna", "prepare": "duckdb", "serve": "uvicorn", "replay": "fastapi"}
 
 
 @pytest.fixture(scope="module")

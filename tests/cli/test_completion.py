@@ -38,7 +38,7 @@ def completed(script: Path, *words: str) -> set[str]:
 
 def test_commands_methods_and_options(script: Path) -> None:
     assert completed(script, "") == set(COMMANDS)
-    assert completed(script, "check") == {"check-leak", "check-crash"}
+    assert completed(script, "check") == {"check-leak"}
     assert completed(script, "fit", "") == set(MODULES)
     assert completed(script, "tune", "dyg") == {name for name in MODULES if name.startswith("dyg")}
     found = completed(script, "fit", "recency", "--data", "x.csv", "--")

@@ -12,12 +12,12 @@ from made_events import SMALL, small_run, table
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
-from hopstate.cli.main import main
-from hopstate.errors import DurabilityError, HopstateWarning
-from hopstate.serving import crashes as module
-from hopstate.serving.crashes import check_crash, digest
+import crashes as module
+from crashes import DurabilityError, check_crash, digest
+from faulty_disk import VFS, Fault, FaultyDisk, Kind
+
+from hopstate.errors import HopstateWarning
 from hopstate.serving.event_log import Entry
-from hopstate.serving.faulty_disk import VFS, Fault, FaultyDisk, Kind
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 
@@ -40,6 +40,11 @@ def trained(home: Path, name: str) -> Path:
     if not (home / name).exists():
         small_run(name, home, table(0, 160, seed=5, amount=True), **SETTINGS[name])
     return home / name
+
+
+def test_nothing_is_lost_in_a_few_crashes(home: Path, tmp_path: Path) -> None:
+    report = check_crash(trained(home, "recency"), tmp_path, {"kill": 2, "drop": 1, "enospc": 1})
+    assert sum(report.crashes.values()) == 4
 
 
 @pytest.mark.slow
@@ -160,16 +165,3 @@ def test_the_last_three_snapshots(home: Path, tmp_path: Path) -> None:
 
 def _layers(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text() or '{"layers": []}')["layers"]
-
-
-@pytest.mark.slow
-def test_the_command(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = trained(home, "recency")
-    few = ["--kills", "1", "--drops", "1", "--tears", "0", "--eio", "0", "--enospc", "0"]
-    assert main(["check-crash", str(run), *few, "--folder", str(tmp_path / "new")]) == 0
-    assert "over 2 crashes (1 kill, 1 drop)" in capsys.readouterr().out
-    assert main(["check-crash", str(run), *few, "--folder", str(tmp_path / "new")]) == 2
-    assert "holds other things" in capsys.readouterr().err
-    assert main(["check-crash", str(run), "--kills", "-1"]) == 2
-    assert main(["check-crash", str(run), "--kills", "0", "--drops", "9", "--no-sync"]) == 1
-    assert "acknowledged events are lost" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from crashes import warm_context
 
 from made_events import small_run, table
 
@@ -19,11 +20,10 @@ pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.runs.api import Run
 from hopstate.serving import pump as pumping
-from hopstate.serving.crashes import warm_context
 from hopstate.serving.kafka import Topic
 from hopstate.serving.live import LiveRun
 from hopstate.serving.replaying import replayed
-from hopstate.serving.sinks import KafkaSink, ParquetSink, PostgresSink, Sink, open_sink
+from hopstate.serving.sinks import KafkaSink, ParquetSink, Sink, open_sink
 from hopstate.serving.sources import open_source
 
 pytestmark = pytest.mark.slow
@@ -98,10 +98,6 @@ def held(place: str) -> pd.DataFrame:
     try:
         if isinstance(sink, ParquetSink):
             return pd.concat([pd.read_parquet(path) for path in sorted(sink.folder.iterdir())], ignore_index=True)
-        if isinstance(sink, PostgresSink):
-            with sink._database.work() as db:
-                rows = db.execute(f"select position, score from {sink.table} order by position").fetchall()
-            return pd.DataFrame(rows, columns=["position", "score"])
         assert isinstance(sink, KafkaSink)
         reader, found = Topic(f"{sink.topic.place}?log_level=0").consumer({0: 0}), list[Any]()
         while len(found) < sink.topic.bounds(reader, 0)[1]:
@@ -110,17 +106,6 @@ def held(place: str) -> pd.DataFrame:
         return pd.DataFrame(found)
     finally:
         sink.close()
-
-
-@pytest.fixture
-def rows(postgres: str) -> str:
-    psycopg, name = pytest.importorskip("psycopg"), f"killed_{next(NUMBER)}"
-    with psycopg.connect(postgres, autocommit=True) as db:
-        db.execute(f"create table {name} (id serial primary key, src text, dst text, t bigint)")
-        db.cursor().executemany(
-            f"insert into {name} (src, dst, t) values (%s, %s, %s)", [(e["src"], e["dst"], e["t"]) for e in EVENTS]
-        )
-    return f"{postgres}&table={name}"
 
 
 @pytest.fixture
@@ -134,10 +119,10 @@ def messages(kafka: Callable[[str], str]) -> str:
     return url
 
 
-def test_kills_between_source_log_and_sink_lose_and_double_nothing(run: Run, tmp_path: Path, rows: str) -> None:
+def test_kills_between_source_log_and_sink_lose_and_double_nothing(run: Run, tmp_path: Path, messages: str) -> None:
     assert (
         campaign(
-            run, tmp_path, rows, str(tmp_path / "scores"), iter([("append", 1, "after"), ("snapshot", 1, "before")])
+            run, tmp_path, messages, str(tmp_path / "scores"), iter([("append", 1, "after"), ("snapshot", 1, "before")])
         )
         == 2
     )
@@ -145,16 +130,15 @@ def test_kills_between_source_log_and_sink_lose_and_double_nothing(run: Run, tmp
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("source", ["rows", "messages"])
-@pytest.mark.parametrize("sink", ["folder", "table", "topic"])
-def test_kills_of_every_kind(source: str, sink: str, run: Run, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("sink", ["folder", "topic"])
+def test_kills_of_every_kind(
+    messages: str, sink: str, run: Run, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     name = f"kept_{next(NUMBER)}"
     if sink == "folder":
         place = str(tmp_path / "scores")
-    elif sink == "table":
-        place = f"{request.getfixturevalue('postgres')}&table={name}"
     else:
         place = request.getfixturevalue("kafka")(name)
     faults = [(point, 1, when) for when in ("before", "after") for point in POINTS * 2]
-    came = campaign(run, tmp_path, request.getfixturevalue(source), place, iter(faults))
+    came = campaign(run, tmp_path, messages, place, iter(faults))
     assert came >= len(POINTS) * 2

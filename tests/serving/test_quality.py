@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from crashes import digest
 
 from made_events import small_run
 
@@ -18,7 +19,6 @@ from hopstate.runs.api import Run
 from hopstate.runs.queries.ask import scored
 from hopstate.runs.queries.calibrated import curve_of
 from hopstate.serving import quality as module
-from hopstate.serving.crashes import digest
 from hopstate.serving.live import LiveRun
 from hopstate.serving.quality import BESIDE, Quality
 from hopstate.streaming.slices import finished
@@ -101,7 +101,7 @@ def test_scores_are_those_of_a_question_before_the_commit(method: str, runs: dic
 
 @pytest.mark.slow
 def test_alarms(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model below recency over a full window, told once; ranks that change, where river is there."""
+    """A model below recency over a full window, told once."""
     with LiveRun(runs["ctdg-ssm"].path, folder=tmp_path) as live:
         quality = Quality(live, share=1, clock=count().__next__, window=40)
         counted, rng = quality._count, np.random.default_rng(0)
@@ -113,23 +113,11 @@ def test_alarms(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.Monkey
             counted(found)
 
         monkeypatch.setattr(quality, "_count", worse)
-        quality._drift = None
         fed(live, quality, later(150))
         assert [alarm.text.split(" targets")[0] for alarm in quality.alarms] == [
             "below recency among random",
             "below recency among historical",
         ]
-
-
-@pytest.mark.slow
-def test_drift_of_ranks(runs: dict[str, Run], tmp_path: Path) -> None:
-    pytest.importorskip("river", reason="needs river: pip install 'hopstate[drift]'")
-    with LiveRun(runs["recency"].path, folder=tmp_path) as live:
-        quality = Quality(live)
-        good, bad = np.r_[1.0, np.zeros(2 * BESIDE)], np.r_[-1.0, np.zeros(2 * BESIDE)]
-        for row in [good] * 300 + [bad] * 300:
-            quality._watch_ranks(row)
-        assert "ranks have drifted" in quality.alarms[0].text
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The doors of a live run: what they answer is what the run gives offline, and nothing that is sent breaks them."""
 
 import asyncio
-import io
 import json
 import random
 import re
@@ -26,10 +25,7 @@ from fastapi.testclient import TestClient
 from hopstate.cli.main import main
 from hopstate.errors import StorageError
 from hopstate.runs.api import Run
-from hopstate.serving import service as module
-from hopstate.serving import stages
 from hopstate.serving.draft import Request
-from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 from hopstate.serving.replaying import replayed
@@ -186,7 +182,7 @@ def test_nothing_that_is_sent_breaks_a_door(client: TestClient) -> None:
     rng, taken = random.Random(5), 0
     for _ in range(40):
         event = {"src": "u1", "dst": "v1", "t": 900} | ({rng.choice(["src", "dst", "t", "event_id"]): value(rng)})
-        asked = {"source": "u1", "top": 2} | {rng.choice(["source", "time", "candidates", "first_stage"]): value(rng)}
+        asked = {"source": "u1", "top": 2} | {rng.choice(["source", "time", "candidates"]): value(rng)}
         data = {"name": rng.choice(["time", "source"]), "shape": [1], "datatype": "BYTES", "data": [value(rng)]}
         pair = [
             {"name": n, "shape": [1], "datatype": "BYTES", "data": [d]} for n, d in (("source", "u1"), ("target", 3))
@@ -373,66 +369,3 @@ def test_what_is_sent_is_not_sent_back(client: TestClient) -> None:
         answer = client.post("/rank", content=body, headers={"Content-Type": "application/json"})
         assert (answer.status_code, "secret" in answer.text.replace('"secret"]', "")) == (422, False)
     assert client.post("/rank", content=b"{}").status_code == 415
-
-
-@pytest.mark.slow
-def test_a_slow_model_ranks_in_two_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are many candidates and the run has its first stage; the answer says so."""
-    monkeypatch.setattr(stages, "FEW", 3)
-    monkeypatch.setattr(module, "STAGE", 4)
-    run = small_run("dyg-mamba", tmp_path)
-    asked = {"source": "u1", "top": 3}
-
-    def told(client: TestClient, **more: Any) -> tuple[list[str], Any, str]:
-        answer = client.post("/rank", json=asked | more).json()
-        return [row["dst"] for row in answer["ranked"]], answer["first_stage"], " ".join(answer["warnings"])
-
-    with TestClient(service(partial(LiveRun, run.path), name="run")) as client:
-        whole = run.rank("u1", top=3)["dst"].tolist()
-        ranked, stage, warned = told(client)
-        assert (ranked, stage) == (whole, None)
-        assert "all of 18 candidates were scored" in warned
-        assert "--first-stage 4" in warned
-        assert told(client, candidates=["v1", "v2", "v3"])[2] == ""
-        staged = run.rank("u1", top=3, first_stage=4)
-        ranked, stage, warned = told(client)
-        assert (ranked, warned) == (staged["dst"].tolist(), "")
-        assert stage == {"candidates": 4, "recall": staged.attrs["first_stage_recall"]} | {
-            "destinations": staged.attrs["first_stage_destinations"]
-        }
-        assert told(client, first_stage=None)[:2] == (whole, None)
-        assert told(client, first_stage=5)[1]["candidates"] == 5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_first_stage_is_made_at_the_start(kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a slow model that has none; it is the one that `hopstate rank` makes, and page and lines tell of it."""
-    for place in (module, stages):
-        monkeypatch.setattr(place, "STAGE", 4)
-    monkeypatch.setattr(stages, "FEW", 3)
-    run, said, out = small_run("dyg-mamba", tmp_path), list[str](), io.StringIO()
-    if kept:
-        run.rank("u1", top=3, first_stage=4)
-    doors = service(partial(LiveRun, run.path), name="run", staged=said.append, lines=Lines("json", out))
-    with TestClient(doors) as client:
-        assert len(said) == (not kept)
-        told = client.get("/state").json()["first_stage"]
-        answer = client.post("/rank", json={"source": "u1", "top": 3}).json()
-    staged = run.rank("u1", top=3, first_stage=4)
-    assert [row["dst"] for row in answer["ranked"]] == staged["dst"].tolist()
-    assert (
-        answer["first_stage"]
-        == told
-        == {"candidates": 4} | {name: staged.attrs[f"first_stage_{name}"] for name in ("recall", "destinations")}
-    )
-    assert [one["recall"] for one in map(json.loads, out.getvalue().splitlines()) if one["event"] == "first stage"] == [
-        told["recall"]
-    ]
-
-
-def test_a_quick_model_gets_no_first_stage(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "FEW", 3)
-    opened = partial(LiveRun, run.path, folder=tmp_path)
-    with TestClient(service(opened, name="run", staged=pytest.fail)) as client:
-        assert client.get("/state").json()["first_stage"] is None

@@ -19,7 +19,7 @@ from hopstate.runs.api import Run
 from hopstate.serving.kafka import Topic
 from hopstate.serving.live import LiveRun
 from hopstate.serving.replaying import replayed
-from hopstate.serving.sinks import KafkaSink, ParquetSink, PostgresSink, Sink, open_sink
+from hopstate.serving.sinks import KafkaSink, ParquetSink, Sink, open_sink
 
 NUMBER = itertools.count()
 
@@ -36,12 +36,6 @@ def held(sink: Sink) -> pd.DataFrame:
     """Return what is there."""
     if isinstance(sink, ParquetSink):
         return pd.concat([pd.read_parquet(path) for path in sorted(sink.folder.iterdir())], ignore_index=True)
-    if isinstance(sink, PostgresSink):
-        with sink._database.work() as db:
-            rows = db.execute(f"select * from {sink.table} order by ctid").fetchall()
-        return pd.DataFrame(rows, columns=["position", "src", "dst", "t", "score"]).assign(
-            t=[t if isinstance(t, str) else int(t) for *_, t, _ in rows]
-        )
     assert isinstance(sink, KafkaSink)
     reader, rows = Topic(f"{sink.topic.place}?log_level=0").consumer({0: 0}), []
     while len(rows) < sink.topic.bounds(reader, 0)[1]:
@@ -50,13 +44,10 @@ def held(sink: Sink) -> pd.DataFrame:
     return pd.DataFrame([json.loads(row) for row in rows])
 
 
-@pytest.mark.parametrize(
-    "kind", ["folder", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("postgres", "kafka"))]
-)
+@pytest.mark.parametrize("kind", ["folder", pytest.param("kafka", marks=pytest.mark.slow)])
 def test_each_score_is_there_once(kind: str, run: Run, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    server, name = None if kind == "folder" else request.getfixturevalue(kind), f"sink_{next(NUMBER)}"
-    made = {"folder": str(tmp_path / "scores"), "postgres": f"{server}&table={name}"}
-    place = made.get(kind) or server(name)  # type: ignore[misc]
+    folder = str(tmp_path / "scores")
+    place = folder if kind == "folder" else request.getfixturevalue("kafka")(f"sink_{next(NUMBER)}")
 
     def opened() -> Sink:
         return ParquetSink(place, together=12) if kind == "folder" else open_sink(place)
@@ -98,11 +89,9 @@ def test_a_sink_that_fails_loses_nothing(run: Run, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_what_is_no_sink_and_one_that_comes_late(run: Run, tmp_path: Path, postgres: str) -> None:
+def test_what_is_no_sink_and_one_that_comes_late(run: Run, tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         open_sink("nats://h/x")
-    with pytest.raises(ConfigError):
-        open_sink(f"{postgres}&table=a;b")
     with LiveRun(run.path, folder=tmp_path / "live") as live:
         live.take(EVENTS[:10])
     with LiveRun(run.path, folder=tmp_path / "live", sink=ParquetSink(tmp_path / "scores")) as live:

@@ -1,4 +1,4 @@
-"""Events of a topic or a table are taken once each, in order, whatever fails between reading and answering."""
+"""Events of a topic are taken once each, in order, whatever fails between reading and answering."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ from hopstate.runs.api import Run
 from hopstate.serving.kafka import Topic
 from hopstate.serving.live import LiveRun
 from hopstate.serving.pump import Pump
-from hopstate.serving.sources import PostgresSource, open_source
+from hopstate.serving.sources import open_source
 
 pytestmark = pytest.mark.slow
 
@@ -34,31 +34,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return small_run("recency", tmp_path_factory.mktemp("run"))
 
 
-@pytest.fixture(params=["kafka", "postgres"])
-def feed(request: pytest.FixtureRequest) -> tuple[str, Callable[[list[Any]], None]]:
+@pytest.fixture
+def feed(kafka: Callable[[str], str]) -> tuple[str, Callable[[list[Any]], None]]:
     """A source's address, and what adds events to it."""
-    server, name = request.getfixturevalue(request.param), f"source_{next(NUMBER)}"
-    if request.param == "kafka":
-        url, kafka = server(name), pytest.importorskip("confluent_kafka")
-        producer = kafka.Producer({"bootstrap.servers": url.split("/")[2], "log_level": 0})
+    name = f"source_{next(NUMBER)}"
+    url, client = kafka(name), pytest.importorskip("confluent_kafka")
+    producer = client.Producer({"bootstrap.servers": url.split("/")[2], "log_level": 0})
 
-        def send(events: list[Any]) -> None:
-            for event in events:
-                producer.produce(name, json.dumps(event).encode(), partition=2)
-                producer.flush(10)
+    def send(events: list[Any]) -> None:
+        for event in events:
+            producer.produce(name, json.dumps(event).encode(), partition=2)
+            producer.flush(10)
 
-        return url, send
-    psycopg = pytest.importorskip("psycopg")
-    with psycopg.connect(server, autocommit=True) as db:
-        db.execute(f"create table {name} (id serial primary key, src text, dst text, t bigint, event_id text)")
-
-    def insert(events: list[Any]) -> None:
-        with psycopg.connect(server, autocommit=True) as db:
-            query = f"insert into {name} (src, dst, t, event_id) values (%s, %s, %s, %s)"
-            for e in events:
-                db.execute(query, [e.get(key) for key in ("src", "dst", "t", "event_id")])
-
-    return f"{server}&table={name}", insert
+    return url, send
 
 
 def drained(pump: Pump, count: int) -> list[Any]:
@@ -143,31 +131,12 @@ def test_how_far_behind_its_source_a_run_is(
         pump.source.close()
 
 
-def test_rows_that_are_committed_out_of_order_are_not_passed_over(postgres: str) -> None:
-    psycopg = pytest.importorskip("psycopg")
-    with psycopg.connect(postgres, autocommit=True) as db, psycopg.connect(postgres) as slow:
-        db.execute("create table turns (id serial primary key, src text)")
-        slow.execute("create table other (x int)")  # a transaction that began early
-        db.execute("insert into turns (src) values ('a')")
-        source = PostgresSource(f"{postgres}&table=turns", None)
-        slow.execute("insert into turns (src) values ('b')")
-        db.execute("insert into turns (src) values ('c')")
-        assert [source.read(10) for _ in range(3)] == [[], [], []]
-        slow.commit()
-        found = [one.event["src"] for _ in range(3) for one in source.read(10) if one.event]
-        assert found == ["a", "b", "c"]
-        source.close()
-
-
-def test_what_is_no_source(run: Run, tmp_path: Path, postgres: str) -> None:
-    for bad in ("nats://h/x", f"{postgres}&table=a;b", f"{postgres}&key=a%20b"):
+def test_what_is_no_source(run: Run, tmp_path: Path, feed: tuple[str, Callable[[list[Any]], None]]) -> None:
+    for bad in ("nats://h/x", "postgresql://h/d?table=a"):
         with pytest.raises(ConfigError):
             open_source(bad, {})
-    psycopg = pytest.importorskip("psycopg")
-    with psycopg.connect(postgres, autocommit=True) as db:
-        db.execute("create table if not exists events (id serial primary key)")
     with LiveRun(run.path, folder=tmp_path) as live, pytest.raises(ConfigError, match="--late clamp or --late park"):
-        Pump(live, PostgresSource(postgres, None))
+        Pump(live, open_source(feed[0], {}))
 
 
 def test_a_service_takes_from_its_source_and_from_requests(

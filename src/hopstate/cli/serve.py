@@ -27,6 +27,7 @@ _HERE = "127.0.0.1"
 _TURN = 0.0005  # seconds for which one thread keeps the interpreter while another waits to read, answer or sync
 _SERVER: dict[str, Any] = {
     "log_level": "warning",
+    "limit_concurrency": 800,  # connections; below the usual limit of 1,024 open files of a process
     "timeout_graceful_shutdown": 5,  # seconds in which answers that are under way may be fetched once it is to stop
 }
 
@@ -40,7 +41,7 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
     parser = Options(prog=f"hopstate {command}", description=what, allow_abbrev=False)
     parser.add_argument("run", help="run folder that `hopstate fit` left, of a temporal method for links")
     parser.add_argument("--folder", default=None, help="where the log and its snapshots lie (default: RUN/live)")
-    log = "log elsewhere: postgresql://USER@HOST/DATABASE?log=NAME, kafka://HOST:PORT/TOPIC (default: in the folder)"
+    log = "log elsewhere: postgresql://USER@HOST/DATABASE?log=NAME (default: in the folder)"
     parser.add_argument("--log", default=None, metavar="ADDRESS", help=log)
     parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
     parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
@@ -51,8 +52,6 @@ def _serve(argv: list[str]) -> Answer:
     o = _options().parse_args(argv)
     if o.follow and (o.source or o.sink or o.retain):
         raise ConfigError("a replica only reads and answers: leave --source, --sink and --retain to the writer")
-    if o.shadow and (o.follow or o.retain):
-        raise ConfigError("a shadow needs the whole log of the run that writes it: leave --follow and --retain")
     if not 0 <= o.port < 1 << 16:
         raise ConfigError(f"--port is a number from 0 to 65535; got {o.port}")
     if o.source and o.late == "reject":
@@ -89,15 +88,11 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--score-events", choices=("always", "never"), default="always", help=scored)
     follow = "a replica: follow the log that another service writes, answer, take no events (folder: RUN/replica)"
     parser.add_argument("--follow", action="store_true", help=follow)
-    shadow = "another run beside it on the same log, judged alike; POST /swap lets it take the place of the first"
-    parser.add_argument("--shadow", default=None, metavar="RUN", help=shadow)
     told = "a line to stderr for each request, commit, alarm and trouble: json, text, or off (default)"
     parser.add_argument("--log-format", choices=("json", "text", "off"), default="off", help=told)
-    stage = "of rankings by a slow model: auto makes it at the start where the run has none (default); never makes none"
-    parser.add_argument("--first-stage", choices=("auto", "never"), default="auto", help=stage)
-    source = "events from kafka://HOST:PORT/TOPIC or postgresql://HOST/DATABASE?table=NAME&key=COLUMN as well"
+    source = "events from kafka://HOST:PORT/TOPIC as well"
     parser.add_argument("--source", default=None, metavar="ADDRESS", help=source)
-    sink = "scores into a folder (Parquet), postgresql://HOST/DATABASE?table=NAME or kafka://HOST:PORT/TOPIC"
+    sink = "scores into a folder (Parquet) or kafka://HOST:PORT/TOPIC"
     parser.add_argument("--sink", default=None, metavar="PLACE", help=sink)
     return parser
 
@@ -107,14 +102,11 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     try:
         import uvicorn
 
-        from hopstate.serving.connections import bounded
         from hopstate.serving.lines import Lines
         from hopstate.serving.live import LiveRun
         from hopstate.serving.replica import Replica
         from hopstate.serving.service import service
-        from hopstate.serving.shadow import Pair
         from hopstate.serving.sinks import open_sink
-        from hopstate.serving.traces import export
     except ImportError as error:
         raise MissingExtraError(f"serving needs {error.name}: pip install 'hopstate[serve]'") from None
 
@@ -124,13 +116,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     opened: Callable[[], LiveRun] = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
     lines = Lines(o.log_format)
     lines.take_warnings()
-    export()
     doors: dict[str, Any] = {"score_events": o.score_events == "always", "source": o.source, "lines": lines}
-    if o.first_stage == "auto":
-        doors["staged"] = partial(print, file=sys.stderr, flush=True)
-    if o.shadow:
-        pair = Pair(o.run, o.shadow, folder=o.folder, **options)
-        opened, doors["beside"] = pair.opened, pair.beside
     name = Path(os.path.abspath(o.run)).name
     app = service(opened, name=name, token=token, hosts=_names(o.host, o.host_names), **doors)
     app.state.doors.open()
@@ -138,7 +124,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     _tell_unknown(app.state.doors.live)
     port = place.getsockname()[1]
     url = f"http://{o.host}:{port}"
-    server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, http=bounded(), **_SERVER))
+    server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, **_SERVER))
 
     place.listen(2048)  # who asks from now on waits until the service takes the call, and is not refused
     told = partial(print, f"serving {name} at {url} (who next: /, doors: /docs)", flush=True)
@@ -162,7 +148,7 @@ def _names(host: str, more: list[str]) -> list[str] | None:
     """Return the names by which a service that listens at an address may be asked, None for any."""
     if host in ("0.0.0.0", "::") and not more:  # it asks for a token, which pages of other sites do not have
         return None
-    return [host, "localhost", _HERE, "::1", *more]
+    return [host, "localhost", _HERE, "::1", "[::1]", *more]
 
 
 def _make_even() -> None:

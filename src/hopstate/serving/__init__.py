@@ -3,17 +3,15 @@
 | what | where |
 |---|---|
 | what a log is: commits of events, durable and once each | `event_log.EventLog` |
-| logs in a file, in PostgreSQL, in Kafka | `log.SqliteLog`, `postgres_log.PostgresLog`, `kafka_log.KafkaLog` |
+| logs in a file, in PostgreSQL | `log.SqliteLog`, `postgres_log.PostgresLog` |
 | one of them by its place | `logs.open_log` |
 | the state machine over it: score, commit, observe; snapshots and recovery | `live.LiveRun` |
 | snapshots, the last three | `snapshots.keep`, `snapshots.newest` |
-| crashes on a disk that fails on demand: nothing is lost | `crashes.check_crash`, `faulty_disk.FaultyDisk` |
 | events from elsewhere, and scores to elsewhere | `sources`, `pump.Pump`, `sinks` |
 | it beside a log that another process writes | `replica.Replica` |
-| another run beside it on the same log, and its taking over | `shadow.Shadow`, `shadow.swap` |
 | what a log's events were scored, again | `replaying.replayed` |
 | it behind a queue; the service: the doors of `hopstate serve` | `doors.Doors`, `service.service` |
-| lines and spans of what it does | `lines.Lines`, `traces.span` |
+| lines of what it does | `lines.Lines` |
 
 In come events as JSON objects with the columns of the run's own file; out go positions in the log, and scores. The
 model's state follows from the log alone, so recovery is a replay and so is an audit.

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from hopstate.errors import ConfigError, StorageError
+from hopstate.errors import StorageError
 from hopstate.runs.queries.session import Session
 from hopstate.serving.desk import AT_ONCE, Desk
 from hopstate.serving.draft import Draft, Receipt, Request
@@ -25,17 +25,13 @@ from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
 from hopstate.serving.meters import Meters
 from hopstate.serving.pump import Pump
-from hopstate.serving.shadow import swap
 from hopstate.serving.sources import open_source
-from hopstate.serving.stages import make_stage
 from hopstate.serving.told import Told
-from hopstate.serving.traces import span
 from hopstate.serving.warned import with_warnings
 from hopstate.streaming.slices import Steps
 
 T = TypeVar("T")
 SINK = "sink or snapshot"  # what may be in trouble while events are taken
-_AT_ONCE = 500  # events that a shadow observes while others wait
 
 
 class Doors:
@@ -46,9 +42,7 @@ class Doors:
         limits: see `Limits`.
         score_events: False scores no event as it comes, whatever a request says.
         source: place from which events come as well (see `sources.open_source`).
-        beside: opens the shadow of a run.
         lines: where it says what happens.
-        staged: told of it where a slow model's first stage is made at the start; None makes none.
 
     closed: it stopped as it should: all that was taken is answered, and a snapshot kept.
     """
@@ -60,13 +54,9 @@ class Doors:
         *,
         score_events: bool = True,
         source: str | None = None,
-        beside: Callable[[LiveRun], LiveRun] | None = None,
         lines: Lines | None = None,
-        staged: Callable[[str], None] | None = None,
     ) -> None:
-        self._staged, self.first_stage = staged, dict[str, Any]()  # by model
-        self.source, self._beside, self.lines = source, beside, lines or Lines()
-        self.shadow: LiveRun | None = None
+        self.source, self.lines = source, lines or Lines()
         self.opened, self.limits, self.score_events, self.meters = opened, limits, score_events, Meters()
         self._desk, self._disk = Desk("live run"), ThreadPoolExecutor(1, "log")
         self._moving = asyncio.Lock()  # who may move the run
@@ -81,33 +71,24 @@ class Doors:
     def _opened(self) -> None:
         self.live: LiveRun = self.opened()
         try:
-            if self._beside is not None:
-                self.shadow = self._beside(self.live)
-            self._runs = [run for run in (self.shadow, self.live) if run is not None]  # as they are closed
             if self.source is not None:
                 source = open_source(self.source, self.live.log.facts())
                 self._pump = Pump(self.live, source, score=self.score_events)
-            if self._staged is not None:
-                self.first_stage = {run.model: make_stage(run, self._staged) for run in self._runs}
         except BaseException:
-            if self.shadow is not None:
-                self.shadow.close(snapshot=False)
             self.live.close(snapshot=False)
             raise
         self._is_open = True
         self.lines("opened", run=self.live.run.path.name, model=self.live.model, position=self.live.position)
-        if stage := self.first_stage.get(self.live.model):
-            self.lines("first stage", **stage)
 
     async def start(self) -> None:
         """Begin to take events; the run is opened where it is not yet."""
         if not self._is_open:
             await self._in_thread(self._opened)
         self.meters.follow(self.live)
-        self.judge = Judge(self.live, self.shadow, self._desk, self.meters, self.lines)
-        self._told = Told(self.meters, self._runs)
+        self.judge = Judge(self.live, self._desk, self.meters, self.lines)
+        self._told = Told(self.meters, self.live)
         self._writer = asyncio.create_task(self._follow() if self.live.follows else self._write())
-        beside = [(self.source, self._draw), (self.shadow, self._look), (self.live, self._tick)]
+        beside = [(self.source, self._draw), (self.live, self._tick)]
         self._beside_it = [asyncio.create_task(work()) for what, work in beside if what is not None]
         self.ready = True
 
@@ -121,8 +102,7 @@ class Doors:
         if self.source is not None:
             await self._in_thread(self._pump.source.close)
         await self.judge.done()
-        for run in self._runs:
-            await self._in_thread(run.close)
+        await self._in_thread(self.live.close)
         self.lines("closed", run=self.live.run.path.name, position=self.live.position)
         self._desk.close()
         self._disk.shutdown()
@@ -144,8 +124,7 @@ class Doors:
 
     def _pumped(self) -> list[Receipt]:
         begin = time.perf_counter()
-        with span("commit"):
-            receipts = self._pump.step()
+        receipts = self._pump.step()
         self.meters.drawn(self._pump.behind())
         self._committed(receipts, begin)
         return receipts
@@ -180,53 +159,6 @@ class Doors:
                 self.meters.lagged(None, self.live)
                 left = 0
             await asyncio.sleep(0 if left else self.limits.look)
-
-    async def _look(self) -> None:
-        while True:
-            try:
-                left = await self._in_thread(self._followed)
-                self._trouble("shadow", "")
-            except Exception as error:  # the one that serves goes on
-                left = 0
-                self._trouble("shadow", str(error) or type(error).__name__)
-            await asyncio.sleep(0 if left else self.limits.look)
-
-    def _followed(self) -> int:
-        """Let the shadow observe some more; return how many events are left."""
-        quality = self.judge.shadow_quality
-        assert self.shadow is not None
-        assert quality is not None
-        before = self.shadow.past
-        left = self.shadow.follow(_AT_ONCE)
-        quality.saw(before)
-        self.meters.shadowed(left, quality)
-        return left
-
-    async def swap(self, model: str) -> None:
-        """Let the shadow serve, and the run that served be its shadow; what comes meanwhile waits.
-
-        Args:
-            model: the fingerprint of the one that is to serve; nothing is done where it does.
-
-        Raises:
-            ConfigError: there is no such shadow, or it is far behind.
-            StorageError: see `shadow.swap`.
-        """
-        async with self._moving:
-            await self._counted(lambda: self._in_thread(partial(self._swap, model)))
-
-    def _swap(self, model: str) -> None:
-        if model == self.live.model:
-            return
-        if self.shadow is None or model != self.shadow.model:
-            known = self.live.model if self.shadow is None else f"{self.live.model}, {self.shadow.model}"
-            raise ConfigError(f"no model {model!r} here to swap to; there is {known}")
-        swap(self.live, self.shadow)
-        self.live, self.shadow = self.shadow, self.live
-        self.judge.turn(self.live)
-        if self.source is not None:
-            self._pump.live = self.live
-        self.lines("swap", run=self.live.run.path.name, model=model, position=self.live.position)
 
     async def _in_thread(self, work: Callable[[], T], patience: float = AT_ONCE) -> T:
         return await asyncio.wrap_future(self._desk.give(work, patience))
@@ -324,14 +256,12 @@ class Doors:
 
     async def _take(self, given: Request) -> list[Receipt]:
         begin, live = time.perf_counter(), self.live
-        with span("commit", {"hopstate.events": len(given.events)}) as told:
-            drafting = partial(live.drafting, given.events, score=given.score)
-            draft = await asyncio.wrap_future(self._desk.give_steps(drafting, AT_ONCE))
-            first = await asyncio.get_running_loop().run_in_executor(self._disk, draft.written, live.log)
-            live.accept(draft)
-            self._desk.give(partial(self._settle, live, draft, first))  # nobody waits for it, and no draft comes before
-            receipts = draft.receipts(first)
-            told["hopstate.position"] = live.position
+        drafting = partial(live.drafting, given.events, score=given.score)
+        draft = await asyncio.wrap_future(self._desk.give_steps(drafting, AT_ONCE))
+        first = await asyncio.get_running_loop().run_in_executor(self._disk, draft.written, live.log)
+        live.accept(draft)
+        self._desk.give(partial(self._settle, live, draft, first))  # nobody waits for it, and no draft comes before
+        receipts = draft.receipts(first)
         self.meters.took(receipts, live)
         self._committed(receipts, begin)
         return receipts
@@ -353,8 +283,4 @@ class Doors:
     async def told(self) -> dict[str, Any]:
         """Return what the page shows; whoever asks waits where the log is busy, and nobody else does."""
         parked = await asyncio.to_thread(self.live.log.parked) if self.live.late == "park" else 0
-        found = self._told.of(self.live, self.judge.quality, parked)
-        found["first_stage"] = self.first_stage.get(self.live.model)
-        if self.shadow is not None and self.judge.shadow_quality is not None:
-            found["shadow"] = self._told.of_shadow(self.shadow, self.judge.shadow_quality)
-        return found
+        return self._told.of(self.live, self.judge.quality, parked)

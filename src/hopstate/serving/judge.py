@@ -13,26 +13,18 @@ from hopstate.streaming.slices import Steps
 
 
 class Judge:
-    """The quality of the run that serves, and of its shadow.
+    """The quality of the run that serves.
 
     Args:
         live: the run.
-        shadow: the one beside it.
         desk: whose thread judges.
         meters, lines: where figures and alarms are told.
     """
 
-    def __init__(self, live: LiveRun, shadow: LiveRun | None, desk: Desk, meters: Meters, lines: Lines) -> None:
+    def __init__(self, live: LiveRun, desk: Desk, meters: Meters, lines: Lines) -> None:
         self._live, self._desk, self._meters, self._lines = live, desk, meters, lines
         self.quality, self._before, self._told = Quality(live), live.past, 0
-        self.shadow_quality = None if shadow is None else Quality(shadow)
         self._under_way: asyncio.Future[None] | None = None
-
-    def turn(self, live: LiveRun) -> None:
-        """Go on after a swap: the shadow, which serves now, has been judged too."""
-        assert self.shadow_quality is not None
-        self.quality, self.shadow_quality = self.shadow_quality, self.quality
-        self._live, self._before, self._told = live, live.past, self.quality.raised
 
     async def done(self) -> None:
         """Wait until what is being judged is."""

@@ -105,15 +105,6 @@ class Topic:
         # beside messages an error waits: they would be lost with it, and it comes again where it lasts
         yield from ((m.partition(), m.offset(), m.value()) for m, e in zip(found, errors, strict=True) if e is None)
 
-    def delete_before(self, offset: int) -> None:
-        """Drop what lies before an offset of partition 0."""
-        from confluent_kafka.admin import AdminClient
-
-        with self.named():
-            place = self.kafka.TopicPartition(self.name, 0, offset)
-            for done in AdminClient(self.settings).delete_records([place], request_timeout=SECONDS).values():
-                done.result()
-
 
 _SETTINGS = (-186, -170)  # librdkafka's codes of a setting that is none, and of one it was not built with
 

@@ -1,4 +1,4 @@
-"""What a service says of itself, a line each: requests, commits, alarms, trouble, swaps; as text or as JSON."""
+"""What a service says of itself, a line each: requests, commits, alarms, trouble; as text or as JSON."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ from hopstate.serving.reading import read
 from hopstate.serving.retention import check_duration, check_retain, retained
 from hopstate.serving.sinks import Sink
 from hopstate.serving.snapshots import keep, kept_at, newest
-from hopstate.serving.whose import check_served, check_signed, own_events, signed, state_folder
+from hopstate.serving.whose import check_served, check_signed, own_events, signed
 from hopstate.streaming.live import fingerprint, going_on
 from hopstate.streaming.slices import Steps, each_in, finished
 from hopstate.training.run_folder import RunFolder
@@ -81,9 +81,6 @@ class LiveRun:
 
     home = "live"  # the folder in the run's
     follows = False  # a log that another one writes
-    is_current = True  # serves the model that the log is of
-    _lent = False  # the log, by another one that closes it
-    _at_once = True  # a start observes all that the log holds
 
     def __init__(
         self,
@@ -125,8 +122,7 @@ class LiveRun:
             self.precision = trainer.config.matmul_precision
             self._open.enter_context(trainer.precision())
             self.log = self._log_at(log)
-            if not self._lent:
-                self._open.callback(self.log.close)
+            self._open.callback(self.log.close)
             self.method = method
             self._incoming = Incoming(self.run, method, late)
             self._asked: Session | None = None
@@ -142,22 +138,14 @@ class LiveRun:
     def _log_at(self, log: EventLog | str | None) -> EventLog:
         return open_log(log or self.folder) if log is None or isinstance(log, str) else log
 
-    @property
-    def _states(self) -> Path:
-        """Where the folder of its snapshots lies."""
-        return self.folder
-
-    def _check_model(self, told: Mapping[str, Any]) -> None:
-        check_served(told, self.model, self.folder)
-
     def _begin(self, facts: Mapping[str, Any]) -> None:
         self.log.tell(facts)
 
     def _recover(self) -> None:
         self.model, told = fingerprint(self.task), self.log.facts()
-        self._check_model(told)
+        check_served(told, self.model, self.folder)
         is_known = check_signed(told, self.run, self.model, self.folder)
-        self.state = state_folder(self._states, told, self.model)
+        self.state = self.folder / "state"
         past, known = newest(self.state, self.model), own_events(told, self.model)
         if past is None or known is None:
             past = own_past(self.run, self.task)
@@ -180,8 +168,7 @@ class LiveRun:
         if self.sink is not None:
             self.sink.begin(len(self.log), past.time_unit or "", dates)
         self.kept, self.kept_at = self.position, kept_at(self.state)
-        if self._at_once:
-            self._catch_up()
+        self._catch_up()
 
     def _catch_up(self) -> None:
         """Observe what the log holds beyond what was observed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
@@ -55,11 +55,7 @@ class EventsIn(_Strict):
 
 
 class RankIn(_Strict):
-    """Whom a source meets next; fields as the arguments of `hopstate.rank`.
-
-    With `first_stage` "auto" a model that reads both histories of each pair scores 100 candidates, where there are more
-    than 500 and the run has its first stage; null scores all.
-    """
+    """The most likely next partners of a source; fields as the arguments of `hopstate.rank`."""
 
     source: Id
     top: StrictInt = Field(default=10, ge=1, le=10_000)
@@ -67,13 +63,6 @@ class RankIn(_Strict):
     candidates: list[Id] | None = Field(default=None, min_length=1)
     new_only: StrictBool = False
     explain: StrictBool = False
-    first_stage: Annotated[StrictInt, Field(ge=1)] | Literal["auto"] | None = "auto"
-
-
-class SwapIn(_Strict):
-    """Which model is to serve, by the fingerprint that `/state` tells."""
-
-    model: StrictStr
 
 
 class UnknownModelError(DataError):

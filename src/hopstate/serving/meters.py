@@ -24,8 +24,7 @@ class Meters:
 
     lag: events that a replica has not observed.
     queue, events_waiting: requests that wait, and events in them that are not on the disk yet.
-    behind: events that the shadow has not observed.
-    source_lag: messages, or keys, of the source that were not taken, None where there is none or it does not tell.
+    source_lag: messages of the source that were not taken, None where there is none or it does not tell.
     came: when the last event came, None before the first.
     """
 
@@ -43,7 +42,7 @@ class Meters:
         self.events_waiting = 0
         self._trouble = Gauge("hopstate_trouble", "1 while something is wrong, by what", ["of"], registry=own)
         self._troubles: dict[str, str] = {}
-        self.lag = self.queue = self.behind = self._stood = 0
+        self.lag = self.queue = self._stood = 0
         self.came: float | None = None
         self.source_lag: int | None = None
         self._recent: deque[tuple[float, int]] = deque()
@@ -76,7 +75,7 @@ class Meters:
 
         self._source_lag = Gauge(
             "hopstate_source_lag",
-            "messages, or keys of a table, that the source holds and that were not taken; NaN where it is not known",
+            "messages that the source holds and that were not taken; NaN where it is not known",
             registry=own,
         )
         self._source_lag.set(math.nan)
@@ -84,19 +83,9 @@ class Meters:
     def _make_of_models(self, own: CollectorRegistry) -> None:
         told = "of the last events judged, by kind of other targets"
         self.quality = Gauge("hopstate_quality", told, ["metric", "others"], registry=own)
-        self.score = Gauge(
-            "hopstate_score", "mean score of events judged: now, and of the first full window", ["window"], registry=own
-        )
-        self.drift = Gauge(
-            "hopstate_score_drift",
-            "mean score now less that of the first full window, in standard deviations of that; NaN before",
-            registry=own,
-        )
-        self.drift.set(math.nan)
+        self.score = Gauge("hopstate_score", "mean score of the last events judged", registry=own)
+        self.score.set(math.nan)
         self.alarms = Counter("hopstate_alarms", "alarms of quality", registry=own)
-        self._behind = Gauge("hopstate_shadow_lag", "events that the shadow has not observed", registry=own)
-        told = "of the last events the shadow judged"
-        self.shadow_quality = Gauge("hopstate_shadow_quality", told, ["metric", "others"], registry=own)
 
     def follow(self, live: LiveRun) -> None:
         """Take over where a run stands."""
@@ -159,9 +148,9 @@ class Meters:
         """Return whether something is wrong with a part."""
         return bool(self._troubles.get(what))
 
-    def trouble(self, *, shadow: bool = False) -> str:
-        """Return what is wrong, with the shadow or with all else."""
-        return "; ".join(text for what, text in self._troubles.items() if text and (what == "shadow") == shadow)
+    def trouble(self) -> str:
+        """Return what is wrong."""
+        return "; ".join(filter(None, self._troubles.values()))
 
     def waits(self, requests: int) -> None:
         """Tell how many requests wait."""
@@ -194,16 +183,8 @@ class Meters:
     def judged(self, quality: Quality) -> None:
         """Show figures of quality."""
         _show(self.quality, quality)
-        scores = quality.scores()
-        self.drift.set(scores.pop("drift", math.nan))
-        for window, mean in scores.items():
-            self.score.labels(window).set(mean)
-
-    def shadowed(self, left: int, quality: Quality) -> None:
-        """Tell how far a shadow is behind, and how good it is."""
-        self.behind = left
-        self._behind.set(left)
-        _show(self.shadow_quality, quality)
+        mean = quality.mean_score()
+        self.score.set(math.nan if mean is None else mean)
 
 
 def _show(gauge: Gauge, quality: Quality) -> None:

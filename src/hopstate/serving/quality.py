@@ -4,9 +4,7 @@ Some events of a commit are judged by what was known before the commit: each bes
 earlier partners of its source, by the model and by recency. The last of them make a window. Nothing of this moves the
 model's state. Judging takes at most a twentieth of the time; which commits are judged so depends on the machine.
 
-An alarm is raised where the model is below recency over a full window, and where its ranks drift (ADWIN, with the extra
-`drift`): Bifet & Gavalda 2007, doi:10.1137/1.9781611972771.42. How far the scores themselves have moved is told beside:
-the mean over the window against that of the first full window; no alarm hangs on it, for a model's scores have no unit.
+An alarm is raised where the model is below recency over a full window.
 """
 
 from __future__ import annotations
@@ -16,8 +14,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 import torch
@@ -83,9 +79,8 @@ class Quality:
         self.alarms: deque[Alarm] = deque(maxlen=10)
         self.judged, self.raised, self._next, self._below = 0, 0, -np.inf, dict.fromkeys(KINDS, False)
         self._curve = kept_curve(live.run, live.task)
-        self._reference: tuple[float, float] | None = None
         self._window: deque[np.ndarray] = deque(maxlen=window)  # each (2, 1 + 2 BESIDE): the model's scores, recency's
-        self._drift, self._pace = _detector(), Pace()
+        self._pace = Pace()
         self.told: dict[str, dict[str, float]] = {}
 
     def saw(self, before: Past) -> None:
@@ -133,10 +128,6 @@ class Quality:
     def _count(self, found: np.ndarray) -> None:
         self.judged += 1
         self._window.append(found)
-        if self._reference is None and len(self._window) == self._window.maxlen:
-            first = np.array([row[0, 0] for row in self._window])
-            self._reference = float(first.mean()), float(first.std())
-        self._watch_ranks(found[0])
 
     def _random(self, before: Past, new: EventBatch, rng: np.random.Generator) -> np.ndarray:
         pool = np.unique(before.events(max(0, len(before) - _POOL)).dst)
@@ -152,13 +143,6 @@ class Quality:
             partners = rng.permutation(partners[partners != new.dst[row]])[:BESIDE]
             found[row, : len(partners)] = partners
         return found
-
-    def _watch_ranks(self, scores: np.ndarray) -> None:
-        others = scores[1:][~np.isnan(scores[1:])]
-        if self._drift is not None and len(others):
-            self._drift.update(1 / float(ranks(scores[:1], others[None])[0]))
-            if self._drift.drift_detected:
-                self.alarm(f"ranks have drifted: the mean reciprocal rank is now {self._drift.estimation:.2f}")
 
     def _watch_floor(self) -> None:
         if len(self._window) < (self._window.maxlen or 0):
@@ -177,20 +161,9 @@ class Quality:
         self.alarms.append(Alarm(self.live.position, text))
         self.raised += 1
 
-    def scores(self) -> dict[str, float]:
-        """Return the mean score of the window's events, and once there is one that of the first full window.
-
-        `drift` is what lies between, in standard deviations of the first; nothing where all of its scores were one.
-        """
-        if not self._window:
-            return {}
-        found = {"now": float(np.mean([row[0, 0] for row in self._window]))}
-        if self._reference is not None:
-            mean, spread = self._reference
-            found["reference"] = mean
-            if spread > 0:
-                found["drift"] = (found["now"] - mean) / spread
-        return found
+    def mean_score(self) -> float | None:
+        """Return the mean score of the window's events, None without any."""
+        return float(np.mean([row[0, 0] for row in self._window])) if self._window else None
 
     def figures(self) -> dict[str, dict[str, float]]:
         """Return average precision and mean reciprocal rank by kind of other targets, of the model and of recency.
@@ -229,12 +202,3 @@ class Quality:
 def _scored(queries: PairQueries, ends: tuple[np.ndarray, ...], part: slice) -> np.ndarray:
     with torch.no_grad():
         return queries.scores(*(column[part] for column in ends))
-
-
-def _detector() -> Any:
-    """Return river's ADWIN, None where river is not installed."""
-    if find_spec("river") is None:
-        return None
-    from river.drift import ADWIN
-
-    return ADWIN(delta=0.002)

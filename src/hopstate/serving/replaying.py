@@ -18,7 +18,7 @@ from hopstate.serving.live import LiveRun
 from hopstate.serving.logged import rows, sound
 from hopstate.serving.logs import open_log
 from hopstate.serving.retention import past_at_start
-from hopstate.serving.whose import check_signed, own_events, state_folder
+from hopstate.serving.whose import check_signed, own_events
 from hopstate.training.run_folder import RunFolder
 
 
@@ -26,9 +26,6 @@ def replayed(
     run: str | Path, folder: str | Path | None = None, *, log: str | None = None, **options: Any
 ) -> Iterator[pd.DataFrame]:
     """Yield what the events of a log were scored when they came, commit after commit.
-
-    A run that served the log for a while, or was the shadow of one that did, is replayed from its beginning: what
-    another run scored meanwhile stands in that one's replay.
 
     A log that was cut is replayed from the earliest snapshot that is kept.
 
@@ -53,7 +50,7 @@ def replayed(
             raise ConfigError("the log is another run's, or of other data")
         check_signed(facts, live.run, live.model, log or folder or live.run.path / "live")
         if kept.start:
-            state = state_folder(Path(folder or RunFolder.open(run).path / "live"), facts, live.model)
+            state = Path(folder or RunFolder.open(run).path / "live") / "state"
             live.past = past_at_start(kept, state, live.model, live.own_events)
         for bodies in bulks(kept, live.position, 1):
             first, events = live.position, rows(bodies, live.position, kept.place)

@@ -13,7 +13,6 @@ from hopstate.serving.draft import Receipt
 from hopstate.serving.event_log import EventLog
 from hopstate.serving.live import LiveRun
 from hopstate.serving.logs import open_log
-from hopstate.serving.whose import OtherModelError
 
 
 class ReplicaError(HopstateError):
@@ -30,23 +29,6 @@ class Replica(LiveRun):
 
     home = "replica"
     follows = True
-
-    def _check_model(self, told: Mapping[str, Any]) -> None:
-        self.is_current = told.get("model", self.model) == self.model
-        if not self.is_current:
-            raise OtherModelError(
-                f"the log serves model {told['model']} now, this replica has {self.model}: start it with the run that "
-                "the writer serves"
-            )
-
-    def follow(self, most: int | None = None) -> int:
-        """Do what `LiveRun.follow` does.
-
-        Raises:
-            OtherModelError: the writer has swapped its model; until it swaps back the replica is not current.
-        """
-        self._check_model(self.log.facts())
-        return super().follow(most)
 
     def _log_at(self, log: EventLog | str | None) -> EventLog:
         place = log or str(self.run.path / "live")

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,27 +13,29 @@ from importlib.resources import files
 from typing import Any
 
 import pandas as pd
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from hopstate import __version__
-from hopstate.errors import ConfigError, DataError, HopstateError, HopstateWarning, StorageError, TimeOrderError
+from hopstate.errors import DataError, HopstateError, StorageError, TimeOrderError
 from hopstate.runs.queries.ask import chances, ranking
-from hopstate.runs.queries.session import Session
-from hopstate.serving.arrival import Arrival
-from hopstate.serving.described import answers, describe
 from hopstate.serving.desk import SOON
 from hopstate.serving.doors import Doors
-from hopstate.serving.guard import Guard
 from hopstate.serving.limits import BusyServiceError, Limits
 from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
-from hopstate.serving.messages import EventsIn, EventsOut, InferIn, RankIn, SwapIn, UnknownModelError
+from hopstate.serving.messages import EventsIn, EventsOut, InferIn, RankIn, Refused, UnknownModelError
+from hopstate.serving.middleware import RequestLimits
 from hopstate.serving.replica import ReplicaError
-from hopstate.serving.stages import STAGE, has_stage, is_slow
-from hopstate.streaming.slices import Steps
+
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": Refused, "description": "refused; docs/live-run.md lists the statuses"},
+    503: {"model": Refused, "description": "the log cannot be written; send the events again, with their event_id"},
+}
 
 
 def service(
@@ -46,9 +47,7 @@ def service(
     limits: Limits | None = None,
     score_events: bool = True,
     source: str | None = None,
-    beside: Callable[[LiveRun], LiveRun] | None = None,
     lines: Lines | None = None,
-    staged: Callable[[str], None] | None = None,
 ) -> FastAPI:
     """Return the service of a run.
 
@@ -58,10 +57,10 @@ def service(
         token: what requests must bear (`Authorization: Bearer TOKEN`), None for nothing; health asks for none.
         hosts: names by which it may be asked, None for any.
         limits: see `Limits`.
-        score_events, source, beside, lines, staged: see `Doors`.
+        score_events, source, lines: see `Doors`.
     """
     limits = limits or Limits()
-    more: dict[str, Any] = {"source": source, "beside": beside, "lines": lines, "staged": staged}
+    more: dict[str, Any] = {"source": source, "lines": lines}
     doors = Doors(opened, limits, score_events=score_events, **more)
 
     @asynccontextmanager
@@ -70,15 +69,21 @@ def service(
         yield
         await doors.stop()
 
-    own_pages: dict[str, Any] = {"docs_url": None, "redoc_url": None}  # the usual ones fetch scripts from elsewhere
-    app = FastAPI(title="hopstate", version=__version__, lifespan=life, description=__doc__ or "", **own_pages)
+    security = [] if token is None else [Depends(HTTPBearer(auto_error=False))]  # the middleware checks it
+    app = FastAPI(
+        title="hopstate",
+        version=__version__,
+        lifespan=life,
+        description=__doc__ or "",
+        redoc_url=None,
+        dependencies=security,
+        responses=_RESPONSES,
+    )
     app.state.doors = doors
 
-    app.add_middleware(
-        Arrival, seconds=limits.arrival, questions=("/rank", "/infer")
-    )  # behind the guard: what is refused is not read
-
-    app.add_middleware(Guard, doors=doors, token=token, hosts=hosts)
+    if hosts is not None:
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
+    app.add_middleware(RequestLimits, doors=doors, token=token)  # outermost: it counts what the others refuse
 
     @app.exception_handler(HopstateError)
     async def told(request: Request, error: HopstateError) -> JSONResponse:
@@ -99,7 +104,6 @@ def service(
     _health(app, doors, name)
     _answers(app, doors, name)
     _pages(app, doors)
-    describe(app, doors, token)
     return app
 
 
@@ -138,16 +142,16 @@ def _health(app: FastAPI, doors: Doors, name: str) -> None:
     @app.head("/v2/health/ready", include_in_schema=False)
     @app.get("/v2/health/ready", responses={503: {"description": "not ready"}})
     async def ready() -> JSONResponse:
-        ready = doors.ready and doors.live.is_current
+        ready = doors.ready
         return JSONResponse({"ready": ready}, 200 if ready else 503)
 
-    @app.get("/v2/models/{model}/ready", responses={**answers(404), 503: {"description": "not ready"}})
+    @app.get("/v2/models/{model}/ready", responses={503: {"description": "not ready"}})
     async def model_ready(model: str) -> JSONResponse:
         _check_name(model, name)
-        ready = doors.ready and doors.live.is_current
+        ready = doors.ready
         return JSONResponse({"name": name, "ready": ready}, 200 if ready else 503)
 
-    @app.get("/v2/models/{model}", responses=answers(404))
+    @app.get("/v2/models/{model}")
     async def metadata(model: str) -> dict[str, Any]:
         _check_name(model, name)
         ids = {"datatype": "BYTES", "shape": [-1]}
@@ -161,7 +165,7 @@ def _health(app: FastAPI, doors: Doors, name: str) -> None:
 
 
 def _answers(app: FastAPI, doors: Doors, name: str) -> None:
-    @app.post("/events", response_model=EventsOut, responses=answers(403, 409, 503, body=True))
+    @app.post("/events", response_model=EventsOut)
     async def events(given: EventsIn) -> JSONResponse:
         """Take events: all of them are on the disk when this answers, or none."""
         if len(given.events) > doors.limits.events:
@@ -172,20 +176,14 @@ def _answers(app: FastAPI, doors: Doors, name: str) -> None:
             told["ignored"] = [_text(name) for name in ignored]
         return JSONResponse(told)
 
-    @app.post("/swap", responses=answers(503, body=True))
-    async def swap(given: SwapIn) -> dict[str, Any]:
-        """Let the shadow serve from now on."""
-        await doors.swap(given.model)
-        return {"run": doors.live.run.path.name, "model": doors.live.model, "position": doors.live.position}
-
-    @app.post("/rank", responses=answers(body=True))
+    @app.post("/rank")
     async def rank(given: RankIn) -> dict[str, Any]:
         """Tell whom a source meets next."""
-        table, told = await doors.answered(partial(_ranking, given=given), SOON)
-        facts = {name: table.attrs.get(name) for name in ("probability", "first_stage")}
-        return {"ranked": _rows(table), **facts, "warnings": told}
+        options = given.model_dump(exclude={"source"})
+        table, told = await doors.answered(partial(ranking, sources=given.source, **options), SOON)
+        return {"ranked": _rows(table), "probability": table.attrs.get("probability"), "warnings": told}
 
-    @app.post("/v2/models/{model}/infer", response_model=dict[str, Any], responses=answers(404, body=True))
+    @app.post("/v2/models/{model}/infer", response_model=dict[str, Any])
     async def infer(model: str, given: InferIn) -> JSONResponse:
         """Tell how likely pairs are, in the Open Inference Protocol."""
         _check_name(model, name)
@@ -198,33 +196,13 @@ def _answers(app: FastAPI, doors: Doors, name: str) -> None:
         return JSONResponse({"model_name": name, "id": given.id, "outputs": outputs, "parameters": {"warnings": told}})
 
 
-def _ranking(asked: Session, given: RankIn) -> Steps[pd.DataFrame]:
-    """Rank in as many stages as are asked for; the answer's attrs tell of the first."""
-    options, made = given.model_dump(exclude={"source"}), has_stage(asked)
-    command = f"hopstate rank {asked.folder.path} --source X --first-stage {STAGE}"
-    many = len(given.candidates or ()) or asked.past.num_nodes
-    if given.first_stage == "auto":
-        slow = is_slow(asked, many)
-        options["first_stage"] = STAGE if slow and made else None
-        if slow and not made:
-            text = f"all of {many:,} candidates were scored, which takes this model long; a first stage, made once: "
-            warnings.warn(text + command, HopstateWarning, stacklevel=2)
-    elif given.first_stage is not None and not made:
-        raise ConfigError(f"the run has no first stage yet, which takes long to make; make it once: {command}")
-    table = yield from ranking(asked, given.source, **options)
-    if options["first_stage"] is not None:
-        told = {name: table.attrs.get(f"first_stage_{name}") for name in ("recall", "destinations")}
-        table.attrs["first_stage"] = {"candidates": options["first_stage"], **told}
-    return table
-
-
 def _pages(app: FastAPI, doors: Doors) -> None:
-    @app.get("/metrics", responses=answers())
+    @app.get("/metrics")
     async def metrics() -> Response:
         """Tell counts, latencies and ages to Prometheus."""
         return Response(generate_latest(doors.meters.registry), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get("/state", responses=answers())
+    @app.get("/state")
     async def state() -> dict[str, Any]:
         """Tell what the page shows."""
         return await doors.told()
@@ -234,10 +212,6 @@ def _pages(app: FastAPI, doors: Doors) -> None:
     async def page() -> HTMLResponse:
         """Give the page, which asks for what it shows with the token behind its address."""
         return HTMLResponse(files("hopstate.serving").joinpath("page.html").read_text("utf-8"))
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return HTMLResponse(files("hopstate.serving").joinpath("docs.html").read_text("utf-8"))
 
 
 def _check_name(given: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Scores of a live run into files of Parquet, a table of PostgreSQL or a topic of Kafka: each position once.
+"""Scores of a live run into files of Parquet or a topic of Kafka: each position once.
 
 A sink knows from what it holds which position comes next. It is written before a snapshot is kept, so what a kill took
 from it comes after the snapshot: it is scored again, to the same bits, as the log is read; what is there is left out.
@@ -11,7 +11,6 @@ import re
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,8 @@ from hopstate.io.files import make_folder
 from hopstate.io.opening import reading
 from hopstate.io.output import write_table
 from hopstate.serving.kafka import SECONDS, Topic
-from hopstate.serving.postgres import Database, is_postgres
 
 _FILE = re.compile(r"scores-(\d{12,})-(\d{12,})\.parquet")
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?")
-_TABLE = """create table if not exists {table} (
-    position bigint primary key, src text not null, dst text not null, t numeric not null, score double precision)"""
-_KIND = "select format_type(atttypid, null) from pg_attribute where attrelid = %s::regclass and attname = 't'"
 
 
 class Sink:
@@ -152,43 +146,6 @@ class ParquetSink(Sink):
         write_table(table.infer_objects(), self.folder / f"scores-{first:012}-{last:012}.parquet")
 
 
-class PostgresSink(Sink):
-    """Rows of a table (`postgresql://...?table=NAME`), which is made where there is none."""
-
-    def __init__(self, url: str) -> None:
-        self._database = Database(url, ("table",))
-        self.table = self._database.own.get("table", "scores")
-        if not _NAME.fullmatch(self.table):
-            raise ConfigError(f"table={self.table!r}: a table's name is of small letters, digits and _")
-        super().__init__()
-
-    def _end(self) -> int:
-        with self._database.work() as db:
-            db.execute("set client_min_messages = warning")
-            db.execute(_TABLE.format(table=self.table))
-            end = int(db.execute(f"select coalesce(max(position) + 1, 0) from {self.table}").fetchone()[0])
-            kind = db.execute(_KIND, (self.table,)).fetchone()[0]
-            self.numbers, self._alter = kind != "text" and end > 0, kind != "text" and end == 0
-            return end
-
-    def _write(self, table: pd.DataFrame) -> None:
-        dated = self.clock is not None and not self.numbers
-        rows = [
-            (int(p), str(s), str(d), str(t) if dated else Decimal(str(t)), None if np.isnan(score) else float(score))
-            for p, s, d, t, score in table.itertuples(index=False)
-        ]
-        query = f"insert into {self.table} values (%s, %s, %s, %s, %s) on conflict do nothing"
-        with self._database.work() as db, db.transaction():
-            if dated and self._alter:  # still empty
-                db.execute(f"alter table {self.table} alter column t type text")
-            db.cursor().executemany(query, rows)
-        self._alter = False
-
-    def close(self) -> None:
-        """Let go of it."""
-        self._database.close()
-
-
 class KafkaSink(Sink):
     """Messages in partition 0 of a topic, each a JSON object; no others may stand there.
 
@@ -284,15 +241,13 @@ def _has_numbers(path: Path) -> bool:
 
 
 def open_sink(place: str) -> Sink:
-    """Return the sink at a place: a folder, `postgresql://...?table=NAME` or `kafka://HOST:PORT/TOPIC`.
+    """Return the sink at a place: a folder, or `kafka://HOST:PORT/TOPIC`.
 
     Raises:
         ConfigError: no such kind of place.
     """
-    if is_postgres(place):
-        return PostgresSink(place)
     if place.startswith("kafka://"):
         return KafkaSink(place)
     if "://" in place:
-        raise ConfigError("scores go into a folder, postgresql://HOST/DATABASE?table=NAME or kafka://HOST:PORT/TOPIC")
+        raise ConfigError("scores go into a folder or kafka://HOST:PORT/TOPIC")
     return ParquetSink(place)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from hopstate.data.dates import shown_time
@@ -16,19 +15,17 @@ from hopstate.serving.quality import WINDOW, Quality
 
 
 class Told:
-    """What is told of runs.
+    """What is told of a run.
 
     Args:
         meters: of the service.
-        runs: that may serve.
+        live: the run.
     """
 
-    def __init__(self, meters: Meters, runs: Sequence[LiveRun]) -> None:
+    def __init__(self, meters: Meters, live: LiveRun) -> None:
         self._meters = meters
-        self._facts = {
-            live.model: (settings_of_run(live.run, live.method)[0].name, dates_of(live.run, live.method))
-            for live in runs
-        }
+        self._method = settings_of_run(live.run, live.method)[0].name
+        self._dates = dates_of(live.run, live.method)
 
     def of(self, live: LiveRun, quality: Quality, parked: int) -> dict[str, Any]:
         """Return what is shown of the run that serves, with how many events are kept aside."""
@@ -53,23 +50,18 @@ class Told:
             "quality": quality.told,
             "judged": quality.judged,
             "window": min(quality.judged, WINDOW),
-            "scores": quality.scores(),
+            "mean_score": quality.mean_score(),
             "alarms": [vars(alarm) for alarm in quality.alarms],
             "parked": parked,
         }
 
-    def of_shadow(self, shadow: LiveRun, quality: Quality) -> dict[str, Any]:
-        """Return what is shown of a shadow."""
-        told = {"lag": self._meters.behind, "trouble": self._meters.trouble(shadow=True)}
-        return self._named(shadow) | told | {"quality": quality.told, "judged": quality.judged}
-
     def _named(self, live: LiveRun) -> dict[str, Any]:
-        return {"run": live.run.path.name, "method": self._facts[live.model][0], "model": live.model}
+        return {"run": live.run.path.name, "method": self._method, "model": live.model}
 
     def _last(self, live: LiveRun, now: float) -> dict[str, Any]:
         """Return the time of the last event, as it is shown, and where it is a date how many seconds ago it was."""
         if not len(live.past):
             return {"last_time": None, "last_shown": None, "last_age": None}
-        last, unit, dates = live.past.last_time, live.past.time_unit or "", self._facts[live.model][1]
+        last, unit, dates = live.past.last_time, live.past.time_unit or "", self._dates
         age = now - last / IN_SECOND[unit] if dates and unit in IN_SECOND else None
         return {"last_time": last, "last_shown": shown_time(last, unit, dates), "last_age": age}

@@ -1,11 +1,10 @@
-"""Whose a log is: what it tells of the models that it has had, and of the runs that they come from."""
+"""Whose a log is: what it says of its model, and of the run that it comes from."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from hopstate.errors import CheckpointError, ConfigError
@@ -15,24 +14,15 @@ from hopstate.training.run_folder import RunFolder
 _ELSEWHERE = ("data", "read", "loop")  # settings that may change where data are moved, or tell of training alone
 
 
-class OtherModelError(ConfigError):
-    """A log is served by another model."""
-
-
 def check_served(facts: Mapping[str, Any], model: str, place: object) -> None:
-    """Refuse a model that does not serve a log.
+    """Refuse a model that a log is not of.
 
     Raises:
-        OtherModelError: another one does, since a swap or from the log's begin.
+        ConfigError: it is another model's.
     """
     if facts.get("model", model) == model:
         return
-    if own_events(facts, model) is not None:
-        raise OtherModelError(
-            f"since a swap the log in {place} is served by the other run of the two; serve that one, or name it as the "
-            "shadow of this one (--shadow), by which the log tells who serves"
-        )
-    raise OtherModelError(f"the log in {place} is of a model of other weights; give another folder")
+    raise ConfigError(f"the log in {place} is of a model of other weights; give another folder")
 
 
 def own_events(facts: Mapping[str, Any], model: str) -> int | None:
@@ -41,16 +31,10 @@ def own_events(facts: Mapping[str, Any], model: str) -> int | None:
     Raises:
         CheckpointError: the log holds another thing there.
     """
-    found = facts.get("own_events") if facts.get("model") == model else facts.get(f"own_events {model}")
+    found = facts.get("own_events") if facts.get("model") == model else None
     if found is not None and (type(found) is not int or found < 0):
         raise CheckpointError(f"the log says that model {model} had {found!r} events of its own; use a copy of it")
     return found
-
-
-def state_folder(folder: Path, facts: Mapping[str, Any], model: str) -> Path:
-    """Return where a model's snapshots lie: each model that a log has had keeps its own."""
-    first = facts.get("begun", facts.get("model", model))
-    return folder / ("state" if first == model else f"state-{model}")
 
 
 def signed(run: RunFolder, model: str) -> dict[str, str]:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from faulty_disk import VFS, Fault, FaultyDisk
 
 from hopstate.errors import StorageError
 from hopstate.random import named_rng
 from hopstate.serving.ahead import NEVER
-from hopstate.serving.faulty_disk import VFS, Fault, FaultyDisk
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 

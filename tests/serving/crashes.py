@@ -2,7 +2,7 @@
 
 Nothing acknowledged may be lost or doubled, no commit halved, and the state after each start must be a replay's, bit
 for bit. A process takes made events in commits of drawn sizes, tells what it sends and what was
-acknowledged, and ends by a fault of its disk (`serving.faulty_disk`) or by SIGKILL at a drawn moment. The next one goes
+acknowledged, and ends by a fault of its disk (`faulty_disk`) or by SIGKILL at a drawn moment. The next one goes
 on behind what was acknowledged, so that what came through unacknowledged is sent again.
 """
 
@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+from crash_worker import Job, work
+from faulty_disk import Fault, Kind
 
 from hopstate.data.past import Past
-from hopstate.errors import DurabilityError, HopstateError, HopstateWarning
+from hopstate.errors import HopstateError, HopstateWarning
 from hopstate.io.files import make_folder
 from hopstate.random import named_rng
-from hopstate.serving.crash_worker import Job, work
 from hopstate.serving.event_columns import ID
-from hopstate.serving.faulty_disk import Fault, Kind
 from hopstate.serving.live import LiveRun
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -39,6 +39,10 @@ _EACH = 200  # events that one process takes at most
 _OF_A_LOG = 10  # crashes of one log
 _CALLS = 120  # of a disk, by which a fault comes
 _FIRST_CALLS = 20  # by which it comes where there is no log yet
+
+
+class DurabilityError(AssertionError):
+    """A crash lost or doubled an acknowledged event, or left a state that differs from a replay's."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def check_crash(
     Args:
         run: the run folder, of a temporal method for links.
         folder: an empty folder for log, snapshots and a second state; it is left as it is at the end.
-        crashes: how many of each kind (`serving.faulty_disk`).
+        crashes: how many of each kind (`faulty_disk`).
         seed: draws events, commits and faults; the moments of "kill" also depend on the machine.
         syncs: False leaves out every sync, with which a loss of power must lose something.
         method: as in `hopstate.evaluate`.
