@@ -376,8 +376,8 @@ class _Facts:
         self.first_bad: list[Any] | None = None
         self.ids = [dict.fromkeys(("whole", "zeros", "odd", "fractions", "other"), 0) for _ in range(2)]
         self.negative = ["", ""]
-        self.exact = self.sorted = True
-        self.first = self.last = self.least = self.most = None
+        self.exact = True
+        self.least = self.most = None
         self.zones: set[str] = set()
         self.unit = "s"  # the finest of the dates
         self.label_type = ""
@@ -390,30 +390,31 @@ class _Facts:
 
     def add(self, table: pa.Table, rows: np.ndarray, start: int) -> tuple[pa.Table, list[_Stray]]:
         """Return the good rows with position, src, dst, t, label, f0, f1, ..., and the bad ones."""
-        columns, reasons = self.columns, np.zeros(len(table), object)
+        columns = self.columns
+        reasons: dict[int, str] = {}  # by row; the first counts
         found: dict[str, Any] = {"position": pa.array(np.arange(len(table)) + start + self.rows)}
         for role, name in (("src", columns.source), ("dst", columns.target)):
             found[role], bad = self._ids(table[name], name, rows)
-            reasons[bad & (reasons == 0)] = f"no usable id in column {name!r}"
+            _mark(reasons, bad, f"no usable id in column {name!r}")
         if columns.time is not None:
-            self._times(table[columns.time], found, reasons)
+            found["t"] = self._times(table[columns.time], reasons)
         most = np.inf if columns.time is None else LARGEST  # a graph's edge table is float64
         for place, name in enumerate(columns.features):
             values, absent = _numbers(table[name])
-            reasons[(absent | ~(np.abs(values) <= most)) & (reasons == 0)] = f"no number in column {name!r}"
+            _mark(reasons, absent | ~(np.abs(values) <= most), f"no number in column {name!r}")
             found[f"f{place}"] = pa.array(values)
         if columns.label is not None:
             found["label"] = self._labels(table[columns.label])
         good = pa.table(found)
-        if (reasons != 0).any():
-            good = good.filter(pa.array(reasons == 0))
-        self._count(good, table)
+        if reasons:
+            keep = np.ones(len(table), bool)
+            keep[list(reasons)] = False
+            good = good.filter(pa.array(keep))
+        self._count(good)
         self.rows += len(table)
-        return good, [
-            (self.file.line(int(rows[at])), reasons[at], _cells(table, at)) for at in np.flatnonzero(reasons).tolist()
-        ]
+        return good, [(self.file.line(int(rows[at])), why, _cells(table, at)) for at, why in reasons.items()]
 
-    def _count(self, good: pa.Table, table: pa.Table) -> None:
+    def _count(self, good: pa.Table) -> None:
         """Take good rows into account."""
         self.count += len(good)
         for side, role in enumerate(("src", "dst")):
@@ -424,22 +425,16 @@ class _Facts:
                 self.exact = self.exact and np.array_equal(values.astype(np.float32), values)
         if "t" in good.column_names and len(good):
             t = good["t"].to_numpy()
-            self.sorted = self.sorted and bool((t[1:] >= t[:-1]).all() and (self.last is None or self.last <= t[0]))
-            self.first, self.last = t[0].item() if self.first is None else self.first, t[-1].item()
             low, high = t.min().item(), t.max().item()
             self.least = low if self.least is None else min(self.least, low)
             self.most = high if self.most is None else max(self.most, high)
             if self.columns.kind("time") == "date":
-                self._count_dates(t)
+                exact = next(unit for unit, size in UNITS.items() if not (t % size).any())
+                self.unit = max(self.unit, exact, key=list(UNITS).index)
         if "label" in good.column_names:
             self.unlabelled += good["label"].null_count
             if self.columns.kind("label") == "integer":
                 self.minus += pc.sum(pc.equal(good["label"], -1)).as_py() or 0
-
-    def _count_dates(self, t: np.ndarray) -> None:
-        units = list(UNITS)
-        exact = next(unit for unit, size in UNITS.items() if not (t % size).any())
-        self.unit = max(self.unit, exact, key=units.index)
 
     # ---- ids ----
     def _ids(self, column: pa.ChunkedArray, name: str, rows: np.ndarray) -> tuple[pa.Array, np.ndarray]:
@@ -480,7 +475,7 @@ class _Facts:
             facts[key] += value
 
     # ---- times ----
-    def _times(self, column: pa.ChunkedArray, found: dict[str, Any], reasons: np.ndarray) -> None:
+    def _times(self, column: pa.ChunkedArray, reasons: dict[int, str]) -> pa.Array:
         name, kind = self.columns.time, self.columns.kind("time")
         if types.is_timestamp(column.type) or types.is_date(column.type) or kind == "date":
             t, bad = _dates(column)
@@ -488,12 +483,12 @@ class _Facts:
         else:
             t, bad = self._numbers_of_time(column, kind == "integer")
         why = f"no usable time in column {name!r}"
-        at = np.flatnonzero(bad & (reasons == 0))
-        reasons[at] = why
-        if types.is_string(column.type) and len(at):
-            either = column.take(pa.array(at)).to_pandas().str.match(DAY_OR_MONTH).eq(True).to_numpy(bool)
-            reasons[at[either]] = f"{why}: the {UNGUESSED}"
-        found["t"] = pa.array(t)
+        if types.is_string(column.type) and bad.any():
+            either = bad.copy()
+            either[bad] = column.filter(pa.array(bad)).to_pandas().str.match(DAY_OR_MONTH).eq(True)
+            _mark(reasons, either, f"{why}: the {UNGUESSED}")
+        _mark(reasons, bad, why)
+        return pa.array(t)
 
     def _numbers_of_time(self, column: pa.ChunkedArray, whole: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return times as int64, or float64, and which cannot be used.
@@ -543,6 +538,11 @@ class _Facts:
             return pc.cast(text, pa.int64() if kind == "integer" else pa.float64())
         except pa.ArrowInvalid:
             raise Wider("label") from None
+
+
+def _mark(reasons: dict[int, str], bad: np.ndarray, why: str) -> None:
+    for row in np.flatnonzero(bad).tolist():
+        reasons.setdefault(row, why)
 
 
 def _total(mask: pa.ChunkedArray) -> int:
