@@ -276,6 +276,16 @@ def test_dates_of_either_order_are_bad_rows_that_say_so(tmp_path):
         prepare(source, tmp_path / "store")
 
 
+def test_times_and_labels_of_any_type(tmp_path):
+    columns = {"time": [[-0.0, 2.5, 1.0], pd.to_datetime(["2024-03-02", "2024-03-01", "2024-03-03"]), [3, 1, 2]]}
+    columns["label"] = [[0.5, 1.0, 2.0], np.array([1, 0, 1], np.int8), [True, False, True]]
+    for place, (time, label) in enumerate(zip(*columns.values())):
+        table = pd.DataFrame({"source": ["a", "b", "c"], "target": ["d", "e", "f"], "time": time, "label": label})
+        table.to_parquet(tmp_path / f"{place}.parquet")
+        prepare(tmp_path / f"{place}.parquet", tmp_path / f"{place}.store", batch_rows=2)
+        same(read_events(tmp_path / f"{place}.store"), read_events(tmp_path / f"{place}.parquet"))
+
+
 def test_a_fraction_after_many_whole_times_and_labels(tmp_path):
     table = pd.DataFrame({"source": "a", "target": "b", "time": ["1"] * 40 + ["0.5"], "label": ["3"] * 40 + ["0.25"]})
     table.to_csv(tmp_path / "e.csv", index=False)

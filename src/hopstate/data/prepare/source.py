@@ -498,20 +498,22 @@ class _Facts:
             DataError: float64 does not have the digits that are written.
         """
         text = None
+        if whole and types.is_floating(column.type):
+            raise Wider("time")
         if types.is_string(column.type):
             text = column = _present(column, _ABSENT, lower=True)
         try:
             t = pc.fill_null(pc.cast(column, pa.int64() if whole else pa.float64()), 0).to_numpy()
-            if whole and types.is_floating(column.type):
-                raise Wider("time")
             bad = np.asarray(column.is_null())
         except pa.ArrowInvalid:
+            if text is None:
+                raise Wider("time") from None
             cells = pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64, na_value=np.nan)
             bad = ~np.isfinite(cells)
             t = np.where(bad, 0, cells)
             if whole:
                 digits = pc.match_substring_regex(column.filter(pa.array(~bad)), r"^[+-]?[0-9]{1,18}$")
-                if text is None or not pc.all(digits).as_py():
+                if not pc.all(digits).as_py():
                     raise Wider("time") from None
                 t = pc.fill_null(pc.cast(pc.if_else(pa.array(bad), None, text), pa.int64()), 0).to_numpy()
         bad = bad | beyond_clock(t) | ~np.isfinite(t)
