@@ -16,7 +16,7 @@ from torch_geometric.data import Data, TemporalData
 
 import hopstate
 from hopstate.cli.main import main
-from hopstate.data.prepare.prepare import prepare
+from hopstate.data.prepare import prepare
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.errors import DataError, FormatError, HopstateWarning
@@ -45,7 +45,7 @@ def test_a_word_for_nothing_is_no_node(tmp_path, word, others):
     events = written(tmp_path, f"source,target,time\n{a},{b},1\n{b},{a},2\n{word},{a},3\n", "events.csv")
     with pytest.raises(DataError, match=r"'source', row 2 \(line 4\)"):
         read_events(events)
-    with pytest.raises(DataError, match="'source', row 4"):
+    with pytest.raises(DataError, match=r"'source', row 2 \(line 4\)"):
         prepare(events, tmp_path / "store")
 
 

@@ -16,8 +16,7 @@ pytest.importorskip("duckdb", reason="prepare needs the extra prepare")
 pytest.importorskip("ibis", reason="prepare needs the extra prepare")
 
 from hopstate.data.prepare import prepare
-from hopstate.data.prepare.engines import check_engine
-from hopstate.data.prepare.on_spark import SparkEngine
+from hopstate.data.prepare.engine import by_time, check_engine, open_engine
 from hopstate.errors import DataError, MissingExtraError, StorageError
 
 ROWS = 3000
@@ -47,7 +46,7 @@ def files(store):
 
 def both(folder, source, **read):
     for engine in ("duckdb", "spark"):
-        prepare(source, folder / engine, engine=engine, piece_rows=700, **read)
+        prepare(source, folder / engine, engine=engine, batch_rows=700, **read)
     one, other = files(folder / "duckdb"), files(folder / "spark")
     assert one == other
     return one
@@ -114,10 +113,10 @@ def test_an_id_beyond_int64_is_named_and_leaves_nothing(spark, tmp_path):
 
 def test_what_spark_cannot_do_is_named(spark, tmp_path):
     with (
-        SparkEngine(tmp_path) as engine,
+        open_engine("spark", tmp_path, 0, None) as engine,
         pytest.raises(StorageError, match=r"gone\.parquet"),
     ):
-        next(engine.ordered([tmp_path / "gone.parquet"]))
+        next(engine.batches(by_time(engine.read([tmp_path / "gone.parquet"]))))
 
 
 def test_the_engine_that_is_not_installed_is_named(tmp_path, monkeypatch):

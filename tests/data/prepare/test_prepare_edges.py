@@ -45,7 +45,7 @@ def same(one, other):
 
 def both(tmp, path, **read):
     """Return the graph from the store and the one that is read."""
-    prepare(path, tmp / "store", kind="edges", piece_rows=60, **read)
+    prepare(path, tmp / "store", kind="edges", batch_rows=60, **read)
     return read_graph(tmp / "store"), read_graph(path, **read)
 
 
@@ -87,9 +87,9 @@ def test_edges_prepared_are_the_graph_read(tmp_path_factory, pairs, undirected, 
         expected = read_graph(folder / "e.csv", **read)
     except DataError:
         with pytest.raises(DataError):
-            prepare(folder / "e.csv", folder / "store", kind="edges", piece_rows=7, **read)
+            prepare(folder / "e.csv", folder / "store", kind="edges", batch_rows=7, **read)
         return
-    prepare(folder / "e.csv", folder / "store", kind="edges", piece_rows=7, **read)
+    prepare(folder / "e.csv", folder / "store", kind="edges", batch_rows=7, **read)
     same(read_graph(folder / "store"), expected)
 
 
@@ -141,7 +141,7 @@ def test_the_same_bytes_by_any_cut_memory_and_threads(tmp_path):
     for i in range(5):
         table(500).iloc[100 * i : 100 * i + 100].to_parquet(tmp_path / "cut" / f"{i}.parquet")
     prepare(tmp_path / "e.parquet", tmp_path / "a", kind="edges")
-    prepare(tmp_path / "e.parquet", tmp_path / "b", kind="edges", memory="600MiB", threads=1, piece_rows=64)
+    prepare(tmp_path / "e.parquet", tmp_path / "b", kind="edges", memory="600MiB", threads=1, batch_rows=64)
     prepare(tmp_path / "cut", tmp_path / "c", kind="edges", threads=2)
     assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "c")
 
@@ -149,7 +149,7 @@ def test_the_same_bytes_by_any_cut_memory_and_threads(tmp_path):
 CHILD = """
 import sys
 from hopstate.data.prepare import prepare
-prepare(sys.argv[1], sys.argv[2], kind="edges", piece_rows=50, say=lambda text: print(text, flush=True))
+prepare(sys.argv[1], sys.argv[2], kind="edges", batch_rows=50, say=lambda text: print(text, flush=True))
 """
 
 
@@ -159,7 +159,7 @@ class StopError(Exception):
 
 def test_an_interrupted_preparation_goes_on_to_the_same_bytes(tmp_path):
     table().to_parquet(tmp_path / "e.parquet")
-    prepare(tmp_path / "e.parquet", tmp_path / "whole", kind="edges", piece_rows=100)
+    prepare(tmp_path / "e.parquet", tmp_path / "whole", kind="edges", batch_rows=100)
     seen = []
 
     def say(text):
@@ -168,10 +168,10 @@ def test_an_interrupted_preparation_goes_on_to_the_same_bytes(tmp_path):
             raise StopError
 
     with pytest.raises(StopError):
-        prepare(tmp_path / "e.parquet", tmp_path / "s", kind="edges", piece_rows=100, say=say)
+        prepare(tmp_path / "e.parquet", tmp_path / "s", kind="edges", batch_rows=100, say=say)
     with pytest.raises(FormatError):
         read_graph(tmp_path / "s")
-    prepare(tmp_path / "e.parquet", tmp_path / "s", kind="edges", piece_rows=100)
+    prepare(tmp_path / "e.parquet", tmp_path / "s", kind="edges", batch_rows=100)
     assert files(tmp_path / "s") == files(tmp_path / "whole")
 
 
@@ -179,7 +179,7 @@ def test_an_interrupted_preparation_goes_on_to_the_same_bytes(tmp_path):
 @pytest.mark.parametrize("kills", [(7,), tuple(range(1, 10))], ids=["sorting", "many"])
 def test_a_kill_at_any_time_changes_no_byte(tmp_path, kills):
     table().to_parquet(tmp_path / "e.parquet")
-    prepare(tmp_path / "e.parquet", tmp_path / "whole", kind="edges", piece_rows=50)
+    prepare(tmp_path / "e.parquet", tmp_path / "whole", kind="edges", batch_rows=50)
     for lines in kills:
         words = [sys.executable, "-c", CHILD, tmp_path / "e.parquet", tmp_path / "s"]
         child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
@@ -191,14 +191,14 @@ def test_a_kill_at_any_time_changes_no_byte(tmp_path, kills):
         if not (tmp_path / "s" / "graph.json").exists():
             with pytest.raises(FormatError):
                 read_graph(tmp_path / "s")
-    prepare(tmp_path / "e.parquet", tmp_path / "s", kind="edges", piece_rows=50)
+    prepare(tmp_path / "e.parquet", tmp_path / "s", kind="edges", batch_rows=50)
     assert files(tmp_path / "s") == files(tmp_path / "whole")
 
 
 def test_bad_rows_stand_aside_with_their_lines(tmp_path):
     text = "source,target,w\na,b,1\n,b,2\na,c,much\na,c\nb,c,2\nb,c,1,9\n"
     (tmp_path / "e.csv").write_text(text)
-    done = prepare(tmp_path / "e.csv", tmp_path / "s", kind="edges", piece_rows=2, edge_columns=["w"])
+    done = prepare(tmp_path / "e.csv", tmp_path / "s", kind="edges", batch_rows=2, edge_columns=["w"])
     assert (done.events, done.nodes, done.bad) == (4, 3, 4)
     assert pd.read_csv(done.bad_rows).line.tolist() == [3, 4, 5, 7]
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("duckdb", reason="prepare needs the extra prepare")
 pytest.importorskip("ibis", reason="prepare needs the extra prepare")
 
+from hopstate.data.dates import UNGUESSED
 from hopstate.data.event_store import check_store, load_events
 from hopstate.data.prepare import prepare
 from hopstate.data.readers.read_events import read_events
@@ -72,9 +73,9 @@ def test_a_table_prepared_is_the_table_read(tmp_path_factory, src, dst, t):
         expected = read_events(folder / "e.csv")
     except DataError:
         with pytest.raises(DataError):
-            prepare(folder / "e.csv", folder / "store", piece_rows=7)
+            prepare(folder / "e.csv", folder / "store", batch_rows=7)
         return
-    prepare(folder / "e.csv", folder / "store", piece_rows=7)
+    prepare(folder / "e.csv", folder / "store", batch_rows=7)
     same(read_events(folder / "store"), expected)
 
 
@@ -85,7 +86,7 @@ def test_features_labels_and_ties(tmp_path, kind):
         table.to_parquet(path)
     else:
         table.to_csv(path, index=False, sep=" " if kind == "txt" else ",")
-    done = prepare(path, tmp_path / "store", piece_rows=37)
+    done = prepare(path, tmp_path / "store", batch_rows=37)
     assert (done.events, done.bad) == (400, 0)
     store = read_events(tmp_path / "store")
     same(store, read_events(path))
@@ -108,7 +109,7 @@ def test_the_same_bytes_by_any_cut_memory_and_threads(tmp_path):
     for i in range(10):
         table.iloc[100 * i : 100 * i + 100].to_parquet(tmp_path / "cut" / f"{i}.parquet")
     prepare(tmp_path / "e.parquet", tmp_path / "a")
-    prepare(tmp_path / "e.parquet", tmp_path / "b", memory="600MiB", threads=1, piece_rows=64)
+    prepare(tmp_path / "e.parquet", tmp_path / "b", memory="600MiB", threads=1, batch_rows=64)
     prepare(tmp_path / "cut", tmp_path / "c", threads=2)
     assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "c")
 
@@ -116,7 +117,7 @@ def test_the_same_bytes_by_any_cut_memory_and_threads(tmp_path):
 def test_bad_rows_stand_aside_with_their_lines(tmp_path):
     text = "source,target,time,feat_0\na,b,1,1\n,b,2,1\n=a,c,never,1\na,c\na,c,4,much\na,b,3,1\na,b,5,1,9\nb,c,2,2\n"
     (tmp_path / "e.csv").write_text(text)
-    done = prepare(tmp_path / "e.csv", tmp_path / "s", piece_rows=2)
+    done = prepare(tmp_path / "e.csv", tmp_path / "s", batch_rows=2)
     assert (done.events, done.bad) == (3, 5)
     rows = pd.read_csv(done.bad_rows)
     assert rows.line.tolist() == [3, 4, 5, 6, 8]
@@ -127,7 +128,7 @@ def test_bad_rows_stand_aside_with_their_lines(tmp_path):
 CHILD = """
 import sys
 from hopstate.data.prepare import prepare
-prepare(sys.argv[1], sys.argv[2], piece_rows=50, say=lambda text: print(text, flush=True))
+prepare(sys.argv[1], sys.argv[2], batch_rows=50, say=lambda text: print(text, flush=True))
 """
 
 
@@ -149,14 +150,14 @@ def stop_at(line):
 
 def test_an_interrupted_preparation_goes_on_to_the_same_bytes(tmp_path):
     frame(600).to_parquet(tmp_path / "e.parquet")
-    prepare(tmp_path / "e.parquet", tmp_path / "whole", piece_rows=150)
+    prepare(tmp_path / "e.parquet", tmp_path / "whole", batch_rows=150)
     for line in (2, 4):
         store = tmp_path / f"stopped-{line}"
         with pytest.raises(StopError):
-            prepare(tmp_path / "e.parquet", store, piece_rows=150, say=stop_at(line))
+            prepare(tmp_path / "e.parquet", store, batch_rows=150, say=stop_at(line))
         with pytest.raises(FormatError):
             read_events(store)
-        prepare(tmp_path / "e.parquet", store, piece_rows=150)
+        prepare(tmp_path / "e.parquet", store, batch_rows=150)
         assert files(store) == files(tmp_path / "whole")
 
 
@@ -164,7 +165,7 @@ def test_an_interrupted_preparation_goes_on_to_the_same_bytes(tmp_path):
 @pytest.mark.parametrize("kills", [(6, 13), tuple(range(1, 17))], ids=["some", "many"])
 def test_a_kill_at_any_time_changes_no_byte(tmp_path, kills):
     frame(600).to_parquet(tmp_path / "e.parquet")
-    prepare(tmp_path / "e.parquet", tmp_path / "whole", piece_rows=50)
+    prepare(tmp_path / "e.parquet", tmp_path / "whole", batch_rows=50)
     for lines in kills:
         child = subprocess.Popen(
             [sys.executable, "-c", CHILD, tmp_path / "e.parquet", tmp_path / "s"], stdout=subprocess.PIPE, text=True
@@ -177,25 +178,27 @@ def test_a_kill_at_any_time_changes_no_byte(tmp_path, kills):
         if not (tmp_path / "s" / "events.json").exists():
             with pytest.raises(FormatError):
                 read_events(tmp_path / "s")
-    prepare(tmp_path / "e.parquet", tmp_path / "s", piece_rows=50)
+    prepare(tmp_path / "e.parquet", tmp_path / "s", batch_rows=50)
     assert files(tmp_path / "s") == files(tmp_path / "whole")
 
 
 @pytest.mark.slow
 def test_a_full_disk_keeps_what_is_done(tmp_path):
-    frame(600).to_parquet(tmp_path / "e.parquet")
-    prepare(tmp_path / "e.parquet", tmp_path / "whole", piece_rows=50)
+    source, store = tmp_path / "source", tmp_path / "s"
+    source.mkdir()
+    for place, (start, end) in enumerate([(0, 40), (40, 80), (80, 600)]):
+        frame(600)[start:end].to_parquet(source / f"{place}.parquet")
+    prepare(source, tmp_path / "whole")
     limited = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-    limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n" + CHILD
-    words = [sys.executable, "-c", limited, str(tmp_path / "e.parquet"), str(tmp_path / "s")]
+    limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n" + CHILD.replace("batch_rows=50, ", "")
+    words = [sys.executable, "-c", limited, str(source), str(store)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode
-    kept = list((tmp_path / "s" / "work").glob("*.events"))
-    assert kept
+    assert len(list((store / "work").glob("rows-*.json"))) == 2
     said = []
-    prepare(tmp_path / "e.parquet", tmp_path / "s", say=said.append)
-    assert sum("rows read" in text for text in said) <= 13 - len(kept)
-    assert files(tmp_path / "s") == files(tmp_path / "whole")
+    prepare(source, store, say=said.append)
+    assert sum("rows read" in text for text in said) == 1
+    assert files(store) == files(tmp_path / "whole")
 
 
 def spoiled(tmp_path, *texts):
@@ -252,3 +255,39 @@ def test_what_cannot_be_prepared_says_so(tmp_path, monkeypatch):
     (tmp_path / "s" / "events.json").write_text(meta.replace('"version": 1', '"version": 7'))
     with pytest.raises(FormatError, match="7"):
         load_events(tmp_path / "s")
+
+
+def test_ids_with_ends_of_lines_are_bad_rows(tmp_path):
+    rows = [("a", "b", 1), ("a\nc", "b", 2), ("", "b", 3), ("a\0", "b", 4), ("é", "b", 5)]
+    pd.DataFrame(rows, columns=["src", "dst", "t"]).to_parquet(tmp_path / "e.parquet")
+    done = prepare(tmp_path / "e.parquet", tmp_path / "s")
+    assert (done.events, done.bad) == (2, 3)
+    assert read_events(tmp_path / "s").node_ids.ids.tolist() == ["a", "b", "é"]
+
+
+def test_dates_of_either_order_are_bad_rows_that_say_so(tmp_path):
+    source = tmp_path / "e.csv"
+    source.write_text("src,dst,t\na,b,01/02/2026\nb,c,2026-02-02\nc,a,soon\na,c,3.2.26 12:00\nb,a,\n")
+    done = prepare(source, tmp_path / "s")
+    assert read_events(tmp_path / "s").t.tolist() == [1_769_990_400]
+    assert pd.read_csv(done.bad_rows).reason.str.contains(UNGUESSED).tolist() == [True, False, True, False]
+    source.write_text("src,dst,t\na,b,01/02/2026\n")
+    with pytest.raises(DataError, match="01/02/2026"):
+        prepare(source, tmp_path / "store")
+
+
+def test_times_and_labels_of_any_type(tmp_path):
+    columns = {"time": [[-0.0, 2.5, 1.0], pd.to_datetime(["2024-03-02", "2024-03-01", "2024-03-03"]), [3, 1, 2]]}
+    columns["label"] = [[0.5, 1.0, 2.0], np.array([1, 0, 1], np.int8), [True, False, True]]
+    for place, (time, label) in enumerate(zip(*columns.values())):
+        table = pd.DataFrame({"source": ["a", "b", "c"], "target": ["d", "e", "f"], "time": time, "label": label})
+        table.to_parquet(tmp_path / f"{place}.parquet")
+        prepare(tmp_path / f"{place}.parquet", tmp_path / f"{place}.store", batch_rows=2)
+        same(read_events(tmp_path / f"{place}.store"), read_events(tmp_path / f"{place}.parquet"))
+
+
+def test_a_fraction_after_many_whole_times_and_labels(tmp_path):
+    table = pd.DataFrame({"source": "a", "target": "b", "time": ["1"] * 40 + ["0.5"], "label": ["3"] * 40 + ["0.25"]})
+    table.to_csv(tmp_path / "e.csv", index=False)
+    prepare(tmp_path / "e.csv", tmp_path / "s", batch_rows=8)
+    same(read_events(tmp_path / "s"), read_events(tmp_path / "e.csv"))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hopstate.data.prepare.write import Npy
+from hopstate.data.prepare.store import Npy
 from hopstate.errors import StorageError
 
 

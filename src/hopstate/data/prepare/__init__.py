@@ -1,8 +1,4 @@
-"""Tables of events or edges of any size to a memory-mapped store: read in pieces, ids and order by an engine on disk.
-
-`prepare` is the door. A piece of the source becomes files of its own (`staging`), the engine numbers the distinct ids
-and puts the rows in order (`engine`), and the arrays are written one after the other (`write`, `graph`).
-"""
+"""Tables of events or edges of any size to a memory-mapped store, sorted by DuckDB or Spark."""
 
 from hopstate.data.prepare.prepare import Prepared, prepare
 

@@ -1,57 +1,69 @@
 """`prepare`: a table of events or edges of any size becomes a memory-mapped store, as if it was read in memory.
 
-Work lies in a folder `work` within the store until it is done. Each piece there is whole or absent, so that a run that
-was killed, or whose disk was full, goes on where it stopped. `events.json` (of edges `graph.json`), with check sums of
-the arrays, comes last.
+Steps lie in the folder `work` of the store: the files of the source as typed Parquet (`source`), then the nodes of
+their ids (`engine`). Each file there is whole or absent, so that a run that was killed continues with the first absent
+one. The arrays (`store`) follow, and last `events.json` or `graph.json`, which makes the store valid.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import json
-import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from hopstate.data.column_facts import BLOCK
-from hopstate.data.event_store import VERSION, WORK
-from hopstate.data.prepare.engine import Engine
-from hopstate.data.prepare.engines import check_engine, open_engine
-from hopstate.data.prepare.graph import write_graph
-from hopstate.data.prepare.layout import Columns, Layout, files_of, layouts
-from hopstate.data.prepare.made import (
-    BAD_ROWS,
-    MARKERS,
-    Prepared,
-    no_empty_folder,
-    nothing_half,
-    prepared_of,
-    refuse_other,
-)
-from hopstate.data.prepare.nodes import NodeTables, read_nodes
-from hopstate.data.prepare.numbering import Numbering, logged
-from hopstate.data.prepare.settle import settle, settle_labels
-from hopstate.data.prepare.stage import PieceFiles, stage
-from hopstate.data.prepare.write import Writing, write_store
+from hopstate.data.event_build import UNITS
+from hopstate.data.event_store import META, VERSION, WORK
+from hopstate.data.prepare import engine as engines
+from hopstate.data.prepare.engine import Engine, check_engine, open_engine
+from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.node_sets import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
+from hopstate.data.store import META as GRAPH_META
 from hopstate.data.store import VERSION as GRAPH_VERSION
-from hopstate.errors import ConfigError, StorageError
-from hopstate.io.files import make_folder, remove_stale, write_text
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, StorageError
+from hopstate.io.files import make_folder, remove_stale, replace_file, write_text
 from hopstate.io.lock import locked
 from hopstate.io.opening import exists, parse_bytes, read_json
 from hopstate.io.output import write_table
 from hopstate.io.tensors import load_npy
 
-LEAST = 512 << 20  # bytes of memory
-_WORK_VERSION = 2  # of what lies in the folder of work
-_OWN = 256 << 20  # bytes that the process needs beside its engine
-Say = Callable[[str], None]
+BAD_ROWS = "bad_rows.csv"
+_MARKERS = {"events": META, "edges": GRAPH_META}  # written last
+_LEAST = 512 << 20  # bytes of memory
+_OWN = 256 << 20  # bytes of this process without its engine
+_WORK_VERSION = 3
+_CLASSES = 10_000  # most texts of a column of labels
+_HOLE = 100  # times later than every earlier file: no file that follows them
+_CALENDAR = (631_152_000, 4_102_444_800)  # 1990 and 2100, seconds since 1970
+Fact = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A finished store.
+
+    Args:
+        path: the store.
+        events, nodes: their numbers; for edges, the stored ones.
+        bad: rows that were left out.
+        bad_rows: the file with them, None if there are none.
+        notes: sentences on how the table was read.
+    """
+
+    path: Path
+    events: int
+    nodes: int
+    bad: int
+    bad_rows: Path | None
+    notes: tuple[str, ...] = ()
 
 
 def prepare(
@@ -62,8 +74,8 @@ def prepare(
     engine: str = "duckdb",
     memory: int | str = "2GiB",
     threads: int | None = None,
-    piece_rows: int | None = None,
-    say: Say | None = None,
+    batch_rows: int | None = None,
+    say: Callable[[str], None] | None = None,
     **read: Any,
 ) -> Prepared:
     """Make a store of a table; `read_events` or `read_graph` maps it into memory, and so does --data of every command.
@@ -72,187 +84,418 @@ def prepare(
     features, which it would refuse, are written to bad_rows.csv in the store.
 
     Args:
-        source: a file or folder of CSV or Parquet, files following each other in the order of their names.
-        out: the store, a folder. What an earlier call with the same source left there unfinished is gone on with.
+        source: a file or folder of CSV or Parquet; files follow each other in the order of their names.
+        out: the store, a folder. The same call continues an unfinished store.
         kind: what a row is.
-        engine: of `hopstate.data.prepare.engines.ENGINES`.
-        memory: most bytes of memory in use, at least 512MiB; of Spark's own, its settings say.
-        threads: that bring pieces to the folder of work, and of DuckDB; by default one a core.
-        piece_rows: rows in work at a time; by default by memory.
+        engine: "duckdb" or "spark".
+        memory: most bytes in use, at least 512MiB; Spark's own settings limit Spark.
+        threads: of DuckDB; by default one a core.
+        batch_rows: rows that are read at a time; by default by memory.
         say: takes lines of progress.
-        read: of `hopstate.data.prepare.layout.OPTIONS`, as `read_events` has them; for edges of `EDGE_OPTIONS`, as
-            `read_graph` has them. Tables of nodes are read in memory, features in a .npy file are not.
+        read: options as `read_events` has them (`hopstate.data.prepare.source.OPTIONS`); for edges as `read_graph` has
+            them (`EDGE_OPTIONS`). Tables of nodes are read in memory, features in a .npy file are mapped.
 
     Raises:
         ConfigError: less memory, an unknown engine or option.
         MissingExtraError: the engine is not installed.
         MissingFileError, FormatError, DataError: the source cannot be read; files that differ are named.
-        StorageError: the store is of another source, or the disk is full; what is done is kept.
+        StorageError: the store is of another source, or the disk is full; finished steps are kept.
         BusyError: another process prepares it.
     """
     budget = parse_bytes(memory)
-    if budget < LEAST:
+    if budget < _LEAST:
         raise ConfigError(f"--memory {memory} is too little; prepare needs at least 512MiB")
     check_engine(engine)
+    if kind not in _MARKERS:
+        raise ConfigError(f"a row is one of {', '.join(_MARKERS)}; got {kind!r}")
+    from hopstate.data.prepare.source import files_of, open_source  # needs pyarrow
+    from hopstate.data.prepare.store import NodeTables
+
     out = Path(out)
-    if kind not in MARKERS:
-        raise ConfigError(f"a row is one of {', '.join(MARKERS)}; got {kind!r}")
-    nodes = read_nodes(read) if kind == "edges" else None
-    refuse_other(out, kind)
-    found, columns, facts = _look(source, read, kind)
+    nodes = NodeTables.read(read) if kind == "edges" else None
+    _check_out(out, kind)
+    paths = files_of(source)
+    files, columns = open_source(paths, read, edges=kind == "edges")
+    name = stem_of(paths[0] if len(paths) == 1 else Path(source))
+    rows = batch_rows or min(1 << 19, max(1 << 14, budget >> 12))
     try:
-        with no_empty_folder(out), locked(out, "a store"):
-            rows = piece_rows or min(1 << 19, max(1 << 14, budget >> 12))
-            work = _Work(out, found, columns, read, rows, say, kind)
-            if not work.finished():
-                with nothing_half(out):
-                    work.stage(threads, budget)
-                    with open_engine(engine, work.folder, budget - _OWN, threads) as at:
-                        work.finish(at, facts, read.get("time_unit") or "", nodes)
-            return work.result()
+        with _nothing_half(out), locked(out, "a store"):
+            job = _Job(
+                out, kind, files, columns, read, {"name": name, "source": str(source)}, say or (lambda text: None)
+            )
+            if not exists(job.marker):
+                job.stage(rows)
+                with open_engine(engine, job.work, budget - _OWN, threads) as opened:
+                    job.finish(opened, nodes)
+            shutil.rmtree(job.work, ignore_errors=True)
+            return _prepared(out, kind)
     except OSError as error:
         if isinstance(error, StorageError) or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise StorageError(
-            f"could not write {out}: {error}; free some space there and run the same command again: what is done "
-            "is kept"
+            f"could not write {out}: {error}; free some space there and run the same command again: finished steps "
+            "are kept"
         ) from error
 
 
-def _look(source: str | Path, read: Mapping[str, Any], kind: str) -> tuple[list[Layout], Columns, dict[str, Any]]:
-    """Return the layouts of the files, their columns, and the name and source of the store."""
-    files = files_of(source)
-    facts = {"name": stem_of(files[0] if len(files) == 1 else Path(source)), "source": str(source)}
-    return *layouts(files, read, kind == "edges"), facts
-
-
-class _Work:
-    """The folder of work of one store."""
+class _Job:
+    """The steps from files to a store."""
 
     def __init__(
-        self,
-        out: Path,
-        found: list[Layout],
-        columns: Columns,
-        read: Mapping[str, Any],
-        rows: int,
-        say: Say | None,
-        kind: str,
+        self, out: Path, kind: str, files: Any, columns: Any, read: Mapping[str, Any], names: Fact, say: Any
     ) -> None:
-        self.edges, self.marker = kind == "edges", out / MARKERS[kind]
+        self.out, self.work, self.marker = out, out / WORK, out / _MARKERS[kind]
+        self.edges, self.files, self.columns, self.names, self.say = kind == "edges", files, columns, names, say
         self.read = {key: value for key, value in read.items() if value is not None}
-        self.out, self.folder, self.layouts, self.columns = out, out / WORK, found, columns
-        self._say = say or (lambda text: None)
-        beside = [Path(read[name]) for name in ("features", "labels") if self.edges and read.get(name)]
-        stats = [(str(path.resolve()), path.stat()) for path in (*(one.path for one in found), *beside)]
-        self.plan: dict[str, Any] = {
+        used = [Path(self.read[name]) for name in ("features", "labels") if self.edges and self.read.get(name)]
+        stats = [(str(path.resolve()), path.stat()) for path in (*(file.path for file in files), *used)]
+        known = dataclasses.astuple(columns)[:5]
+        self.plan: Fact = json.loads(json.dumps({
+            "kind": kind, "work": _WORK_VERSION, "columns": known, "read": self.read,
             "files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats],
-            "columns": [list(v) if isinstance(v, tuple) else v for v in dataclasses.astuple(columns)[:5]],
-            "read": self.read,
-        }
-        self.plan |= {"kind": kind} if self.edges else {}
-        plan = self.folder / "plan.json"
+        }, default=str))  # fmt: skip
+        plan = self.work / "plan.json"
         if exists(self.marker):
             made = read_json(self.marker).get("prepared")
             if not isinstance(made, dict) or made.get("plan") != self.plan:
-                raise StorageError(f"{out} holds {kind} of another source; choose another folder")
+                raise StorageError(f"{out} has {kind} of another source; choose another folder")
         elif plan.is_file():
-            kept = read_json(plan)
-            rows = kept.pop("piece_rows", rows)
-            if kept.pop("work", 1) != _WORK_VERSION:
-                raise StorageError(f"{out} is an unfinished store that another hopstate began; delete it")
-            if kept != self.plan:
+            if read_json(plan) != self.plan:
                 raise StorageError(
-                    f"{out} is the unfinished store of another source, of files that have changed since, or of other "
-                    "options; delete it, or choose another folder"
+                    f"{out} is the unfinished store of another source or version, of files that have changed since, or "
+                    "of other options; delete it, or choose another folder"
                 )
-            remove_stale(self.folder)
+            remove_stale(self.work)
         else:
-            make_folder(self.folder)
-            write_text(plan, json.dumps({**self.plan, "piece_rows": rows, "work": _WORK_VERSION}))
-        self.rows = rows
+            make_folder(self.work)
+            write_text(plan, json.dumps(self.plan))
 
-    def finished(self) -> bool:
-        """Return whether the store is whole; what is left of the work on it goes."""
-        whole = exists(self.marker)
-        if whole:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        return whole
+    def _path(self, number: int, ending: str) -> Path:
+        return self.work / f"rows-{number:05d}.{ending}"
 
-    def stage(self, threads: int | None, budget: int) -> None:
-        """Bring every piece that is not there to the folder of work."""
-        numbering = Numbering(self.folder, budget * 2 // 5)
-        for number, layout in enumerate(self.layouts):
-            done = self.folder / f"{number:05d}.json"
-            if not done.is_file():
-                files, many = PieceFiles(self.folder, number), threads or os.cpu_count() or 1
-                count = stage(layout, self.columns, self.rows, files, numbering, many, self._say)
-                write_text(done, json.dumps({"pieces": count}))
+    # ---- steps ----
+    def stage(self, rows: int) -> None:
+        """Bring the files to the folder of work; begin again with a wider kind if a cell does not fit."""
+        from hopstate.data.prepare.source import Wider, stage
 
-    def _piece(self, file: int, place: int, kind: str) -> Path:
-        return PieceFiles(self.folder, file).path(place, kind)
+        kinds = self.work / "kinds.json"
+        if kinds.is_file():
+            self.columns = dataclasses.replace(self.columns, kinds=tuple(map(tuple, json.loads(kinds.read_text()))))
+        start = 0
+        for number, file in enumerate(self.files):
+            facts = self._path(number, "json")
+            if not facts.is_file():
+                try:
+                    stage(file, self.columns, start, self._path(number, "parquet"), rows, self.say)
+                except Wider as error:
+                    self.columns = self.columns.wider(str(error))
+                    for path in self.work.glob("rows-*"):
+                        path.unlink()
+                    write_text(kinds, json.dumps(self.columns.kinds))
+                    self.stage(rows)
+                    return
+            start += read_json(facts)["rows"]
 
-    def finish(self, engine: Engine, facts: dict[str, Any], unit: str, nodes: NodeTables | None) -> None:
-        """Write the store of the staged pieces."""
+    def finish(self, engine: Engine, nodes: Any) -> None:
+        """Write the arrays of the staged rows, then what makes the store valid."""
+        from hopstate.data.prepare.store import Writer
+
+        facts = [read_json(self._path(number, "json")) for number in range(len(self.files))]
+        bad = self._bad_rows(facts)
+        some = [fact for fact in facts if fact["count"]]
+        if not some:
+            raise self._no_rows(facts)
+        staged = engine.read([self._path(n, "parquet") for n, fact in enumerate(facts) if fact["count"]])
+        whole = self._whole(some)
+        text = not all(whole)
+        rows = engines.with_keys(staged, whole, text, engine.number)
+        table = self._nodes(engine, rows, text)
+        exact = all(fact["exact"] for fact in some)
+        writer = Writer(self.out, len(self.columns.features), exact, {})
+        count = sum(fact["count"] for fact in some)
+        if self.edges:
+            own = self._graph(engine, rows, table, writer, count, nodes)
+        else:
+            own = self._events(engine, rows, table, writer, some)
+            self._check_sets(own["num_nodes"], text=text)
+        notes = [*self.columns.notes, *own.pop("notes", ())]
+        notes += [f"{bad:,} rows were left out; see {BAD_ROWS} in the store"] if bad else []
+        meta = {"version": GRAPH_VERSION if self.edges else VERSION, **self.names, **own, "notes": notes}
+        sums = {name: writer.sums[name] for name in sorted(writer.sums)}
+        meta |= {"arrays": list(sums), "checksums": sums, "prepared": {"plan": self.plan, "bad": bad}}
+        write_text(self.marker, json.dumps(meta, indent=1))
+
+    def _nodes(self, engine: Engine, rows: Any, text: bool) -> Path:
+        """Return the Parquet file of the distinct ids in order and their nodes."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path, kind = self.work / "nodes.parquet", pa.string() if text else pa.int64()
+        schema = pa.schema([("id", kind), ("node", pa.int64())])
+
+        def write(part: Path) -> None:
+            count = 0
+            with pq.ParquetWriter(part, schema, use_dictionary=False) as out:
+                for batch in engine.batches(engines.distinct_ids(rows)):
+                    node = pa.array(np.arange(count, count + len(batch)))
+                    out.write_batch(pa.record_batch([batch.column(0).cast(kind), node], schema=schema))
+                    count += len(batch)
+
+        if not path.is_file():
+            self.say("numbering the ids")
+            replace_file(path, write)
+        return path
+
+    def _events(self, engine: Engine, rows: Any, table: Path, writer: Any, facts: Sequence[Fact]) -> Fact:
+        time, labels = self._time(facts), self._labels(engine, rows, facts)
+        count, numbered = self._own_ids(table)
+        if not numbered:
+            writer.node_ids(table)
+            rows = engines.with_nodes(rows, engine.read([table]))
+        if labels is None and self.columns.label:
+            rows = rows.drop("label")
+        self.say("sorting the events")
+        writer.events(engine.batches(engines.by_time(rows)), sum(fact["count"] for fact in facts), time, labels)
+        names = None if labels is None or labels.names is None else list(labels.names)
+        features = list(self.columns.features) or None
+        own = {"num_nodes": count, "columns": features, "class_names": names, "time_unit": time.unit, "first_id": 0}
+        return own | {"texts": [] if features else None, "dates": [time.zone] if time.zone else None}
+
+    def _graph(self, engine: Engine, rows: Any, table: Path, writer: Any, edges: int, nodes: Any) -> Fact:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if nodes is None:
+            count, numbered = self._own_ids(table)
+            own: Fact = {"class_names": None}
+            if not numbered:
+                writer.node_ids(table)
+        else:
+            ids = pq.read_table(table, columns=["id"])["id"]
+            met = np.array(ids.to_pylist(), str) if pa.types.is_string(ids.type) else ids.to_numpy()
+            places, names, count, labelled = nodes.place(met, self.names["source"])
+            numbered, table = False, table.with_name("placed.parquet")
+            pq.write_table(pa.table({"id": ids, "node": places}), table)
+            writer.save("node_ids", None if names is None else names.ids)
+            own = nodes.save(writer, labelled, count)
+        if not numbered:
+            rows = engines.with_nodes(rows, engine.read([table]))
+        build = {"undirected": True, "duplicates": "drop", "self_loops": "keep"}
+        build |= {key: self.read[key] for key in build.keys() & self.read.keys()}
+        self.say("sorting the edges")
+        loops, undirected = build["self_loops"] == "keep", bool(build["undirected"])
+        batches = engine.batches(engines.adjacency(rows, undirected=undirected, loops=loops))
+        unique = build["duplicates"] == "drop"
+        seen, kept = writer.graph(batches, edges * (2 if undirected else 1), count, unique=unique)
+        features = list(self.columns.features) or None
+        notes = [*(() if nodes is None else nodes.notes)]
+        notes += ["every edge is stored in both directions (--read.undirected false keeps one)"] if undirected else []
+        notes += [f"{seen - kept:,} of {seen:,} stored edges were duplicates and left out"] if kept < seen else []
+        own = {"columns": None, "texts": None, **own, "num_nodes": count, "notes": notes}
+        return own | {"edge_columns": features, "edge_texts": [] if features else None}
+
+    def _own_ids(self, table: Path) -> tuple[int, bool]:
+        """Return the number of nodes, and whether their ids are 0, 1, 2, ...
+
+        Raises:
+            DataError: a negative id.
+        """
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(table) as file:
+            count = file.metadata.num_rows
+            if str(file.schema_arrow.field("id").type) != "int64":
+                return count, False
+            last = pc.max(file.read_row_group(file.num_row_groups - 1, ["id"])["id"]).as_py()
+            first = pc.min(file.read_row_group(0, ["id"])["id"]).as_py()
+        if first < 0:
+            raise DataError(f"{self.names['source']}: negative id {first}; ids are at least 0, or texts")
+        return count, last == count - 1
+
+    # ---- what the files hold together ----
+    def _bad_rows(self, facts: Sequence[Fact]) -> int:
         import pandas as pd
 
-        counts = [read_json(self.folder / f"{n:05d}.json")["pieces"] for n in range(len(self.layouts))]
-        names = [(n, place) for n, count in enumerate(counts) for place in range(count)]
-        pieces = [read_json(self._piece(*name, "json")) for name in names]
-        paths = [layout.path for layout in self.layouts]
-        settled = settle(pieces, paths, unit)
-        some = [(name, fact) for name, fact in zip(names, pieces) if fact["count"]]
-        label = self.columns.label
-        labels = None if label is None else settle_labels([fact for _, fact in some], label, paths[0])
-        bad = sum(fact["bad"] for fact in pieces)
+        bad = sum(fact["bad"] for fact in facts)
         if bad:
-            texts = [self._piece(*name, "bad").read_text("utf-8") for name, fact in zip(names, pieces) if fact["bad"]]
+            texts = (self._path(n, "bad").read_text("utf-8") for n, fact in enumerate(facts) if fact["bad"])
             rows = [json.loads(line) for text in texts for line in text.splitlines()]
             write_table(pd.DataFrame(rows, columns=["file", "line", "reason", "cells"]), self.out / BAD_ROWS)
-        writing = Writing(
-            self.out, self.folder, [self._piece(*name, "events") for name, _ in some],
-            logged(self.folder), [fact for _, fact in some],
-            self.columns, settled, labels, self._say, facts["source"],
-        )  # fmt: skip
-        if nodes is not None:
-            arrays, own = write_graph(writing, engine, nodes, self._build())
-        else:
-            arrays, own = write_store(writing, engine)
-            self._check_sets(arrays, own["num_nodes"], text=settled.text)
-        notes = [
-            *self.columns.notes,
-            *own.pop("notes", ()),
-            *([f"{bad:,} rows were left out; {BAD_ROWS} in the store tells which"] if bad else []),
-        ]
-        meta = {"version": GRAPH_VERSION if self.edges else VERSION, **facts, **own, "notes": notes}
-        if not self.edges:
-            meta |= {"time_unit": settled.unit, "first_id": 0}
-            meta |= {"texts": [] if own["columns"] else None, "dates": [settled.zone] if settled.zone else None}
-        meta |= {"arrays": list(arrays), "checksums": arrays, "prepared": {"plan": self.plan, "bad": bad}}
-        write_text(self.marker, json.dumps(meta, indent=1))
-        self.finished()
+        return bad
 
-    def _check_sets(self, arrays: Iterable[str], num_nodes: int, *, text: bool) -> None:
-        """Raise DataError, and leave nothing of the store, where ids of two sets of nodes are the same."""
+    def _no_rows(self, facts: Sequence[Fact]) -> DataError:
+        what = "ids" if self.edges else "ids and a time"
+        first = next((fact["first_bad"] for fact in facts if fact["first_bad"]), None)
+        why = "" if first is None else "; the first, {0} line {1} ({3:.80}): {2}".format(*first)
+        return DataError(f"{self.files[0].path}: no row has {what}{why}")
+
+    def _whole(self, facts: Sequence[Fact]) -> tuple[bool, bool]:
+        """Return whether the ids of each end are whole numbers.
+
+        Raises:
+            DataError: all ids but a few are whole numbers, and these are remarks or fractions; or a negative number.
+        """
+        found, path = [], facts[0]["path"]
+        for side in (0, 1):
+            total = {key: sum(fact["ids"][side][key] for fact in facts) for key in facts[0]["ids"][side]}
+            rest = total["odd"] + total["fractions"] + total["other"]
+            for key, what in (("odd", "missing values or remarks"), ("fractions", "fractions or exponents")):
+                if total["whole"] and rest and rest == total[key]:
+                    raise DataError(
+                        f"{path}: {rest:,} ids are {what} among whole numbers; correct or remove those rows"
+                    )
+            found.append(not rest and not total["zeros"])
+        for side, whole in enumerate(found):
+            negative = next((fact["negative"][side] for fact in facts if fact["negative"][side]), "")
+            if whole and negative and not (self.edges and not all(found)):  # edges then take them as texts
+                raise DataError(f"{path}: negative id {negative}; ids are at least 0, or texts")
+        return found[0], found[1]
+
+    def _time(self, facts: Sequence[Fact]) -> Any:
+        """Return the times of the store."""
+        from hopstate.data.prepare.store import Time
+
+        unit, kind, path = self.read.get("time_unit") or "", self.columns.kind("time"), facts[0]["path"]
+        if kind != "date":
+            if kind == "number" and max(max(abs(f["least"]), abs(f["most"])) for f in facts) >= EXACT:
+                raise DataError(
+                    f"{path}: times beyond 2^53 and fractions in column {self.columns.time!r}, where float64 does not "
+                    "tell neighbours apart; write all times as whole numbers, or from a nearer start"
+                )
+            if not unit:
+                _check_units(facts)
+            return Time(np.dtype(np.int64 if kind == "integer" else np.float64), unit)
+        exact = max((fact["unit"] for fact in facts), key=list(UNITS).index)
+        unit = unit or exact
+        if unit not in UNITS:
+            raise ConfigError(f"{path} has dates, which are counted in {', '.join(UNITS)}, not in {unit!r}")
+        if UNITS[unit] > UNITS[exact]:
+            raise DataError(f"{path}: dates finer than a whole {unit}; take time_unit={exact} or round them")
+        zones = {zone for fact in facts for zone in fact["zones"]}
+        return Time(np.dtype(np.int64), unit, UNITS[unit], zones.pop() if len(zones) == 1 else "UTC")
+
+    def _labels(self, engine: Engine, rows: Any, facts: Sequence[Fact]) -> Any:
+        """Return labels as `hopstate.data.readers.event_labels.event_labels` has them; None if they are no classes."""
+        from hopstate.data.prepare.store import Labels
+
+        column, path = self.columns.label, facts[0]["path"]
+        if column is None:
+            return None
+        where, kind = f"{path}: column {column!r}", self.columns.kind("label")
+        absent, minus = (sum(fact[key] for fact in facts) for key in ("unlabelled", "minus"))
+        if minus:
+            raise DataError(
+                f"{where} has -1 in {minus:,} rows; leave those cells empty if that is 'no label', write classes from "
+                "0 on if it is one, or read the table in memory with --read.unlabelled"
+            )
+        if kind == "integer" or (kind == "number" and absent < sum(fact["count"] for fact in facts)):
+            if kind == "number" and absent:
+                raise DataError(f"{where} has amounts, and none in {absent:,} rows; fill it in, or remove the rows")
+            plain = np.dtype(facts[0]["label_type"] or np.int64)
+            return Labels(np.dtype(np.float64) if kind == "number" and plain.kind != "f" else plain)
+        if kind == "number":
+            return Labels(np.dtype(np.int64))
+        words = rows.filter(rows.label.notnull()).label.value_counts(name="count").limit(_CLASSES + 1)
+        counts = {row["label"]: row["count"] for batch in engine.batches(words) for row in batch.to_pylist()}
+        if len(counts) > _CLASSES:
+            raise DataError(
+                f"{where} has over {_CLASSES:,} different texts, which are no classes; --read.label_column ''"
+            )
+        if {word.lower() for word in counts} <= {"true", "false"}:
+            return Labels(np.dtype(np.int64), ("false", "true"))
+        total = sum(counts.values())
+        if total >= 20 and len(counts) > 0.5 * total:
+            return None
+        classes = tuple(sorted(counts, key=lambda word: (-counts[word], word)))
+        return Labels(np.dtype(np.int64), classes, classes)
+
+    def _check_sets(self, num_nodes: int, *, text: bool) -> None:
+        """Raise DataError if numbers may be nodes of two sets, which nothing tells apart."""
         if self.columns.sets == ONE or (text and self.columns.sets != TWO):
             return
-        sent = np.zeros(num_nodes, bool)
+        sent, size = np.zeros(num_nodes, bool), 1 << 20
         src, dst = (load_npy(self.out / f"{name}.npy", mmap=True) for name in ("src", "dst"))
-        for start in range(0, len(src), BLOCK):
-            sent[src[start : start + BLOCK]] = True
-        shared = any(sent[dst[start : start + BLOCK]].any() for start in range(0, len(dst), BLOCK))
-        if shared:
-            for name in arrays:
-                (self.out / f"{name}.npy").unlink()
-            shutil.rmtree(self.folder)
+        for start in range(0, len(src), size):
+            sent[src[start : start + size]] = True
+        if any(sent[dst[start : start + size]].any() for start in range(0, len(dst), size)):
             source, target = self.columns.source, self.columns.target
-            raise shared_ids(f"{self.layouts[0].path}: columns {source!r}, {target!r}", "the same ids are in both")
+            raise shared_ids(f"{self.files[0].path}: columns {source!r}, {target!r}", "the same ids are in both")
 
-    def _build(self) -> dict[str, Any]:
-        return {"undirected": True, "duplicates": "drop", "self_loops": "keep"} | {
-            key: self.read[key] for key in ("undirected", "duplicates", "self_loops") if key in self.read
-        }
 
-    def result(self) -> Prepared:
-        """Return what the store holds."""
-        return prepared_of(self.out, self.edges, read_json(self.marker))
+def _check_units(facts: Sequence[Fact]) -> None:
+    """Raise DataError if files count time in two units: apart by a factor of 100, and dates since 1970 in two units."""
+    some = sorted((fact for fact in facts), key=lambda fact: fact["most"])
+    for at in range(1, len(some)):
+        low, high = some[:at], some[at:]
+        ends = low[-1]["most"], min(fact["least"] for fact in high)
+        units = [_calendar_unit(part) for part in (low, high)]
+        if ends[0] > 0 and ends[1] >= _HOLE * ends[0] and all(units) and units[0] != units[1]:
+            raise DataError(
+                f"times of {high[0]['path']} look like {units[1]} since 1970 and those of {low[-1]['path']} like "
+                f"{units[0]}; write all files in one unit, or give it if they are (--read.time_unit s)"
+            )
+
+
+def _calendar_unit(facts: Sequence[Fact]) -> str:
+    """Return the unit in which all times are between 1990 and 2100, "" if there is none."""
+    least, most = min(fact["least"] for fact in facts), max(fact["most"] for fact in facts)
+    scales = {unit: UNITS["s"] // size for unit, size in UNITS.items()}
+    return next((u for u, s in scales.items() if _CALENDAR[0] * s <= least and most <= _CALENDAR[1] * s), "")
+
+
+# ---- the folder -------------------------------------------------------------------------------------------------
+def _check_out(out: Path, kind: str) -> None:
+    """Raise StorageError if a folder is neither a store of a kind, nor an unfinished one, nor empty."""
+    if not out.exists() or exists(out / _MARKERS[kind]) or (out / WORK).is_dir():
+        return
+    if not out.is_dir():
+        raise StorageError(f"{out} is a file; choose a folder for the store")
+    for other, marker in _MARKERS.items():
+        if exists(out / marker):
+            raise StorageError(f"{out} is a store of {other}, not of {kind}; choose another folder")
+    names = sorted(path.name for path in out.iterdir())
+    parts = [name for name in names if name.endswith(".npy")]
+    if parts:
+        raise StorageError(
+            f"{out} is a half-written store: it has {parts[0]}, but neither {_MARKERS[kind]}, which is written last, "
+            f"nor the folder {WORK}, from which preparing continues; remove it and prepare again, or choose another one"
+        )
+    if names:
+        raise StorageError(f"{out} exists and is no store; choose another folder")
+
+
+@contextlib.contextmanager
+def _nothing_half(out: Path) -> Iterator[None]:
+    """Remove what was written if the source cannot become a store: other files or options begin anew."""
+    before, whole = out.exists(), any(exists(out / marker) for marker in _MARKERS.values())
+    try:
+        yield
+    except (DataError, FormatError, ConfigError):
+        if not whole:
+            shutil.rmtree(out / WORK, ignore_errors=True)
+            for path in out.iterdir() if out.is_dir() else ():
+                if path.suffix == ".npy" or path.name == BAD_ROWS:
+                    path.unlink()
+            if not before:
+                with contextlib.suppress(OSError):  # what another process put there stays
+                    out.rmdir()
+        raise
+
+
+def _prepared(out: Path, kind: str) -> Prepared:
+    """Return what a finished store has; raise FormatError if it is damaged or of another version."""
+    meta, version = read_json(out / _MARKERS[kind]), GRAPH_VERSION if kind == "edges" else VERSION
+    if meta.get("version") != version:
+        raise FormatError(
+            f"{out} is a store of format {meta.get('version')}; this hopstate writes {version}: choose another folder"
+        )
+    try:
+        arrays = {name: load_npy(out / f"{name}.npy", mmap=True) for name in meta["arrays"]}
+        count = len(arrays["indices" if kind == "edges" else "t"])
+    except (HopstateError, KeyError) as error:
+        raise FormatError(
+            f"{out} is no longer the store that was written: {error}; delete and prepare it again"
+        ) from None
+    bad = meta["prepared"]["bad"]
+    return Prepared(out, count, meta["num_nodes"], bad, out / BAD_ROWS if bad else None, tuple(meta.get("notes", ())))

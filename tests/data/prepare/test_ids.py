@@ -1,7 +1,6 @@
-"""Ids of a piece: told from their first bytes where that is enough, or by the file; both doors give the same."""
+"""Ids of any type: a prepared table has those of the table read in memory."""
 
 import decimal
-import re
 
 import numpy as np
 import pandas as pd
@@ -15,41 +14,11 @@ pytest.importorskip("duckdb", reason="prepare needs the extra prepare")
 pytest.importorskip("ibis", reason="prepare needs the extra prepare")
 
 from hopstate.data.prepare import prepare
-from hopstate.data.prepare.piece_ids import id_facts
-from hopstate.data.readers.ids import MISSING
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings("ignore::hopstate.errors.HopstateWarning")
-
-
-def naive(ids):
-    whole = [bool(re.fullmatch(r"[+-]?[0-9]+(\.0*)?", one)) for one in ids]
-    zeros = [bool(re.match(r"[+-]?0[0-9]", one)) for one in ids]
-    rest = [one for one, number in zip(ids, whole) if not number]
-    fraction = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-    return {
-        "kind": "text",
-        "count": len(ids),
-        "numbers": sum(a and not b for a, b in zip(whole, zeros)),
-        "zeros": sum(a and b for a, b in zip(whole, zeros)),
-        "odd": sum(one in MISSING or one[0] in "#%" for one in rest[:1000]),
-        "fractions": sum(bool(fraction.fullmatch(one)) for one in rest),
-        "negative": next((one for one, number in zip(ids, whole) if number and float(one) < 0), ""),
-    }
-
-
-texts = st.text(st.sampled_from("aZ7.-+# %,;\"'\t\u00a0é\u0301字\u200f𝔘"), min_size=1)
-numbers = st.sampled_from(["7", "-3", "+4.0", "007", "1e5", ".5", "2.25", "12a", "nan", "NA", "#x", "%y", "-", "é1"])
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.lists(st.one_of(texts, numbers), unique=True), st.integers(0, 3))
-def test_facts_of_ids_equal_the_naive_ones(ids, cut):
-    whole = pa.array(ids, pa.string())
-    assert id_facts(whole, typed=False) == naive(ids)
-    assert id_facts(whole[cut:], typed=False) == naive(ids[cut:])  # offsets that do not begin at 0
 
 
 LIKE_NUMBERS = [
@@ -76,7 +45,7 @@ def test_a_typed_table_has_the_same_ids_by_both_doors(tmp_path_factory, src, dst
     table = pa.table({"source": src[:count], "target": dst[:count], "time": np.arange(count)})
     pq.write_table(table.select(["source", "target"]) if edges else table, folder / "e.parquet")
     read = read_graph if edges else read_events
-    prepare(folder / "e.parquet", folder / "store", kind="edges" if edges else "events", piece_rows=3)
+    prepare(folder / "e.parquet", folder / "store", kind="edges" if edges else "events", batch_rows=3)
     one, other = read(folder / "store"), read(folder / "e.parquet")
     assert one.content_hash == other.content_hash
     named = [None if record.node_ids is None else record.node_ids.ids for record in (one, other)]

@@ -1,0 +1,303 @@
+"""The arrays of a store, written from the batches of an engine, each with the check sum of its file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import DTypeLike
+
+from hopstate.data.features import FeatureTable
+from hopstate.data.labels import LabelOptions, LabelTable, read_labels
+from hopstate.data.prepare.source import LARGEST
+from hopstate.data.readers.edge_list import node_features, rows_in_order
+from hopstate.data.store import codes_of, lines_of
+from hopstate.data.validate import check_ids
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import DataError, StorageError
+from hopstate.io.files import save_array, sync_file
+
+
+class Npy:
+    """A .npy file that is written batch by batch."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        self.path, self.dtype, self._shape = path, np.dtype(dtype), shape
+        self._file = path.open("wb")
+        self._header(shape)
+        self._rows = 0
+
+    def _header(self, shape: tuple[int, ...]) -> None:
+        facts = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._file, facts)
+
+    def add(self, rows: np.ndarray) -> None:
+        """Add rows."""
+        self._file.write(np.ascontiguousarray(rows, self.dtype).view(np.uint8).data)
+        self._rows += len(rows)
+
+    def close(self, count: int | None = None) -> str:
+        """Return the check sum; count is the number of rows if fewer than announced are right.
+
+        Raises:
+            StorageError: the engine gave another number of rows.
+        """
+        expected = self._shape[0] if count is None else count
+        if self._rows != expected:
+            self._file.close()
+            raise StorageError(f"{self.path}: the engine gave {self._rows:,} rows, not {expected:,}; take another one")
+        if count is not None:
+            self._file.seek(0)
+            self._header((count, *self._shape[1:]))  # numpy pads the header, so that it keeps its length
+        self._file.close()
+        sync_file(self.path)
+        return checksum(self.path)
+
+
+def checksum(path: Path) -> str:
+    """Return the sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclass
+class Writer:
+    """A store in the making.
+
+    Args:
+        out: the folder.
+        width: columns of features.
+        exact: whether float32 has all features as they are.
+        sums: check sums of the arrays so far, by name.
+    """
+
+    out: Path
+    width: int
+    exact: bool
+    sums: dict[str, str]
+
+    def save(self, name: str, array: np.ndarray | None) -> None:
+        """Write an array that is in memory, if there is one."""
+        if array is not None:
+            path = self.out / f"{name}.npy"
+            save_array(path, array)
+            sync_file(path)
+            self.sums[name] = checksum(path)
+
+    def node_ids(self, path: Path) -> None:
+        """Write the ids of a Parquet file of nodes."""
+        with pq.ParquetFile(path) as file:
+            count, kind = file.metadata.num_rows, file.schema_arrow.field("id").type
+            text = not pa.types.is_integer(kind)
+            ids = lambda: (batch.column(0) for batch in file.iter_batches(1 << 16, columns=["id"]))  # noqa: E731
+            longest = max((pc.max(pc.utf8_length(some)).as_py() for some in ids()), default=1) if text else 0
+            array = Npy(self.out / "node_ids.npy", (count,), f"<U{max(1, longest)}" if text else np.int64)
+            for some in ids():
+                array.add(np.array(some.to_pylist(), array.dtype) if text else some.to_numpy())
+        self.sums["node_ids"] = array.close()
+
+    def events(self, batches: Iterator[pa.RecordBatch], count: int, time: Time, labels: Labels | None) -> None:
+        """Write sorted events."""
+        arrays = {name: Npy(self.out / f"{name}.npy", (count,), np.int64) for name in ("src", "dst")}
+        arrays["t"] = Npy(self.out / "t.npy", (count,), time.dtype)
+        if labels is not None:
+            arrays["labels"] = Npy(self.out / "labels.npy", (count,), labels.dtype)
+        arrays |= self._features(count, np.float64)
+        if self.exact:
+            arrays.pop("edge_table", None)
+        for batch in batches:
+            arrays["src"].add(batch["src"].to_numpy())
+            arrays["dst"].add(batch["dst"].to_numpy())
+            arrays["t"].add(batch["t"].to_numpy() // time.divisor if time.divisor > 1 else batch["t"].to_numpy())
+            if labels is not None:
+                arrays["labels"].add(labels.of(batch["label"]))
+            if self.width:
+                values = np.stack([batch[f"f{i}"].to_numpy() for i in range(self.width)], 1)
+                for name in arrays.keys() & {"edge_attr", "edge_table"}:
+                    arrays[name].add(values)
+        self.sums |= {name: array.close() for name, array in arrays.items()}
+
+    def graph(self, batches: Iterator[pa.RecordBatch], edges: int, nodes: int, *, unique: bool) -> tuple[int, int]:
+        """Write sorted edges as CSR; return how many came and how many were kept.
+
+        Args:
+            batches: by source and target.
+            edges: at most.
+            nodes: of the graph.
+            unique: keep the first of edges that are the same.
+        """
+        arrays = {"indices": Npy(self.out / "indices.npy", (edges,), np.int64)}
+        arrays |= self._features(edges, np.float32 if self.exact else np.float64)
+        starts = np.zeros(nodes + 1, np.int64)
+        seen = kept = 0
+        last = (-1, -1)
+        for batch in batches:
+            source, target = batch["src"].to_numpy(), batch["dst"].to_numpy()
+            if not len(source):
+                continue
+            first = np.ones(len(source), bool)
+            if unique:
+                first[1:] = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
+                first[0] = (int(source[0]), int(target[0])) != last
+            last = int(source[-1]), int(target[-1])
+            low = int(source[0])
+            degrees = np.bincount(source[first] - low)
+            starts[low + 1 : low + 1 + len(degrees)] += degrees
+            seen, kept = seen + len(source), kept + int(first.sum())
+            arrays["indices"].add(target[first])
+            if self.width:
+                values = np.stack([batch[f"f{i}"].to_numpy()[first] for i in range(self.width)], 1)
+                arrays["edge_table"].add(values)
+                arrays["edge_attr"].add(np.clip(values, -LARGEST, LARGEST))
+        self.sums |= {name: array.close(kept) for name, array in arrays.items()}
+        self.save("indptr", np.cumsum(starts))
+        return seen, kept
+
+    def _features(self, count: int, kind: DTypeLike) -> dict[str, Npy]:
+        shape, kinds = (count, self.width), {"edge_attr": np.float32, "edge_table": kind}
+        return {name: Npy(self.out / f"{name}.npy", shape, kinds[name]) for name in kinds if self.width}
+
+
+@dataclass(frozen=True)
+class Time:
+    """The times of a store.
+
+    Args:
+        dtype: of the array.
+        unit: "" if unknown.
+        divisor: nanoseconds of a unit for dates, else 1.
+        zone: as `EventStream.dates`.
+    """
+
+    dtype: np.dtype[Any]
+    unit: str
+    divisor: int = 1
+    zone: str = ""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of a store.
+
+    Args:
+        dtype: of the array.
+        classes: in the order of their numbers; None if labels are numbers.
+        names: classes, unless they are true and false.
+    """
+
+    dtype: np.dtype[Any]
+    classes: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
+
+    def of(self, cells: pa.Array) -> np.ndarray:
+        """Return a batch of labels; -1 is unknown."""
+        if self.classes is not None:
+            cells = pc.index_in(cells if self.names else pc.utf8_lower(cells), pa.array(self.classes))
+        return pc.fill_null(cells, -1).to_numpy(zero_copy_only=False).astype(self.dtype)
+
+
+# ---- tables of nodes --------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class NodeTables:
+    """Features and labels of nodes, which are read in memory.
+
+    Args:
+        features: or None.
+        ids: of the rows of features, if they say which nodes there are.
+        labels: or None.
+        count: nodes are rows 0..count-1; None if ids are names.
+        files: of features and labels, for messages.
+        notes: on both.
+    """
+
+    features: FeatureTable | None
+    ids: np.ndarray | None
+    labels: LabelTable | None
+    count: int | None
+    files: Mapping[str, str]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def read(cls, read: Mapping[str, Any]) -> NodeTables | None:
+        """Return the tables that options name, as `read_edge_list` reads them; None if edges alone give the nodes."""
+        features, labels, key, count = (read.get(n) for n in ("features", "labels", "id_column", "num_nodes"))
+        options = LabelOptions(
+            id_column=key, label_column=read.get("label_column"), split_column=read.get("split_column"),
+            unlabelled=read.get("unlabelled"), task=read.get("task", "auto"), cells=read.get("label_cells", "ask"),
+        )  # fmt: skip
+        named = read_labels(labels, options)
+        one = named is not None and features is not None and Path(features).resolve() == Path(str(labels)).resolve()
+        without = named.columns if named is not None and one else ()
+        x, ids, notes = node_features(features, key, "error", read.get("missing", "error"), without, {}, ())
+        if count is None and x is not None and ids is None:
+            count = len(x)
+        elif count is not None and x is not None and ids is not None:
+            x, ids = x.take(rows_in_order(ids, count, str(features))), None
+        if count is None and ids is None and named is not None and named.ids is None:
+            count = len(named.y)
+        if x is None and named is None and count is None:
+            return None
+        files = {"features": str(features), "labels": str(labels)}
+        return cls(x, ids, named, count, files, (*notes, *(() if named is None else named.notes)))
+
+    def place(self, met: np.ndarray, source: str) -> tuple[np.ndarray, Vocabulary | None, int, np.ndarray]:
+        """Return the nodes of ids, the names of all nodes (None if they are rows), their number, and labels' nodes.
+
+        Args:
+            met: distinct ids of the edges, in order.
+            source: of the edges, for messages.
+        """
+        labels = None if self.labels is None else self.labels.ids
+        own = np.arange(0 if self.labels is None or labels is not None else len(self.labels.y))
+        if self.count is not None:
+            for ids, what in ((met, source), (own if labels is None else labels, self.files["labels"])):
+                if ids.dtype.kind != "i" and len(ids):
+                    raise DataError(
+                        f"{what} has strings such as {ids[0]!s}, but nodes are the rows 0..{self.count - 1}"
+                    )
+                check_ids(ids, self.count, f"{what}: ids")
+            return met, None, self.count, own if labels is None else labels
+        known = self.ids
+        if any(ids is not None and ids.dtype.kind == "U" for ids in (met, known, labels)):
+            met, labels, known = met.astype(str), *(None if ids is None else ids.astype(str) for ids in (labels, known))
+        vocabulary = (
+            Vocabulary(known) if known is not None else Vocabulary.of(met, *([] if labels is None else [labels]))
+        )
+        rows = vocabulary.rows(met)
+        self._check_known(met, rows, source)
+        if labels is not None:
+            own = vocabulary.rows(labels)
+            self._check_known(labels, own, self.files["labels"])
+        plain = vocabulary.ids.dtype.kind == "i" and np.array_equal(vocabulary.ids, np.arange(len(vocabulary)))
+        return rows, None if plain else vocabulary, len(vocabulary), own
+
+    def _check_known(self, ids: np.ndarray, rows: np.ndarray, what: str) -> None:
+        bad = np.flatnonzero(rows < 0)
+        if len(bad):
+            raise DataError(
+                f"{what}: id {ids[bad[0]].item()!r} is not in {self.files['features']} ({len(bad):,} such ids); add it "
+                "there, or remove the rows"
+            )
+
+    def save(self, writer: Writer, labelled: np.ndarray, count: int) -> dict[str, Any]:
+        """Write what nodes carry; return the facts of the store on it."""
+        fields = {} if self.labels is None else self.labels.fields(labelled, count)
+        classes = fields.pop("class_names", None)
+        for name, mask in fields.pop("masks", {}).items():
+            writer.save(f"mask_{name}", mask)
+        writer.save("y", fields.get("y"))
+        facts: dict[str, Any] = {"class_names": None if classes is None else list(map(str, classes))}
+        table = self.features
+        if table is not None:
+            writer.save("x", table.plain())
+            writer.save("table", table.values)
+            writer.save("texts", codes_of(table))
+            facts |= {"columns": list(table.columns), "texts": lines_of(table)}
+        return facts
