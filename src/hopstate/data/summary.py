@@ -372,8 +372,8 @@ def class_counts(y: np.ndarray, names: Sequence[str] | None) -> pd.Series | None
     if y.dtype.kind == "f" and ((known != np.floor(known)).any() or known.nunique() > MAX_LISTED):
         return None
     counts = known[known != -1].astype(np.int64).value_counts().sort_index()
-    if y.dtype.kind != "f" and names is not None:
-        counts = counts.reindex(range(max(len(names), int(counts.index.max()) + 1 if len(counts) else 0)), fill_value=0)
+    if names is not None:
+        counts = counts.reindex(counts.index.union(pd.RangeIndex(len(names))), fill_value=0)
     return counts.rename(lambda i: names[i] if names is not None and 0 <= i < len(names) else str(i))
 
 
