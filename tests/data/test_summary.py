@@ -209,11 +209,11 @@ def test_facts_of_a_set_of_graphs_by_hand():
     ("y", "fact", "value"),
     [
         (None, "graphs", 4),
-        (np.array([0.5, np.nan, 2, 3], np.float32), "targets of graphs", "value: 0.5 to 3, median 2, mean 1.833"),
+        (np.array([0.5, np.nan, 2, 3], np.float32), "targets of graphs", "value: 0.5 to 3, mean 1.833"),
         (
             np.array([[0, 1]] * 3 + [[1, 1]], np.float32),
             "targets of graphs",
-            "value_0: 25% of 4 are 1; value_1: 100% of 4 are 1",
+            "value_0: 0 to 1, mean 0.25, sd 0.433 (4 known); value_1: 1 to 1",
         ),
     ],
 )
@@ -299,9 +299,10 @@ def test_labels_are_listed_as_classes_or_amounts():
     assert facts == {"labels": "2 of 3 events (67%) have one", "classes": "0: 1, 2: 1"}
     facts, _ = labels_of(np.array([0.5, np.nan, 2.5, 3.0]))
     assert facts["labels"] == "3 of 4 events (75%) have one"
-    assert facts["targets"] == "value: 0.5 to 3, median 2.5, mean 2, sd 1.08 (3 known)"
+    assert facts["targets"] == "value: 0.5 to 3, mean 2, sd 1.08 (3 known)"
     several = np.array([[1, np.nan], [0, np.nan], [np.nan, np.nan]], np.float32)
-    assert labels_of(several, ("spam", "bot"))[0]["targets"] == "spam: 50% of 2 are 1; bot: none known"
+    facts, _ = labels_of(several, ("spam", "bot"))
+    assert facts["targets"] == "spam: 0 to 1, mean 0.5, sd 0.5 (2 known); bot: none known"
     assert class_counts(np.array([0.5, -1.0, 0.5]), None) is None  # -1 is an amount among fractions
     assert class_counts(np.arange(20.0), None) is None
     counts = class_counts(np.array([0, 0, 2]), ("a", "b", "c"))

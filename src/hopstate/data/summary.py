@@ -330,10 +330,8 @@ def _column_text(frame: pd.DataFrame, name: str, kind: str) -> str:
     return f"{name} number, {_range(column)}"
 
 
-def _range(column: pd.Series, *, median: bool = False) -> str:
-    middle = f"median {column.median():.4g}, " if median else ""
-    spread = f"mean {column.mean():.4g}, sd {column.std(ddof=0):.4g}"
-    return f"{column.min():.4g} to {column.max():.4g}, {middle}{spread}"
+def _range(column: pd.Series) -> str:
+    return f"{column.min():.4g} to {column.max():.4g}, mean {column.mean():.4g}, sd {column.std(ddof=0):.4g}"
 
 
 def _feature_doubts(name: str, array: np.ndarray | None, table: FeatureTable | None = None) -> Iterator[str]:
@@ -374,8 +372,8 @@ def class_counts(y: np.ndarray, names: Sequence[str] | None) -> pd.Series | None
     if y.dtype.kind == "f" and ((known != np.floor(known)).any() or known.nunique() > MAX_LISTED):
         return None
     counts = known[known != -1].astype(np.int64).value_counts().sort_index()
-    if y.dtype.kind != "f" and names is not None:
-        counts = counts.reindex(range(max(len(names), int(counts.index.max()) + 1 if len(counts) else 0)), fill_value=0)
+    if names is not None:
+        counts = counts.reindex(counts.index.union(pd.RangeIndex(len(names))), fill_value=0)
     return counts.rename(lambda i: names[i] if names is not None and 0 <= i < len(names) else str(i))
 
 
@@ -402,11 +400,7 @@ def _target_names(y: np.ndarray, names: Sequence[str] | None) -> Sequence[str]:
 
 def _target_text(column: pd.Series) -> str:
     known = column[np.isfinite(column)].astype(np.float64)
-    if known.empty:
-        return "none known"
-    if known.isin((0, 1)).all():
-        return f"{known.mean():.0%} of {len(known)} are 1"
-    return f"{_range(known, median=True)} ({len(known):,} known)"
+    return "none known" if known.empty else f"{_range(known)} ({len(known):,} known)"
 
 
 def _label_doubts(y: np.ndarray | None, names: Sequence[str] | None, of: str) -> Iterator[str]:
