@@ -21,9 +21,8 @@ from hopstate.data.cards.stream_figures import (
 from hopstate.data.cards.targets import event_label_facts, label_doubts, label_facts, table_facts
 from hopstate.data.column_facts import FAR_APART, column_facts, row_blocks, scale_ratio
 from hopstate.data.dates import shown_span, shown_times
-from hopstate.data.deletions import stated
 from hopstate.data.event_build import UNITS
-from hopstate.data.events import DELETE, GONE, IMPLIED, EventStream
+from hopstate.data.events import DELETE, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph
 from hopstate.data.texts import OTHER
@@ -60,7 +59,6 @@ class Card:
 
 def inspect_stream(stream: EventStream) -> Card:
     """Return the card of an event stream: counts, degrees, times, repetition, features, and what looks wrong."""
-    whole, stream = stream, stated(stream)  # deletions that follow from those of nodes are no events of the data
     count, found = len(stream), stream_figures(stream)
     firsts, answers = repetition(stream, np.array([0, count]))
     met = int(firsts[0])
@@ -77,8 +75,6 @@ def inspect_stream(stream: EventStream) -> Card:
         "events per node, median / mean / most": spread(found.degree),
     }
     facts |= _time_facts(stream, found) | _column_facts(stream)
-    if whole.kind is not None:
-        facts["deletions"] = int(kind_counts(whole.kind)[[DELETE, IMPLIED]].sum())
     return Card(
         title=f"{stream.name} (event stream{f', {stream.source}' if stream.source else ''})",
         facts=facts,
@@ -153,9 +149,7 @@ def _column_facts(stream: EventStream) -> dict[str, Any]:
     }
     facts |= missing_facts(stream.edge_table) | table_facts(stream.edge_table, "columns of events")
     if stream.kind is not None:
-        kinds = kind_counts(stream.kind)
-        facts["deletions"] = int(kinds[DELETE])
-        facts |= {"deleted nodes": int(kinds[GONE])} if kinds[GONE] else {}
+        facts["deletions"] = int(kind_counts(stream.kind)[DELETE])
     return facts | event_label_facts(stream.labels, stream.class_names)
 
 

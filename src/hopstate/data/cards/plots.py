@@ -11,7 +11,6 @@ import numpy as np
 from hopstate.data.cards.card import SECONDS, class_counts, class_names
 from hopstate.data.cards.stream_figures import node_gaps, repetition, stream_degrees
 from hopstate.data.dates import drawn_times
-from hopstate.data.deletions import stated
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
@@ -59,7 +58,6 @@ def plot_card(data: EventStream | Graph | GraphSet, path: str | Path) -> None:
 
 
 def _plot_stream(stream: EventStream, axes: Any) -> None:
-    stream = stated(stream)
     unit = f" ({stream.time_unit})" if stream.time_unit else ""
     if len(stream):
         counts, edges = _activity(stream.t)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.deletions import stated
 from hopstate.data.event_build import check_deletes
 from hopstate.data.events import EventStream
 from hopstate.data.readers.classes import AS_BEFORE
@@ -294,7 +293,6 @@ def _write_parquet(stream: EventStream, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    stream = stated(stream)  # what follows from deleted nodes is found again in reading
     names = None if stream.node_ids is None else stream.node_ids
     columns: dict[str, Any] = {
         "src": stream.src if names is None else names.names(stream.src),

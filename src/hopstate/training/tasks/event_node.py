@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
-from hopstate.data.events import DELETE, EventStream
+from hopstate.data.events import EventStream
 from hopstate.data.ties import as_in_file
 from hopstate.evaluation.event_amounts import EventAmounts
 from hopstate.evaluation.event_classes import EventClasses, shown_labels
@@ -96,7 +96,6 @@ class EventNodeTask(EventTask[NodeFollower]):
     def predict(self, split: str) -> dict[str, np.ndarray]:
         """Return a table of the events of a split (those of `evaluate`), or of "all"."""
         at, rows = events_to_score(self.stream, self.split, split)
-        at = self._scored(self.stream, at)
         scores = score_node_events(self.scorer(split), self.stream, at, rows=rows, batch_size=self.eval_batch_size)
         return self.answer(self.stream, at, scores) | shown_labels(self.stream, at[as_in_file(self.stream, at)])
 
@@ -115,8 +114,8 @@ class EventNodeTask(EventTask[NodeFollower]):
         return follower.score_nodes(src, t)
 
     def asked(self, new: EventStream) -> np.ndarray:
-        """Return the positions of the events whose sources are scored: not where a node is deleted."""
-        return self._scored(new, np.arange(len(new)))
+        """Return the positions of the events whose sources are scored."""
+        return np.arange(len(new))
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
         """Return columns node, t and the outputs of events at rows."""
@@ -124,7 +123,3 @@ class EventNodeTask(EventTask[NodeFollower]):
         rows, scores = rows[order], scores[order]
         named = to_user_ids(new, rows)
         return {"node": named["src"], "t": named["t"]} | self.classes.columns(scores)
-
-    @staticmethod
-    def _scored(stream: EventStream, rows: np.ndarray) -> np.ndarray:
-        return rows[stream.kind[rows] <= DELETE] if stream.has_gone and stream.kind is not None else rows
