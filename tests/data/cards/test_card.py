@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 
 from hopstate.cli.main import main
-from hopstate.data import column_facts, deletions, event_build, event_record, standing
+from hopstate.data import active_edges, column_facts, event_build, event_record
 from hopstate.data.cards import median, stream_figures
 from hopstate.data.cards.card import inspect_graph, inspect_stream
 from hopstate.data.cards.plots import plot_card
 from hopstate.data.cards.set_card import inspect_set
-from hopstate.data.deletions import stated
 from hopstate.data.event_store import save_events
-from hopstate.data.events import ADD, DELETE, GONE, IMPLIED, EventStream
+from hopstate.data.events import ADD, DELETE, EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.read_events import read_events
@@ -121,33 +120,32 @@ def test_a_card_takes_less_memory_than_a_column(monkeypatch):
 
 
 def coming_and_going(cycles):
-    """Return a stream in which nodes meet three others, leave one of them, go with the rest, and come again."""
-    kind = np.tile(np.array([ADD, ADD, ADD, DELETE, IMPLIED, IMPLIED, GONE], np.int8), cycles)
-    node = np.repeat(np.arange(cycles) % 1000, 7)
-    other = np.tile([1000, 1001, 1002, 1002, 1000, 1001, -1], cycles)
-    place = np.arange(7 * cycles)
+    """Return a stream in which nodes meet three others, leave all of them, and come again."""
+    kind = np.tile(np.array([ADD, ADD, ADD, DELETE, DELETE, DELETE], np.int8), cycles)
+    node = np.repeat(np.arange(cycles) % 1000, 6)
+    other = np.tile([1000, 1001, 1002, 1002, 1000, 1001], cycles)
+    place = np.arange(6 * cycles)
     return EventStream(
-        src=node, dst=np.where(kind == GONE, node, other), t=place // 7, kind=kind, num_nodes=1005,
+        src=node, dst=other, t=place // 6, kind=kind, num_nodes=1005,
         edge_attr=np.where(kind == ADD, place % 11 + 1, 0).astype(np.float32)[:, None],
-        labels=np.where(kind == IMPLIED, -1, place % 3),
+        labels=place % 3,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("large", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_mapped_stream_whose_nodes_are_deleted_has_the_same_card(tmp_path, monkeypatch, large):
+def test_a_mapped_stream_with_deletions_has_the_same_card(tmp_path, monkeypatch, large):
     short = coming_and_going(3_000)
     save_events(short, tmp_path / "short")
     expected = [inspect_stream(replace(read_events(tmp_path / "short"), name="a", source="")).text()]
     monkeypatch.setattr(event_build, "CHUNK", 1 << 10)
-    for looking in (stream_figures, event_record, deletions):
+    for looking in (stream_figures, event_record):
         monkeypatch.setattr(looking, "_CHUNK", 1 << 14)
     monkeypatch.setattr(column_facts, "BLOCK", 1 << 16)
-    monkeypatch.setattr(standing, "CHUNK", 1 << 14)
-    monkeypatch.setattr(standing, "PAIRS", 1 << 16)
+    monkeypatch.setattr(active_edges, "CHUNK", 1 << 14)
+    monkeypatch.setattr(active_edges, "PAIRS", 1 << 16)
     monkeypatch.setattr(stream_figures, "_PAIRS", 1 << 16)
     monkeypatch.setattr(median, "_HELD", 1 << 14)
     mapped = read_events(tmp_path / "short")
-    assert isinstance(stated(mapped).src.base, np.memmap) or isinstance(stated(mapped).src, np.memmap)
     expected += [inspect_stream(replace(found, name="a", source="")).text() for found in (mapped, short)]
     assert len(set(expected)) == 1
     if not large:
