@@ -127,7 +127,7 @@ def main() -> None:
     options, settings = parser.parse_known_args()
     if options.index:
         return lookups(options.data, options.index == "mapped", options.cold)
-    require_green("tests/data/test_neighbor_arena.py")
+    require_green("tests/data/test_mapped_histories.py")
     print(machine(), "load", *(f"{load:.0f}" for load in os.getloadavg()), flush=True)
     if options.method == "lookups":
         for index in ("memory", "mapped"):

@@ -21,7 +21,6 @@ import tempfile
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ import torch
 
 import hopstate
 from common import machine, require_green
-from hopstate.data.layers import compacted
 from hopstate.runs.queries.ask import scored
 from hopstate.serving.event_log import Entry
 from hopstate.serving.live import LiveRun
@@ -97,7 +95,6 @@ def alone(live: LiveRun, rows: list[dict[str, Any]], size: int, *, score: bool, 
                 log.append(entries)
             with Rate(len(entries)) as part:
                 past = go_on(live.task, past, new, score=score, again=True, checked=True)[1]
-                past = replace(past, layers=compacted(past.layers, past.settled if past.tag else 0))
             parts.append(part)
         log.close()
     return Rate.of(parts)

@@ -12,7 +12,7 @@ from hopstate.data.event_splits import (
     split_at,
     split_by_masks,
 )
-from hopstate.data.events import GONE, IMPLIED, EventStream
+from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
 
 
@@ -40,27 +40,6 @@ def test_chronological_split_never_cuts_a_tie():
     assert set(t[split.train]).isdisjoint(t[split.val])
     assert set(t[split.val]).isdisjoint(t[split.test])
     assert sorted(np.concatenate([split.train, split.val, split.test])) == list(range(100))
-
-
-@pytest.mark.parametrize("unit", [1, 10**15])  # the second beyond what float64 holds
-@pytest.mark.parametrize("split", [chronological_split, dyglib_split])
-def test_edges_that_go_with_a_node_do_not_move_the_split(split, unit):
-    """A hub with 300 edges is deleted at 400 of 1,000 lines: the parts are those of the lines."""
-    t, rng = np.arange(1000) * unit, np.random.default_rng(0)
-    src, dst, kind = rng.integers(1, 50, 1000), rng.integers(50, 99, 1000), np.zeros(1000, np.int8)
-    src[rng.permutation(400)[:300]] = 0
-    src[400], dst[400], kind[400] = 0, 0, GONE
-    stream = EventStream.from_arrays(src, dst, t, kind=kind, num_nodes=99)
-    assert len(stream) == 1300
-    found, plain = split(stream), split(EventStream.from_arrays(src, dst, t, num_nodes=99))
-    assert (found.val_time, found.test_time) == (plain.val_time, plain.test_time)
-    if unit == 1:
-        np.testing.assert_allclose((found.val_time, found.test_time), (699.3, 849.15))
-    for part in EVENT_SPLITS:
-        rows = found.rows(part)
-        told = rows[stream.kind[rows] != IMPLIED]
-        np.testing.assert_array_equal(stream.t[told], t[plain.rows(part)], err_msg=part)
-    np.testing.assert_array_equal(found.new_nodes, plain.new_nodes)
 
 
 def test_new_parts_touch_a_node_absent_from_training():

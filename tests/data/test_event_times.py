@@ -1,12 +1,11 @@
-"""Counting events between two times: as a plain count does, whatever the pieces, the type and the ties."""
+"""Counting events between two times: as a plain count does, whatever the type and the ties."""
 
 import numpy as np
 import pytest
 
-from hopstate.data.event_times import EventTimes
 from hopstate.data.events import ADD, DELETE, EventStream
-from hopstate.data.neighbor_store import NeighborStore
-from hopstate.data.past import Past
+from hopstate.data.neighbor_store import EventTimes, NeighborStore
+from hopstate.data.stream_state import StreamState
 
 
 def counted(t: np.ndarray, after: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -15,35 +14,25 @@ def counted(t: np.ndarray, after: np.ndarray, before: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.float64])
-@pytest.mark.parametrize("cuts", [[], [1], [30, 30, 60], list(range(1, 90))])
-def test_counts_whatever_the_pieces(kind: type, cuts: list[int]) -> None:
+def test_counts_are_those_of_a_plain_count(kind: type) -> None:
     rng = np.random.default_rng(0)
-    t = np.sort(rng.integers(-5, 25, 90)).astype(kind)  # with ties, across pieces too
+    t = np.sort(rng.integers(-5, 25, 90)).astype(kind)  # with ties
     after, before = rng.integers(-8, 28, (40, 3)).astype(kind), rng.integers(-8, 28, (40, 1)).astype(kind)
-    expected, pieces = counted(t, after, before), np.split(t, cuts)
-    appended = EventTimes()
-    for piece in pieces:
-        appended.append(piece)
-    for times in (EventTimes(pieces), appended):
-        assert len(times) == 90
-        np.testing.assert_array_equal(times.between(after, before), expected)
-    assert len(appended.pieces) <= 8
-    without = EventTimes(pieces, hidden=t[40].item())
-    assert len(without) == 89
+    np.testing.assert_array_equal(EventTimes(t).between(after, before), counted(t, after, before))
+    without = EventTimes(t, hidden=t[40].item())
     np.testing.assert_array_equal(without.between(after, before), counted(np.delete(t, 40), after, before))
 
 
 def test_none_and_times_as_far_apart_as_there_are() -> None:
     low, high = np.array([-(2**63)]), np.array([2**63 - 1])
-    assert EventTimes([np.empty(0, np.int64)]).between(low, high).tolist() == [0]
+    assert EventTimes(np.empty(0, np.int64)).between(low, high).tolist() == [0]
     t = np.array([-(2**63), -3, 2**62, 2**62 + 1, 2**63 - 1])
-    assert EventTimes([t]).between(low, high).tolist() == [3]
-    assert EventTimes([t[:3], t[3:]]).between(t[2:3], high).tolist() == [1]
+    assert EventTimes(t).between(low, high).tolist() == [3]
 
 
 @pytest.mark.parametrize("deletes", [False, True])
-def test_of_stores_and_of_a_past(deletes: bool) -> None:
-    """Built at once, grown, made from arrays, in layers: the times of the same events, self pairs once."""
+def test_of_stores_and_of_a_state(deletes: bool) -> None:
+    """Built at once, grown, of a state: the times of the same events, self pairs once."""
     rng = np.random.default_rng(1)
     src, dst, t = rng.integers(0, 4, 50), rng.integers(0, 4, 50), np.sort(rng.integers(0, 30, 50))
     kind = None
@@ -53,14 +42,13 @@ def test_of_stores_and_of_a_past(deletes: bool) -> None:
     stream = EventStream(src=src, dst=dst, t=t, num_nodes=4, kind=kind)
     added = stream.additions()
     assert (src == dst).any()
-    built, grown, past = NeighborStore.from_stream(stream), NeighborStore(4, time_dtype=np.int64), Past()
+    built, grown, past = NeighborStore.from_stream(stream), NeighborStore(4, time_dtype=np.int64), StreamState()
     for part in np.array_split(added, 7):
         grown.append(src[part], dst[part], t[part])
     for a in range(0, len(stream), 9):
         past = past.joined(_bare(stream, a, a + 9), again=True)[1]
-    again = NeighborStore.of_arrays(built.arrays(), len(added))
-    for store in (built, grown, again, past.store()):
-        np.testing.assert_array_equal(np.concatenate(store.event_times().pieces), t[added])
+    for store in (built, grown, past.store()):
+        np.testing.assert_array_equal(store.event_times().times, t[added])
 
 
 def _bare(stream: EventStream, first: int, stop: int) -> EventStream:

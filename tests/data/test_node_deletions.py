@@ -1,4 +1,4 @@
-"""A node is deleted: its edges go with it, in files, streams and the past of a live run, event by event."""
+"""A node is deleted: its event becomes a deletion of each of its edges, in files, streams and states of live runs."""
 
 from pathlib import Path
 
@@ -6,13 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.deletions import edge_ends, expanded, stated
+from hopstate.data.deletions import edge_ends, expand_node_deletions
 from hopstate.data.event_build import check_deletes
-from hopstate.data.events import ADD, DELETE, GONE, IMPLIED, EventStream
+from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.data.past import Past
-from hopstate.data.past_deletions import still_gone
 from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.stream_state import StreamState
 from hopstate.data.summary import summarize
 from hopstate.errors import DataError
 from hopstate.ops.neighbors import PackedNeighbors
@@ -39,7 +38,7 @@ def story(count: int = 120, seed: int = 0, nodes: int = 8) -> list[Row]:
 
 
 def naive(rows: list[Row]) -> list[Row]:
-    """Return the rows with a deletion of each standing edge before that of its node, the oldest first."""
+    """Return the rows with a deletion of each active edge of a node in place of the node's, the oldest first."""
     standing: list[tuple[int, int]] = []
     told = []
     for u, v, t, kind in rows:
@@ -48,8 +47,9 @@ def naive(rows: list[Row]) -> list[Row]:
         elif kind == DELETE:
             standing.remove((u, v))
         else:
-            told += [(*pair, t, IMPLIED) for pair in standing if u in pair]
+            told += [(*pair, t, DELETE) for pair in standing if u in pair]
             standing = [pair for pair in standing if u not in pair]
+            continue
         told.append((u, v, t, kind))
     return told
 
@@ -73,63 +73,42 @@ def test_edges_go_with_their_node(seed: int) -> None:
     rows = story(seed=seed)
     stream = stream_of(rows)
     assert rows_of(stream) == naive(rows)
-    assert sum(row[3] == IMPLIED for row in naive(rows)) > 3
+    assert len(naive(rows)) > len(rows)
     check_deletes(stream)
-    assert rows_of(stated(stream)) == rows
-    assert rows_of(expanded(stream)) == naive(rows)  # twice is once
+    assert expand_node_deletions(stream) is stream  # twice is once
     ends = edge_ends(stream.src, stream.dst, stream.kind, 8)
     open_: dict[tuple[int, int], list[int]] = {}
     for i, (u, v, _, kind) in enumerate(rows_of(stream)):
         if kind == ADD:
             open_.setdefault((u, v), []).append(i)
-        elif kind != GONE:
+        else:
             assert ends[open_[u, v].pop(0)] == i
     assert all(ends[i] > len(stream) for left in open_.values() for i in left)
     assert (ends[stream.kind != ADD] == -1).all()
 
 
-@pytest.mark.parametrize(("seed", "size"), [(0, 1), (1, 5), (2, 40)])
-def test_a_past_takes_them_in_any_cut(seed: int, size: int) -> None:
-    """The same events under the same ids, and the same edges that end, whether or not their own edges were told."""
+@pytest.mark.parametrize(("seed", "size"), [(0, 1), (1, 5), (2, 40), (3, 37)])
+def test_a_state_takes_them_in_any_cut(seed: int, size: int) -> None:
+    """The same events under the same ids, the same edges that end and the same look-ups of active edges."""
     rows = story(160, seed)
-    whole, past = stream_of(rows), Past()
+    whole, state = stream_of(rows), StreamState()
     for start in range(0, len(rows), size):
         src, dst, t, kind = np.array(rows[start : start + size]).T
         raw = EventStream(src=src, dst=dst, t=t, kind=kind.astype(np.int8), num_nodes=8, from_start=False)
-        past = past.joined(expanded(raw) if start % 2 else raw, again=True)[1]
-    assert rows_of(past.events()) == rows_of(whole)
-    ids, by = (np.concatenate(c) for c in zip(*(x.ended for x in past.layers if x.ended is not None)))
+        state = state.joined(raw, again=True)[1]
+    assert rows_of(state.events()) == rows_of(whole)
+    added = whole.kind == ADD
     ends = edge_ends(whole.src, whole.dst, whole.kind, 8)
-    known = np.flatnonzero((ends >= 0) & (ends < len(whole)))
-    assert sorted(zip(ids, by)) == list(zip(known, ends[known]))
-    gone = {u for u in range(8) for row in [[r for r in rows if u in r[:2]]] if row and row[-1][3] == GONE}
-    dead = still_gone(past.layers, past.num_nodes, np.arange(8))
-    last = {u: [r[3] for r in rows if u in r[:2] and r[3] in (ADD, GONE)][-1:] for u in range(8)}
-    assert dead.tolist() == [last[u] == [GONE] for u in range(8)]
-    assert gone <= set(np.flatnonzero(dead).tolist())
+    assert state.edge_ends[added].tolist() == ends[added].tolist()
+    nodes, times = np.repeat(np.arange(8), 5), np.tile([5, 20, 40, 60, 99], 8)
     for deletions in (False, True):
-        store, expected = past.store(deletions=deletions), NeighborStore.from_stream(whole, deletions=deletions)
-        nodes, times = np.repeat(np.arange(8), 5), np.tile([5, 20, 40, 60, 99], 8)
+        store, expected = state.store(deletions=deletions), NeighborStore.from_stream(whole, deletions=deletions)
         assert lists(store.last(nodes, times, 4)) == lists(expected.last(nodes, times, 4))
-
-
-def test_standing_edges_of_a_past_are_those_of_a_stream() -> None:
-    from hopstate.data.past_deletions import PastEnds
-
-    rows = story(300, 3)
-    whole, past = stream_of(rows), Past()
-    for start in range(0, len(rows), 37):
-        src, dst, t, kind = np.array(rows[start : start + 37]).T
-        raw = EventStream(src=src, dst=dst, t=t, kind=kind.astype(np.int8), num_nodes=8, from_start=False)
-        past = past.joined(raw)[1]
-    ends = edge_ends(whole.src, whole.dst, whole.kind, 8)
-    nodes, times = np.tile(np.arange(8), 4), np.repeat([9, 60, 120, 149], 8)
     flat = NeighborStore.from_stream(whole)
     for k in (1, 3, 50):
-        for until in (20, 150, len(whole)):
-            found = past.store().last_standing(nodes, times, k, PastEnds(past.layers), until)
-            wanted = flat.last_standing(nodes, times, k, ends, until)
-            assert lists(found) == lists(wanted)
+        for until in (20, 80, len(whole)):
+            found = state.store().last_active(nodes, times, k, state.edge_ends, until)
+            assert lists(found) == lists(flat.last_active(nodes, times, k, ends, until))
 
 
 FILE = """source,target,time,kind,amount
@@ -147,18 +126,16 @@ def test_a_file_names_no_target_where_a_node_is_deleted(word: str, tmp_path: Pat
     path.write_text(FILE.format(word=word))
     stream = read_events(path, edge_columns=["amount"])
     a, b, c = 0, 1, 2
-    told = [(a, b, 1, 0), (a, c, 2, 0), (c, b, 3, 0), (a, b, 4, 3), (a, c, 4, 3), (a, a, 4, 2), (c, a, 5, 0)]
+    told = [(a, b, 1, 0), (a, c, 2, 0), (c, b, 3, 0), (a, b, 4, 1), (a, c, 4, 1), (c, a, 5, 0)]
     assert rows_of(stream) == told
-    assert stream.edge_attr.ravel().tolist() == [2.5, 1, 4, 0, 0, 0, 3]
+    assert stream.edge_attr.ravel().tolist() == [2.5, 1, 4, 0, 0, 3]
     facts = summarize(stream).facts
-    assert (facts["events"], facts["deletions"], facts["deleted nodes"]) == (5, 2, 1)
-    assert facts["repeat ratio (pair met before)"] == 0
+    assert (facts["events"], facts["deletions"]) == (6, 2)
     for name in ("again.parquet", "folder"):
         write_events(stream, tmp_path / name)
         again = read_events(tmp_path / name)
         assert rows_of(again) == told
         assert again.content_hash == stream.content_hash
-    assert len(pd.read_parquet(tmp_path / "again.parquet")) == 5  # as the user wrote it
 
 
 def test_numbers_stay_numbers_beside_an_empty_cell(tmp_path: Path) -> None:
@@ -166,7 +143,7 @@ def test_numbers_stay_numbers_beside_an_empty_cell(tmp_path: Path) -> None:
     path.write_text("src,dst,t,kind\n0,1,1,0\n2,1,2,0\n1,,3,1\n0,1,4,0\n0,0,5,2\n")
     stream = read_events(path, kind_column="kind")
     assert stream.node_ids is None
-    assert [row[:2] for row in rows_of(stream)] == [(0, 1), (2, 1), (0, 1), (2, 1), (1, 1), (0, 1), (0, 1), (0, 0)]
+    assert [row[:2] for row in rows_of(stream)] == [(0, 1), (2, 1), (0, 1), (2, 1), (0, 1), (0, 1)]
     frame = pd.DataFrame({"src": [7, 8, 7], "dst": [8, 9, None], "t": [1, 2, 3], "kind": ["add", "add", "delete"]})
     assert read_events(frame).node_ids.ids.tolist() == [7, 8, 9]
 
@@ -178,7 +155,6 @@ def test_numbers_stay_numbers_beside_an_empty_cell(tmp_path: Path) -> None:
         ("z,,9,delete", "event 2.*z"),
         (",b,9,delete", "source"),
         ("a,,9,add", "target"),
-        ("a,b,9,delete\na,,10,delete\na,,11,delete", "event 4"),
     ],
 )
 def test_what_cannot_be_meant_is_named(row: str, message: str, tmp_path: Path) -> None:
@@ -188,27 +164,21 @@ def test_what_cannot_be_meant_is_named(row: str, message: str, tmp_path: Path) -
         read_events(path)
 
 
-def test_a_record_that_leaves_an_edge_is_named() -> None:
+def test_a_node_may_be_deleted_after_all_its_edges_and_again(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text("source,target,time,kind\na,b,1,add\nb,c,2,add\na,b,9,delete\na,,10,delete\na,,11,delete\n")
+    stream = read_events(path)
+    assert rows_of(stream) == [(0, 1, 1, 0), (1, 2, 2, 0), (0, 1, 9, 1)]
+
+
+def test_a_record_of_which_a_node_is_deleted_is_refused() -> None:
     columns = {"src": np.array([0, 0]), "dst": np.array([1, 0]), "t": np.arange(2), "kind": np.array([0, 2], np.int8)}
     with pytest.raises(DataError, match="event 1"):
-        check_deletes(EventStream(**columns))
-    assert EventStream(**columns).is_bipartite
+        EventStream(**columns)
+    assert len(EventStream.from_arrays(**columns)) == 2
 
 
 def test_a_node_that_has_met_nobody_is_told_from_the_one_before_it_that_met_last() -> None:
-    columns = {
-        "src": np.array([1, 0]),
-        "dst": np.array([1, 0]),
-        "t": np.arange(2),
-        "kind": np.array([GONE, ADD], np.int8),
-    }
+    columns = {"src": np.array([1, 0]), "dst": np.array([1, 0]), "t": np.arange(2)}
     with pytest.raises(DataError, match="event 0"):
-        check_deletes(EventStream(**columns))
-
-
-def test_counts_are_of_the_users_events() -> None:
-    rows = story()
-    data = stream_of(rows)
-    assert len(data) > len(rows)
-    assert str(len(rows)) in repr(data)
-    assert summarize(data).facts["events"] == len(rows)
+        EventStream.from_arrays(**columns, kind=np.array([GONE, ADD], np.int8))

@@ -471,7 +471,7 @@ def test_other_names_are_asked_about_where_numbers_are_in_both(tmp_path: Path) -
 def test_without_names_there_is_one_set_and_deleted_nodes_are_sources(tmp_path: Path) -> None:
     assert "one set" in read_as(read_events(write(tmp_path, "3 4 1\n4 3 2\n", "e.txt")).notes)
     path = write(tmp_path, "user,item,time,kind\n1,1,1,add\n2,1,2,add\n1,,3,delete\n")
-    events = read_events(path)
+    events = read_events(path, from_start=False)
     assert events.node_ids.ids.tolist() == ["i1", "u1", "u2"]
     assert events.node_ids.ids[events.src[events.kind == 2]].tolist() == ["u1"]
 

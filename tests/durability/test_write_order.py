@@ -18,8 +18,8 @@ from test_failing_disk import WRITERS, contents
 import hopstate
 from hopstate.compensation.gas import GasCache
 from hopstate.data.events import EventStream
-from hopstate.data.past import Past
-from hopstate.data.past_store import load_past
+from hopstate.data.stream_checkpoint import load_stream_state
+from hopstate.data.stream_state import StreamState
 from hopstate.io.cache import cached_array
 from hopstate.io.files import append_file, sync_file, write_text
 from hopstate.io.output import write_table
@@ -68,7 +68,7 @@ def graph(folder: Path, seed: int) -> None:
 
 
 def past(folder: Path, seed: int) -> None:
-    held = load_past(folder) if seed else Past()
+    held = load_stream_state(folder) if seed else StreamState()
     event = EventStream(src=np.array([0]), dst=np.array([4]), t=np.array([9 + seed]), num_nodes=6)
     keep(held.joined(event, again=True)[1], folder)
     double(folder)

@@ -169,7 +169,7 @@ def _runs() -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
         yield ("run-mlp",), f"run-mlp/{name}", ("report", "run-mlp", "--out=page.html")
     memory = ("stream", "run-memory", "--data=later.csv", "--out=scores.csv")
     yield ("run-memory", "events.csv", "later.csv"), "run-memory/state/live.json", memory
-    for name in ("layer-*.safetensors", "live.json"):
+    for name in ("events-*.safetensors", "memory-*.safetensors", "live.json"):
         other = ("stream", "kept", "--data=later.csv", "--state=kept/state", "--save=other", "--out=scores.csv")
         yield ("kept", "events.csv", "later.csv"), f"kept/state/{name}", other
     for name, command in (("later.csv", ("score", "--pairs=later.csv")), ("ids.csv", ("rank", *RANK))):

@@ -60,10 +60,10 @@ def readers() -> list[Reader]:
     """Return all of them; good files lie in the present folder."""
     from yaml import YAMLError
 
-    from hopstate.data.past_store import load_past
     from hopstate.data.readers.read_events import read_events
     from hopstate.data.readers.read_graph import read_graph
     from hopstate.data.readers.tu import read_tu
+    from hopstate.data.stream_checkpoint import load_stream_state
     from hopstate.errors import ConfigError
     from hopstate.io.tensors import Archive, load_npy
     from hopstate.methods import get_method
@@ -91,7 +91,7 @@ def readers() -> list[Reader]:
             pass
 
     def asked() -> Any:
-        past = load_past("run-memory/state")
+        past = load_stream_state("run-memory/state")
         store, nodes = past.store(), np.arange(min(past.num_nodes, 1000))
         when = np.full(len(nodes), 1e9)
         store.last(nodes, when, 4)
@@ -151,7 +151,7 @@ def readers() -> list[Reader]:
     add("explain", "explain.csv", lambda: influence(Path("explain.csv")))
     add("settings", "settings.yaml", given)
     add("state", "run-memory/state/live.json", asked)
-    add("state-layer", "run-memory/state/layer.safetensors", asked)
+    add("state-events", "run-memory/state/events.safetensors", asked)
     stream = read_events("events.csv")
     add(
         "negatives",
@@ -553,10 +553,10 @@ def prepare(good: Path) -> None:
         assert main([*seeds.RUNS[name], f"--out={name}"]) == 0
     assert main(["stream", "run-memory", "--data=later.csv", "--fresh", "--out=scores.csv"]) == 0
     state = good / "run-memory" / "state"
-    layer = next(state.glob("layer-*.safetensors"))
-    head = json.loads((state / "live.json").read_text().replace(layer.name, "layer.safetensors"))
+    events = next(state.glob("events-*.safetensors"))
+    head = json.loads((state / "live.json").read_text().replace(events.name, "events.safetensors"))
     head.pop("crc32")  # of another name, and which would refuse all that is changed
-    layer.rename(state / "layer.safetensors")
+    events.rename(state / "events.safetensors")
     (state / "live.json").write_text(json.dumps(head))
 
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from hopstate.data.events import EventStream
-from hopstate.data.past import Past
-from hopstate.data.past_store import load_past, save_past
+from hopstate.data.stream_checkpoint import load_stream_state, save_stream_state
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError
 from hopstate.io.tensors import read_tensors, write_tensors
 from hopstate.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -102,17 +102,17 @@ def test_a_large_file_is_compared_only_where_that_is_asked_for(tmp_path: Path) -
 def live(folder: Path) -> None:
     src, features = np.arange(8) % 3, np.ones((8, 2), np.float32)
     events = EventStream(src=src, dst=src + 2, t=np.arange(8), num_nodes=5, edge_attr=features)
-    save_past(replace(Past(), model="abc").joined(events)[1], folder)
+    save_stream_state(replace(StreamState(), model="abc").joined(events)[1], folder)
 
 
-@pytest.mark.parametrize("name", ["live.json", "layer-*.safetensors"])
+@pytest.mark.parametrize("name", ["live.json", "events-*.safetensors"])
 def test_any_byte_of_a_live_state_is_guarded(tmp_path: Path, name: str) -> None:
     live(tmp_path / "state")
     path = next((tmp_path / "state").glob(name))
     for at in every_byte_changed(path, step=17 if path.suffix == ".json" else 37):
         with pytest.raises(CheckpointError, match=r"state"):
-            read_at(load_past, tmp_path / "state", at)
-    assert len(load_past(tmp_path / "state").events()) == 8
+            read_at(load_stream_state, tmp_path / "state", at)
+    assert len(load_stream_state(tmp_path / "state").events()) == 8
 
 
 def test_a_live_state_without_checksums_is_read(tmp_path: Path) -> None:
@@ -120,4 +120,4 @@ def test_a_live_state_without_checksums_is_read(tmp_path: Path) -> None:
     head = json.loads((tmp_path / "live.json").read_text())
     head.pop("crc32")
     (tmp_path / "live.json").write_text(json.dumps(head))
-    assert len(load_past(tmp_path).events()) == 8
+    assert len(load_stream_state(tmp_path).events()) == 8

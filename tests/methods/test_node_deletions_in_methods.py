@@ -6,19 +6,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from hopstate.data.events import ADD, GONE, EventStream
-from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import DataError
+from hopstate.data.readers.read_events import read_events
 from hopstate.methods import get_method
-from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.settings import config_from
 from hopstate.runs.api import evaluate, fit, predict, score_stream
-from hopstate.runs.asking import node_outputs
-from hopstate.streaming.memory_scorer import ActiveEvents
-from hopstate.testing.asserts import F32, F32_TIGHT, F64
+from hopstate.testing.asserts import F32, F32_TIGHT
 
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 20}
@@ -62,20 +57,20 @@ QUICK = ("ctdg-ssm", "dyg-mamba-nodes", "edgebank")
 
 @pytest.mark.parametrize("method", [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in SMALL])
 def test_a_file_with_deleted_nodes_from_fit_to_stream(method: str, tmp_path: Path) -> None:
-    """The same scores in one call and in many that end amid times; a row for every event but deletions."""
+    """The same scores in one call and in many that end amid times; a row for every event but deletions of links."""
     run = run_of(method, tmp_path, 180)
     assert np.isfinite(list(run.metrics["test"].values())).all()
     if method not in ("recency", "edgebank"):
         assert np.isfinite(pd.read_csv(run.path / "metrics.csv").filter(like="loss")).all(axis=None)
     assert evaluate(run.path) == run.metrics["test"]
-    nodes = method.endswith("nodes")
-    kinds, rows = table().kind.to_numpy(), table()
-    scored = (kinds == "add") | (nodes & rows.target.notna().to_numpy())
+    whole_stream, rows = read_events(table(), edge_columns=[]), table()
+    first = len(read_events(table().iloc[:180], edge_columns=[]))
+    scored = np.arange(len(whole_stream)) if method.endswith("nodes") else whole_stream.additions()
     own = predict(run.path, split="all")
-    assert own["t"].tolist() == rows.time[:180][scored[:180]].tolist()
+    assert own["t"].tolist() == whole_stream.t[scored[scored < first]].tolist()
     later = rows.iloc[180:]
     whole = score_stream(run.path, later, fresh=True, save=tmp_path / "whole")
-    assert whole["t"].tolist() == later.time[scored[180:]].tolist()
+    assert whole["t"].tolist() == whole_stream.t[scored[scored >= first]].tolist()
     found: list[float] = []
     for a, b in ((0, 1), (1, 2), (2, 25), (25, 60)):
         options: dict[str, Any] = {"fresh": True} if a == 0 else {"state": tmp_path / "parts"}
@@ -84,63 +79,9 @@ def test_a_file_with_deleted_nodes_from_fit_to_stream(method: str, tmp_path: Pat
     np.testing.assert_allclose(predict(run.path, data=later)["score"], found, rtol=F32, atol=F32_TIGHT)
 
 
-@pytest.mark.parametrize("method", ["ctdg-ssm-nodes", pytest.param("dyg-mamba-nodes", marks=pytest.mark.slow)])
-def test_a_deleted_node_is_asked_for_by_name(method: str, tmp_path: Path) -> None:
-    run = run_of(method, tmp_path)
-    gone = pd.DataFrame({"source": ["u3"], "target": [None], "time": [300], "kind": ["delete-node"], "label": [None]})
-    padding = pd.DataFrame({"source": ["u1"] * 40, "target": "i1", "time": 301, "kind": "add", "label": 0})
-    score_stream(run.path, pd.concat([gone, padding]))
-    assert len(node_outputs(run.path, ["u1", "i1"], 400)) == 2
-    with pytest.raises(DataError, match="u3"):
-        node_outputs(run.path, ["u1", "u3"], 400)
-    back = pd.DataFrame({"source": ["u3"], "target": ["i1"], "time": [410], "kind": ["add"], "label": [1]})
-    score_stream(run.path, back)
-    assert np.isfinite(node_outputs(run.path, ["u3"], 500)["score"]).all()
-
-
 def events(rows: list[tuple[int, int, int]]) -> EventStream:
     src, dst, kind = np.array(rows).T
     return EventStream.from_arrays(src, dst, np.arange(len(rows)), kind=kind, num_nodes=5)
-
-
-def memory_of(data: EventStream, size: int, **config: Any) -> tuple[CTDGSSM, Any]:
-    torch.manual_seed(0)
-    model = CTDGSSM(CTDGSSM.Config(static="random", dim=4, time_dim=4, order=1, **config)).double().eval()
-    inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), neighbors=3)
-    state = model.initial_state(5)
-    with torch.no_grad():
-        for first in range(0, len(data), size):
-            rows = np.arange(first, min(first + size, len(data)))
-            for batch in inputs.batches(data.take(rows)):
-                state = model.update(state, batch)
-    return model, state
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_memory_is_emptied_also_where_the_node_comes_back_in_the_batch(whole: bool) -> None:
-    """0 is deleted; what it is after it came back has nothing of what it was before."""
-    early = [(0, 1, ADD), (0, 2, ADD), (1, 2, ADD)]
-    gone = events([*early, (0, 0, GONE)])
-    assert gone.kind.tolist() == [0, 0, 0, 3, 3, 2]
-    for size in (1, 3, 10):
-        model, state = memory_of(gone, size, update_all=whole)
-        assert state.memory[:, 0].abs().max() == 0
-        assert state.memory[:, 1].abs().max() > 0
-        assert state.output[0].isnan().all()
-        with pytest.raises(DataError, match="0"):
-            model.link_logits(state, torch.tensor([0]), torch.tensor([1]), torch.zeros(1, 1).double())
-        logit = model.link_logits(state, torch.tensor([0]), torch.tensor([1]), torch.zeros(1, 1).double(), back=True)
-        fresh = model.link_logits(state, torch.tensor([4]), torch.tensor([1]), torch.zeros(1, 1).double())
-        assert torch.isfinite(logit).all()
-        assert logit.shape == fresh.shape
-    moved = []
-    for before in ([(0, 1, ADD), (0, 1, ADD)], [(0, 1, ADD), (0, 2, ADD)]):
-        rows = [*before, (1, 2, ADD), (0, 0, GONE), (0, 3, ADD)]
-        _, state = memory_of(events(rows), 100, update_all=whole)
-        assert torch.isfinite(state.output).all()
-        moved.append(state.memory[:, [0, 3]])
-    torch.testing.assert_close(*moved, rtol=0, atol=F64)
-    assert moved[0].abs().max() > 0
 
 
 def test_edgebank_forgets_all_pairs_of_a_deleted_node() -> None:

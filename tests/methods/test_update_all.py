@@ -12,7 +12,7 @@ import torch
 
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.data.past_store import load_past, save_past
+from hopstate.data.stream_checkpoint import load_stream_state, save_stream_state
 from hopstate.evaluation.leak import check_leak
 from hopstate.methods import get_method
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
@@ -110,8 +110,8 @@ def test_in_any_cut_and_through_files_nothing_changes(tmp_path: Path) -> None:
             past, found = start, []
             for a in range(120, len(data), size):
                 scores, past = go_on(task, past, part(a, a + size), again=True)
-                save_past(past, tmp_path / f"live-{size}")
-                past = load_past(tmp_path / f"live-{size}")
+                save_stream_state(past, tmp_path / f"live-{size}")
+                past = load_stream_state(tmp_path / f"live-{size}")
                 found += scores["score"].tolist()
             assert found == pytest.approx(whole["score"].tolist(), rel=F32)
             mine, theirs = past.memories(np.arange(14)), after.memories(np.arange(14))

@@ -63,7 +63,7 @@ def test_what_is_kept_gives_the_bits_of_the_whole_way(
 
 def test_a_damaged_state_is_passed_over(run: Run, tmp_path: Path) -> None:
     expected = answers(run, tmp_path / "a")
-    (layer,) = (run.path / "past").glob("layer-*")
+    (layer,) = (run.path / "past").glob("events-*")
     whole = bytearray(layer.read_bytes())
     whole[len(whole) // 2] ^= 1
     layer.write_bytes(whole)
@@ -103,7 +103,7 @@ def test_a_fit_is_done_where_it_cannot_be_kept(tmp_path: Path, monkeypatch: pyte
     def full(*_: Any, **__: Any) -> None:
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr("hopstate.data.past_store.save_past", full)
+    monkeypatch.setattr("hopstate.data.stream_checkpoint.save_stream_state", full)
     with pytest.warns(HopstateWarning, match="the disk is full"):
         run = fit("ctdg-ssm", table(0, 150), out=tmp_path / "run", config=CONFIG, keep_data=True)
     assert run.metrics["test"]

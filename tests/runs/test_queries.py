@@ -406,16 +406,6 @@ def test_a_run_of_another_kind_is_named(tmp_path: Path) -> None:
         run.score(PAIRS, own=own)
 
 
-def test_deleted_nodes_are_no_candidates(tmp_path: Path) -> None:
-    own = table(0, 160).assign(kind="add")
-    gone = pd.DataFrame({"src": ["v3"], "dst": ["v3"], "t": [LAST], "amount": [0.0], "kind": ["delete-node"]})
-    pd.concat([own, gone]).to_csv(tmp_path / "own.csv", index=False)
-    run = fit("recency", tmp_path / "own.csv", out=tmp_path / "run", config={**LOOP, **READ, **EVALUATION})
-    assert "v3" not in set(run.rank("u1", top=None)["dst"])
-    with pytest.raises(DataError, match="v3"):
-        run.score([("u1", "v3")])
-
-
 @pytest.mark.slow
 def test_a_model_with_a_vector_of_each_node_refuses_others_by_name(tmp_path: Path) -> None:
     settings = {"model.static": "learnable"}

@@ -27,7 +27,7 @@ import numpy as np
 from crash_worker import Job, work
 from faulty_disk import Fault, Kind
 
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError, HopstateWarning
 from hopstate.io.files import make_folder
 from hopstate.random import named_rng
@@ -199,7 +199,7 @@ class _Checked:
                 raise DurabilityError(f"after {what}, the state at event {count} is not the replay's")
 
 
-def digest(past: Past) -> str:
+def digest(past: StreamState) -> str:
     """Return a hash of all that later scores follow from: events, clock, and what is remembered of every node."""
     found = hashlib.sha256(f"{past.num_nodes} {past.settled} {past.clock} {past.model} {past.tag}".encode())
     events, memories = past.events(), past.memories(np.arange(past.num_nodes))

@@ -18,7 +18,7 @@ from made_events import small_run
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.cli.main import main
-from hopstate.data.past_store import files_of
+from hopstate.data.stream_checkpoint import files_of
 from hopstate.errors import CheckpointError, HopstateWarning
 from hopstate.runs.api import Run
 from hopstate.serving.live import LiveRun
@@ -112,7 +112,7 @@ def flipped(path: Path) -> None:
 def test_each_file_of_a_cut_logs_snapshots_may_be_damaged(cut: tuple[Path, list[float | None]], run: Run) -> None:
     """They share what they have in common, and nothing else holds it any more."""
     folder, expected = cut
-    every = {path.name for path in (folder / "state").glob("layer-*")}
+    every = {path.name for path in (folder / "state").glob("*.safetensors")}
     assert {path.name for path in (folder / "state" / COPIES).iterdir()} == every
     files = sorted(files_of(folder / "state" / "live.json"))
     assert len(files) > 1
@@ -132,7 +132,7 @@ def test_each_file_of_a_cut_logs_snapshots_may_be_damaged(cut: tuple[Path, list[
 
 @pytest.mark.slow
 def test_what_is_damaged_twice_is_told(cut: tuple[Path, list[float | None]], run: Run) -> None:
-    for path in [*(cut[0] / "state").glob("layer-0-*"), *(cut[0] / "state" / COPIES).glob("layer-0-*")]:
+    for path in [*(cut[0] / "state").glob("events-0-*"), *(cut[0] / "state" / COPIES).glob("events-0-*")]:
         flipped(path)
     with pytest.warns(HopstateWarning), pytest.raises(CheckpointError, match="sqlite"):
         LiveRun(run.path, folder=cut[0])
@@ -144,11 +144,11 @@ def test_a_log_is_not_cut_while_a_snapshot_is_damaged(run: Run, tmp_path: Path) 
         for i in range(0, 60, 15):
             live.take(EVENTS[i : i + 15])
     assert not (tmp_path / "state" / COPIES).exists()
-    base = next((tmp_path / "state").glob("layer-0-*"))
+    base = next((tmp_path / "state").glob("events-0-*"))
     live = LiveRun(run.path, folder=tmp_path, retain=1, snapshot_every=10**6)
     flipped(base)
     live.take(EVENTS[60:])
-    with pytest.warns(HopstateWarning, match="layer-0-"):
+    with pytest.warns(HopstateWarning, match="events-0-"):
         live.close()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -16,7 +16,7 @@ pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 import hopstate.io.files as files
 import hopstate.serving.known_rows as known_rows
 from hopstate.data.events import EventStream
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.runs.api import Run
 from hopstate.serving.event_columns import Columns
@@ -136,7 +136,7 @@ def test_events_read_together_are_those_read_one_by_one(count: int, ids: bool, l
     same_in(run.past, quick, run._incoming.stream(bodies, run.past))
 
 
-def same_in(past: Past, quick: EventStream, slow: EventStream) -> Past:
+def same_in(past: StreamState, quick: EventStream, slow: EventStream) -> StreamState:
     """A past takes both as the same; return what it is after them."""
     (quick, after), (slow, other) = past.joined(quick, again=True), past.joined(slow, again=True)
     assert (quick.content_hash, quick.time_unit, quick.num_nodes) == (slow.content_hash, slow.time_unit, slow.num_nodes)

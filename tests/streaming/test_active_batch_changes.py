@@ -8,7 +8,6 @@ import torch
 
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import DataError
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.memory_scorer import ActiveEvents
@@ -122,32 +121,3 @@ def test_what_comes_later_ends_no_edge_now() -> None:
         assert torch.isfinite(state.memory).all()
         states.append(state.memory)
     assert torch.equal(*states)
-
-
-def test_a_deleted_node_leaves_nothing_behind() -> None:
-    """Its edges go from the graph, its memory is empty, its output undefined by name until an event brings it back."""
-    src, dst = np.array([0, 0, 1, 2]), np.array([1, 2, 2, 3])
-    stream = EventStream(src=src, dst=dst, t=np.arange(4), num_nodes=4)
-    inputs = inputs_of(stream)
-    model = inputs.model.eval()
-    with torch.no_grad():
-        state = model.update(model.initial_state(4), inputs.batch(stream.take(np.arange(4))))
-        none = np.empty(0, np.int64)
-        given = {"context": np.array([[1, 2], [2, 3]]), "removed": np.array([[0, 0], [1, 2]]), "gap": none}
-        batch = ActiveBatch.build(none, none, none, **given, gone=np.array([0]))
-        assert edges_of(batch) == (
-            Counter({(1, 2): 1, (2, 3): 1}),
-            Counter({(0, 1): 1, (0, 2): 1, (1, 2): 1, (2, 3): 1}),
-        )
-        after = model.update(state, batch)
-        assert state.memory[:, 0].abs().sum() > 0
-        assert after.memory[:, 0].abs().sum() == 0
-        assert torch.isfinite(after.memory).all()
-        assert not torch.equal(after.memory[:, 1], state.memory[:, 1])  # who it was linked to is told
-        assert torch.isfinite(model.represent(after, torch.tensor([1, 2, 3]))).all()
-        with pytest.raises(DataError, match="node 0"):
-            model.represent(after, torch.tensor([1, 0]))
-        back = ActiveBatch.build(np.array([0]), np.array([3]), np.array([9]), gap=np.ones(1))
-        assert torch.isfinite(model.represent(model.update(after, back), torch.tensor([0, 3]))).all()
-    with pytest.raises(DataError, match="node 2"):
-        ActiveBatch.build(none, none, none, **given, gone=np.array([2]))

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from hopstate.data.events import EventStream
-from hopstate.data.past import Past
-from hopstate.data.past_store import load_past, save_past
+from hopstate.data.stream_checkpoint import load_stream_state, save_stream_state
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, DataError, ShapeError
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
@@ -77,7 +77,7 @@ def part(stream: EventStream, a: int, b: int) -> dict[str, Any]:
     return {name: getattr(stream, name)[a:b].copy() for name in names if getattr(stream, name) is not None}
 
 
-def scores_and_memory(task: Any, past: Past, calls: list[EventStream]) -> tuple[np.ndarray, Any]:
+def scores_and_memory(task: Any, past: StreamState, calls: list[EventStream]) -> tuple[np.ndarray, Any]:
     found = []
     with torch.no_grad():
         for call in calls:
@@ -91,7 +91,7 @@ def near(a: np.ndarray, b: np.ndarray, rtol: float = F32) -> bool:
     return a.shape == b.shape and np.allclose(a, b, rtol=rtol, atol=0)
 
 
-def same(a: Past, b: Past) -> bool:
+def same(a: StreamState, b: StreamState) -> bool:
     mine, theirs = a.memories(np.arange(a.num_nodes)), b.memories(np.arange(b.num_nodes))
     if mine is None or theirs is None:
         return mine is theirs
@@ -229,14 +229,14 @@ def test_through_files_nothing_changes(tmp_path: Path) -> None:
     past = past_of(task, task.stream)
     one, after = scores_and_memory(task, past, calls)
     found = []
-    save_past(past, tmp_path / "live")
+    save_stream_state(past, tmp_path / "live")
     for call in calls:
         with torch.no_grad():
-            columns, past = go_on(task, load_past(tmp_path / "live"), call)
-        save_past(past, tmp_path / "live")
+            columns, past = go_on(task, load_stream_state(tmp_path / "live"), call)
+        save_stream_state(past, tmp_path / "live")
         found.append(columns["score"])
     assert np.array_equal(np.concatenate(found), one)  # the same calls
-    assert same(load_past(tmp_path / "live"), after)
+    assert same(load_stream_state(tmp_path / "live"), after)
 
 
 def test_what_a_model_cannot_go_on_from_is_refused(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Features of pairs: the compiled loop equals the row-by-row twin; nothing at or after a time changes them."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from pair_features_naive import pair_features_naive
 from hopstate.data.clock import Clock
 from hopstate.data.events import ADD, DELETE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import DataError, ShapeError
 from hopstate.testing.asserts import F32_LAST
 from hopstate.tokens.pair_features import GROWING, NAMES, PairFeatures, feature_names, varied_columns
@@ -231,9 +230,9 @@ def test_values_of_the_latest_events() -> None:
             np.testing.assert_allclose(found[q, 3 * place : 3 * place + 3], expected, rtol=1e-5, atol=1e-6)
 
 
-def in_layers(stream: EventStream, size: int) -> Past:
+def in_parts(stream: EventStream, size: int) -> StreamState:
     """Return the past of a stream whose events came so many at a time."""
-    past = Past()
+    past = StreamState()
     for a in range(0, len(stream), size):
         names = ("src", "dst", "t", *(["edge_attr"] if stream.edge_attr is not None else []))
         part = {name: getattr(stream, name)[a : a + size].copy() for name in names}
@@ -244,16 +243,16 @@ def in_layers(stream: EventStream, size: int) -> Past:
 @pytest.mark.parametrize(
     ("count", "size", "floats"), [(200, 1, False), (400, 37, True), (400, 400, False), (2000, 211, True)]
 )
-def test_over_a_past_in_layers(count: int, size: int, floats: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_over_a_past_in_parts(count: int, size: int, floats: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A live run's look-ups are those of one store of all events, however they came and are asked; new nodes included.
 
-    Times tie across layers, and of 2,000 events a node has more than are looked at one by one.
+    Times tie across parts, and of 2,000 events a node has more than are looked at one by one.
     """
     attr = np.random.default_rng(7).normal(size=(count, 2)).astype(np.float32)
     stream = events(count, edge_attr=attr, floats=floats)
     asked, columns = queries(stream), np.arange(2)
     held = features(stream, columns=columns)
-    live = held.over(in_layers(stream, size))
+    live = held.over(in_parts(stream, size))
     expected = held.pairs(*asked)
     np.testing.assert_allclose(live.pairs(*asked), expected, rtol=1e-6)
     np.testing.assert_allclose(live.pairs(*(c[3:4] for c in asked)), expected[3:4], rtol=1e-6)
@@ -267,7 +266,7 @@ def test_over_a_past_in_layers(count: int, size: int, floats: bool, monkeypatch:
 def test_the_last_events_of_pairs_and_of_their_ends() -> None:
     stream = events(1500)
     u, v, t = queries(stream)
-    for some in (features(stream), features(stream).over(in_layers(stream, 211))):
+    for some in (features(stream), features(stream).over(in_parts(stream, 211))):
         last = some.read(u, v, t)[1]
         when, met = some.store.last_meeting(u, v, t)
         assert np.array_equal(last.times[:, 0], when)
@@ -278,50 +277,6 @@ def test_the_last_events_of_pairs_and_of_their_ends() -> None:
             assert np.array_equal(last.ids[:, place] >= 0, there)
             assert np.array_equal(last.ids[there, place], found.event_ids)
             assert np.array_equal(last.times[there, place], found.times)
-
-
-def test_a_damaged_layer_is_said() -> None:
-    stream = events()
-    past = in_layers(stream, 100)
-    layer = replace(past.layers[1], path=Path("layer.safetensors"))
-    asked = queries(stream)
-    outside = ("length", 10**6), ("start", -1), ("start", 2**63 - 1)  # the end of the last is beyond int64
-    for name, value in (*outside, ("codes", 99)):
-        index = {**layer.index, name: np.full_like(layer.index[name], value)}
-        damaged = replace(past, layers=(past.layers[0], replace(layer, index=index), *past.layers[2:]))
-        with pytest.raises(DataError, match=r"layer\.safetensors"):
-            features(stream).over(damaged).pairs(*asked)
-        with pytest.raises(DataError, match=r"layer\.safetensors"):
-            damaged.store().last(layer.nodes, np.full(len(layer.nodes), stream.t[150]), 4)
-
-
-def test_a_layer_damaged_where_others_moved_is_said() -> None:
-    """None of the pair's own events lie in it."""
-    src, dst = np.array([0, 1, 1]), np.array([2, 2, 3])
-    past = in_layers(EventStream(src=src, dst=dst, t=np.arange(3), num_nodes=4), 2)
-    layer = replace(past.layers[1], path=Path("layer.safetensors"))
-    asked = np.array([0]), np.array([2]), np.array([9])
-    assert features(EventStream(src=src, dst=dst, t=np.arange(3), num_nodes=4)).over(past).pairs(*asked)[0, -1] == 0
-    for name, value in (("length", 10**6), ("start", 2**63 - 1), ("codes", 9)):
-        index = {**layer.index, name: np.full_like(layer.index[name], value)}
-        damaged = replace(past, layers=(past.layers[0], replace(layer, index=index)))
-        with pytest.raises(DataError, match=r"layer\.safetensors"):
-            features(EventStream(src=src, dst=dst, t=np.arange(3), num_nodes=4)).over(damaged).pairs(*asked)
-
-
-@pytest.mark.parametrize("value", [-1, 10**6, 2**40])
-def test_nodes_of_a_damaged_layer_are_looked_at_where_they_are_read(value: int) -> None:
-    stream = events()
-    past = in_layers(stream, 100)
-    layer = past.layers[1]
-    nodes = layer.nodes.copy()
-    nodes[len(nodes) // 2] = value  # its ends are those that were looked at when it was opened
-    damaged = replace(layer, nodes=nodes, path=Path("layer.safetensors"))
-    damaged_past = replace(past, layers=(past.layers[0], damaged, *past.layers[2:]))
-    with pytest.raises(DataError, match=r"layer\.safetensors"):
-        features(stream).over(damaged_past).pairs(*queries(stream))
-    with pytest.raises(DataError, match=r"layer\.safetensors"):
-        damaged_past.store().last(layer.nodes, np.full(len(layer.nodes), stream.t[199]), 64)
 
 
 def test_what_cannot_be_asked_is_said() -> None:

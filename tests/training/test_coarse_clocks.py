@@ -169,7 +169,7 @@ def _scores(t: Any, time: float) -> torch.Tensor:
     from hopstate.streaming.active_batch import ActiveBatch
 
     for k, step in enumerate(batch["steps"]):
-        for piece in (piece for update in step["updates"] for piece in update):
+        for piece in step["updates"]:
             state = t.model.update(state, ActiveBatch(**piece))
         if t.stream.t[t.split.train[t.source.batch_boundaries[k]]] == time:
             found.append(t.source.questions.logits(t.model, state, step["asked"]))

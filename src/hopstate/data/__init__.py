@@ -4,6 +4,6 @@
 |---|---|
 | scales and fillings of features | `features.FeatureScaler`, `runs.prepare.prepared` |
 
-Files enter through `readers`; out come `Graph`, `GraphSet`, `EventStream` and, for runs that go on, a `Past`. Ids are
+Files enter through `readers`; out come `Graph`, `GraphSet`, `EventStream` and, for live runs, `StreamState`. Ids are
 rows 0..N-1; a `Vocabulary` holds the user's own. `cards` says what a record holds and what looks wrong about it.
 """

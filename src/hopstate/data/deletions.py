@@ -1,29 +1,25 @@
-"""What deletions do to the edges of a stream: which deletion ends which edge, and the edges that go with a node.
+"""Deletions in a stream of events: which deletion ends which edge, and deletions of nodes as those of their edges.
 
-The k-th deletion of a pair ends its k-th edge. A node that is deleted takes its edges with it: each has a deletion of
-its own (`IMPLIED`) just before the node's event, in the order in which they were added, so that whoever reads deletions
-of edges needs to know nothing of nodes.
+The k-th deletion of a pair ends its k-th edge. A node that is deleted takes its edges with it: its event is replaced by
+a deletion of each edge that is active then, in the order in which they were added.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from hopstate.data.event_record import ADD, GONE, IMPLIED, EventRecord, holds
-from hopstate.io.scratch import folder_beside, let_go, mapped_array
+from hopstate.data.event_record import ADD, DELETE, GONE, EventRecord, holds
+from hopstate.errors import DataError
 
 S = TypeVar("S", bound=EventRecord)
-_CHUNK = 1 << 20  # events looked at together
-LASTS = np.iinfo(np.int64).max  # the end of an edge that nothing ends
+NEVER = np.iinfo(np.int64).max  # the end of an edge that nothing ends
 
 
 def edge_ends(src: np.ndarray, dst: np.ndarray, kind: np.ndarray, num_nodes: int) -> np.ndarray:
-    """Return (E,) int64 the position of the deletion that ends each edge, `LASTS` for none, -1 for other events.
+    """Return (E,) int64 the position of the deletion that ends each edge, `NEVER` for none, -1 for other events.
 
     Args:
         src, dst: (E,) int64 nodes, in order of time.
@@ -35,8 +31,8 @@ def edge_ends(src: np.ndarray, dst: np.ndarray, kind: np.ndarray, num_nodes: int
 
 def _ends(group: np.ndarray, kind: np.ndarray) -> np.ndarray:
     """Return the same for events of groups (E,): the k-th deletion of a group ends its k-th edge."""
-    deletes, known = kind & 1 == 1, kind != GONE
-    at = np.flatnonzero(known)
+    deletes = kind == DELETE
+    at = np.flatnonzero(kind != GONE)
     _, group = np.unique(group[at], return_inverse=True)
     order = np.lexsort((deletes[at], group))  # of a group: its additions, then its deletions, each in time's order
     sizes, added = np.bincount(group), np.bincount(group, ~deletes[at]).astype(np.int64)
@@ -45,98 +41,85 @@ def _ends(group: np.ndarray, kind: np.ndarray) -> np.ndarray:
     of = group[order[places]]
     number = places - start[of] - added[of]
     ending = number < added[of]
-    ends = np.where(kind == ADD, LASTS, -1)
+    ends = np.where(kind == ADD, NEVER, -1)
     ends[at[order[(start[of] + number)[ending]]]] = at[order[places[ending]]]
     return ends
 
 
-def expansion(src: np.ndarray, dst: np.ndarray, kind: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return events with a deletion before that of a node for each of its edges that stand then.
+def expand_node_deletions(
+    stream: S, earlier: tuple[np.ndarray, np.ndarray] | None = None, known: np.ndarray | None = None
+) -> S:
+    """Return a stream with a deletion of each active edge of a node in place of the node's; itself if there is none.
 
     Args:
-        src, dst: (E,) int64 nodes, in order of time.
-        kind: (E,) as in `EventStream`.
-        num_nodes: N.
+        stream: the events.
+        earlier: sources and destinations of edges that are active before it.
+        known: (N,) bool, nodes that had an edge before it.
 
-    Returns:
-        (E',) the event whose ends each has; (E',) the event at whose place it is: the same, or that of the node.
+    Raises:
+        DataError: a node is deleted that never had an edge.
     """
-    E = len(src)
-    going = np.flatnonzero(kind == GONE)
-    leaves = np.minimum(*(_next(src[going], going, ends, E) for ends in (src, dst)))
+    if stream.kind is None or not holds(stream.kind, GONE):
+        return stream
+    _check_known(stream, known)
+    none = np.empty(0, np.int64)
+    before_src, before_dst = (none, none) if earlier is None else earlier
+    front = len(before_src)
+    src, dst = np.concatenate([before_src, stream.src]), np.concatenate([before_dst, stream.dst])
+    kind = np.concatenate([np.zeros(front, np.int8), stream.kind])
+    rows, place = _expansion(src, dst, kind, stream.num_nodes)
+    rows, place = rows[front:], place[front:] - front  # earlier edges come first, and none of them is deleted there
+    return _at(stream, src[rows], dst[rows], rows == place + front, place)
+
+
+def _check_known(stream: EventRecord, known: np.ndarray | None) -> None:
+    assert stream.kind is not None
+    first = np.full(stream.num_nodes, NEVER)
+    if known is not None:
+        first[known] = -1
+    added = np.flatnonzero(stream.kind == ADD)
+    for nodes in (stream.src[added], stream.dst[added]):
+        np.minimum.at(first, nodes, added)
+    gone = np.flatnonzero(stream.kind == GONE)
+    unknown = gone[first[stream.src[gone]] > gone]
+    if len(unknown):
+        node = stream.src[unknown[0]]
+        name = node if stream.node_ids is None else stream.node_ids.ids[node]
+        raise DataError(
+            f"{stream.name}: event {unknown[0]} deletes node {name}, which has met nobody by then; remove the deletion "
+            "or add its edges first"
+        )
+
+
+def _expansion(src: np.ndarray, dst: np.ndarray, kind: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return (E',) events whose ends the expanded ones have, and (E',) the events at whose places they are."""
+    E, gone = len(src), np.flatnonzero(kind == GONE)
+    leaves = np.minimum(*(_next(src[gone], gone, ends, E) for ends in (src, dst)))
     pair = src * num_nodes + dst
     _, group = np.unique(np.stack([pair, leaves]), axis=1, return_inverse=True)
-    stands = (_ends(group.ravel(), kind) == LASTS) & (leaves < LASTS)
-    taken = np.flatnonzero(stands)
-    rows = np.concatenate([taken, np.arange(E)])
-    place = np.concatenate([leaves[taken], np.arange(E)])
-    order = np.lexsort((rows, np.arange(len(rows)) >= len(taken), place))
+    taken = np.flatnonzero((_ends(group.ravel(), kind) == NEVER) & (leaves < NEVER))
+    own = np.flatnonzero(kind != GONE)
+    rows, place = np.concatenate([taken, own]), np.concatenate([leaves[taken], own])
+    order = np.lexsort((rows, place))
     return rows[order], place[order]
 
 
-def _next(nodes: np.ndarray, at: np.ndarray, asked: np.ndarray, size: int) -> np.ndarray:
-    """Return (E,) the first position after each event at which asked (E,) is among nodes (G,), which stand at (G,)."""
+def _next(nodes: np.ndarray, at: np.ndarray, queried: np.ndarray, size: int) -> np.ndarray:
+    """Return (E,) the first position after each event at which queried (E,) is among nodes (G,), which are at (G,)."""
     keys = np.sort(nodes * size + at)
-    found = np.searchsorted(keys, asked * size + np.arange(size), side="right")
+    found = np.searchsorted(keys, queried * size + np.arange(size), side="right")
     known = np.append(keys, -1)[found]
-    return np.where((found < len(keys)) & (known // max(size, 1) == asked), known % max(size, 1), LASTS)
+    return np.where((found < len(keys)) & (known // max(size, 1) == queried), known % max(size, 1), NEVER)
 
 
-def expanded(stream: S) -> S:
-    """Return a stream with a deletion for each edge of a node that is deleted; itself where no node is."""
-    if not stream.has_gone or stream.kind is None:
-        return stream
-    told = stated(stream)
-    assert told.kind is not None
-    return taken(told, *expansion(told.src, told.dst, told.kind, told.num_nodes))
+def _at(stream: S, src: np.ndarray, dst: np.ndarray, own: np.ndarray, place: np.ndarray) -> S:
+    """Return events src, dst (E',) at the places of others; those that are not themselves there are deletions.
 
-
-def stated(stream: S) -> S:
-    """Return a stream without the deletions that follow from those of nodes; a mapped one stays mapped."""
-    if stream.kind is None or not holds(stream.kind, IMPLIED):
-        return stream
-    kind, folder = stream.kind, folder_beside(stream.src)
-    columns: dict[str, Any] = {
-        name: _told(column, kind, folder)
-        for name in ("src", "dst", "t", "kind", "edge_attr", "labels")
-        if (column := getattr(stream, name)) is not None
-    }
-    if stream.edge_table is not None:
-        table = stream.edge_table
-        texts = tuple(text.take(np.flatnonzero(kind != IMPLIED)) for text in table.texts)
-        columns["edge_table"] = replace(table, values=_told(table.values, kind, folder), texts=texts)
-    if stream.file_rows is not None:
-        columns |= {"file_rows": stream.file_rows[kind != IMPLIED], "file_length": stream.file_length}
-    return stream.with_(**columns)
-
-
-def _told(column: np.ndarray, kind: np.ndarray, folder: Path | None) -> np.ndarray:
-    """Return the rows of a column that are not `IMPLIED`, in a file where a folder is given."""
-    starts = range(0, len(kind), _CHUNK)
-    shape = (sum(int((kind[i : i + _CHUNK] != IMPLIED).sum()) for i in starts), *column.shape[1:])
-    if folder is None:
-        found = np.empty(shape, column.dtype)
-    else:
-        found = mapped_array(folder, math.prod(shape), column.dtype).reshape(shape)
-    at = 0
-    for start in starts:
-        some = column[start : start + _CHUNK][kind[start : start + _CHUNK] != IMPLIED]
-        found[at : at + len(some)] = some
-        at += len(some)
-        let_go(column, kind, found)
-    return found
-
-
-def taken(stream: S, rows: np.ndarray, place: np.ndarray, **ends: np.ndarray) -> S:
-    """Return the events at rows (E',), with their ends (or src and dst as given) at the places (E',) of others.
-
-    What does not stand at its own place is an implied deletion, without features and of unknown label.
+    Such a deletion has features of zeros and an unknown label.
     """
-    own = rows == place
-    columns: dict[str, Any] = {"src": stream.src[rows], "dst": stream.dst[rows]} if not ends else dict(ends)
-    columns |= {"t": stream.t[place]}
-    if stream.kind is not None:
-        columns["kind"] = np.where(own, stream.kind[place], IMPLIED).astype(np.int8)
+    assert stream.kind is not None
+    columns: dict[str, Any] = {"src": src, "dst": dst, "t": stream.t[place]}
+    columns["kind"] = np.where(own, stream.kind[place], DELETE).astype(np.int8)
     if stream.edge_attr is not None:
         columns["edge_attr"] = np.where(own[:, None], stream.edge_attr[place], 0).astype(np.float32)
     if stream.labels is not None:

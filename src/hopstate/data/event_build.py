@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hopstate.data.deletions import expanded, expansion
-from hopstate.data.event_record import ADD, GONE, EventRecord
-from hopstate.data.standing import CHUNK, all_stand
+from hopstate.data.active_edges import CHUNK, deletions_are_valid
+from hopstate.data.deletions import expand_node_deletions
+from hopstate.data.event_record import ADD, GONE, EventRecord, holds
 from hopstate.data.validate import beyond_clock, why_beyond
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError
@@ -21,7 +21,10 @@ DATES_HELD = "1677-09-21 to 2262-04-11"
 
 
 def from_columns(make: type[S], src: Any, dst: Any, t: Any, *, warn: bool = True, **fields: Any) -> S:
-    """Build a stream from columns in any order; see `EventStream.from_arrays`. With a node its edges are deleted."""
+    """Build a stream from columns in any order; see `EventStream.from_arrays`.
+
+    The deletion of a node becomes those of its edges, unless earlier events are unknown.
+    """
     where = fields.get("source") or fields.get("name", "events")
     src, dst, t = np.asarray(src), np.asarray(dst), times_from(np.asarray(t), where)
     for name, column in (("dst", dst), ("t", t)):
@@ -49,7 +52,10 @@ def from_columns(make: type[S], src: Any, dst: Any, t: Any, *, warn: bool = True
         columns = {name: column[order] for name, column in columns.items()}
         if table is not None:
             fields["edge_table"] = table.take(order)
-    return expanded(make(**columns, **{**fields, "node_ids": vocabulary}))
+    fields["node_ids"] = vocabulary
+    if not holds(columns.get("kind"), GONE) or not fields.get("from_start", True):
+        return make(**columns, **fields)
+    return expand_node_deletions(make(**columns, **fields | {"from_start": False})).with_(from_start=True)
 
 
 def times_from(t: np.ndarray, where: str) -> np.ndarray:
@@ -120,66 +126,37 @@ def rows_from(
     return *rows, vocabulary
 
 
-def check_deletes(stream: EventRecord, *, nodes: bool = True, alive: np.ndarray | None = None, before: int = 0) -> None:
-    """Check that every deletion removes an edge or a node that stands then, an edge in its own direction.
+def check_deletes(stream: EventRecord, *, before: int = 0) -> None:
+    """Check that every deletion removes an edge that is active then, in its own direction.
 
     Args:
         stream: the events.
-        nodes: check deletions of nodes too, which need the deletions of their edges.
-        alive: nodes that stand at its start; None for none.
         before: so many events are not counted where one is named.
 
     Raises:
-        DataError: a deletion of an edge that was never added, or was already deleted, or of a node that has met nobody
-            since it was last deleted, or whose edges are left; the event is named.
+        DataError: a deletion of an edge that was never added or was already deleted, or of a node; the event is named.
     """
     if stream.kind is None or not stream.has_deletes:
         return
-    if len(stream) > CHUNK and alive is None and all_stand(stream):
+    if holds(stream.kind, GONE):
+        event = int(np.argmax(stream.kind == GONE)) - before
+        raise DataError(
+            f"{stream.name}: event {event} deletes a node; EventStream.from_arrays deletes its edges for it"
+        )
+    if len(stream) > CHUNK and deletions_are_valid(stream):
         return  # what follows takes several times the stream's memory, and names the event
-    rows = stream.edge_rows()
-    pair = (stream.src * stream.num_nodes + stream.dst)[rows]
+    pair = stream.src * stream.num_nodes + stream.dst
     order = np.argsort(pair, kind="stable")
-    step = np.where(stream.kind[rows[order]] == ADD, 1, -1)
+    step = np.where(stream.kind[order] == ADD, 1, -1)
     total = np.cumsum(step)
     first = np.concatenate([np.ones(min(len(pair), 1), bool), pair[order][1:] != pair[order][:-1]])
-    start = (total - step)[first]  # edges standing before each pair's first event
-    standing = total - np.repeat(start, np.diff(np.append(np.flatnonzero(first), len(order))))
-    if (standing < 0).any():
-        event = int(rows[order[standing < 0].min()])
+    start = (total - step)[first]  # active edges before each pair's first event
+    active = total - np.repeat(start, np.diff(np.append(np.flatnonzero(first), len(order))))
+    if (active < 0).any():
+        event = int(order[active < 0].min())
         raise DataError(
             f"{stream.name}: event {event - before} deletes the edge {_named(stream, stream.src[event])} -> "
-            f"{_named(stream, stream.dst[event])}, which does not stand then; remove the deletion or add the edge first"
-        )
-    if nodes:
-        _check_nodes(stream, np.empty(0, np.int64) if alive is None else alive, before)
-
-
-def _check_nodes(stream: EventRecord, alive: np.ndarray, before: int) -> None:
-    """Check deletions of nodes; see `check_deletes`."""
-    if stream.kind is None or not stream.has_gone:
-        return
-    size, added = len(stream) + 1, np.flatnonzero(stream.kind == ADD)  # of each node, place 0 is the start
-    met = np.concatenate([alive * size, *(ends[added] * size + added + 1 for ends in (stream.src, stream.dst))])
-    gone = np.flatnonzero(stream.kind == GONE)
-    met, left = np.sort(met), np.sort(stream.src[gone] * size + gone + 1)
-    place = np.arange(len(left))
-    since = np.where((place > 0) & (left[place - 1] // size == left // size), left[place - 1], left // size * size)
-    last = np.searchsorted(met, left) - 1
-    unmet = (last < 0) | (met[np.maximum(last, 0)] < since) if len(met) else np.ones(len(left), bool)
-    if unmet.any():
-        event = int((left[unmet] % size).min()) - 1
-        raise DataError(
-            f"{stream.name}: event {event - before} deletes node {_named(stream, stream.src[event])}, which has met "
-            "nobody by then, or not since it was last deleted; remove the deletion or add its edges first"
-        )
-    rows, at = expansion(stream.src, stream.dst, stream.kind, stream.num_nodes)
-    if (rows != at).any():
-        edge, event = rows[rows != at][0], at[rows != at][0]
-        raise DataError(
-            f"{stream.name}: event {event - before} deletes node {_named(stream, stream.src[event])}, but its edge "
-            f"{_named(stream, stream.src[edge])} -> {_named(stream, stream.dst[edge])} stands; "
-            "EventStream.from_arrays deletes edges with their nodes"
+            f"{_named(stream, stream.dst[event])}, which is not active then; remove the deletion or add the edge first"
         )
 
 

@@ -20,7 +20,7 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, TimeOrderError
 from hopstate.io.scratch import let_go
 
-ADD, DELETE, GONE, IMPLIED = 0, 1, 2, 3  # an odd kind ends an edge
+ADD, DELETE, GONE = 0, 1, 2
 _CHUNK = 1 << 22  # events looked at together, so that checking a mapped stream needs little memory
 
 
@@ -51,10 +51,6 @@ class EventBatch:
     def additions(self) -> EventBatch:
         """Return those events that add an edge."""
         return self if self.kind is None else self._where(self.kind == ADD)
-
-    def edges(self) -> EventBatch:
-        """Return those events that add or delete an edge."""
-        return self if self.kind is None else self._where(self.kind != GONE)
 
     def _where(self, mask: np.ndarray) -> EventBatch:
         return self if mask.all() else self.take(mask)
@@ -144,11 +140,6 @@ class EventRecord(Copied):
         return _any_nonzero(self.kind)
 
     @cached_property
-    def has_gone(self) -> bool:
-        """Whether an event deletes a node."""
-        return holds(self.kind, GONE)
-
-    @cached_property
     def is_bipartite(self) -> bool:
         """Whether no node is both a source and a destination."""
         sources = np.zeros(self.num_nodes, bool)
@@ -196,11 +187,6 @@ class EventRecord(Copied):
         rows = np.arange(len(self)) if rows is None else rows
         return rows[self.kind[rows] == ADD] if self.kind is not None and self.has_deletes else rows
 
-    def edge_rows(self, rows: np.ndarray | None = None) -> np.ndarray:
-        """Return those of the positions rows (P,), by default all, at which an edge is added or deleted."""
-        rows = np.arange(len(self)) if rows is None else rows
-        return rows[self.kind[rows] != GONE] if self.kind is not None and self.has_gone else rows
-
     def with_(self, **changes: Any) -> Self:
         """Return a copy with some fields replaced (checked again); other features take the place of the table too."""
         dropped: dict[str, Any] = {"edge_table": None} if "edge_attr" in changes else {}
@@ -235,8 +221,7 @@ class EventRecord(Copied):
 
     def __repr__(self) -> str:
         span = f", t {self.t[0]}..{self.t[-1]} {self.time_unit}".rstrip() if len(self) else ""
-        count = len(self) if self.kind is None else int((self.kind != IMPLIED).sum())
-        return f"EventStream({self.name!r}, {count:,} events, {self.num_nodes:,} nodes{span})"
+        return f"EventStream({self.name!r}, {len(self):,} events, {self.num_nodes:,} nodes{span})"
 
 
 def holds(kinds: np.ndarray | None, kind: int) -> bool:
@@ -300,7 +285,7 @@ def _check_kinds(stream: EventRecord, where: str, start: int, stop: int) -> None
     if stream.kind is None:
         return
     kind = stream.kind[start:stop]
-    if np.any((kind < 0) | (kind > IMPLIED)):
+    if np.any((kind < 0) | (kind > GONE)):
         raise DataError(f"{where}: kind must be int8, 0 (add), 1 (delete) or 2 (delete the source)")
     two = start + np.flatnonzero((kind == GONE) & (stream.src[start:stop] != stream.dst[start:stop]))
     if len(two):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.dates import parse_times
-from hopstate.data.events import IMPLIED, EventStream
+from hopstate.data.events import EventStream
 from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError
 from hopstate.io.scratch import let_go
@@ -121,9 +121,7 @@ def dyglib_split(
         ids = stream.node_ids.ids
     later = int(np.searchsorted(stream.t, val_time, side="right"))
     # The order of this set decides who is drawn, so it is built exactly as there: sources, then destinations.
-    told = _told(stream)
-    told = told[told >= later]
-    pool = set(ids[stream.src[told]].tolist()).union(set(ids[stream.dst[told]].tolist()))
+    pool = set(ids[stream.src[later:]].tolist()).union(set(ids[stream.dst[later:]].tolist()))
     met = len(np.union1d(stream.src, stream.dst))
     count = int(new_ratio * met)
     if count > len(pool):
@@ -183,7 +181,7 @@ def _quantiles(stream: EventStream, val_ratio: float, test_ratio: float) -> tupl
     if not len(stream):
         raise DataError(f"{stream.name}: the stream is empty; there is nothing to split")
     shares = [1 - val_ratio - test_ratio, 1 - test_ratio]
-    t = stream.t if stream.kind is None else stream.t[np.flatnonzero(stream.kind != IMPLIED)]
+    t = stream.t
     if t.dtype.kind == "i" and max(abs(int(t[0])), abs(int(t[-1]))) > _EXACT:  # such as nanoseconds since 1970
         return _between(t, shares[0]), _between(t, shares[1])
     return _quantile(t, shares[0]), _quantile(t, shares[1])
@@ -199,11 +197,6 @@ def _quantile(t: np.ndarray, share: float) -> float:
     low = int(place)
     a, b = t[low], t[min(low + 1, len(t) - 1)]
     return float(np.quantile(np.array([a, b]), place - low)) if b != a else float(a)
-
-
-def _told(stream: EventStream) -> np.ndarray:
-    """Return (E',) positions of the data's own events: all but the deletions that follow from those of nodes."""
-    return np.arange(len(stream)) if stream.kind is None else np.flatnonzero(stream.kind != IMPLIED)
 
 
 def _between(t: np.ndarray, share: float) -> int:

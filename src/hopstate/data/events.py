@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hopstate.data.event_build import check_deletes, from_columns
-from hopstate.data.event_record import ADD, DELETE, GONE, IMPLIED, EventBatch, EventRecord
+from hopstate.data.event_record import ADD, DELETE, GONE, EventBatch, EventRecord
 from hopstate.errors import DataError
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ class EventStream(EventRecord):
     Args:
         src, dst: (E,) int64 node rows in 0..N-1.
         t: (E,) int64 or float64, never decreasing; kept in the type given.
-        kind: (E,) int8, or None where every event adds: 0 (`ADD`); 1 (`DELETE`), the edge goes; 2 (`GONE`), the source
-            is deleted, and stands as the destination too; 3 (`IMPLIED`), an edge goes with such a node, just before
-            it: `from_arrays` and the readers put these in.
+        kind: (E,) int8, or None if every event adds an edge: 0 (`ADD`); 1 (`DELETE`), the edge is deleted; 2 (`GONE`),
+            the source is deleted, which is given as the destination too. `from_arrays` and the readers replace the
+            deletion of a node by those of its edges; it is left only if earlier events are unknown (from_start=False).
         edge_attr: (E, D) float32 or None.
         labels: (E,) integers or floats, for node classification at the source (-1, and NaN of floats: unknown);
             (E, T) floats of several targets, NaN unknown; or None.
@@ -56,7 +56,7 @@ class EventStream(EventRecord):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.from_start and not self.first_id:
-            check_deletes(self, nodes=False)
+            check_deletes(self)
 
     @classmethod
     def from_arrays(cls, src: Any, dst: Any, t: Any, *, warn: bool = True, **fields: Any) -> Self:
@@ -108,4 +108,4 @@ class EventStream(EventRecord):
         return TemporalData(**{name: torch.from_numpy(np.array(column)) for name, column in columns.items()})
 
 
-__all__ = ["ADD", "DELETE", "GONE", "IMPLIED", "EventBatch", "EventStream"]
+__all__ = ["ADD", "DELETE", "GONE", "EventBatch", "EventStream"]

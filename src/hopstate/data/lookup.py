@@ -1,36 +1,20 @@
-"""What is asked of the histories of nodes, whoever keeps them: one store, the layers of a past, or one made noisy."""
+"""What models and scorers look up in the histories of nodes, whatever holds these."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from hopstate.data.event_times import EventTimes
+from hopstate.data.neighbor_store import EventTimes
 from hopstate.ops.neighbors import PackedNeighbors
 
 
 class Rows(Protocol):
-    """Rows of features, or kinds, by the numbers (q,) of nodes or events: an array, or what a past keeps of them."""
+    """Rows of features, or kinds, by the numbers (q,) of nodes or events: an array, or what a state keeps of them."""
 
     def __getitem__(self, numbers: np.ndarray, /) -> np.ndarray:
         """Return the rows (q, ...) of numbers (q,)."""
-
-
-class Part(NamedTuple):
-    """Histories of consecutive events, as compiled loops read them.
-
-    Args:
-        nodes: (n,) int64 rising, those that it numbers 0..n-1; empty where its numbers are all nodes'.
-        arrays: of a `NeighborStore` under its numbers, with the ids that events have among all.
-        path: the file that it lies in, or None.
-    """
-
-    nodes: np.ndarray
-    arrays: dict[str, np.ndarray]
-    path: Path | None = None
 
 
 class EventLookup(Protocol):
@@ -38,7 +22,7 @@ class EventLookup(Protocol):
 
     @property
     def num_nodes(self) -> int:
-        """N, over all nodes that may be asked for."""
+        """N, over all nodes that may be queried."""
 
     @property
     def time_dtype(self) -> np.dtype[Any]:
@@ -49,10 +33,15 @@ class EventLookup(Protocol):
 
 
 class Histories(EventLookup, Protocol):
-    """All that models and scorers ask of what was seen."""
+    """All look-ups of models and scorers."""
 
     def last_hops(self, nodes: np.ndarray, times: np.ndarray, k: int, num_hops: int) -> list[PackedNeighbors]:
-        """Return the last events of nodes, of their neighbours, and so on; see `NeighborStore.last_hops`."""
+        """Return the last events of nodes, of their neighbors, and so on; see `NeighborStore.last_hops`."""
+
+    def last_active(
+        self, nodes: np.ndarray, times: np.ndarray, k: int, ends: np.ndarray, until: int, first_id: int = 0
+    ) -> PackedNeighbors:
+        """Return the last edges of nodes that no event up to `until` ends; see `NeighborStore.last_active`."""
 
     def last_meeting(
         self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False
@@ -62,8 +51,8 @@ class Histories(EventLookup, Protocol):
     def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
         """Return how often each pair met; see `NeighborStore.count_meetings`."""
 
-    def parts(self, nodes: np.ndarray) -> Sequence[Part]:
-        """Return consecutive parts, oldest first, with all that nodes (q,) did, and maybe others."""
+    def arrays_of(self, nodes: np.ndarray) -> dict[str, np.ndarray]:
+        """Return start, length, codes, events and times, as compiled loops read them, with the histories of nodes."""
 
     def event_times(self) -> EventTimes:
         """Return the times of all events that are looked up."""

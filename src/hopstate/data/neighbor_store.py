@@ -1,40 +1,98 @@
-"""Per-node histories of an event stream, for look-ups strictly before a time; grows at amortised O(1) per event.
+"""Per-node histories of an event stream, for look-ups strictly before a time; an event costs O(1) amortised.
 
-Both ends see an event: u's history holds v and v's holds u; a self-event stands once in its node's history. A query
-sees exactly the events with a smaller time, whatever was appended since, so one store may hold a whole stream and
-serve training, evaluation and live scoring. 16 bytes per entry: 32 per event, plus 24 per node. It grows as
-`neighbor_arena` says.
+Both ends see an event: u's history holds v and v's holds u; a self-loop is once in its node's history. A query sees
+exactly the events with a smaller time, whatever was appended since, so one store serves training, evaluation and
+online scoring. 16 bytes per entry: 32 per event, plus 24 per node.
+
+The entries of a node lie together in the order of time, with room for more. A history that outgrows its room moves to
+the end. Once more than half of the entries are left behind, all histories are packed again.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hopstate.data.lookup import Part
-from hopstate.data.neighbor_arena import ARRAYS, HistoryArena
 from hopstate.data.stretch import stretch
-from hopstate.errors import ConfigError, DataError, ShapeError
-from hopstate.io.scratch import folder_beside
+from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
+from hopstate.io.scratch import Held, folder_beside, let_go, mapped_array
 from hopstate.ops.neighbors import PackedNeighbors, cooccurrence
+from hopstate.ops.rows import ranges
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
 
 MAPPED = 1 << 28  # bytes of entries from which the store of a mapped stream is mapped
-
-
-_ALL = np.empty(0, np.int64)  # a part's nodes where its numbers are all nodes'
+LIMIT = 2**31 - 1  # nodes, events and ids
+_CHUNK = 1 << 20  # events read together from a mapped stream
+_HELD = 1 << 24  # entries that are put together in memory before they are written to a mapped file
+_NO_IDS = np.empty(0, np.int64)
 
 
 def folder_of(stream: EventStream) -> Path | None:
-    """Return where the store of a stream is mapped; None where it stays in memory."""
+    """Return where the store of a stream is mapped; None if it stays in memory."""
     return folder_beside(stream.src) if 32 * len(stream) >= MAPPED else None
 
 
-class NeighborStore(HistoryArena):
+class Column:
+    """Rows that only grow, in an array that at least doubles when it is full; rows that are there never change place.
+
+    Args:
+        rows: the first rows; they are not copied before more come.
+    """
+
+    def __init__(self, rows: np.ndarray | None = None) -> None:
+        self._room, self._size = rows, 0 if rows is None else len(rows)
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def rows(self) -> np.ndarray:
+        """All rows, as a view."""
+        return np.empty(0, np.int64) if self._room is None else self._room[: self._size]
+
+    def append(self, rows: np.ndarray) -> None:
+        """Add rows after all others."""
+        if self._room is None or not self._size:
+            self._room, self._size = rows, len(rows)
+            return
+        size = self._size + len(rows)
+        if size > len(self._room):
+            room = np.empty((max(size, 2 * self._size), *self._room.shape[1:]), self._room.dtype)
+            room[: self._size] = self.rows
+            self._room = room
+        self._room[self._size : size] = rows
+        self._size = size
+
+
+class EventTimes(NamedTuple):
+    """Times of events, and how many of them lie between two: a clock that counts events.
+
+    Args:
+        times: (E,) not decreasing.
+        hidden: time of an event among them that is not counted; None for none.
+    """
+
+    times: np.ndarray
+    hidden: float | None = None
+
+    def between(self, after: np.ndarray, before: np.ndarray) -> np.ndarray:
+        """Return int64 events strictly after `after` and strictly before `before`, never less than 0.
+
+        Args:
+            after, before: (Q, ...) of shapes that broadcast, of the type of the times.
+        """
+        found = np.searchsorted(self.times, before, "left") - np.searchsorted(self.times, after, "right")
+        if self.hidden is not None:
+            found = found - ((after < self.hidden) & (self.hidden < before))
+        return np.maximum(found, 0)
+
+
+class NeighborStore:
     """Histories of num_nodes nodes.
 
     Args:
@@ -45,6 +103,26 @@ class NeighborStore(HistoryArena):
     Raises:
         ConfigError: a negative or too large N, or another time type.
     """
+
+    def __init__(
+        self, num_nodes: int, *, time_dtype: np.dtype | type | str = np.float64, folder: Path | None = None
+    ) -> None:
+        if not 0 <= num_nodes <= LIMIT:
+            raise ConfigError(f"num_nodes is {num_nodes}; a store holds 0 to {LIMIT} nodes")
+        self.time_dtype = np.dtype(time_dtype)
+        if self.time_dtype not in (np.int64, np.float64):
+            raise ConfigError(f"times are int64 or float64, not {self.time_dtype}")
+        self._start, self._length, self._capacity = (np.zeros(num_nodes, np.int64) for _ in range(3))
+        self._folder, self._held = folder, Held()
+        self._built_of: tuple[np.ndarray, ...] = ()  # columns of a mapped stream
+        self._allocate(0)
+        self._top = 0  # first free place of the arena
+        self._left = 0  # places left behind by histories that moved
+        self._num_nodes = num_nodes  # the node columns may have spare rows
+        self._event_column = Column(np.empty(0, self.time_dtype))
+        self.num_events = 0
+        self.last_id = -1
+        self.last_time: float | int | None = None
 
     @classmethod
     def from_events(
@@ -93,8 +171,6 @@ class NeighborStore(HistoryArena):
         """
         if stream.has_deletes and not deletions:
             rows = stream.additions(rows)
-        elif stream.has_gone:
-            rows = stream.edge_rows(rows)
         folder = folder_of(stream)
         if rows is None:
             ids = stream.event_ids if stream.first_id else None
@@ -102,20 +178,6 @@ class NeighborStore(HistoryArena):
         part = stretch(rows)
         ids = None if isinstance(part, slice) and part.start + stream.first_id == 0 else rows + stream.first_id
         return cls.from_events(stream.src[part], stream.dst[part], stream.t[part], ids, stream.num_nodes, folder)
-
-    @classmethod
-    def of_arrays(cls, arrays: dict[str, np.ndarray], num_events: int) -> NeighborStore:
-        """Return the store whose `arrays` these are; they may be memory-mapped, and it is only to be queried.
-
-        Args:
-            arrays: start, length (N,), codes, events, times (T,).
-            num_events: how many they hold.
-        """
-        store = cls(0, time_dtype=arrays["times"].dtype)
-        store._start, store._length, store._codes, store._events, store._times = (arrays[k] for k in ARRAYS)
-        store._capacity, store._num_nodes, store._top = store._length, len(store._start), len(store._codes)
-        store.num_events, store._event_times = num_events, None
-        return store
 
     # ---- queries ---------------------------------------------------------------------------------------
     def last(self, nodes: np.ndarray, times: np.ndarray, k: int) -> PackedNeighbors:
@@ -144,10 +206,10 @@ class NeighborStore(HistoryArena):
         copy_out(first, offsets, self._codes, self._events, self._times, out.nodes, out.event_ids, out.times)
         return out
 
-    def last_standing(
+    def last_active(
         self, nodes: np.ndarray, times: np.ndarray, k: int, ends: np.ndarray, until: int, first_id: int = 0
     ) -> PackedNeighbors:
-        """Return the last k edges of each node before its time that stand after event `until`, oldest first, packed.
+        """Return the last k edges of each node before its time that no event up to `until` ends, oldest first, packed.
 
         Costs a scan of the history back to the k-th such edge.
 
@@ -160,13 +222,13 @@ class NeighborStore(HistoryArena):
         Raises:
             ShapeError, DataError: as `last`.
         """
-        from hopstate.ops.neighbors.kernels import find_standing, gather
+        from hopstate.ops.neighbors.kernels import find_active, gather
 
         nodes, times = self._query(nodes, times, k)
         offsets = np.empty(len(nodes) + 1, np.int64)
         positions = np.empty(int(np.minimum(self._length[nodes], k).sum()), np.int64)
         entries = (self._start, self._length, self._times, self._events)
-        find_standing(nodes, times, k, *entries, ends, first_id, until, positions, offsets)
+        find_active(nodes, times, k, *entries, ends, first_id, until, positions, offsets)
         out = self._empty(offsets)
         positions = positions[: offsets[-1]]
         gather(positions, self._codes, self._events, self._times, out.nodes, out.event_ids, out.times)
@@ -195,14 +257,7 @@ class NeighborStore(HistoryArena):
 
         Args, errors: as `last`; num_hops at least 1.
         """
-        if num_hops < 1:
-            raise ConfigError(f"num_hops is {num_hops}; it must be at least 1")
-        hops = [self.last(nodes, times, k)]
-        times = self._times_as_stored(np.asarray(times))
-        for _ in range(num_hops - 1):
-            times = np.repeat(times, hops[-1].lengths)
-            hops.append(self.last(hops[-1].nodes, times, k))
-        return hops
+        return last_hops(self, nodes, times, k, num_hops)
 
     def last_meeting(
         self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False
@@ -236,9 +291,31 @@ class NeighborStore(HistoryArena):
         count_meetings_kernel(src, dst, times, directed, self._start, self._length, self._codes, self._times, count)
         return count
 
-    def parts(self, nodes: np.ndarray) -> list[Part]:
-        """Return what compiled loops read: one part with the histories of all nodes; see `Histories.parts`."""
-        return [Part(_ALL, self.arrays())]
+    def arrays_of(self, nodes: np.ndarray) -> dict[str, np.ndarray]:
+        """Return what compiled loops read of nodes (q,), here of all; see `Histories.arrays_of`."""
+        self._looked_up(len(nodes))
+        return self.arrays()
+
+    def restricted(self, nodes: np.ndarray, before: int, hidden: int | None = None) -> NeighborStore:
+        """Return a store for queries of nodes (q,) only, without the events from id `before` on and a hidden one.
+
+        It shares the entries if none is hidden; otherwise those of the nodes are copied. It is outdated by `append`.
+        """
+        from hopstate.ops.neighbors.kernels import lengths_before
+
+        nodes = np.unique(self._rows(nodes))
+        start, length = self._start[nodes], np.empty(len(nodes), np.int64)
+        lengths_before(nodes, before, self._start, self._length, self._events, length)
+        made = copy(self)
+        if hidden is not None:
+            entries = ranges(start, length)
+            entries_kept = self._events[entries] != hidden
+            length = np.bincount(np.repeat(np.arange(len(nodes)), length)[entries_kept], minlength=len(nodes))
+            start, entries = np.cumsum(length) - length, entries[entries_kept]
+            made._codes, made._events, made._times = self._codes[entries], self._events[entries], self._times[entries]
+        made._start, made._length = np.zeros((2, self._num_nodes), np.int64)  # takes no memory until it is written
+        made._start[nodes], made._length[nodes] = start, length
+        return made
 
     @staticmethod
     def cooccurrence(u: PackedNeighbors, v: PackedNeighbors) -> tuple[np.ndarray, np.ndarray]:
@@ -250,9 +327,6 @@ class NeighborStore(HistoryArena):
         src, times = self._query(src, times, 0)
         return src, self._query(dst, times, 0)[0], times
 
-    def _times_as_stored(self, times: np.ndarray) -> np.ndarray:
-        return times_as_stored(times, self.time_dtype)
-
     def _query(self, nodes: np.ndarray, times: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         nodes, times = self._rows(nodes), np.asarray(times)
         if len(nodes) != len(times):
@@ -260,13 +334,309 @@ class NeighborStore(HistoryArena):
         if k < 0:
             raise ConfigError(f"k is {k}; it must be at least 0")
         self._looked_up(len(nodes))
-        return nodes, self._times_as_stored(times)
+        return nodes, times_as_stored(times, self.time_dtype)
 
     def _empty(self, offsets: np.ndarray) -> PackedNeighbors:
         size = int(offsets[-1])
         return PackedNeighbors(
             offsets, np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, self.time_dtype)
         )
+
+    # ---- growing ---------------------------------------------------------------------------------------
+    @property
+    def num_nodes(self) -> int:
+        """N; grows where events bring new nodes."""
+        return self._num_nodes
+
+    @property
+    def degrees(self) -> np.ndarray:
+        """(N,) int64 length of every node's whole history."""
+        return self._length[: self._num_nodes].copy()
+
+    def degrees_of(self, nodes: np.ndarray) -> np.ndarray:
+        """Return (Q,) int64 lengths of the whole histories of nodes (Q,)."""
+        return self._length[nodes]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of memory held, spare room included; not `event_times`, at most 8 bytes an event."""
+        arrays = (self._codes, self._events, self._times, self._start, self._length, self._capacity)
+        return sum(array.nbytes for array in arrays)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return start, length (N,), codes, events, times (T,); there may be room between histories."""
+        names = ("start", "length", "codes", "events", "times")
+        columns = (self._start, self._length, self._codes, self._events, self._times)
+        return dict(zip(names, columns, strict=True))
+
+    def event_times(self) -> EventTimes:
+        """Return the times of all events."""
+        return EventTimes(self._event_column.rows)
+
+    def append(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None = None) -> None:
+        """Add events after all that are stored; new nodes raise num_nodes.
+
+        Args:
+            src, dst: (B,) int64.
+            t: (B,), not decreasing and not before the last time stored.
+            event_ids: (B,) int64; by default they go on from the number of events stored.
+
+        Raises:
+            TimeOrderError: a time before an earlier one; nothing was added.
+            DataError: a negative row, or too many events.
+        """
+        from hopstate.ops.neighbors.kernels import count_events, fill, move_segments, reserve
+
+        src, dst, t, ids = self._events_in(src, dst, t, event_ids)
+        if not len(src):
+            return
+        self.reserve_nodes(int(max(src.max(), dst.max())) + 1)
+        touched, inverse = np.unique(np.concatenate([src, dst]), return_inverse=True)
+        added = np.zeros(len(touched), np.int64)
+        count_events(inverse[: len(src)], inverse[len(src) :], added)
+        need = self._length[touched] + added
+        room = np.maximum(need, 2 * self._capacity[touched]) + 4
+        self._grow_arena(self._top + int(room[need > self._capacity[touched]].sum()))
+        self._top, left, old = reserve(added, touched, self._start, self._length, self._capacity, self._top)
+        self._left += left
+        columns = (self._codes, self._events, self._times)
+        move_segments(touched, old, self._start, self._length, *columns, *columns)
+        fill(src, dst, t, self.num_events, ids, self._start, self._length, *columns)
+        self._event_column.append(t)
+        self._note(t, ids)
+        self._compact()
+
+    def _build(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None) -> None:
+        from hopstate.ops.neighbors.kernels import count_events, fill
+
+        if not len(src) == len(dst) == len(t):
+            raise ShapeError(f"src, dst and t differ in length: {len(src)}, {len(dst)}, {len(t)}")
+        chunks = [slice(i, i + _CHUNK) for i in range(0, len(src), _CHUNK)]
+        for part in chunks:
+            a, b = self._rows(src[part]), self._rows(dst[part])
+            count_events(a, b, self._capacity)
+        self._top = int(self._capacity.sum())
+        self._start[1:] = np.cumsum(self._capacity)[:-1]
+        self._allocate(self._top)
+        columns = (self._codes, self._events, self._times)
+        for part in chunks:
+            ids = None if event_ids is None else event_ids[part]
+            a, b, when, ids = self._events_in(src[part], dst[part], t[part], ids)
+            if self._folder is None:
+                fill(a, b, when, self.num_events, ids, self._start, self._length, *columns)
+            self._note(when, ids)
+            let_go(src, dst, t)
+        if self._folder is not None:
+            self._fill_mapped(src, dst, t, event_ids)
+            self._built_of = src, dst, t
+        self._event_column = Column(np.asarray(t, self.time_dtype))  # itself, so that mapped times stay mapped
+
+    def _fill_mapped(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None) -> None:
+        """Fill a mapped arena from its start to its end: entries in the order of events would fall all over the file.
+
+        The events are gone through once for each stretch of nodes whose entries fit in memory together.
+        """
+        from hopstate.ops.neighbors.kernels import fill_some
+
+        ends, low = np.append(self._start[1:], self._top), 0
+        while low < self._num_nodes and (first := int(self._start[low])) < self._top:
+            high = max(low + 1, int(np.searchsorted(ends, first + _HELD, side="right")))
+            place = slice(first, int(ends[high - 1]))
+            held = [np.empty(place.stop - first, kind) for kind in (np.int32, np.int32, self.time_dtype)]
+            for i in range(0, len(src), _CHUNK):
+                part = slice(i, i + _CHUNK)
+                ids = _NO_IDS if event_ids is None else np.ascontiguousarray(event_ids[part], np.int64)
+                a, b, when = _whole(src[part]), _whole(dst[part]), np.ascontiguousarray(t[part], self.time_dtype)
+                fill_some(a, b, when, i, ids, low, high, self._start, self._length, *held)
+                let_go(src, dst, t)
+            for column, entries in zip((self._codes, self._events, self._times), held, strict=True):
+                column[place] = entries
+                let_go(column)
+            low = high
+
+    def _events_in(
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Check a batch of events and return its columns in the types stored."""
+        ids = _NO_IDS if event_ids is None else np.ascontiguousarray(event_ids, np.int64)
+        if not len(src) == len(dst) == len(t) or (event_ids is not None and len(ids) != len(src)):
+            raise ShapeError(f"columns differ in length: src {len(src)}, dst {len(dst)}, t {len(t)}, ids {len(ids)}")
+        a, b = _whole(src), _whole(dst)
+        if len(a) and min(a.min(), b.min()) < 0:
+            raise DataError(f"event {int(np.argmax((a < 0) | (b < 0)))} of the batch has a negative node")
+        if len(a) and max(a.max(), b.max()) >= LIMIT:
+            raise DataError(f"a node row reaches {max(a.max(), b.max())}; a store holds up to {LIMIT} nodes")
+        if self.num_events + len(a) > LIMIT or ids.max(initial=0) > LIMIT:
+            raise DataError(f"a store holds up to {LIMIT} events, with ids up to {LIMIT}")
+        when = np.asarray(t)
+        if when.dtype.kind == "f" and not np.isfinite(when).all():
+            raise DataError(f"the time of event {int(np.argmin(np.isfinite(when)))} of the batch is not finite")
+        if self.time_dtype == np.int64 and when.dtype.kind == "f" and np.any(when != np.floor(when)):
+            raise DataError("the store holds int64 times and was given fractions; build it with time_dtype=float64")
+        when = np.ascontiguousarray(when, self.time_dtype)
+        late = np.flatnonzero(when[1:] < when[:-1]) + 1
+        if len(when) and self.last_time is not None and when[0] < self.last_time:
+            late = np.zeros(1, np.int64)
+        if len(late):
+            before = self.last_time if late[0] == 0 else when[late[0] - 1]
+            raise TimeOrderError(
+                f"event {late[0]} of the batch has time {when[late[0]]}, but {before} is already past; "
+                "sort the events, or build a new store"
+            )
+        return a, b, when, ids
+
+    def _note(self, t: np.ndarray, ids: np.ndarray) -> None:
+        self.num_events += len(t)
+        if len(t):
+            self.last_id = int(ids[-1]) if len(ids) else self.num_events - 1
+            self.last_time = t[-1].item()
+
+    def _allocate(self, size: int) -> None:
+        kinds = (np.int32, np.int32, self.time_dtype)
+        self._codes, self._events, self._times = (
+            np.empty(size, kind) if self._folder is None else mapped_array(self._folder, size, kind) for kind in kinds
+        )
+
+    def reserve_nodes(self, num_nodes: int) -> None:
+        """Let there be at least so many nodes."""
+        self._num_nodes = max(num_nodes, self._num_nodes)
+        if num_nodes > len(self._start):
+            room = np.zeros(num_nodes + num_nodes // 2 - len(self._start), np.int64)
+            self._start, self._length, self._capacity = (
+                np.concatenate([column, room]) for column in (self._start, self._length, self._capacity)
+            )
+
+    def _grow_arena(self, size: int) -> None:
+        if size <= len(self._codes):
+            return
+        size = max(size, len(self._codes) + len(self._codes) // 2, 1024)
+        for name in ("_codes", "_events", "_times"):
+            column = getattr(self, name)
+            wider = np.empty(size, column.dtype)
+            wider[: self._top] = column[: self._top]
+            setattr(self, name, wider)
+
+    def _compact(self) -> None:
+        """Pack the segments again once more than half of the arena is left behind by moved histories."""
+        from hopstate.ops.neighbors.kernels import move_segments
+
+        if self._top < 4096 or 2 * self._left <= self._top:
+            return
+        old, columns = self._start.copy(), (self._codes, self._events, self._times)
+        self._start = np.zeros_like(old)
+        np.cumsum(self._capacity[:-1], out=self._start[1:])
+        self._top, self._left = int(self._capacity.sum()), 0
+        self._allocate(self._top + self._top // 2)
+        nodes = np.arange(len(old))
+        move_segments(nodes, old, self._start, self._length, *columns, self._codes, self._events, self._times)
+
+    def _looked_up(self, count: int) -> None:
+        """Give back what look-ups in a mapped arena have touched, once the process holds much: see `Held`."""
+        if self._folder is not None:
+            self._held.looked_up(count, *self._mapped())
+
+    def let_go(self) -> None:
+        """Give back the memory of what look-ups in a mapped arena have touched."""
+        let_go(*self._mapped())
+
+    def _mapped(self) -> list[np.ndarray]:
+        """Return what may be given back, what is read in order before what is not."""
+        return [*self._built_of, self._event_column.rows, self._codes, self._events, self._times]
+
+    def _rows(self, nodes: np.ndarray) -> np.ndarray:
+        nodes = _whole(nodes)
+        if len(nodes) and (nodes.min() < 0 or nodes.max() >= self.num_nodes):
+            bad = int(np.argmax((nodes < 0) | (nodes >= self.num_nodes)))
+            raise DataError(f"node {nodes[bad]} (row {bad}) is not in 0..{self.num_nodes - 1}")
+        return nodes
+
+
+class NeighborView:
+    """What a `NeighborStore` answers about its events before an id; later ones may be appended to it meanwhile.
+
+    Args:
+        store: the histories.
+        num_nodes: N, of the nodes that may be queried.
+        before: an id; events from it on are not seen.
+        count: events of the store that are seen.
+        hidden: id and time of an event that is not seen either, or None.
+    """
+
+    def __init__(
+        self, store: NeighborStore, num_nodes: int, before: int, count: int, hidden: tuple[int, float] | None = None
+    ) -> None:
+        store.reserve_nodes(num_nodes)
+        self.store, self.num_nodes, self.before, self.count, self.hidden = store, num_nodes, before, count, hidden
+
+    @property
+    def time_dtype(self) -> np.dtype[Any]:
+        """Type of the times that are returned, int64 or float64."""
+        return self.store.time_dtype
+
+    def _of(self, *nodes: np.ndarray) -> NeighborStore:
+        if self.hidden is None and self.store.last_id < self.before:
+            return self.store
+        hidden = None if self.hidden is None else self.hidden[0]
+        return self.store.restricted(np.concatenate(nodes), self.before, hidden)
+
+    def last(self, nodes: np.ndarray, times: np.ndarray, k: int) -> PackedNeighbors:
+        """Return the last k events of each node strictly before its time; see `NeighborStore.last`."""
+        return self._of(nodes).last(nodes, times, k)
+
+    def last_active(
+        self, nodes: np.ndarray, times: np.ndarray, k: int, ends: np.ndarray, until: int, first_id: int = 0
+    ) -> PackedNeighbors:
+        """Return the last k edges of each node that no event up to `until` ends; see `NeighborStore.last_active`."""
+        return self._of(nodes).last_active(nodes, times, k, ends, until, first_id)
+
+    def last_hops(self, nodes: np.ndarray, times: np.ndarray, k: int, num_hops: int) -> list[PackedNeighbors]:
+        """Return the last k events of nodes, of their neighbors, and so on; see `NeighborStore.last_hops`."""
+        return last_hops(self, nodes, times, k, num_hops)
+
+    def last_meeting(
+        self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return when each pair last met strictly before its time, and whether; see `NeighborStore.last_meeting`."""
+        return self._of(src, dst).last_meeting(src, dst, times, directed)
+
+    def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
+        """Return (Q,) int64: how often each pair met strictly before its time; see `NeighborStore.count_meetings`."""
+        return self._of(src, dst).count_meetings(src, dst, times, directed)
+
+    def all_of(self, nodes: np.ndarray) -> PackedNeighbors:
+        """Return all events of each of nodes (Q,), oldest first, packed."""
+        end = np.iinfo(np.int64).max if self.time_dtype == np.int64 else np.inf
+        return self.last(nodes, np.full(len(nodes), end, self.time_dtype), LIMIT)
+
+    def arrays_of(self, nodes: np.ndarray) -> dict[str, np.ndarray]:
+        """Return what compiled loops read of nodes (q,); see `Histories.arrays_of`."""
+        return self._of(nodes).arrays_of(nodes)
+
+    def event_times(self) -> EventTimes:
+        """Return the times of all events that are seen."""
+        times = self.store.event_times().times[: self.count]
+        return EventTimes(times, None if self.hidden is None else self.hidden[1])
+
+    def checked(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return pairs and times as compiled loops take them; see `Histories.checked`."""
+        return self.store.checked(src, dst, times)
+
+
+def last_hops(
+    store: NeighborStore | NeighborView, nodes: np.ndarray, times: np.ndarray, k: int, num_hops: int
+) -> list[PackedNeighbors]:
+    """Return the last k events of each node, then of each of their neighbors, and so on; see `NeighborStore.last_hops`.
+
+    Raises:
+        ConfigError: num_hops is not at least 1.
+    """
+    if num_hops < 1:
+        raise ConfigError(f"num_hops is {num_hops}; it must be at least 1")
+    hops, times = [store.last(nodes, times, k)], times_as_stored(np.asarray(times), store.time_dtype)
+    for _ in range(num_hops - 1):
+        times = np.repeat(times, hops[-1].lengths)
+        hops.append(store.last(hops[-1].nodes, times, k))
+    return hops
 
 
 def times_as_stored(times: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
@@ -284,3 +654,15 @@ def times_as_stored(times: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
     if kind == np.int64 and times.dtype.kind == "f":
         times = np.clip(np.ceil(times), -(2.0**63), 2.0**63 - 1024)
     return np.ascontiguousarray(times, kind)
+
+
+def _whole(nodes: np.ndarray) -> np.ndarray:
+    """Return node rows as int64.
+
+    Raises:
+        DataError: they are not integers.
+    """
+    kind = np.asarray(nodes[:0]).dtype
+    if len(nodes) and kind.kind not in "iu":
+        raise DataError(f"nodes are rows, so integers; got {kind}")
+    return np.ascontiguousarray(nodes, np.int64)

@@ -12,9 +12,8 @@ import pandas as pd
 from hopstate.data.column_facts import FAR_APART, scale_ratio
 from hopstate.data.columns import DATE, kinds_of
 from hopstate.data.dates import shown_span, shown_times
-from hopstate.data.deletions import stated
 from hopstate.data.event_build import NANOSECONDS, UNITS
-from hopstate.data.events import DELETE, GONE, IMPLIED, EventStream
+from hopstate.data.events import DELETE, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
@@ -78,8 +77,7 @@ def event_degrees(stream: EventStream) -> np.ndarray:
     return degree
 
 
-def _stream_summary(whole: EventStream) -> tuple[dict[str, Any], list[str]]:
-    stream = stated(whole)  # without the deletions that follow from those of nodes
+def _stream_summary(stream: EventStream) -> tuple[dict[str, Any], list[str]]:
     degree = event_degrees(stream)
     head = stream.slice(0, min(len(stream), MAX_ROWS))
     src, dst = np.asarray(head.src, np.int64), np.asarray(head.dst, np.int64)
@@ -101,10 +99,8 @@ def _stream_summary(whole: EventStream) -> tuple[dict[str, Any], list[str]]:
     }
     facts |= _time_facts(head, stream) | _feature_facts(stream.x, stream.edge_attr)
     facts |= _missing_facts(stream.edge_table) | _column_facts(stream.edge_table, "columns of events")
-    if whole.kind is not None:
-        facts["deletions"] = int(np.isin(whole.kind, (DELETE, IMPLIED)).sum())
-        gone = int((whole.kind == GONE).sum())
-        facts |= {"deleted nodes": gone} if gone else {}
+    if stream.kind is not None:
+        facts["deletions"] = int((stream.kind == DELETE).sum())
     facts |= _label_facts(stream.labels, stream.class_names, "events")
     return facts, list(_stream_doubts(stream, head, degree))
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hopstate.data.dates import drawn_times
-from hopstate.data.deletions import stated
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
@@ -37,9 +36,8 @@ def plot_summary(data: EventStream | Graph | GraphSet, path: str | Path) -> None
     def paint(figure: Figure) -> None:
         first, second = figure.subplots(1, 2)
         if isinstance(data, EventStream):
-            stream = stated(data)
-            _plot_activity(first, stream)
-            _plot_degrees(second, event_degrees(stream), "events of a node")
+            _plot_activity(first, data)
+            _plot_degrees(second, event_degrees(data), "events of a node")
         elif isinstance(data, GraphSet):
             _plot_histogram(first, np.diff(data.offsets))
             first.set(xlabel="nodes of a graph", ylabel="graphs", title="sizes")

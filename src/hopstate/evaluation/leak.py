@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hopstate.data.deletions import expanded, stated
-from hopstate.data.events import ADD, GONE, EventStream
+from hopstate.data.events import EventStream
 from hopstate.errors import DataError, LeakError
 from hopstate.evaluation.link import LinkScorer, score_queries
 from hopstate.evaluation.node_dynamic import NodeScorer, score_node_queries
@@ -148,7 +147,6 @@ def _altered(
     stream: EventStream, t: float, alteration: str, asked: tuple[np.ndarray, ...], rng: np.random.Generator
 ) -> EventStream:
     """Return the stream with events at or after t altered; everything before t stays as it is."""
-    stream = stated(stream)
     at = int(np.searchsorted(stream.t, t, side="left"))
     columns = {k: np.array(v) for k, v in _columns(stream).items()}
     future = {k: v[at:] for k, v in columns.items()}
@@ -160,8 +158,6 @@ def _altered(
         some = rng.integers(0, len(future["src"]), 2 * len(asked[0]))
         more = _scrambled({k: v[some] for k, v in future.items()}, stream.num_nodes, rng)
         more["src"], more["dst"] = np.concatenate(asked[:2]), np.concatenate([asked[1], asked[0]])
-        if "kind" in more:
-            more["kind"][more["kind"] == GONE] = ADD
         more["t"][:] = t
         future = _joined(more, future)
     elif alteration == "remove":
@@ -173,7 +169,7 @@ def _altered(
         future["t"] = future["t"] + (future["t"].max() - t + 1)
     order = np.argsort(future["t"], kind="stable")
     merged = {k: np.concatenate([columns[k][:at], v[order]]) for k, v in future.items()}
-    return expanded(stream.with_(**merged, from_start=False))  # altered deletions may end no edge
+    return stream.with_(**merged, from_start=False)  # altered deletions may end no edge
 
 
 def _columns(stream: EventStream) -> dict[str, np.ndarray]:
@@ -186,8 +182,6 @@ def _scrambled(columns: dict[str, np.ndarray], num_nodes: int, rng: np.random.Ge
     out = {k: v.copy() for k, v in columns.items()}
     size = len(out["src"])
     out["src"], out["dst"] = rng.integers(0, num_nodes, (2, size))
-    if "kind" in out:
-        out["dst"] = np.where(out["kind"] == GONE, out["src"], out["dst"])
     if "labels" in out:
         out["labels"] = rng.permutation(out["labels"])
         out["labels"] = np.where(np.isin(out["labels"], (0, 1)), 1 - out["labels"], out["labels"])

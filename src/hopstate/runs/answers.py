@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.dates import shown_times
-from hopstate.data.event_record import IMPLIED
-from hopstate.data.past import in_unit
+from hopstate.data.stream_state import in_unit
 from hopstate.training.tasks.events import to_user_ids
 
 if TYPE_CHECKING:
@@ -81,5 +80,5 @@ def _filled(found: pd.DataFrame, record: EventStream, length: int, unit: str, da
 
 
 def _stated(record: EventStream) -> np.ndarray:
-    """Return (E,) which events are the user's own."""
-    return np.ones(len(record), bool) if record.kind is None else record.kind != IMPLIED
+    """Return (E,) which events are rows of the user's; deletions that follow from that of a node are not."""
+    return record.in_file(np.arange(len(record))) >= 0

@@ -201,14 +201,14 @@ def keep_past(folder: RunFolder, record: EventStream, method: str | None = None)
     """
     import torch
 
-    from hopstate.data.past_store import save_past
+    from hopstate.data.stream_checkpoint import save_stream_state
     from hopstate.streaming.live import past_of
 
     try:
         with load_run(folder.path, bare=True, method=method) as (trainer, task), torch.no_grad():
             assert isinstance(task, LiveTask)
             with trainer.precision():
-                save_past(past_of(task, as_trained(folder, record)), folder.path / PAST)
+                save_stream_state(past_of(task, as_trained(folder, record)), folder.path / PAST)
     except HopstateError as error:
         warnings.warn(f"the memory after the run's own data is not kept: {error}", HopstateWarning, stacklevel=3)
 
@@ -264,7 +264,7 @@ def score_stream(
     """
     import torch
 
-    from hopstate.data.past_store import check_folder, load_past, save_past
+    from hopstate.data.stream_checkpoint import check_folder, load_stream_state, save_stream_state
     from hopstate.streaming.live import fingerprint, go_on
 
     folder = RunFolder.open(run)
@@ -282,9 +282,9 @@ def score_stream(
         assert isinstance(task, LiveTask)
         new = as_trained(folder, new_events(folder, plain_table(data), read or {}))
         start = None if fresh else state if state is not None else kept_state(folder)
-        past = own_past(folder, task, own) if start is None else load_past(start, model=fingerprint(task))
+        past = own_past(folder, task, own) if start is None else load_stream_state(start, model=fingerprint(task))
         columns, after = go_on(task, past, new, again=again)
         dates = str(known_data(folder).get("dates") or "")
         table = in_given_order(columns, new, data, after.time_unit or "", dates, whole=True)
-        save_past(after, target, before=lambda: None if out is None else write_table(table, Path(out), raw=raw))
+        save_stream_state(after, target, before=lambda: None if out is None else write_table(table, Path(out), raw=raw))
     return table

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.dates import parse_times, shown_time, shown_times
-from hopstate.data.past import Past
-from hopstate.data.past_deletions import still_gone
 from hopstate.data.readers.tables import is_frame
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
 from hopstate.runs.answers import with_index_of
 from hopstate.runs.data import known_data, settings_of_run
@@ -59,7 +58,7 @@ def node_outputs(
     import pandas as pd
     import torch
 
-    from hopstate.data.past_store import load_past
+    from hopstate.data.stream_checkpoint import load_stream_state
     from hopstate.streaming.live import fingerprint, outputs_at
     from hopstate.training.tasks.event_node import EventNodeTask
 
@@ -79,7 +78,7 @@ def node_outputs(
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which has no classes of nodes; see predict")
         start = None if fresh else state if state is not None else kept_state(folder)
-        past = own_past(folder, task, own) if start is None else load_past(start, model=fingerprint(task))
+        past = own_past(folder, task, own) if start is None else load_stream_state(start, model=fingerprint(task))
         dates = str(known_data(folder).get("dates") or "")
         rows, names, times = _asked(past, nodes, t, dates)
         found = outputs_at(task, past, rows, times)
@@ -87,7 +86,7 @@ def node_outputs(
         return with_index_of(pd.DataFrame({"node": names, "t": shown} | task.classes.columns(found)), given)
 
 
-def _asked(past: Past, nodes: Any, t: Any, dates: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _asked(past: StreamState, nodes: Any, t: Any, dates: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (Q,) rows of nodes, their ids, and times in the type of the past's."""
     names = np.atleast_1d(np.asarray(nodes))
     times = times_in(past, np.atleast_1d(np.asarray(t)), dates)
@@ -116,12 +115,6 @@ def _asked(past: Past, nodes: Any, t: Any, dates: str) -> tuple[np.ndarray, np.n
             "give ids as in its own data, or stream the events in which they occur"
         )
     rows = rows.astype(np.int64)
-    gone = np.flatnonzero(still_gone(past.layers, past.num_nodes, rows)) if past.has_deletes else rows[:0]
-    if len(gone):
-        raise DataError(
-            f"node {names[gone[0]].item()!r} was deleted, so its output is undefined ({len(gone)} of {len(names)} "
-            "nodes are); ask again once an event has brought it back"
-        )
     return rows, names, times
 
 
@@ -139,9 +132,9 @@ def first_after(last: Any) -> Any:
     return last.dtype.type(last + 1 if last.dtype.kind == "i" else np.nextafter(last, np.inf))
 
 
-def times_in(past: Past, t: np.ndarray, dates: str) -> np.ndarray:
+def times_in(past: StreamState, t: np.ndarray, dates: str) -> np.ndarray:
     """Return times as numbers in the unit and type of a past's; dates without a zone are in that of the run's own."""
-    kind = past.layers[-1].t.dtype if len(past) else t.dtype
+    kind = past.time_dtype if len(past) else t.dtype
     if t.dtype.kind in "OUM":
         values = list(t) if t.dtype.kind == "M" else t.tolist()
         t = np.array(parse_times(values, past.time_unit or "", dates, "the run's events"))

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from hopstate.data.events import EventBatch
-from hopstate.data.past import Past
 from hopstate.data.readers.pyg import weights_only
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError
 from hopstate.io.opening import read_json
 from hopstate.methods import method_of_run
@@ -168,7 +168,7 @@ def of_nodes(asked: Session, spec: ExportSpec, given: Any, time: Any) -> Questio
     )
 
 
-def last_events(past: Past) -> EventBatch:
+def last_events(past: StreamState) -> EventBatch:
     """Return the last of a past's events that are no deletions.
 
     Raises:

@@ -14,8 +14,8 @@ import numpy as np
 from hopstate.data.columns import kinds_of
 from hopstate.data.dates import NAIVE, counted_in
 from hopstate.data.events import EventStream
-from hopstate.data.past import Past
 from hopstate.data.readers.tables import is_frame
+from hopstate.data.stream_state import StreamState
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, MissingFileError
 from hopstate.io.opening import exists, expanded, shown
@@ -57,7 +57,7 @@ def is_own(folder: RunFolder, events: EventStream) -> bool:
     return same_data(folder, events)
 
 
-def name_new_ids(past: Past, new: EventStream) -> None:
+def name_new_ids(past: StreamState, new: EventStream) -> None:
     """Warn of ids that a past has not met, and name the first."""
     met, rows = past.node_ids, np.unique(np.concatenate([new.src, new.dst]))
     names = rows if new.node_ids is None else new.node_ids.names(rows)
@@ -66,7 +66,8 @@ def name_new_ids(past: Past, new: EventStream) -> None:
     elif names.dtype.kind == "U":  # refused when they are joined
         return
     else:  # ids are rows
-        known = np.isin(names, np.unique(np.concatenate([names[:0], *(layer.nodes for layer in past.layers)])))
+        sent, received = past.ever_active()
+        known = np.isin(names, np.flatnonzero(sent | received))
     if not known.all():
         first = ", ".join(map(str, names[~known][:10].tolist()))
         more = ", ..." if (~known).sum() > 10 else ""
@@ -79,13 +80,13 @@ def name_new_ids(past: Past, new: EventStream) -> None:
 
 def kept_state(folder: RunFolder) -> Path | None:
     """Return where the state of a run is kept, None where none is: a folder, or the file that version 0.1.0 wrote."""
-    from hopstate.data.past_store import holds_past
+    from hopstate.data.stream_checkpoint import holds_stream_state
 
     new, old = folder.path / "state", folder.path / "state.safetensors"
-    return new if holds_past(new) else old if old.is_file() else None
+    return new if holds_stream_state(new) else old if old.is_file() else None
 
 
-def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> Past:
+def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> StreamState:
     """Return the past of a run after all of its own data.
 
     Args:
@@ -127,14 +128,14 @@ def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> Past:
     return _kept_past(folder, task) or past_of(task, as_trained(folder, record))
 
 
-def _kept_past(folder: RunFolder, task: LiveTask[Any]) -> Past | None:
+def _kept_past(folder: RunFolder, task: LiveTask[Any]) -> StreamState | None:
     """Return the past that `hopstate.runs.applying.keep_past` left, None where it is none of these weights'."""
-    from hopstate.data.past_store import holds_past, load_past
+    from hopstate.data.stream_checkpoint import holds_stream_state, load_stream_state
 
-    if not holds_past(folder.path / PAST):
+    if not holds_stream_state(folder.path / PAST):
         return None
     try:
-        return load_past(folder.path / PAST, model=fingerprint(task))
+        return load_stream_state(folder.path / PAST, model=fingerprint(task))
     except (CheckpointError, MissingFileError):  # damaged, or of a run that was resumed: it is made again
         return None
 

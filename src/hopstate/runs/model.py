@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.data.past import Past
-from hopstate.data.past_store import load_past
+from hopstate.data.stream_checkpoint import load_stream_state
+from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.runs.asking import times_in
@@ -64,12 +64,16 @@ class TrainedModel(nn.Module):
             self.task = task
             self.network = bare(task.model)
             self.network.eval()
-            self.past: Past | None = None
+            self.past: StreamState | None = None
             if temporal:
                 assert isinstance(task, LiveTask)
                 with torch.no_grad():
                     kept = kept_state(folder)
-                    own = own_past(folder, task, data) if kept is None else load_past(kept, model=fingerprint(task))
+                    own = (
+                        own_past(folder, task, data)
+                        if kept is None
+                        else load_stream_state(kept, model=fingerprint(task))
+                    )
                 self.past = own
         self._ids, self._count = _nodes(task) if self.past is None else (self.past.node_ids, 0)
         self.eval()
@@ -193,7 +197,7 @@ class TrainedModel(nn.Module):
         """Return rows of nodes, one or two of (n,), and (n,) times in the type of the past's."""
         assert self.past is not None
         rows = [self.rows(nodes) for nodes in asked[:-1]]
-        kind = self.past.layers[-1].t.dtype if len(self.past) else np.dtype(np.float64)
+        kind = self.past.time_dtype
         t = times_in(self.past, np.atleast_1d(np.asarray(asked[-1])), self._dates) if rows else np.empty(0, kind)
         return rows, np.broadcast_to(t, rows[0].shape).copy() if rows else t
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from hopstate.data.deletions import expanded
-from hopstate.data.events import IMPLIED, EventStream
+from hopstate.data.events import EventStream
 from hopstate.data.features import FeatureScaler, FeatureTable
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
@@ -47,7 +46,6 @@ def prepared(record: Record, config: RunConfig, context: Context, *, edges: bool
         DataError: other columns than the run was trained with, or missing values that it cannot fill.
         ConfigError: another scale or another filling.
     """
-    record = expanded(record) if isinstance(record, EventStream) else record
     if isinstance(record, Graph) and record.x is None and (context.trained or {"node_codes": True}).get("node_codes"):
         record = with_codes(record)
         context.noted["node_codes"] = True
@@ -122,15 +120,12 @@ def as_trained(
     if isinstance(record, GraphSet):
         return replace(record, union=as_trained(record.union, kept, edges=edges, tell=tell))
     changes: dict[str, Any] = {}
-    record = expanded(record) if isinstance(record, EventStream) else record
     for name, table in _tables(record).items():
         values = getattr(record, name)
         if values is None or (name == "edge_attr" and isinstance(record, Graph) and not edges):
             continue
         if name in kept:
             changes[name] = _applied(values, table, kept[name], record.name, name, tell=tell)
-            if isinstance(record, EventStream) and name == "edge_attr" and record.kind is not None:
-                changes[name][record.kind == IMPLIED] = 0  # what follows from another event has no features
         elif table is not None and table.has_missing:
             raise DataError(
                 f"{record.name} has missing values among its features, and the run was trained without scales or "

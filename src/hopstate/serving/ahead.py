@@ -14,7 +14,7 @@ import numpy as np
 
 from hopstate.data.dates import shown_time
 from hopstate.data.event_splits import IN_SECOND, parse_duration
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 
 AUTO, NEVER = "auto", "never"
 USUAL = "1d"  # beyond the clock: zones that a date did not name, and clocks that are off
@@ -37,7 +37,7 @@ class Ahead:
     """
 
     def __init__(
-        self, ahead: str | float, past: Past, own_events: int, dates: str, clock: Callable[[], float] = time.time
+        self, ahead: str | float, past: StreamState, own_events: int, dates: str, clock: Callable[[], float] = time.time
     ) -> None:
         self._clock, self._unit, self._dates = clock, past.time_unit or "", dates
         self.by_clock = own_events > 0 and self._has_clock(past, own_events)
@@ -46,7 +46,7 @@ class Ahead:
         if ahead != NEVER and len(past) and (self.by_clock or ahead != AUTO):
             self.length = parse_duration(past.events(len(past) - 1), self.told)
 
-    def _has_clock(self, past: Past, own_events: int) -> bool:
+    def _has_clock(self, past: StreamState, own_events: int) -> bool:
         if self._unit not in IN_SECOND:
             return False
         first, last = (past.events(k, k + 1).t[0].item() for k in (0, own_events - 1))

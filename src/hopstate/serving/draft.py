@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.serving.event_log import Entry, EventLog
 
 Note = Literal["late", "ahead", "unreadable", "differs"]
@@ -83,7 +83,7 @@ class Draft:
     differing: Collection[int] = ()
     scores: np.ndarray = field(default_factory=lambda: np.empty(0))
     told: bool = True
-    after: Past | None = None
+    after: StreamState | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def written(self, log: EventLog) -> int:

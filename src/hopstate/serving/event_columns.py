@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import HopstateError
 from hopstate.io.files import is_broken
@@ -84,7 +84,7 @@ class Columns(NamedTuple):
 
 def columns(
     events: Sequence[Mapping[str, Any]],
-    past: Past,
+    past: StreamState,
     fields: Callable[[Mapping[str, Any]], Fields],
     known: KnownRows,
 ) -> Columns | None:
@@ -104,7 +104,7 @@ def columns(
 
 def _columns(
     events: Sequence[Mapping[str, Any]],
-    past: Past,
+    past: StreamState,
     fields: Callable[[Mapping[str, Any]], Fields],
     known: KnownRows,
 ) -> Columns | None:
@@ -130,7 +130,7 @@ def _columns(
     return Columns(src, dst, t, read.features, table, ids, rows)
 
 
-def _times(given: Sequence[Any], past: Past) -> np.ndarray | None:
+def _times(given: Sequence[Any], past: StreamState) -> np.ndarray | None:
     """Return times in order, after the past's last; None where they are not."""
     if set(map(type, given)) not in ({int}, {float}):
         return None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError
 from hopstate.io.files import is_broken
 from hopstate.runs.asking import LAST, times_in
@@ -51,7 +51,7 @@ def number_as_read(value: Any, name: str, k: int, kinds: list[Any]) -> float | N
         raise DataError(f"event {k}: feature {name} is a finite number; got {value!r}") from None
 
 
-def times_as_read(past: Past, given: list[Any], places: Sequence[int], dates: str) -> np.ndarray:
+def times_as_read(past: StreamState, given: list[Any], places: Sequence[int], dates: str) -> np.ndarray:
     """Return times (n,) in the past's unit and type, each read by itself."""
     for k, value in zip(places, given, strict=True):
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):

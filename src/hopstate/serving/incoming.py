@@ -16,11 +16,11 @@ from hopstate.data.columns import declared
 from hopstate.data.dates import shown_time
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.features import FeatureTable
-from hopstate.data.past import Past
 from hopstate.data.readers.event_kinds import KINDS
 from hopstate.data.readers.event_tables import FEATURE
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
+from hopstate.data.stream_state import StreamState
 from hopstate.data.validate import beyond_clock
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, muted_warnings
@@ -101,13 +101,13 @@ class Incoming:
         ends = {usual: own or usual for (_, _, usual, _), own in zip(_ENDS, self._columns, strict=True)}
         return {**ends, "kind": next(iter(self._kinds), ""), "features": self.features}
 
-    def stream(self, bodies: Sequence[Mapping[str, Any]], past: Past) -> EventStream:
+    def stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
         """Return events that `in_order` returned, as the run's own file was read."""
         found = None if self._texts else self._of_numbers(bodies, past)
         return self._as_read(bodies, past) if found is None else found
 
     def together(
-        self, events: Sequence[Mapping[str, Any]], past: Past, *, strict: bool = False
+        self, events: Sequence[Mapping[str, Any]], past: StreamState, *, strict: bool = False
     ) -> tuple[Columns, EventStream] | None:
         """Return events as they are logged and as `stream` gives them; None where they must be read one by one.
 
@@ -126,7 +126,7 @@ class Incoming:
         stream = self._of_rows(*found.rows, found.t, found.names, np.ascontiguousarray(found.values.T), past)
         return None if stream is None else (found, stream)
 
-    def _of_numbers(self, bodies: Sequence[Mapping[str, Any]], past: Past) -> EventStream | None:
+    def _of_numbers(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream | None:
         """Return what `_as_read` does, of events whose features are numbers; None where it has something to say."""
         names = [name for name in bodies[0] if name not in (*_USUAL, *self._kinds[:1])]
         values = np.array([[body[name] for name in names] for body in bodies], np.float64).reshape(len(bodies), -1)
@@ -143,7 +143,7 @@ class Incoming:
         t: np.ndarray,
         names: Sequence[str],
         values: np.ndarray,
-        past: Past,
+        past: StreamState,
         kind: np.ndarray | None = None,
     ) -> EventStream | None:
         """Return events of rows (2n,) with features (n, F) as `_as_read` does; None where that has something to say."""
@@ -165,7 +165,7 @@ class Incoming:
         )
         return as_trained(events, self._kept)
 
-    def _as_read(self, bodies: Sequence[Mapping[str, Any]], past: Past) -> EventStream:
+    def _as_read(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
         """Return events as a file of them would be read."""
         options = self._reading | {
             "ties": "file",
@@ -188,7 +188,7 @@ class Incoming:
             return prepared_as(events, self._facts)
 
     def in_order(
-        self, bodies: list[dict[str, Any]], past: Past, places: Sequence[int], *, strict: bool = False
+        self, bodies: list[dict[str, Any]], past: StreamState, places: Sequence[int], *, strict: bool = False
     ) -> tuple[list[dict[str, Any]], dict[int, Note]]:
         """Return events by the names src, dst and t, in the past's unit, and which are kept aside: "late" or "ahead".
 
@@ -231,7 +231,7 @@ class Incoming:
             return "ahead"
         return None
 
-    def as_logged(self, event: Mapping[str, Any], past: Past) -> dict[str, Any]:
+    def as_logged(self, event: Mapping[str, Any], past: StreamState) -> dict[str, Any]:
         """Return an event as it would be logged, whatever came before it.
 
         Raises:
@@ -246,7 +246,7 @@ class Incoming:
         return sorted({name for form in forms for name in self._fields_of(dict.fromkeys(form), 0).others})
 
     def _all_named(
-        self, bodies: Sequence[Mapping[str, Any]], past: Past, places: Sequence[int], *, strict: bool = False
+        self, bodies: Sequence[Mapping[str, Any]], past: StreamState, places: Sequence[int], *, strict: bool = False
     ) -> tuple[list[dict[str, Any]], np.ndarray]:
         text = past.node_ids is not None and past.node_ids.ids.dtype.kind == "U"
         named = [self._named(body, place, text, strict) for place, body in zip(places, bodies, strict=True)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 
 MOST = 1 << 18  # ids of a run's own data up to which all are remembered; of more, those that came, up to so many
@@ -22,7 +22,7 @@ class KnownRows:
         self._rows: dict[Any, int] = {}
 
     def rows(
-        self, past: Past, ids: Sequence[Any], fit: Callable[[Sequence[Any]], bool]
+        self, past: StreamState, ids: Sequence[Any], fit: Callable[[Sequence[Any]], bool]
     ) -> tuple[np.ndarray, Vocabulary | None] | None:
         """Return (n,) rows of ids, and the vocabulary that has them all, None where rows are ids; None for no answer.
 

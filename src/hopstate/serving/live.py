@@ -15,7 +15,6 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,7 @@ import numpy as np
 import torch
 
 from hopstate.data.events import EventStream
-from hopstate.data.layers import compacted
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning
 from hopstate.io.lock import locked
 from hopstate.ops.threads import one_thread
@@ -329,18 +327,16 @@ class LiveRun:
             except (HopstateError, MemoryError) as error:  # the log has all that is needed
                 warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=3)
 
-    def _after(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> tuple[np.ndarray, Past]:
+    def _after(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> tuple[np.ndarray, StreamState]:
         """Return (Q,) scores of events, NaN where none is, and the past after them."""
         return finished(self._going_on(self._incoming.stream(bodies, self.past), score=score))
 
-    def _going_on(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, Past]]:
+    def _going_on(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
         """Do what `_after` does of events that were read, in slices."""
         given: dict[str, Any] = {"score": score, "again": True, "checked": True, "slice_size": SLICE}
         if self._asked is not None and self._asked.past is self.past:  # questions may have moved the memory
             given["begun"] = self._asked.queries.begun()
         answer, after = yield from each_in(_quietly, going_on(self.task, self.past, new, **given))
-        needed = after.settled if after.tag else 0  # without a memory, features of all events stay of use
-        after = replace(after, layers=compacted(after.layers, needed))
         scores = np.full(len(new), np.nan)
         if score:
             scores[self.task.asked(new)] = answer["score"]

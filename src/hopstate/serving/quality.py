@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from hopstate.data.events import ADD, EventBatch
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.evaluation.calibration import calibration
 from hopstate.evaluation.metrics import average_precision
 from hopstate.evaluation.ranking import mrr, ranks
@@ -83,11 +83,11 @@ class Quality:
         self._pace = Pace()
         self.told: dict[str, dict[str, float]] = {}
 
-    def saw(self, before: Past) -> None:
+    def saw(self, before: StreamState) -> None:
         """Judge some of what came after a past, where it is time to."""
         finished(self.judging(before))
 
-    def judging(self, before: Past) -> Steps[None]:
+    def judging(self, before: StreamState) -> Steps[None]:
         """Do what `saw` does, in slices."""
         start = begin = self.clock()
         if begin < self._next or len(self.live.past) == len(before) or not len(before):
@@ -103,7 +103,7 @@ class Quality:
         took += self.clock() - begin
         self._next = start + took / self.share
 
-    def _judging(self, before: Past) -> Steps[None]:
+    def _judging(self, before: StreamState) -> Steps[None]:
         """Count the scores of the model and of recency: of an event, random targets, partners or NaN."""
         first = len(before)
         events = self.live.past.events(first, min(first + _EACH, len(self.live.past)))
@@ -129,12 +129,12 @@ class Quality:
         self.judged += 1
         self._window.append(found)
 
-    def _random(self, before: Past, new: EventBatch, rng: np.random.Generator) -> np.ndarray:
+    def _random(self, before: StreamState, new: EventBatch, rng: np.random.Generator) -> np.ndarray:
         pool = np.unique(before.events(max(0, len(before) - _POOL)).dst)
         drawn = rng.choice(pool, (len(new), BESIDE))
         return np.where(drawn == new.dst[:, None], -1, drawn)
 
-    def _partners(self, before: Past, new: EventBatch, rng: np.random.Generator) -> np.ndarray:
+    def _partners(self, before: StreamState, new: EventBatch, rng: np.random.Generator) -> np.ndarray:
         found = np.full((len(new), BESIDE), -1, np.int64)
         met = np.flatnonzero(new.src < before.num_nodes)
         last = before.store().last(new.src[met], new.t[met], 5 * BESIDE)

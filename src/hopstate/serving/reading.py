@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hopstate.data.events import EventStream
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError
 from hopstate.serving.draft import Aside
 from hopstate.serving.event_log import Entries, Entry, EventLog
@@ -28,7 +28,7 @@ class Read(NamedTuple):
 
 def read(
     events: Sequence[Mapping[str, Any]],
-    past: Past,
+    past: StreamState,
     incoming: Incoming,
     log: EventLog,
     *,
@@ -63,7 +63,7 @@ def read(
 
 
 def _one_by_one(
-    events: Sequence[Mapping[str, Any]], past: Past, incoming: Incoming, log: EventLog, strict: bool
+    events: Sequence[Mapping[str, Any]], past: StreamState, incoming: Incoming, log: EventLog, strict: bool
 ) -> Read:
     """Do what `read` does, of events of any form; what is wrong with one is said."""
     ids = [id_of(event) for event in events]
@@ -91,7 +91,7 @@ def _differing(
     ids: Sequence[str | None],
     known: Mapping[str, int],
     first: Mapping[str, int],
-    past: Past,
+    past: StreamState,
     incoming: Incoming,
     log: EventLog,
 ) -> set[int]:

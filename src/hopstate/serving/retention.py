@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 from hopstate.data.event_splits import parse_duration
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.serving.event_log import EventLog
 from hopstate.serving.logged import rows
@@ -24,7 +24,7 @@ def check_retain(retain: str | int | None) -> None:
         raise ConfigError(f"retain is a number of events, or a duration such as 30d; got {retain!r}")
 
 
-def check_duration(past: Past, retain: str | int) -> None:
+def check_duration(past: StreamState, retain: str | int) -> None:
     """Refuse a duration that cannot be told in a past's unit of time.
 
     Raises:
@@ -34,7 +34,7 @@ def check_duration(past: Past, retain: str | int) -> None:
         parse_duration(past.events(len(past) - 1), str(retain))
 
 
-def retained(log: EventLog, past: Past, state: Path, own_events: int, retain: str | int) -> int:
+def retained(log: EventLog, past: StreamState, state: Path, own_events: int, retain: str | int) -> int:
     """Cut a log; return where it begins now.
 
     Args:
@@ -73,7 +73,7 @@ def retained(log: EventLog, past: Past, state: Path, own_events: int, retain: st
     return log.cut(low)
 
 
-def past_at_start(log: EventLog, state: Path, model: str, own_events: int) -> Past:
+def past_at_start(log: EventLog, state: Path, model: str, own_events: int) -> StreamState:
     """Return the earliest past that is kept from which a log that was cut can be replayed.
 
     Raises:

@@ -1,8 +1,8 @@
 """Snapshots of a live run: the past as it was after some event of the log, the last three of them.
 
-They lie in one folder and share what they have in common (`data.past_store`). Each file carries a checksum, and a
-start reads all of them: what is damaged is passed over for the one before. Where the log is cut, so that nothing else
-holds what they share, each file is kept twice (`double`), and a damaged one is put back from its copy.
+They lie in one folder and share files (`data.stream_checkpoint`). Each file carries a checksum, and a start reads all
+of them: what is damaged is passed over for the one before. Where the log is cut, so that nothing else holds what they
+share, each file is kept twice (`double`), and a damaged one is put back from its copy.
 """
 
 from __future__ import annotations
@@ -12,23 +12,31 @@ import shutil
 import warnings
 from pathlib import Path
 
-from hopstate.data.past import Past
-from hopstate.data.past_store import EARLIER, HEAD, earlier_heads, files_of, is_whole, load_past, save_past
+from hopstate.data.stream_checkpoint import (
+    EARLIER,
+    HEAD,
+    earlier_heads,
+    files_of,
+    is_whole,
+    load_stream_state,
+    num_events_of,
+    save_stream_state,
+)
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, DataError, HopstateWarning, MissingFileError
 from hopstate.io.files import make_folder, remove_file, replace_file, write_text
-from hopstate.io.opening import read_json
 
 KEPT = 3
 COPIES = "copies"  # folder beside the files
 
 
-def keep(past: Past, folder: Path) -> Past:
+def keep(past: StreamState, folder: Path) -> StreamState:
     """Keep a past as the newest snapshot; return it as it now lies there.
 
     Raises:
         StorageError: it could not be written; the snapshots so far are untouched.
     """
-    return save_past(past, folder, before=lambda: _turn(folder))
+    return save_stream_state(past, folder, before=lambda: _turn(folder))
 
 
 def double(folder: Path) -> None:
@@ -66,29 +74,27 @@ def _mended(folder: Path, head: Path) -> list[str]:
     return found
 
 
-def _loaded(folder: Path, head: Path, model: str) -> Past:
+def _loaded(folder: Path, head: Path, model: str) -> StreamState:
     """Return a snapshot that is whole, or has become so by copies."""
     try:
-        return load_past(folder, model=model, head=head.name, whole=True)
+        return load_stream_state(folder, model=model, head=head.name, whole=True)
     except CheckpointError as error:
         if not (mended := _mended(folder, head)):
             raise
         warnings.warn(f"{error}: put back from {COPIES}: {', '.join(mended)}", HopstateWarning, stacklevel=7)
-    return load_past(folder, model=model, head=head.name, whole=True)
+    return load_stream_state(folder, model=model, head=head.name, whole=True)
 
 
 def _turn(folder: Path) -> None:
     """Put what counts now among the earlier ones, and the oldest beyond `KEPT` away."""
     with contextlib.suppress(DataError, LookupError, TypeError):  # a damaged one is of no use
-        layers = read_json(folder / HEAD)["layers"] if (folder / HEAD).is_file() else []
-        if layers:
-            events = layers[-1]["first"] + layers[-1]["events"]
+        if (folder / HEAD).is_file() and (events := num_events_of(folder / HEAD)):
             write_text(folder / EARLIER.format(f"{events:012}"), (folder / HEAD).read_text("utf-8"))
     for path in earlier_heads(folder)[KEPT - 1 :]:
         remove_file(path)
 
 
-def newest(folder: Path, model: str) -> Past | None:
+def newest(folder: Path, model: str) -> StreamState | None:
     """Return the newest snapshot that is whole, None where there is none; it is the one that counts from here on.
 
     Args:
@@ -118,12 +124,11 @@ def kept_events(folder: Path) -> list[int]:
     """Return how many events each snapshot has seen, as their files say."""
     found = [int(path.stem.partition("-")[2]) for path in earlier_heads(folder)]
     with contextlib.suppress(DataError, LookupError, TypeError, MissingFileError):
-        layers = read_json(folder / HEAD)["layers"]
-        found.append(layers[-1]["first"] + layers[-1]["events"])
+        found.append(num_events_of(folder / HEAD))
     return found
 
 
-def oldest(folder: Path, model: str, least: int) -> Past | None:
+def oldest(folder: Path, model: str, least: int) -> StreamState | None:
     """Return the earliest snapshot that is whole and has seen so many events, None where there is none.
 
     Args:
@@ -133,7 +138,7 @@ def oldest(folder: Path, model: str, least: int) -> Past | None:
     """
     for name in [*(path.name for path in reversed(earlier_heads(folder))), HEAD]:
         with contextlib.suppress(MissingFileError, CheckpointError):
-            past = load_past(folder, model=model, head=name, whole=True)  # as it lies: a replay changes nothing
+            past = load_stream_state(folder, model=model, head=name, whole=True)  # as it lies: a replay changes nothing
             if len(past) >= least:
                 return past
     return None

@@ -23,7 +23,7 @@ from hopstate.errors import DataError, ShapeError, TimeOrderError
 
 if TYPE_CHECKING:
     from hopstate.data.lookup import Histories
-    from hopstate.data.past import NodeFeatures
+    from hopstate.data.stream_state import NodeFeatures
     from hopstate.ops.neighbors import PackedNeighbors
 
 LookUp = Callable[[np.ndarray, np.ndarray, int], "PackedNeighbors"]
@@ -58,7 +58,6 @@ class ActiveBatch:
     node_attr: Tensor | None = None
     edge_attr: Tensor | None = None
     blocks: int = 1
-    gone: Tensor | None = None
 
     def __post_init__(self) -> None:
         B, n = len(self.time), len(self.nodes)
@@ -90,7 +89,6 @@ class ActiveBatch:
         gap: np.ndarray | None = None,
         x: Tensor | NodeFeatures | None = None,
         edge_attr: np.ndarray | None = None,
-        gone: np.ndarray | None = None,
         others: np.ndarray | None = None,
     ) -> ActiveBatch:
         """Collect the active nodes of a batch and renumber its edges.
@@ -99,35 +97,29 @@ class ActiveBatch:
             src, dst: (B,) nodes of the events, which may be none.
             t: (B,) times, never decreasing.
             context: (2, E) edges that stand before and after: the events of sampled neighbours, without removed ones.
-            removed: (2, R) edges from before the batch that it removes; of a removed node, all its edges.
+            removed: (2, R) edges from before the batch that it removes.
             standing: (B,) bool, whether an event's edge stands after the batch: not one that the batch removes as well,
                 which stands in neither graph; None where all do.
             gap: (B,) ln(1 + time since the pair last met).
             x: (N, F) features of all nodes; the active rows are taken.
             edge_attr: (B, D) features of the events.
-            gone: (g,) nodes that the batch deletes; removed must hold all their edges, context none.
             others: (o,) nodes that are active too, repeats allowed: without an event, and edges only from the context.
 
         Raises:
             TimeOrderError: t decreases; the first place is named.
-            DataError: a negative node; a deleted node that keeps an edge.
+            DataError: a negative node.
         """
         none = np.empty((2, 0), np.int64)
         new = np.stack([np.asarray(src, np.int64), np.asarray(dst, np.int64)])
         around = none if context is None else np.asarray(context, np.int64)
         ended = none if removed is None else np.asarray(removed, np.int64)
-        left = np.empty(0, np.int64) if gone is None else np.asarray(gone, np.int64)
-        kept = np.concatenate([new if standing is None else new[:, standing], around], 1)
-        if np.isin(left, kept).any():
-            node = left[np.isin(left, kept)][0]
-            raise DataError(f"node {node} is deleted but keeps an edge; put all its edges into removed")
         late = np.flatnonzero(np.diff(t) < 0)
         if len(late):
             i = late[0]
             raise TimeOrderError(f"event {i + 1} of the batch is at {t[i + 1]}, before event {i} at {t[i]}; sort them")
         pairs = np.concatenate([new, around, ended], 1)
         more = np.empty(0, np.int64) if others is None else np.asarray(others, np.int64)
-        nodes, places = np.unique(np.concatenate([pairs.ravel(), left, more]), return_inverse=True)
+        nodes, places = np.unique(np.concatenate([pairs.ravel(), more]), return_inverse=True)
         if len(nodes) and nodes[0] < 0:
             raise DataError(f"node {nodes[0]} is negative; nodes are rows 0..N-1")
         rows = torch.from_numpy(places[: pairs.size].reshape(2, -1))
@@ -145,7 +137,6 @@ class ActiveBatch:
             gap=None if gap is None else torch.from_numpy(np.array(gap, np.float64)),
             node_attr=None if x is None else x[active],
             edge_attr=None if edge_attr is None else torch.from_numpy(np.array(edge_attr, np.float32)),
-            gone=torch.from_numpy(places[pairs.size : pairs.size + len(left)]) if len(left) else None,
         )
 
 

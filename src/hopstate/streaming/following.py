@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from hopstate.data.events import EventBatch
-from hopstate.data.layers import Memories
-from hopstate.data.past import Past
+from hopstate.data.stream_state import Memories, StreamState
 from hopstate.layers.evaluating import evaluating
 from hopstate.ops.threads import one_thread
 from hopstate.sampling.event_batches import pieces
@@ -54,7 +53,9 @@ class FollowingMemory(MemoryScorer):
         at_once: see `MemoryScorer`.
     """
 
-    def __init__(self, model: MemoryModel, inputs: ActiveEvents, past: Past, *, at_once: int | None = None) -> None:
+    def __init__(
+        self, model: MemoryModel, inputs: ActiveEvents, past: StreamState, *, at_once: int | None = None
+    ) -> None:
         self.past = past
         super().__init__(model, inputs, at_once=at_once)
 
@@ -90,10 +91,10 @@ class FollowingMemory(MemoryScorer):
     def observing(self, batch: EventBatch) -> Steps[None]:
         """Do what `observe` does, in slices."""
         for part in [batch] if self.at_once is None else pieces(batch, self.at_once):
-            for active in self.inputs.batches(part):
-                yield
-                self._update(active)
-                yield
+            active = self.inputs.batch(part)
+            yield
+            self._update(active)
+            yield
 
     def _update(self, active: ActiveBatch) -> None:
         nodes = active.nodes.numpy()

@@ -16,7 +16,7 @@ from hopstate.layers.evaluating import evaluating
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventBatch
-    from hopstate.data.past import Past
+    from hopstate.data.stream_state import StreamState
 
 Input = tuple[Any, ...]  # nested tuples of CPU tensors
 Shared = Callable[[Callable[[np.ndarray], Tensor], np.ndarray], Tensor]
@@ -37,7 +37,7 @@ class Tokenizer(Protocol):
         """Whether the last feature of an event, which the library adds, says that it deletes."""
         ...
 
-    def over(self, past: Past) -> Self:
+    def over(self, past: StreamState) -> Self:
         """Return the same over all events of a past."""
         ...
 
@@ -112,7 +112,7 @@ class _HistoryScorer(Generic[TokenizerT]):
     def observe(self, batch: EventBatch) -> None:
         """Take in events, where live."""
         if self.live:
-            batch = batch.edges() if self.tokenizer.deletions else batch.additions()
+            batch = batch if self.tokenizer.deletions else batch.additions()
             self.seen.append(batch.src, batch.dst, batch.t, batch.event_ids)
 
     def state(self) -> NeighborStore | None:

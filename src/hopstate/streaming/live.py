@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from hopstate.data.events import EventStream
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ShapeError
 from hopstate.sampling.event_batches import batch_boundaries
 from hopstate.streaming.following import Begun
@@ -36,25 +36,25 @@ def fingerprint(task: LiveTask[FollowerT]) -> str:
     return digest.hexdigest()[:16]
 
 
-def past_of(task: LiveTask[FollowerT], stream: EventStream) -> Past:
+def past_of(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
     """Return the past of a model after all events of a stream."""
     return go_on(task, empty_past(task, stream), stream, score=False)[1]
 
 
-def empty_past(task: LiveTask[FollowerT], stream: EventStream) -> Past:
+def empty_past(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
     """Return the past of a model before the first event of a stream, with the features of its nodes."""
-    return Past(model=fingerprint(task), x=stream.x if task.feature_dims[0] else None)
+    return StreamState(model=fingerprint(task), x=stream.x if task.feature_dims[0] else None)
 
 
 def go_on(
     task: LiveTask[FollowerT],
-    past: Past,
+    past: StreamState,
     events: EventStream,
     *,
     score: bool = True,
     again: bool = False,
     checked: bool = False,
-) -> tuple[dict[str, np.ndarray], Past]:
+) -> tuple[dict[str, np.ndarray], StreamState]:
     """Score further events and take them in.
 
     Args:
@@ -71,14 +71,14 @@ def go_on(
     Raises:
         CheckpointError: a past of another model.
         ShapeError: event features of another width than the model's.
-        TimeOrderError, DataError: see `Past.joined`; or an event of a node beyond a fixed vocabulary.
+        TimeOrderError, DataError: see `StreamState.joined`; or an event of a node beyond a fixed vocabulary.
     """
     return finished(going_on(task, past, events, score=score, again=again, checked=checked))
 
 
 def going_on(
     task: LiveTask[FollowerT],
-    past: Past,
+    past: StreamState,
     events: EventStream,
     *,
     score: bool = True,
@@ -86,7 +86,7 @@ def going_on(
     checked: bool = False,
     slice_size: int | None = None,
     begun: Begun | None = None,
-) -> Steps[tuple[dict[str, np.ndarray], Past]]:
+) -> Steps[tuple[dict[str, np.ndarray], StreamState]]:
     """Do what `go_on` does, and stop before and after the memory moves.
 
     Args:
@@ -142,7 +142,7 @@ def _scored(score: Callable[..., Scores], *columns: np.ndarray, slice_size: int 
     return np.concatenate(parts)
 
 
-def outputs_at(task: LiveTask[NodeFollower], past: Past, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
+def outputs_at(task: LiveTask[NodeFollower], past: StreamState, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
     """Return (Q,) or (Q, C) outputs of nodes at times: what events there, each the next to come, would be scored as.
 
     Args:
@@ -172,18 +172,12 @@ def outputs_at(task: LiveTask[NodeFollower], past: Past, nodes: np.ndarray, t: n
     return check_scores(whole)
 
 
-def _after(whole: Past, follower: Follower, settled: int) -> Past:
-    """Return the past with what the follower's memory has become, kept beside the last layer."""
+def _after(whole: StreamState, follower: Follower, settled: int) -> StreamState:
+    """Return the past with what the follower's memory has become, updated by events before id `settled`."""
     if not isinstance(follower, MovesMemory):
         return replace(whole, settled=settled)
-    moved, state, layers = follower.moved(), follower.memory, whole.layers
-    if moved is not None:
-        *before, last = layers
-        # what has moved the memory is not needed with its features any more, unless others read them (no tag)
-        needed = settled if state.tag else last.first
-        attr = None if last.edge_attr is None else last.edge_attr[max(needed - last.first, 0) :]
-        layers = (*before, replace(last, memories=moved, edge_attr=attr))
-    return replace(whole, layers=layers, settled=settled, clock=state.clock, tag=state.tag)
+    state = follower.memory
+    return whole.settled_at(settled, moved=follower.moved(), clock=state.clock, tag=state.tag)
 
 
 def _check_width(width: int, events: EventStream) -> None:

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from hopstate.data.events import EventBatch
-from hopstate.data.past import Past
-from hopstate.data.without import OneEvent, PastWithout
+from hopstate.data.stream_state import Event, StreamState
 from hopstate.layers.evaluating import evaluating
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.following import FollowingMemory
@@ -38,7 +37,7 @@ class MemoryInfluence:
         t: of the query; later events are not looked at.
     """
 
-    def __init__(self, follower: FollowingMemory, past: Past, moved: int, batch: int, t: int | float) -> None:
+    def __init__(self, follower: FollowingMemory, past: StreamState, moved: int, batch: int, t: int | float) -> None:
         self.follower, self.past, self.moved, self.batch, self.t = follower, past, moved, batch, t
         self._found: dict[int, dict[int, Tensor]] = {}
 
@@ -48,11 +47,11 @@ class MemoryInfluence:
             self._found[node] = self._replayed(node)
         return self._found[node]
 
-    def without(self, event: OneEvent, nodes: np.ndarray) -> FollowingMemory:
+    def without(self, event: Event, nodes: np.ndarray) -> FollowingMemory:
         """Return the memory, of nodes (q,) that it has been asked for alone, had an event not happened."""
         self.follower.fetch(nodes)
         made = copy(self.follower)
-        made.inputs = made.inputs.over(PastWithout.of(self.past, event))
+        made.inputs = made.inputs.over(self.past.without(event))
         rows = torch.from_numpy(np.unique(nodes))
         made.memory = state = made.memory.subset(rows.to(made.memory.output.device))
         output = state.output.clone()
@@ -77,7 +76,7 @@ class MemoryInfluence:
         variants = []
         for number, group in enumerate(groups):
             for row in group.tolist():
-                past = PastWithout.of(self.past, OneEvent.of(self.past, int(ids[row])))
+                past = self.past.without(self.past.event(int(ids[row])))
                 left = [events.take(group[group != row]), *(events.take(g) for g in groups[number + 1 :])]
                 variants.append((row, number, [self._made(past, batch) for batch in left if len(batch)]))
         made = [*whole, *(batch for _, _, batches in variants for batch in batches)]
@@ -99,14 +98,13 @@ class MemoryInfluence:
 
     def _features(self, ids: np.ndarray) -> np.ndarray:
         """Return (q, D) features of events, zeros of those whose own were not kept."""
-        rows = np.zeros((len(ids), self.follower.model.edge_dim), np.float32)
-        for i, number in enumerate(ids.tolist()):
-            layer = next(layer for layer in self.past.layers if number < layer.last)
-            if layer.edge_attr is not None and number >= layer.last - len(layer.edge_attr):
-                rows[i] = layer.features(ids[i : i + 1])[0]
+        rows, features = np.zeros((len(ids), self.follower.model.edge_dim), np.float32), self.past.edge_attr
+        if features is not None:
+            kept = ids >= features.first
+            rows[kept] = features[ids[kept]]
         return rows
 
-    def _made(self, past: Past, events: EventBatch) -> ActiveBatch:
+    def _made(self, past: StreamState, events: EventBatch) -> ActiveBatch:
         inputs: ActiveEvents = copy(self.follower.inputs)
         inputs = inputs if past is self.past else inputs.over(past)
         inputs.update_all = False  # of this node and those around it alone

@@ -8,7 +8,7 @@ Source: CTDG-SSM, arXiv:2606.04672, section 5, appendices G (removals) and I (al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy
 
 import numpy as np
@@ -17,12 +17,9 @@ from torch import Tensor
 
 from hopstate.data.clock import Clock
 from hopstate.data.deletions import edge_ends
-from hopstate.data.events import ADD, DELETE, GONE, IMPLIED, EventBatch, EventStream
-from hopstate.data.layered_store import LayeredStore
+from hopstate.data.events import ADD, EventBatch, EventStream
 from hopstate.data.lookup import Histories
-from hopstate.data.neighbor_store import NeighborStore
-from hopstate.data.past import NodeFeatures, Past
-from hopstate.data.past_deletions import PastEnds
+from hopstate.data.stream_state import NodeFeatures, StreamState
 from hopstate.layers.evaluating import evaluating
 from hopstate.sampling.event_batches import pieces
 from hopstate.streaming.active_batch import ActiveBatch, LookUp, recent_context
@@ -64,34 +61,17 @@ class ActiveEvents:
             torch.from_numpy(np.array(stream.x)) if model.node_dim and stream.x is not None else None
         )
         self.update_all = model.update_all
-        self.ends: StreamEnds | PastEnds | None = StreamEnds(stream) if stream.has_deletes else None
-        rows = np.flatnonzero(stream.kind == GONE) if stream.has_gone and stream.kind is not None else _NONE
-        self.left = stream.src[rows], rows + stream.first_id
+        self.ends = _ends_of(stream)  # of each edge, by its position
 
-    def over(self, past: Past) -> ActiveEvents:
+    def over(self, past: StreamState) -> ActiveEvents:
         """Return the same over all events of a past."""
         made = copy(self)
         made.first_id, made.store = 0, past.store()
         made.clock = self.clock.over(past.time_unit or "")
         made.told = None if self.told is None else self.told.over(past)
         made.x = None if past.x is None or not self.model.node_dim else NodeFeatures(past.x)
-        made.ends = PastEnds(past.layers) if past.has_deletes else None
-        if self.update_all:
-            left = [layer.gone for layer in past.layers if layer.gone is not None]
-            made.left = np.concatenate([_NONE, *(n for n, _ in left)]), np.concatenate([_NONE, *(i for _, i in left)])
+        made.ends = past.edge_ends if past.has_deletes else None
         return made
-
-    def batches(self, events: EventBatch) -> Iterator[ActiveBatch]:
-        """Yield a batch as `batch` gives it, cut where a node that it deletes comes back in it."""
-        if events.kind is not None and (gone := np.flatnonzero(events.kind == GONE)).size:
-            start, added = 0, np.flatnonzero(events.kind == ADD)
-            for at in gone.tolist():
-                later = added[added > at]
-                if ((events.src[later] == events.src[at]) | (events.dst[later] == events.src[at])).any():
-                    yield self.batch(events.take(slice(start, at + 1)))
-                    start = at + 1
-            events = events.take(slice(start, None))
-        yield self.batch(events)
 
     def batch(self, events: EventBatch) -> ActiveBatch:
         """Return a batch with its active nodes: the update's input."""
@@ -102,9 +82,9 @@ class ActiveEvents:
         context, _ = recent_context(
             self.store, around, first, self.neighbors, self.model.order, look_up=self._look_up(events)
         )
-        standing = gone = None
+        standing = None
         if events.kind is not None and (events.kind != ADD).any():
-            kept, gone = events.kind == ADD, np.unique(src[events.kind == GONE])
+            kept = events.kind == ADD
             removed, standing = self._changes(events, kept)
             src, dst, t = src[kept], dst[kept], t[kept]
             edge_attr = None if edge_attr is None else edge_attr[kept]
@@ -119,42 +99,31 @@ class ActiveEvents:
             gap=gap,
             x=self.x,
             edge_attr=edge_attr,
-            gone=gone,
             others=self._all_met(events) if self.update_all else None,
         )
 
     def _all_met(self, events: EventBatch) -> np.ndarray:
-        """Return nodes that met somebody before the first event's time, and were not deleted since."""
+        """Return nodes that met somebody before the first event's time."""
         if not len(events):
             return _NONE
         nodes = np.arange(self.store.num_nodes)
-        found, last = self.store.last(nodes, np.full(len(nodes), events.t[0]), 1), np.full(len(nodes), -1)
-        last[found.lengths > 0] = found.event_ids
-        names, ids = (column[self.left[1] <= events.event_ids[-1]] for column in self.left)
-        since = np.full(len(nodes), -1)
-        np.maximum.at(since, names, ids)
-        return nodes[last > since]
+        return nodes[self.store.last(nodes, np.full(len(nodes), events.t[0]), 1).lengths > 0]
 
     def _look_up(self, events: EventBatch) -> LookUp | None:
-        """Return the look-up of edges that stand after a batch; None where no edge ever goes."""
+        """Return the look-up of edges that are active after a batch; None if no edge is ever deleted."""
         if self.ends is None or not len(events):
             return None
-        ends, store, until = self.ends, self.store, int(events.event_ids[-1])
-        if isinstance(ends, StreamEnds) and isinstance(store, NeighborStore):
-            return lambda nodes, times, k: store.last_standing(nodes, times, k, ends.ends, until, ends.first_id)
-        assert isinstance(ends, PastEnds)
-        assert isinstance(store, LayeredStore)
-        return lambda nodes, times, k: store.last_standing(nodes, times, k, ends, until)
+        ends, first, until = self.ends, self.first_id, int(events.event_ids[-1])
+        return lambda nodes, times, k: self.store.last_active(nodes, times, k, ends, until, first)
 
     def _changes(self, events: EventBatch, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return edges (2, R) from before a batch that it removes, and which of those it adds stand after it."""
+        """Return edges (2, R) from before a batch that it removes, and which of those it adds are active after it."""
         assert self.ends is not None
-        assert events.kind is not None
-        ids, gone = events.event_ids, (events.kind == DELETE) | (events.kind == IMPLIED)
-        ends = self.ends(ids[kept])
-        standing = ends > ids[-1]
-        gone[gone] = ~np.isin(ids[gone], ends[~standing])
-        return np.stack([events.src[gone], events.dst[gone]]), standing
+        ids, removed = events.event_ids, ~kept
+        ends = self.ends[ids[kept] - self.first_id]
+        active = ends > ids[-1]
+        removed[removed] = ~np.isin(ids[removed], ends[~active])
+        return np.stack([events.src[removed], events.dst[removed]]), active
 
     def pair_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) ln(1 + gap since each pair last met strictly before t)."""
@@ -195,24 +164,17 @@ class ActiveEvents:
         return torch.from_numpy(values).to(next(self.model.parameters()).dtype)
 
 
-class StreamEnds:
-    """Which event of a stream ends an added edge; called with ids (q,), a number above all ids where none does."""
-
-    def __init__(self, stream: EventStream) -> None:
-        kind = np.zeros(len(stream), np.int8) if stream.kind is None else stream.kind
-        ends, self.first_id = edge_ends(stream.src, stream.dst, kind, stream.num_nodes), stream.first_id
-        ends[(ends >= 0) & (ends < len(stream))] += stream.first_id
-        self.ends = ends
-
-    def __call__(self, ids: np.ndarray) -> np.ndarray:
-        """Return (q,) ids of the events that end edges (q,)."""
-        return self.ends[ids - self.first_id]
+def _ends_of(stream: EventStream) -> np.ndarray | None:
+    """Return (E,) ids of the events that end edges, above all ids if none does; None if no edge is deleted."""
+    if stream.kind is None or not stream.has_deletes:
+        return None
+    ends = edge_ends(stream.src, stream.dst, stream.kind, stream.num_nodes)
+    ends[(ends >= 0) & (ends < len(stream))] += stream.first_id
+    return ends
 
 
 class MemoryScorer:
     """Scores pairs, or nodes, from a memory that grows by what is observed.
-
-    A node that was deleted is scored as one not met: the events that are asked for would bring it back.
 
     Args:
         model: with the logits that are asked for.
@@ -277,5 +239,5 @@ class MemoryScorer:
 
     def _move(self, batch: EventBatch) -> None:
         with evaluating(self.model):
-            for active in self.inputs.batches(batch):
-                self.memory = self.model.update(self.memory, active.to(self._device), in_place=True)
+            active = self.inputs.batch(batch).to(self._device)
+            self.memory = self.model.update(self.memory, active, in_place=True)

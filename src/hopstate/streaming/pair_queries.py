@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.sampling.event_batches import batch_boundaries
 from hopstate.streaming.following import Begun
 from hopstate.streaming.protocols import LinkFollower, LiveTask, MovesMemory
@@ -27,7 +27,7 @@ class PairQueries:
     follower: the model over the past, as the last query left it.
     """
 
-    def __init__(self, task: LiveTask[LinkFollower], past: Past) -> None:
+    def __init__(self, task: LiveTask[LinkFollower], past: StreamState) -> None:
         self.task, self.past = task, past
         self._open = past.events(past.settled)
         boundaries = batch_boundaries(self._open.t, task.live_batch)

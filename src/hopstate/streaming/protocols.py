@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventBatch, EventStream
-    from hopstate.data.layers import Memories
-    from hopstate.data.past import Past
+    from hopstate.data.stream_state import Memories, StreamState
     from hopstate.streaming.active_batch import ActiveBatch
     from hopstate.streaming.node_state import NodeState
     from hopstate.streaming.slices import Steps
@@ -138,7 +137,7 @@ class MovesMemory(Follower, Protocol):
 class LooksUp(LinkFollower, Protocol):
     """A scorer that can be put over the past of a live run."""
 
-    def over(self, past: Past) -> LinkFollower:
+    def over(self, past: StreamState) -> LinkFollower:
         """Return the same over all events of a past; what must be observed has been, up to `past.settled`."""
         ...
 
@@ -147,7 +146,7 @@ class LooksUp(LinkFollower, Protocol):
 class OnlyLooksUp(LinkFollower, Protocol):
     """A scorer that holds nothing of the events: put over a past, it scores from that past's look-ups alone."""
 
-    def over(self, past: Past) -> LinkFollower:
+    def over(self, past: StreamState) -> LinkFollower:
         """Return the same over all events of a past."""
         ...
 
@@ -176,7 +175,7 @@ class LiveTask(Protocol[FollowerT]):
         """Features of a node and of an event that the model takes from the stream, 0 for none."""
         ...
 
-    def follow(self, past: Past) -> FollowerT:
+    def follow(self, past: StreamState) -> FollowerT:
         """Return the model over a past, from where its memory stands."""
         ...
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hopstate.data.clock import Clock
 from hopstate.data.events import ADD
-from hopstate.data.past import EventFeatures, EventKinds, NodeFeatures, Past
+from hopstate.data.stream_state import NodeFeatures, StreamState
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.ops.neighbors import PackedNeighbors, cooccurrence
 
@@ -180,14 +180,14 @@ class HistoryTokenizer:
         self.edge_attr: Rows | None = stream.edge_attr if stream.has_edge_features else None
         self._first_id = stream.first_id
 
-    def over(self, past: Past) -> HistoryTokenizer:
+    def over(self, past: StreamState) -> HistoryTokenizer:
         """Return the same over all events of a past; its features stand for the stream's."""
         made = copy(self)
         made.store, made._first_id = past.store(deletions=self.deletions), 0
-        made.marks = EventKinds(past) if self.marked and past.has_deletes else None
+        made.marks = past.kind if self.marked else None
         made.clock = self.clock.over(past.time_unit or "")
         made.x = None if past.x is None else NodeFeatures(past.x)
-        made.edge_attr = EventFeatures(past) if past.has_features else None
+        made.edge_attr = past.edge_attr
         return made
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> HistoryTokens:

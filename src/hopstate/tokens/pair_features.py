@@ -17,13 +17,11 @@ import numpy as np
 
 from hopstate.data.clock import Clock
 from hopstate.data.lookup import Histories, Rows
-from hopstate.data.past import EventFeatures
-from hopstate.io.scratch import Held
 from hopstate.tokens.pair_parts import Last, read_pairs
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
-    from hopstate.data.past import Past
+    from hopstate.data.stream_state import StreamState
 
 _PAIR = (
     "since the pair met",
@@ -134,19 +132,18 @@ class PairFeatures:
         self.clock, self.columns = clock.over(stream.time_unit), columns
         self._attr: Rows | None = stream.edge_attr
         self._first_id = stream.first_id
-        self._held = Held()
 
     @property
     def names(self) -> tuple[str, ...]:
         """The features, in the order of columns."""
         return feature_names(self.columns)
 
-    def over(self, past: Past) -> PairFeatures:
+    def over(self, past: StreamState) -> PairFeatures:
         """Return the same over all events of a past."""
         made = copy(self)
         made.store, made._first_id = past.store(), 0
         made.clock = self.clock.over(past.time_unit or "")
-        made._attr = EventFeatures(past) if past.has_features else None
+        made._attr = past.edge_attr
         return made
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
@@ -162,15 +159,10 @@ class PairFeatures:
         """Return what `pairs` does, and the last events of the pairs and of their ends."""
         u, v, t = self.store.checked(u, v, t)
         out = np.empty((len(u), len(NAMES) + 3 * len(self.columns)), np.float32)
-        counts = self.store.event_times()
-        parts = self.store.parts(np.concatenate([u, v]))
         found = []
         for a in range(0, max(len(u), 1), _AT_ONCE):
             some = slice(a, a + _AT_ONCE)
-            asked = parts, u[some], v[some], t[some]
-            found.append(read_pairs(*asked, self.clock.unit, out[some], counts, self.store.last, self.store.parts))
-            columns = [column for part in parts for column in part.arrays.values()]
-            self._held.looked_up(len(found[-1].ids), *columns, *counts.pieces)
+            found.append(read_pairs(self.store, u[some], v[some], t[some], self.clock.unit, out[some]))
         last = found[0] if len(found) == 1 else Last(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
         if len(self.columns):
             self._last_values(last.ids, out[:, len(NAMES) :])

@@ -1,11 +1,10 @@
 # mypy: ignore-errors
-"""Compiled loops of `pair_features` that go over the parts of a past, newest first; imported on first use.
+"""Compiled loops of `pair_features` over the meetings of pairs; imported on first use.
 
-`look_back` reads what pairs did in one part, `look_on` what their ends did since, and puts the ends' latest events side
-by side. Threads may run them side by side: each writes to its own rows.
+Threads may run them side by side: each writes to its own rows.
 
 Rows of `seen`: of the pair's latest meetings how many there were, sent and sent back; of all its meetings, sent; events
-of both ends, those since the pair met, and those that `look_on` has put into `recent`.
+of both ends, and those since the pair met.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from hopstate.ops.neighbors.kernels import _last_match, lower_bound
 WIDE = 256  # latest events of a node that are looked at one by one
 RECENT = 64  # latest meetings of a pair, and events of a node, that are summed over
 SPANS = (30.0, 300.0, 3000.0, 30000.0)  # over which meetings fade, in units of the clock
-SEEN = 11  # columns of `seen`
-MET, SENT, BACK, MEETINGS, SENT_IN_ALL, EVENTS, SINCE, PUT = 0, 1, 2, 3, 4, 5, 7, 9
+SEEN = 9  # columns of `seen`
+MET, SENT, BACK, MEETINGS, SENT_IN_ALL, EVENTS, SINCE = 0, 1, 2, 3, 4, 5, 7
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -81,7 +80,7 @@ def _meetings(t, begin, end, codes, times, unit, code, other, row, seen, fades):
     """Write ages of the latest 64 meetings by rank and direction, and sums over them that fade with time.
 
     Returns:
-        The position of the last one here, -1 where newer parts had all 64.
+        The position of the last one.
     """
     at, last = end, -1
     while seen[MET] < RECENT:
@@ -125,7 +124,7 @@ def _meetings(t, begin, end, codes, times, unit, code, other, row, seen, fades):
 
 @njit(cache=True, nogil=True)
 def _pair(q, t, a, b, here, codes, events, times, unit, out, latest, when, first, seen, fades):
-    """Take in what a pair of rows a and b of a part did there, found in the shorter of the two histories."""
+    """Read what a pair a and b did, found in the shorter of the two histories."""
     if here[3] - here[2] < here[1] - here[0]:
         begin, end, code, other = here[2], here[3], np.int32(~a), np.int32(a)
     else:
@@ -137,95 +136,41 @@ def _pair(q, t, a, b, here, codes, events, times, unit, out, latest, when, first
     if met == 0:
         return
     p = _meetings(t, begin, end, codes, times, unit, code, other, out[q], seen[q], fades[q])
-    if seen[q, MEETINGS] == 0:
-        latest[q, 0], when[q, 0] = events[p], times[p]
-    seen[q, MEETINGS] += met
-    seen[q, SENT_IN_ALL] += sent
+    latest[q, 0], when[q, 0] = events[p], times[p]
+    seen[q, MEETINGS] = met
+    seen[q, SENT_IN_ALL] = sent
     first[q, 0] = times[_first(codes, begin, end, code, other)]
 
 
 @njit(cache=True, nogil=True)
-def _row_of(nodes, node):
-    """Return the number of a node in a part, -1 where it is not there; a part without nodes numbers as all do."""
-    if len(nodes) == 0:
-        return node
-    at = lower_bound(nodes, 0, len(nodes), node)
-    return at if at < len(nodes) and nodes[at] == node else -1
-
-
-@njit(cache=True, nogil=True)
-def look_back(
-    u, v, t, nodes, start, length, codes, events, times, unit, out, latest, when, first, seen, fades, where, rows
-):
-    """Take in what pairs u (Q,), v (Q,) and their ends did before t (Q,) in a part older than those before.
+def read_meetings(u, v, t, start, length, codes, events, times, unit, out, latest, when, first, seen, fades, where):
+    """Read what pairs u (Q,), v (Q,) and their ends did before t (Q,).
 
     Args:
-        nodes: (n,) rising, that the part numbers 0..n-1; empty where its numbers are all nodes'.
-        start, length, codes, events, times: of a `NeighborStore` of the part.
+        u, v, t: the queries.
+        start, length, codes, events, times: of a `NeighborStore`.
         unit: the gap that counts as 1.
         out: (Q, at least 20) float32, features of the pair by rank of meeting.
-        latest, when: (Q, 3) the last event of the pair, of u and of v, and its time.
-        first: (Q, 3) times of their first.
-        seen: (Q, 11), see above. fades: (Q, 4).
-        where: (Q, 4) out: where the histories of u and v begin and end here.
-        rows: (Q, 2) out: numbers of u and v here, -1 where they are not.
-
-    Returns:
-        Whether histories lie where the index says.
+        latest, when: (Q, 3) out: the last event of the pair, of u and of v, and its time.
+        first: (Q, 3) out: times of their first.
+        seen: (Q, 9) out, see above.
+        fades: (Q, 4) out.
+        where: (Q, 4) out: where the histories of u and v begin and end.
     """
     for q in range(len(u)):
         here = where[q]
-        here[:] = 0
         for side in range(2):
             node = v[q] if side else u[q]
-            row = _row_of(nodes, node)
-            rows[q, side] = row
-            if row < 0:
-                continue
-            begin, count = start[row], length[row]
-            if begin < 0 or count < 0 or count > len(codes) - begin:  # a sum may overflow
-                return False
-            end = lower_bound(times, begin, begin + count, t[q])
+            begin = start[node]
+            end = lower_bound(times, begin, begin + length[node], t[q])
             here[2 * side], here[2 * side + 1] = begin, end
             if end > begin:
-                if seen[q, EVENTS + side] == 0:
-                    latest[q, 1 + side], when[q, 1 + side] = events[end - 1], times[end - 1]
-                seen[q, EVENTS + side] += end - begin
+                latest[q, 1 + side], when[q, 1 + side] = events[end - 1], times[end - 1]
+                seen[q, EVENTS + side] = end - begin
                 first[q, 1 + side] = times[begin]
         if here[1] > here[0] and here[3] > here[2]:
-            a, b = rows[q]
-            _pair(q, t[q], a, b, here, codes, events, times, unit, out, latest, when, first, seen, fades)
-    return True
-
-
-@njit(cache=True, nogil=True)
-def look_on(nodes, codes, times, when, where, seen, recent_codes, recent_times):
-    """Count what both ends did in a part since the pair met, and put their latest events in front of newer ones.
-
-    Args:
-        nodes, codes, times, when, where, seen: as in `look_back`, of the same part.
-        recent_codes, recent_times: (Q, 2, 256), each filled from its end; of no rows where nothing is to be put there.
-
-    Returns:
-        Whether the part names nodes that it has, and these lie between its first and its last.
-    """
-    for q in range(len(where)):
-        for side in range(2):
-            begin, end = where[q, 2 * side], where[q, 2 * side + 1]
-            if seen[q, MEETINGS]:
-                seen[q, SINCE + side] += end - _after(times, begin, end, when[q, 0])
-            if len(recent_codes) == 0:
-                continue
-            put = seen[q, PUT + side]
-            few = min(WIDE - put, end - begin)
-            for i in range(few):
-                code = codes[end - 1 - i]
-                sign = code >> 31
-                partner = code ^ sign
-                if partner >= len(nodes) or nodes[partner] < nodes[0] or nodes[partner] > nodes[-1]:
-                    return False
-                at = WIDE - 1 - put - i
-                recent_codes[q, side, at] = np.int32(nodes[partner]) ^ sign
-                recent_times[q, side, at] = times[end - 1 - i]
-            seen[q, PUT + side] += few
-    return True
+            _pair(q, t[q], u[q], v[q], here, codes, events, times, unit, out, latest, when, first, seen, fades)
+        if seen[q, MEETINGS]:
+            for side in range(2):
+                begin, end = here[2 * side], here[2 * side + 1]
+                seen[q, SINCE + side] = end - _after(times, begin, end, when[q, 0])

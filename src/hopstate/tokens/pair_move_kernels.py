@@ -11,47 +11,31 @@ import numpy as np
 from numba import njit
 
 from hopstate.tokens.pair_feature_kernels import NONE
-from hopstate.tokens.pair_meeting_kernels import WIDE, _after, _row_of
+from hopstate.tokens.pair_meeting_kernels import WIDE, _after
 
 CAME = 32  # latest events of the partner, whose other ends are followed
 SOON = 4  # moves of each
 
 
 @njit(cache=True, nogil=True)
-def go_on(w, since, t, nodes, start, length, codes, times, put, went):
-    """Put events of nodes w (E,) after times since (E,) and before t (E,) in a part behind those of older parts.
+def next_moves(w, since, t, start, length, codes, times, put, went):
+    """Find the first events of nodes w (E,) after times since (E,) and before t (E,).
 
     Args:
         w, since, t: the queries.
-        nodes, start, length, codes, times: of a part, see `pair_meeting_kernels.look_back`.
-        put: (E,) how many are found.
-        went: (E, SOON) the other ends of those.
-
-    Returns:
-        Whether histories lie where the index says, and whether the part names nodes that it has.
+        start, length, codes, times: of a `NeighborStore`.
+        put: (E,) out: how many there are, at most SOON.
+        went: (E, SOON) out: the other ends of those.
     """
     for e in range(len(w)):
-        if put[e] == SOON:
-            continue
-        row = _row_of(nodes, w[e])
-        if row < 0:
-            continue
-        if row >= len(start):
-            return True, False
-        begin, count = start[row], length[row]
-        if begin < 0 or count < 0 or count > len(codes) - begin:  # a sum may overflow
-            return False, True
-        for i in range(_after(times, begin, begin + count, since[e]), begin + count):
+        begin = start[w[e]]
+        end = begin + length[w[e]]
+        put[e] = 0
+        for i in range(_after(times, begin, end, since[e]), end):
             if put[e] == SOON or times[i] >= t[e]:
                 break
-            partner = np.int64(codes[i] ^ (codes[i] >> 31))
-            if len(nodes):
-                if partner >= len(nodes):
-                    return True, False
-                partner = nodes[partner]
-            went[e, put[e]] = partner
+            went[e, put[e]] = np.int64(codes[i] ^ (codes[i] >> 31))
             put[e] += 1
-    return True, True
 
 
 @njit(cache=True, nogil=True)
@@ -86,7 +70,7 @@ def moves_of(u, v, t, codes, times, where, at, met, offsets, nodes, put, went, o
         at: (Q,) which of the latest partners the source's is, -1 where it has none.
         met: (R,) the latest partners.
         offsets, nodes: other ends of the latest CAME events of these, packed.
-        put, went: for each of them, as `go_on` leaves them.
+        put, went: for each of them, as `next_moves` leaves them.
         out: (Q, F) float32; see `pair_features.NAMES`.
         begin: the first column of the three.
     """

@@ -14,7 +14,7 @@ import torch
 
 from hopstate.cli.main import main
 from hopstate.data.events import EventStream
-from hopstate.data.past_store import load_past
+from hopstate.data.stream_checkpoint import load_stream_state
 from hopstate.errors import (
     BusyError,
     CheckpointError,
@@ -91,7 +91,7 @@ def test_a_stream_cut_anywhere_gives_the_same_scores(run: Run, tmp_path: Path) -
     for size in (13, 25):
         parts = [run.score_stream(data[i : i + size], fresh=i == 0) for i in range(0, 40, size)]
         pd.testing.assert_frame_equal(whole, pd.concat(parts, ignore_index=True), rtol=F32)
-        states = [load_past(p) for p in (tmp_path / "whole", run.path / "state")]
+        states = [load_stream_state(p) for p in (tmp_path / "whole", run.path / "state")]
         memories = [past.memories(np.arange(past.num_nodes)) for past in states]
         for name in ("nodes", "memory", "output", "last_time"):
             assert np.array_equal(getattr(memories[0], name), getattr(memories[1], name)), name
@@ -133,7 +133,7 @@ def test_two_writers_of_one_state(run: Run, tmp_path: Path) -> None:
 def test_new_nodes_in_mid_stream(run: Run) -> None:
     first = score_stream(run.path, later(NEXT, 30, dst="stranger"))
     assert (first["dst"] == "stranger").all()
-    state = load_past(run.path / "state")
+    state = load_stream_state(run.path / "state")
     assert state.node_ids is not None
     assert state.node_ids.ids[-1] == "stranger"
     assert state.num_nodes == 19
@@ -182,7 +182,7 @@ def test_one_batch_is_counted_once(run: Run) -> None:
     assert files_of(run.path / "state") == saved
     score_stream(run.path, data, fresh=True)
     score_stream(run.path, later(NEXT - 1, 4, t=NEXT - 1))  # others at the same time may follow
-    assert len(load_past(run.path / "state")) == OWN + 7
+    assert len(load_stream_state(run.path / "state")) == OWN + 7
 
 
 def test_deletions_of_earlier_edges_are_taken_and_of_none_refused(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_deletions_of_earlier_edges_are_taken_and_of_none_refused(tmp_path: Path
     gone = data.iloc[[3, 4]].assign(kind="delete", t=[107, 108])
     added = table(NEXT + 2, 3).assign(kind="add")
     assert score_stream(run.path, pd.concat([gone, added]))["t"].tolist() == added.t.tolist()  # deletions have no score
-    assert load_past(run.path / "state").has_deletes
+    assert load_stream_state(run.path / "state").has_deletes
     with pytest.raises(DataError, match="u0"):
         score_stream(run.path, pd.DataFrame({"src": ["u0"], "dst": ["u1"], "t": [300], "kind": ["delete"]}))
 
@@ -214,7 +214,7 @@ def test_integer_ids_and_features_of_nodes_and_edges(tmp_path: Path) -> None:
     scores = run.score_stream(more, own=own.with_(x=x))
     assert scores["dst"].tolist() == more.dst.tolist()
     assert scores["score"].between(0, 1).all()
-    assert load_past(run.path / "state").num_nodes == 14
+    assert load_stream_state(run.path / "state").num_nodes == 14
 
 
 def test_columns_of_new_files_may_have_other_names(
@@ -252,9 +252,9 @@ def test_the_number_of_nodes_of_a_run_does_not_bind_later_files(tmp_path: Path) 
 
     run = small_run("ctdg-ssm", tmp_path, part(0, 9), **{"read.num_nodes": 12})
     score_stream(run.path, part(60, 30), read={"num_nodes": 50})
-    assert load_past(run.path / "state").num_nodes == 31
+    assert load_stream_state(run.path / "state").num_nodes == 31
     score_stream(run.path, part(120, 60))
-    assert load_past(run.path / "state").num_nodes == 61
+    assert load_stream_state(run.path / "state").num_nodes == 61
 
 
 def test_later_dates_are_counted_in_the_unit_of_the_run(tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ import pytest
 
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
-from hopstate.data.layers import Layer
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.data.without import OneEvent, StoreWithout
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateWarning
 from hopstate.runs.api import Run
 from hopstate.runs.queries.influences import influences
@@ -167,16 +166,16 @@ def test_reasons_for_nodes_without_events_name_no_event(run_of: Callable[[str], 
 # ---- look-ups without an event -----------------------------------------------------------------------------
 @pytest.mark.parametrize("seed", range(2))
 def test_look_ups_without_an_event_are_those_of_a_store_that_never_had_it(seed: int) -> None:
-    """With ties, meetings with oneself, and layers."""
+    """With ties and meetings with oneself."""
     rng = np.random.default_rng(seed)
     src, dst, t = rng.integers(0, 5, 60), rng.integers(0, 5, 60), np.sort(rng.integers(0, 30, 60))
     stream = EventStream(src=src, dst=dst, t=t, num_nodes=5)
-    first = Layer.of(EventStream(src=src[:25], dst=dst[:25], t=t[:25], num_nodes=5))
-    second = Layer.of(EventStream(src=src[25:], dst=dst[25:], t=t[25:], num_nodes=5, first_id=25))
+    state = StreamState()
+    for some in (slice(0, 25), slice(25, 60)):
+        state = state.joined(EventStream(src=src[some].copy(), dst=dst[some].copy(), t=t[some].copy(), num_nodes=5))[1]
     u, v, when = rng.integers(0, 5, 80), rng.integers(0, 5, 80), rng.integers(0, 34, 80)
     for number in rng.integers(0, 60, 6).tolist():
-        hidden = OneEvent(number, int(src[number]), int(dst[number]), int(t[number]))
-        found = StoreWithout((first, second), 5, hidden)
+        found = state.without(state.event(number)).store()
         kept = np.delete(np.arange(60), number)
         expected = NeighborStore.from_stream(stream, kept)
         for k in (1, 3, 100):

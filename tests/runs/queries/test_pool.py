@@ -3,19 +3,17 @@
 import numpy as np
 
 from hopstate.data.events import EventStream
-from hopstate.data.layers import Layer
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.runs.queries.pool import only_targets
 
 
-def past(src: list[int], dst: list[int], num_nodes: int = 6) -> Past:
+def past(src: list[int], dst: list[int], num_nodes: int = 6) -> StreamState:
     events = EventStream(src=np.array(src), dst=np.array(dst), t=np.arange(len(src)), num_nodes=num_nodes)
-    half = len(src) // 2
-    parts = (
-        EventStream(src=events.src[a:b], dst=events.dst[a:b], t=events.t[a:b], num_nodes=num_nodes, first_id=a)
-        for a, b in ((0, half), (half, len(src)))
-    )
-    return Past(layers=tuple(Layer.of(part) for part in parts), num_nodes=num_nodes)
+    half, state = len(src) // 2, StreamState()
+    for some in (slice(0, half), slice(half, len(src))):
+        columns = {name: getattr(events, name)[some].copy() for name in ("src", "dst", "t")}
+        state = state.joined(EventStream(**columns, num_nodes=num_nodes))[1]
+    return state
 
 
 def test_only_targets_where_the_two_sides_are_apart() -> None:

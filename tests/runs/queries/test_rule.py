@@ -1,26 +1,32 @@
-"""The order by look-ups alone, and who is a candidate at all, however the past is cut into layers."""
+"""The order by look-ups alone, and who is a candidate at all, however the events came."""
 
 import numpy as np
 import pytest
 
 from hopstate.data.events import DELETE, EventStream
-from hopstate.data.layers import Layer
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.runs.queries.pool import usual_candidates
 from hopstate.runs.queries.rule import BUSY, Rule
 
 
-def _past(stream: EventStream, places: list[int]) -> Past:
-    cuts = zip([0, *places], [*places, len(stream)], strict=True)
-    layers = tuple(Layer.of(stream.slice(a, b)) for a, b in cuts)
-    return Past(layers=layers, num_nodes=stream.num_nodes)
+def _past(stream: EventStream, places: list[int]) -> StreamState:
+    state = StreamState()
+    for a, b in zip([0, *places], [*places, len(stream)], strict=True):
+        columns = {name: getattr(stream, name)[a:b].copy() for name in ("src", "dst", "t")}
+        kind = None if stream.kind is None else stream.kind[a:b].copy()
+        part = EventStream(**columns, kind=kind, num_nodes=stream.num_nodes, from_start=False)
+        state = state.joined(part, again=True)[1]
+    return state
 
 
 def _events(*, bipartite: bool = False, deletes: bool = False) -> EventStream:
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 20, 3_000), rng.integers(0, 30, 3_000) + 25 * bipartite
-    kind = np.where(rng.random(3_000) < 0.2, DELETE, 0).astype(np.int8) if deletes else None
-    t = np.sort(rng.integers(0, 900, 3_000))
+    kind, t = None, np.sort(rng.integers(0, 900, 3_000))
+    if deletes:  # of each event before
+        gone = np.flatnonzero(rng.random(1_500) < 0.4) * 2 + 1
+        kind = np.zeros(3_000, np.int8)
+        src[gone], dst[gone], kind[gone] = src[gone - 1], dst[gone - 1], DELETE
     return EventStream(src=src, dst=dst, t=t, kind=kind, num_nodes=60, from_start=False)
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.deletions import stated
 from hopstate.data.event_build import check_deletes
 from hopstate.data.events import EventStream
 from hopstate.data.labels import AS_STORED
@@ -297,7 +296,6 @@ def _write_parquet(stream: EventStream, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    stream = stated(stream)  # what follows from deleted nodes is found again in reading
     names = None if stream.node_ids is None else stream.node_ids
     columns: dict[str, Any] = {
         "src": stream.src if names is None else names.names(stream.src),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hopstate.data.clock import Clock
     from hopstate.data.events import EventStream
     from hopstate.data.lookup import EventLookup
-    from hopstate.data.past import Past
+    from hopstate.data.stream_state import StreamState
 
 
 class RecentLinks(NamedTuple):
@@ -83,7 +83,7 @@ class RecentLinkTokenizer(AroundTokenizer[HistoryTokenizer]):
         if self._neighbors is not None:
             self._neighbors.store = store
 
-    def over(self, past: Past) -> RecentLinkTokenizer:
+    def over(self, past: StreamState) -> RecentLinkTokenizer:
         """Return the same over all events of a past; its features stand for the stream's."""
         made = copy(self)
         made.inner, made._averaged = self.inner.over(past), self._averaged.over(past)

@@ -9,7 +9,7 @@
 | Alg. 3, lines 3-6, 26-30 | `ops.filters.quadrature.evolve` |
 | static embeddings | `heads.StaticEmbedding` |
 | training through time | `training.tasks.memory.MemoryWindows` |
-| going on over new events | `streaming.live.go_on`, `data.past.Past`, `data.past_store.save_past` |
+| going on over new events | `streaming.live.go_on`, `data.stream_state`, `data.stream_checkpoint` |
 | sequence classification | `datasets.temporal_generators.path_sequences`, `training.tasks.sequence.SequenceTask` |
 """
 

@@ -150,8 +150,6 @@ class CTDGSSM(MemoryModel):
             return state
         with torch.autocast(state.memory.device.type, enabled=False):  # a memory lives long: no half precision in it
             rows, output = self._step(state, batch)
-            if batch.gone is not None:  # nothing is left of a deleted node, until an event brings it back
-                rows, output = rows.index_fill(1, batch.gone, 0), output.index_fill(0, batch.gone, torch.nan)
         if not bool(torch.isfinite(rows).all()):
             raise HopstateError(
                 "the memory is no longer finite after this batch; lower filter_start or the learning rate, or set "

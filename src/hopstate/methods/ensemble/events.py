@@ -11,8 +11,7 @@ import torch
 from scipy.special import expit
 
 from hopstate.data.events import EventBatch, EventStream
-from hopstate.data.layers import Memories
-from hopstate.data.past import Past
+from hopstate.data.stream_state import Memories, StreamState
 from hopstate.errors import ConfigError
 from hopstate.methods.ensemble.members import Member, Stack, members_of
 from hopstate.methods.heuristics.floors import heuristic_floors
@@ -108,7 +107,7 @@ class MovingEnsemble(EnsembleScorer):
     deleted nodes, else zero.
     """
 
-    def __init__(self, stack: Stack, names: list[str], scorers: list[Any], past: Past) -> None:
+    def __init__(self, stack: Stack, names: list[str], scorers: list[Any], past: StreamState) -> None:
         super().__init__(stack, names, scorers)
         self.past, self.moving = past, [scorer for scorer in scorers if isinstance(scorer, FollowingMemory)]
         last = 0
@@ -167,7 +166,7 @@ class EnsembleSource(EventSource[EnsembleScorer]):
         """Return the ensemble over another stream."""
         return EnsembleScorer(self.stack, self.names, [task.scorer_over(stream) for task in self.tasks])
 
-    def follow(self, model: Any, past: Past) -> EnsembleScorer:
+    def follow(self, model: Any, past: StreamState) -> EnsembleScorer:
         """Return the ensemble over a past."""
         scorers = [task.follow(past) for task in self.tasks]
         if any(isinstance(scorer, FollowingMemory) for scorer in scorers):

@@ -13,7 +13,7 @@ import numpy as np
 
 from hopstate.data.events import ADD, EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore, folder_of
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError
 from hopstate.methods.heuristics.observed import Observed
 
@@ -89,7 +89,7 @@ class EdgeBank:
         self._whole = whole
         self.reset()
 
-    def over(self, past: Past) -> EdgeBank:
+    def over(self, past: StreamState) -> EdgeBank:
         """Return the same with the settled events of a past in the memory."""
         made = EdgeBank(past.num_nodes, self.config)
         if past.settled:
@@ -139,7 +139,7 @@ class EdgeBank:
             self.memory.store, self.memory.times = self.memory.store.copied()
         if c.memory == "threshold" or (c.memory, c.window) == ("window", "repeat"):
             self._count(batch)
-        batch, count = batch.edges(), self.memory.store.num_events
+        count = self.memory.store.num_events
         added = batch.additions()
         if len(added) < len(batch):
             self._forget(batch, count)
@@ -172,7 +172,6 @@ class EdgeBank:
 
     def _count(self, batch: EventBatch) -> None:
         """Keep each pair's first and last time and count, and the sum of (last - first) / (count - 1)."""
-        batch = batch.edges()
         pairs = (batch.src * self._num_nodes + batch.dst).tolist()
         gone = np.zeros(len(batch), bool) if batch.kind is None else batch.kind != ADD
         for pair, t, deleted in zip(pairs, batch.t.tolist(), gone.tolist(), strict=True):

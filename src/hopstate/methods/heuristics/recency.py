@@ -12,7 +12,7 @@ import numpy as np
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventBatch
 from hopstate.data.lookup import Histories
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 
 NEVER = -100.0  # the score of a pair that never met; gaps are held to scores above it
 
@@ -33,7 +33,7 @@ class Recency:
         self.store: Histories = store
         self.directed, self.clock = directed, clock or Clock()
 
-    def over(self, past: Past) -> Recency:
+    def over(self, past: StreamState) -> Recency:
         """Return the same over all events of a past."""
         made = copy(self)
         made.store, made.clock = past.store(), self.clock.over(past.time_unit or "")

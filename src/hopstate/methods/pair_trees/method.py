@@ -19,7 +19,7 @@ from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.io.files import write_text
 from hopstate.methods.heuristics.floors import heuristic_floors
@@ -116,11 +116,11 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         """Return the trees over another stream."""
         return PairTreesScorer(self.trees, self.over(NeighborStore.from_stream(stream), stream))
 
-    def follow(self, model: nn.Module, past: Past) -> PairTreesScorer:
+    def follow(self, model: nn.Module, past: StreamState) -> PairTreesScorer:
         """Return the trees over a past."""
         return PairTreesScorer(self.trees, self.of_past(past))
 
-    def of_past(self, past: Past) -> PairFeatures:
+    def of_past(self, past: StreamState) -> PairFeatures:
         """Return what the trees read of pairs over a past."""
         return self.over(NeighborStore(0), self.stream).over(past)
 

@@ -8,7 +8,7 @@ from copy import copy
 import numpy as np
 
 from hopstate.data.events import EventBatch
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
 from hopstate.tokens.pair_features import PairFeatures
 
@@ -28,7 +28,7 @@ class PairTreesScorer:
         self.model, self.features = model, features
         self.forest: Forest = model.forest()
 
-    def over(self, past: Past) -> PairTreesScorer:
+    def over(self, past: StreamState) -> PairTreesScorer:
         """Return the same over all events of a past."""
         made = copy(self)
         made.features = self.features.over(past)

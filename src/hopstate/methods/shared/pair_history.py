@@ -13,10 +13,9 @@ import torch
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
-from hopstate.data.layered_store import LayeredStore
 from hopstate.data.lookup import EventLookup, Histories
-from hopstate.data.neighbor_store import NeighborStore
-from hopstate.data.past import Past
+from hopstate.data.neighbor_store import NeighborStore, NeighborView
+from hopstate.data.stream_state import StreamState
 from hopstate.data.stretch import stretch
 from hopstate.io.scratch import let_go
 from hopstate.layers.pair_history import PairHistory
@@ -49,10 +48,10 @@ class PairHistoryTokenizer(AroundTokenizer[PairTokenizer]):
     def moved(self, store: EventLookup) -> None:
         """Read histories there, too."""
         # made-up look-ups have no histories to read, and of those with deletions the meetings alone count
-        if isinstance(store, NeighborStore | LayeredStore) and not self.inner.deletions:
+        if isinstance(store, NeighborStore | NeighborView) and not self.inner.deletions:
             self.features.store = store
 
-    def over(self, past: Past) -> PairHistoryTokenizer:
+    def over(self, past: StreamState) -> PairHistoryTokenizer:
         """Return the same over all events of a past."""
         made = copy(self)
         made.inner, made.features = self.inner.over(past), self.features.over(past)

@@ -107,6 +107,16 @@ def lower_bound(times, low, high, t):
 
 
 @njit(cache=True, nogil=True)
+def lengths_before(nodes, before, start, length, events, out):
+    """Write how many entries of each node have ids under `before`; they are appended in the order of their ids."""
+    for i in range(len(nodes)):
+        begin, count = start[nodes[i]], length[nodes[i]]
+        while count > 0 and events[begin + count - 1] >= before:
+            count -= 1
+        out[i] = count
+
+
+@njit(cache=True, nogil=True)
 def find(nodes, query_times, k, start, length, times, first, offsets):
     """Write where the last k entries before each query begin, and the packed offsets."""
     offsets[0] = 0
@@ -134,7 +144,7 @@ def copy_out(first, offsets, codes, events, times, out_nodes, out_events, out_ti
 
 
 @njit(cache=True, nogil=True)
-def find_standing(nodes, query_times, k, start, length, times, events, ends, first_id, until, positions, offsets):
+def find_active(nodes, query_times, k, start, length, times, events, ends, first_id, until, positions, offsets):
     """Write the positions of the last k entries before each query whose edge no event up to `until` ends."""
     offsets[0] = 0
     for q in range(len(nodes)):

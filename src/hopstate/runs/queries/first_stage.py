@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from hopstate.data.clock import Clock
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError, HopstateWarning, StorageError
 from hopstate.io.tensors import read_tensors, write_tensors
 from hopstate.methods.pair_trees.trees import PairTrees
@@ -106,7 +106,7 @@ def _kept(asked: Session) -> tuple[Student, np.ndarray] | None:
 
 def _destinations(stream: EventStream, val: np.ndarray, student: Student, seed: int = 0) -> np.ndarray:
     """Return (E,) where destinations of validation events stand among those that were met before each."""
-    past = Past().joined(stream, skip_features=True)[1]
+    past = StreamState().joined(stream, skip_features=True)[1]
     order, rule = student.over(past), Rule(past)
     added = stream.additions(np.arange(len(stream)))
     src, dst = stream.src[added], stream.dst[added]

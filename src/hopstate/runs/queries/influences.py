@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hopstate.data.without import OneEvent, PastWithout
+from hopstate.data.stream_state import Event
 from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.history_scorer import HistoryScorer, plain
 from hopstate.streaming.memory_influence import LATEST as IN_MEMORY
@@ -37,7 +37,7 @@ class Influence:
         weight: what it adds to the pair's log-odds.
     """
 
-    event: OneEvent
+    event: Event
     weight: float
 
 
@@ -80,7 +80,7 @@ def _at(
     pairs = near.rows() % max(len(u), 1)
     for number in np.unique(near.event_ids):
         rows = np.unique(pairs[near.event_ids == number])
-        event = OneEvent.of(past, int(number))
+        event = past.event(int(number))
         now = queries.at(when)  # others may have asked since the last slice
         if memory is None:
             made = _without(follower, event, queries)
@@ -94,9 +94,9 @@ def _at(
         yield
 
 
-def _without(follower: LinkFollower, event: OneEvent, queries: PairQueries) -> LinkFollower:
+def _without(follower: LinkFollower, event: Event, queries: PairQueries) -> LinkFollower:
     """Return a scorer that reads histories, without an event."""
-    past = PastWithout.of(queries.past, event)
+    past = queries.past.without(event)
     if isinstance(follower, HistoryScorer):
         made = copy(follower)
         made.tokenizer = follower.tokenizer.over(past)

@@ -12,12 +12,11 @@ import numpy as np
 
 from hopstate.data.dates import NAIVE, counted_in, shown_time, zone_of
 from hopstate.data.event_build import UNITS
-from hopstate.data.past import Past
-from hopstate.data.past_deletions import still_gone
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.readers.tables import Table, is_frame, read_table
 from hopstate.data.readers.times import timed
+from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
 from hopstate.runs.asking import first_after, times_in
@@ -49,7 +48,7 @@ class Nodes:
         return Nodes(self.names[places], self.rows[places], self.met[places])
 
 
-def nodes_of(past: Past, names: Any, what: str, *, two_sets: bool = False) -> Nodes:
+def nodes_of(past: StreamState, names: Any, what: str, *, two_sets: bool = False) -> Nodes:
     """Return the nodes of ids; what says in messages what they are: "sources", "targets", "candidates" or others.
 
     Of two sets of nodes that are told apart by letters, 7 among sources is u7 and among others i7.
@@ -79,14 +78,8 @@ def nodes_of(past: Past, names: Any, what: str, *, two_sets: bool = False) -> No
         rows = np.where((given >= 0) & (given < past.num_nodes), given, -1) if ids is None else ids.rows(given)
     met = rows >= 0
     if ids is None and met.any():
-        met[met] = past.store(deletions=True).degrees_of(rows[met]) > 0
-    gone = np.flatnonzero(rows >= 0)
-    gone = gone[still_gone(past.layers, past.num_nodes, rows[gone])] if past.has_deletes else gone[:0]
-    if len(gone):
-        raise DataError(
-            f"node {given[gone[0]].item()!r} was deleted, so its score is undefined ({len(gone)} of {len(given)} "
-            f"{what} are); ask again once an event has brought it back"
-        )
+        sent, received = past.ever_active()
+        met[met] = (sent | received)[rows[met]]
     return Nodes(given, rows, met)
 
 
@@ -114,7 +107,7 @@ def _numbers(given: np.ndarray, what: str) -> np.ndarray:
     return whole_numbers(given, f"{what}: id", lambda row: f"row {row}")
 
 
-def with_rows(past: Past, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np.ndarray]:
+def with_rows(past: StreamState, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of pairs: a node without one gets that which it would get if its event came next.
 
     Those are the rows num_nodes and, of two unknown ends, num_nodes + 1.
@@ -129,7 +122,7 @@ Columns = tuple[str | None, str | None, str | None]  # of source, target and tim
 
 
 def read_pairs(
-    past: Past, pairs: Any, columns: Columns, usual: Columns = (None,) * 3, dates: str = ""
+    past: StreamState, pairs: Any, columns: Columns, usual: Columns = (None,) * 3, dates: str = ""
 ) -> tuple[Any, Any, Any]:
     """Return sources, targets and times (None without such a column) of a file, a table, an array or a list of pairs.
 
@@ -170,7 +163,7 @@ def table_of(given: Any, what: str, num_ids: int, known: Vocabulary | None = Non
     return read_table(given, [*SOURCES, *TARGETS, *TIMES, *_IDS], what=f"the table of {what}")
 
 
-def _from_table(past: Past, table: Table, columns: Columns, dates: str) -> tuple[Any, Any, Any]:
+def _from_table(past: StreamState, table: Table, columns: Columns, dates: str) -> tuple[Any, Any, Any]:
     source, target, time = pair_columns(table, columns)
     src, dst = table.ids(source), table.ids(target)
     return src, dst, None if time is None else _file_times(past, table, time, dates)
@@ -221,7 +214,7 @@ def _the_column(
     return found
 
 
-def _file_times(past: Past, table: Table, column: str, dates: str) -> np.ndarray:
+def _file_times(past: StreamState, table: Table, column: str, dates: str) -> np.ndarray:
     """Return a column of times in the unit of a past's; numbers are in it already."""
     _, t, unit, _ = timed(table, column, "", "error")
     if unit and zone_of(table.frame[column]) == NAIVE:
@@ -272,7 +265,7 @@ def read_ids(given: Any, what: str, known: Vocabulary | None = None) -> np.ndarr
 
 
 # ---- times -----------------------------------------------------------------------------------------------
-def times_of(past: Past, given: Any, count: int, what: str, dates: str = "") -> np.ndarray:
+def times_of(past: StreamState, given: Any, count: int, what: str, dates: str = "") -> np.ndarray:
     """Return (count,) times in the past's unit and type; None gives the first after all that is known.
 
     Args:
@@ -288,7 +281,7 @@ def times_of(past: Past, given: Any, count: int, what: str, dates: str = "") -> 
     """
     if not len(past):
         raise DataError("the run has no past: it has seen no event, so nothing can be asked of it")
-    last = past.layers[-1].t[-1]
+    last = past.t[-1]
     if given is None:
         return np.full(count, first_after(last))
     times = np.atleast_1d(np.asarray(given))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hopstate.data.layered_store import LayeredStore
+from hopstate.data.neighbor_store import NeighborView
 from hopstate.runs.queries.influences import Influence, influences, tells_influences
 from hopstate.runs.queries.names import Nodes, with_rows
 from hopstate.runs.queries.session import Session
@@ -55,7 +55,7 @@ def _features(scorer: ExplainsPairs, u: np.ndarray, v: np.ndarray, t: np.ndarray
 def _told(asked: Session, source: int, target: int, weights: list[Influence]) -> str:
     """Return the events that weigh most, "" where none does: who met whom, when, and what it adds."""
     best = sorted((one for one in weights if one.weight), key=lambda one: -abs(one.weight))[:SHOWN]
-    kind = asked.queries.past.layers[-1].t.dtype if best else np.int64
+    kind = asked.queries.past.time_dtype if best else np.int64
     when = asked.shown(np.array([one.event.t for one in best], kind))
     told = []
     for one, time in zip(best, when, strict=True):
@@ -81,7 +81,7 @@ def _facts(asked: Session, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[
     ]
 
 
-def _shared(store: LayeredStore, u: int, v: int, t: float) -> int:
+def _shared(store: NeighborView, u: int, v: int, t: float) -> int:
     near = store.last(np.array([u, v]), np.array([t, t]), 32)
     first, second = (set(near.of(k)[0].tolist()) - {u, v} for k in (0, 1))
     return len(first & second)

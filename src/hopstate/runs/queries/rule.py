@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 
 LATEST = 32  # events of a node whose partners are compared
 BUSY = 1_000  # events before a time that tell how busy a node is
@@ -23,7 +23,7 @@ class Rule:
         past: what is known.
     """
 
-    def __init__(self, past: Past) -> None:
+    def __init__(self, past: StreamState) -> None:
         self.past, self.store = past, past.store()
 
     def best(self, source: int, candidates: np.ndarray, t: Any, count: int) -> np.ndarray:
@@ -35,22 +35,17 @@ class Rule:
         busy[known] = self._events(t)[rows]
         if source >= 0 and len(known):
             when, met = self.store.last_meeting(np.full(len(rows), source), rows, np.full(len(rows), t))
-            last[known[met]] = when[met] - np.float64(self.past.layers[0].t[0])
+            last[known[met]] = when[met] - np.float64(self.past.t[0])
             shared[known] = self._shared(source, rows, t)
         order = np.lexsort((-shared, -busy, -last))
         return np.sort(order[:count])
 
     def _events(self, t: Any) -> np.ndarray:
         """Return (N,) events of each node among the latest before t."""
-        recent, left = [np.empty(0, np.int64)], BUSY
-        for layer in reversed(self.past.layers):
-            stop = int(np.searchsorted(layer.t, t, side="left"))
-            some = slice(max(stop - left, 0), stop)
-            recent += [layer.src[some], layer.dst[some]]
-            left -= stop - some.start
-            if not left:
-                break
-        return np.bincount(np.concatenate(recent), minlength=self.past.num_nodes)
+        stop = int(np.searchsorted(self.past.t, t, side="left"))
+        some = slice(max(stop - BUSY, 0), stop)
+        recent = np.concatenate([self.past.src[some], self.past.dst[some]])
+        return np.bincount(recent, minlength=self.past.num_nodes)
 
     def _shared(self, source: int, rows: np.ndarray, t: Any) -> np.ndarray:
         """Return (q,) how many partners among the latest events of each the source's latest partners are."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.dates import shown_times
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError
 from hopstate.runs.curves import key_of
 from hopstate.runs.data import known_data, settings_of_run
@@ -42,7 +42,7 @@ class Session:
     """
 
     def __init__(
-        self, folder: RunFolder, task: LinkTask, past: Past, own: Any = None, method: str | None = None
+        self, folder: RunFolder, task: LinkTask, past: StreamState, own: Any = None, method: str | None = None
     ) -> None:
         self.folder, self.task, self.own, self.method = folder, task, own, method
         self.columns = columns_of(settings_of_run(folder, method)[1]["read"])
@@ -50,12 +50,12 @@ class Session:
         self._pace = Pace()
         self._stand(past)
 
-    def _stand(self, past: Past) -> None:
+    def _stand(self, past: StreamState) -> None:
         self.past = past
         # two rows more than there are nodes: the ends of a pair that nobody has met
         self.queries = PairQueries(self.task, replace(past, num_nodes=past.num_nodes + 2, node_ids=None))
 
-    def over(self, past: Past) -> Session:
+    def over(self, past: StreamState) -> Session:
         """Return the same run over another past, without reading its files again."""
         if past is self.past:
             return self
@@ -142,7 +142,7 @@ def session(
     """
     import torch
 
-    from hopstate.data.past_store import load_past
+    from hopstate.data.stream_checkpoint import load_stream_state
     from hopstate.streaming.live import fingerprint, go_on
 
     folder = RunFolder.open(run)
@@ -154,7 +154,7 @@ def session(
             raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs; see predict and node_outputs")
         with trainer.precision():
             start = None if fresh else state if state is not None else kept_state(folder)
-            past = own_past(folder, task, own) if start is None else load_past(start, model=fingerprint(task))
+            past = own_past(folder, task, own) if start is None else load_stream_state(start, model=fingerprint(task))
             for one in events if isinstance(events, (list, tuple)) else [] if events is None else [events]:
                 new = as_trained(folder, new_events(folder, one, read or {}))
                 name_new_ids(past, new)

@@ -16,8 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from hopstate.data.clock import Clock
-from hopstate.data.past import Past
-from hopstate.data.past_deletions import still_gone
+from hopstate.data.stream_state import StreamState
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.random import named_rng
 from hopstate.runs.queries.pool import usual_candidates
@@ -53,7 +52,7 @@ class Student:
         """Return the share of the model's best candidates that are among the student's count first."""
         return float((self.places < count).mean()) if len(self.places) else 1.0
 
-    def over(self, past: Past) -> Order:
+    def over(self, past: StreamState) -> Order:
         """Return the student's order over a past."""
         return Order(self.trees, features_of(past, self.clock))
 
@@ -79,7 +78,7 @@ class Order:
         return found
 
 
-def features_of(past: Past, clock: Clock) -> PairFeatures:
+def features_of(past: StreamState, clock: Clock) -> PairFeatures:
     """Return the features of pairs over a past, without those of events."""
     return PairFeatures(past.store(), past.events(0, 0), clock, np.empty(0, np.int64))
 
@@ -91,7 +90,7 @@ def learned(asked: Session, seed: int = 0) -> Student:
     def order_of(u: np.ndarray, v: np.ndarray) -> np.ndarray:
         return asked.queries.scores(u, v, np.full(len(u), t))
 
-    clock = Clock.fit(np.concatenate([layer.t for layer in past.layers]), past.time_unit or "")
+    clock = Clock.fit(past.t, past.time_unit or "")
     features, trees = features_of(past, clock), PairTrees(TREES, len(NAMES), np.empty(0, np.int64))
     drawn = _Drawn(past, t, named_rng(seed, "first stage"))
     checked, taught = drawn.sources()
@@ -118,16 +117,14 @@ def places_of(scores: np.ndarray) -> np.ndarray:
 class _Drawn:
     """Sources and candidates at a time that a student learns from, and is held to."""
 
-    def __init__(self, past: Past, t: Any, rng: np.random.Generator) -> None:
+    def __init__(self, past: StreamState, t: Any, rng: np.random.Generator) -> None:
         self.past, self.t, self.rng = past, t, rng
         self.pool, self.rule = usual_candidates(past, t), Rule(past)
 
     def sources(self) -> tuple[np.ndarray, np.ndarray]:
         """Return sources of events drawn from the latest third, a few to be held to and others to learn from."""
-        src = np.concatenate([layer.src for layer in self.past.layers])
+        src = self.past.src
         drawn = src[self.rng.integers(len(src) * 2 // 3, len(src), SOURCES + CHECKED)]
-        if self.past.has_deletes:
-            drawn = drawn[~still_gone(self.past.layers, self.past.num_nodes, drawn)]
         checked, taught = np.unique(drawn[:CHECKED]), drawn[CHECKED:]
         others = taught[~np.isin(taught, checked)]
         return checked, others if len(others) else taught

@@ -12,13 +12,13 @@ from hopstate.errors import HopstateWarning, nearest
 from hopstate.runs.queries.pool import only_targets
 
 if TYPE_CHECKING:
-    from hopstate.data.past import Past
+    from hopstate.data.stream_state import StreamState
     from hopstate.runs.queries.names import Nodes
 
 _NEAR = 5_000  # ids on either side, in their order, among which a suggestion is sought
 
 
-def tell_unmet(past: Past, *groups: Nodes) -> None:
+def tell_unmet(past: StreamState, *groups: Nodes) -> None:
     """Warn of nodes that no event was of, and name the first, with the nearest id that is known."""
     names = list(dict.fromkeys(name for group in groups for name in group.names[~group.met].tolist()))
     if not names:
@@ -36,7 +36,7 @@ def tell_unmet(past: Past, *groups: Nodes) -> None:
     )
 
 
-def tell_targets(past: Past, sources: Nodes) -> None:
+def tell_targets(past: StreamState, sources: Nodes) -> None:
     """Warn of sources that were only ever targets where sources and targets are apart, and name the first."""
     only = only_targets(past, sources.rows)
     names = list(dict.fromkeys(sources.names[only].tolist()))

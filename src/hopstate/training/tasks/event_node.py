@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
-from hopstate.data.events import DELETE, EventStream
+from hopstate.data.events import EventStream
 from hopstate.evaluation.event_amounts import EventAmounts
 from hopstate.evaluation.event_classes import EventClasses, shown_labels
 from hopstate.evaluation.event_targets import EventTargets
@@ -95,7 +95,6 @@ class EventNodeTask(EventTask[NodeFollower]):
     def predict(self, split: str) -> dict[str, np.ndarray]:
         """Return a table of the events of a split (those of `evaluate`), or of "all"."""
         at, rows = events_to_score(self.stream, self.split, split)
-        at = self._scored(self.stream, at)
         scores = score_node_events(self.scorer(split), self.stream, at, rows=rows, batch_size=self.eval_batch_size)
         return self.answer(self.stream, at, scores) | shown_labels(self.stream, at)
 
@@ -114,14 +113,10 @@ class EventNodeTask(EventTask[NodeFollower]):
         return follower.score_nodes(src, t)
 
     def asked(self, new: EventStream) -> np.ndarray:
-        """Return the positions of the events whose sources are scored: not where a node is deleted."""
-        return self._scored(new, np.arange(len(new)))
+        """Return the positions of the events whose sources are scored."""
+        return np.arange(len(new))
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
         """Return columns row (of the user's table), node, t and the outputs of events at rows."""
         named = to_user_ids(new, rows)
         return {"row": new.in_file(rows), "node": named["src"], "t": named["t"]} | self.classes.columns(scores)
-
-    @staticmethod
-    def _scored(stream: EventStream, rows: np.ndarray) -> np.ndarray:
-        return rows[stream.kind[rows] <= DELETE] if stream.has_gone and stream.kind is not None else rows

@@ -16,7 +16,7 @@ from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.streaming.protocols import Follower, LinkFollower, LooksUp
 from hopstate.training.ranks import ALONE, Ranks
 from hopstate.training.tasks.protocols import TaskFacts
@@ -88,7 +88,7 @@ class EventSource(Generic[ScorerT_co]):
         """Return the model over other histories of the same stream: what has a `NeighborStore`'s look-ups."""
         raise NotImplementedError
 
-    def follow(self, model: nn.Module, past: Past) -> ScorerT_co:
+    def follow(self, model: nn.Module, past: StreamState) -> ScorerT_co:
         """Return the model over a past, from where its memory stands."""
         raise NotImplementedError
 
@@ -153,7 +153,7 @@ class EventTask(Generic[ScorerT_co]):
         """Features of a node and of an event that the model takes."""
         return self.source.feature_dims
 
-    def follow(self, past: Past) -> ScorerT_co:
+    def follow(self, past: StreamState) -> ScorerT_co:
         """Return the model over a past, from where its memory stands."""
         return self.source.follow(self.model, past)
 
@@ -193,7 +193,7 @@ class Untrained(EventSource[LinkFollower]):
         """Return the scorer over another stream."""
         return self._make(stream)
 
-    def follow(self, model: nn.Module, past: Past) -> LinkFollower:
+    def follow(self, model: nn.Module, past: StreamState) -> LinkFollower:
         """Return the scorer over a past."""
         return self._scorer.over(past)
 

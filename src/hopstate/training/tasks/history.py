@@ -13,7 +13,7 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.lookup import EventLookup
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.sampling.judged import epoch_batches, in_batches
 from hopstate.sampling.mixture import TrainingNegatives
@@ -153,7 +153,7 @@ class HistoryPairs(EventSource[HistoryScorer]):
         inputs.store = store
         return self._scorer(model, inputs)
 
-    def follow(self, model: nn.Module, past: Past) -> HistoryScorer:
+    def follow(self, model: nn.Module, past: StreamState) -> HistoryScorer:
         """Return the model over a past."""
         return self._scorer(model, self.inputs.over(past))
 
@@ -233,7 +233,7 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         """Return the model over another stream of the same nodes."""
         return self._answering(HistoryNodeScorer(model, self._make(stream)))
 
-    def follow(self, model: nn.Module, past: Past) -> HistoryNodeScorer:
+    def follow(self, model: nn.Module, past: StreamState) -> HistoryNodeScorer:
         """Return the model over a past."""
         return self._answering(HistoryNodeScorer(model, self.inputs.over(past)))
 

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.data.past import Past
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, check_range
 from hopstate.sampling.event_batches import batch_boundaries, piece_boundaries
 from hopstate.sampling.mixture import TrainingNegatives
@@ -44,13 +44,13 @@ from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.target import Target, is_known
 from hopstate.training.tasks.training_pairs import EpochNegatives, beside, link_loss
 
-Piece = dict[str, Tensor]  # the fields of an `ActiveBatch`
+Update = dict[str, Tensor]  # the fields of an `ActiveBatch`
 
 
 class Step(TypedDict):
-    """One batch of a window: updates before it, each in pieces, and what is asked of it, with labels."""
+    """One batch of a window: updates before it, and what is asked of it, with labels."""
 
-    updates: list[list[Piece]]
+    updates: list[Update]
     asked: dict[str, Tensor]
     labels: Tensor
 
@@ -263,7 +263,7 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         """Return what batch k needs: the updates that its scores know of and are not done, and what is asked of it."""
         rows, cuts = self.split.train, self.batch_boundaries
         made = [self.stream.take(rows[cuts[j] : cuts[j + 1]]) for j in range(done, self.known[k])]
-        updates = [[vars(piece) for piece in self.train_inputs.batches(events)] for events in made]
+        updates = [vars(self.train_inputs.batch(events)) for events in made]
         asked, labels = self.questions.of(slice(cuts[k], cuts[k + 1]), drawn)
         return {"updates": updates, "asked": asked, "labels": labels}
 
@@ -272,7 +272,7 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         memory_model, steps = self.memory_model, batch["steps"]
         device = steps[0]["labels"].device
         whole = memory_model.initial_state(self.stream.num_nodes) if self.memory is None else self.memory.to(device)
-        concerned = [piece["nodes"] for step in steps for update in step["updates"] for piece in update]
+        concerned = [update["nodes"] for step in steps for update in step["updates"]]
         concerned += [nodes for step in steps for key, nodes in step["asked"].items() if key != "gap"]
         before = state = whole.subset(torch.cat(concerned))  # a window's cost must not grow with the graph
         logits, labels = [], []
@@ -280,8 +280,7 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
             for left, update in zip(range(len(step["updates"]), 0, -1), step["updates"]):
                 with torch.set_grad_enabled(left <= self.tbptt_window and torch.is_grad_enabled()):
                     before = state
-                    for piece in update:
-                        state = memory_model.update(state, ActiveBatch(**piece))  # type: ignore[arg-type]
+                    state = memory_model.update(state, ActiveBatch(**update))  # type: ignore[arg-type]
             logits.append(self.questions.logits(memory_model, state, step["asked"]))
             labels.append(step["labels"])
         self.memory = whole.put(before if batch["repeat"] else state)
@@ -325,7 +324,7 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
             inputs.told.store = store
         return self._scorer(inputs)
 
-    def follow(self, model: nn.Module, past: Past) -> FollowingMemory:
+    def follow(self, model: nn.Module, past: StreamState) -> FollowingMemory:
         """Return the model over a past, from where its memory stands."""
         scorer = FollowingMemory(self.memory_model, self.inputs.over(past), past, at_once=self._at_once)
         scorer.answer = self.questions.answer

@@ -107,8 +107,8 @@ def test_what_look_ups_hold_is_bounded(tmp_path, monkeypatch):
     [(None, 1), (slice(0, 250), 90), (slice(30, 300), 1 << 24), (slice(7, 7), 90), (slice(0, 400, 3), 90)],
 )
 def test_mapped_histories_are_those_in_memory(mapped, tmp_path, monkeypatch, some, held):
-    monkeypatch.setattr("hopstate.data.neighbor_arena._HELD", held)
-    monkeypatch.setattr("hopstate.data.neighbor_arena._CHUNK", 64)
+    monkeypatch.setattr("hopstate.data.neighbor_store._HELD", held)
+    monkeypatch.setattr("hopstate.data.neighbor_store._CHUNK", 64)
     rows = None if some is None else np.arange(400)[some]
     own, there = NeighborStore.from_stream(mapped, rows), NeighborStore.from_stream(made(), rows)
     assert isinstance(own._times, np.memmap) == bool(rows is None or len(rows))

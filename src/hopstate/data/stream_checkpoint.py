@@ -1,0 +1,391 @@
+"""A stream state on disk: a folder with files of events and of memories, and `live.json`, which names those that count.
+
+Files are written before `live.json` is replaced, and what it no longer names is removed after: a process that ends in
+between leaves the state before or the state after, and files that the next writer removes. Look-ups are not stored;
+they are built again from the events.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import secrets
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hopstate.data.deletions import edge_ends
+from hopstate.data.events import DELETE
+from hopstate.data.neighbor_store import Column
+from hopstate.data.stream_state import EventFeatures, EventFile, EventLog, Memories, StreamState
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import CheckpointError, DataError, HopstateError, MissingFileError, StorageError
+from hopstate.io.files import check_writable, write_text
+from hopstate.io.opening import read_json
+from hopstate.io.tensors import SUM, read_tensors, write_tensors
+
+FORMAT = "hopstate-live-2"
+LARGEST = 1 << 18  # events of a file that is not joined with others any more, which bounds what one save has to write
+HEAD = "live.json"
+EARLIER = "live-{}.json"  # the head of an earlier state, by its number of events in twelve digits
+_TRIES = 20
+_SUMMED = 16 << 20  # bytes of a file at most that is compared with its checksum, in some 15 ms
+_MEMORIES = ("nodes", "memory", "output", "last_time")
+_OWN = tuple(
+    f"{dot}{name}-*{end}" for name in ("events", "memory", "x") for dot, end in (("", ".safetensors"), (".", ".part"))
+)
+_OWN += (".tmp*",)
+_FACTS = ("num_events", "num_nodes", "time_unit", "settled", "clock", "model", "tag", "last")
+
+
+def save_stream_state(
+    state: StreamState, folder: str | Path, *, before: Callable[[], None] = lambda: None
+) -> StreamState:
+    """Write a state into a folder; of what is there already nothing is written again, but for small files joined.
+
+    Whoever calls holds the folder (`hopstate.io.lock`).
+
+    Args:
+        state: what is kept.
+        folder: created if it is missing; what else is in it stays.
+        before: called when all is on disk but the state does not count yet.
+
+    Returns:
+        The state with its files.
+
+    Raises:
+        StorageError: it could not be written; for readers the folder holds what it held.
+    """
+    folder = Path(folder)
+    check_writable(folder / HEAD)
+    parts = tuple(_with_memory_file(part, folder) for part in state.memory_parts)
+    kept = replace(state, files=_event_files(state, folder), memory_parts=parts, x_path=_x_file(state, folder))
+    head = {key: getattr(kept, key) for key in _FACTS} | {"format": FORMAT}
+    head["clock"] = None if math.isinf(kept.clock) else kept.clock
+    head["ids"] = None if kept.node_ids is None else kept.node_ids.ids.dtype.kind
+    head["x"] = None if kept.x_path is None else kept.x_path.name
+    head["events"] = [
+        {"file": file.path.name, "first": file.first, "last": file.last, "bytes": file.path.stat().st_size}
+        for file in kept.files
+    ]
+    head["memories"] = [{"file": p.path.name, "bytes": p.path.stat().st_size} for p in parts if p.path is not None]
+    head[SUM] = _sum(head)
+    before()
+    write_text(folder / HEAD, json.dumps(head))
+    _clear(folder, _named(head).union(*map(files_of, earlier_heads(folder))))
+    return kept
+
+
+def _event_files(state: StreamState, folder: Path) -> tuple[EventFile, ...]:
+    """Return files with all events of a state; the last are joined with new events that are as many."""
+    files = list(state.files) if all(file.path.parent == folder for file in state.files) else []
+    if (files and files[-1].last == len(state)) or not len(state):
+        return tuple(files)
+    first = files[-1].last if files else 0
+    while files and files[-1].last - files[-1].first <= min(len(state) - first, LARGEST - (len(state) - first)):
+        first = files.pop().first
+    arrays: dict[str, Any] = {name: getattr(state, name)[first:] for name in ("src", "dst", "t")}
+    if state.kind is not None:
+        arrays["kind"] = state.kind[first:]
+    if state.edge_attr is not None:
+        arrays["edge_attr"] = state.edge_attr[np.arange(max(first, state.needed, state.edge_attr.first), len(state))]
+    if state.node_ids is not None:
+        arrays["ids"] = _packed(state.node_ids.ids[files[-1].num_nodes if files else 0 :])
+    path = folder / f"events-{first}-{len(state)}-{secrets.token_hex(4)}.safetensors"
+    _write(path, arrays)
+    return (*files, EventFile(path, first, len(state), state.num_nodes))
+
+
+def _with_memory_file(part: Memories, folder: Path) -> Memories:
+    if part.path is not None and part.path.parent == folder:
+        return part
+    path = folder / f"memory-{secrets.token_hex(8)}.safetensors"
+    _write(path, {key: getattr(part, key) for key in _MEMORIES})
+    return replace(part, path=path)
+
+
+def _x_file(state: StreamState, folder: Path) -> Path | None:
+    if state.x is None or (state.x_path is not None and state.x_path.parent == folder):
+        return state.x_path
+    path = folder / f"x-{secrets.token_hex(4)}.safetensors"
+    _write(path, {"x": state.x})
+    return path
+
+
+def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    writable = {name: array if array.flags.writeable else array.copy() for name, array in contiguous.items()}
+    write_tensors(path, {name: torch.from_numpy(array) for name, array in writable.items()}, {}, format=FORMAT)
+
+
+def _packed(ids: np.ndarray) -> np.ndarray:
+    return ids if ids.dtype.kind == "i" else np.frombuffer(json.dumps(ids.tolist()).encode(), np.uint8)
+
+
+def _unpacked(ids: np.ndarray, kind: str) -> np.ndarray:
+    return ids if kind == "i" else np.array(json.loads(ids.tobytes()), str)
+
+
+# ---- heads ---------------------------------------------------------------------------------------------------
+def earlier_heads(folder: Path) -> list[Path]:
+    """Return the heads of earlier states that are kept next to the one that counts, the newest first."""
+    return sorted(folder.glob(EARLIER.format("*")), reverse=True)
+
+
+def files_of(head: Path) -> set[str]:
+    """Return the files of a state, as far as its head can be read."""
+    with contextlib.suppress(HopstateError, LookupError, TypeError):
+        return _named(read_json(head))
+    return set()
+
+
+def _named(head: dict[str, Any]) -> set[str]:
+    return {head["x"], *(entry["file"] for entry in (*head["events"], *head["memories"]))} - {None}
+
+
+def num_events_of(head: Path) -> int:
+    """Return the number of events of the state of a head."""
+    return int(read_json(head)["num_events"])
+
+
+def holds_stream_state(folder: str | Path) -> bool:
+    """Return whether a state is in a folder."""
+    return (Path(folder) / HEAD).is_file()
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether a file of a state is there as it was written: it is read through."""
+    with contextlib.suppress(HopstateError, OSError, ValueError):
+        _tensors(path, math.inf)
+        return True
+    return False
+
+
+def _sum(head: dict[str, Any]) -> str:
+    """Return the checksum of all other facts."""
+    facts = {key: value for key, value in head.items() if key != SUM}
+    return f"{zlib.crc32(json.dumps(facts, sort_keys=True).encode()):08x}"
+
+
+# ---- reading -------------------------------------------------------------------------------------------------
+def load_stream_state(
+    folder: str | Path, *, model: str | None = None, head: str = HEAD, whole: bool = False
+) -> StreamState:
+    """Return the state in a folder.
+
+    Files of up to 16 MiB are compared with their checksums; larger ones are mapped.
+
+    Args:
+        folder: where.
+        model: the fingerprint that it must have, None to take any.
+        head: the file that describes it, another one for an earlier state.
+        whole: compare files of any size with their checksums.
+
+    Raises:
+        MissingFileError: there is none.
+        CheckpointError: it is damaged, or another model's.
+    """
+    folder = Path(folder)
+    if not (folder / head).is_file():
+        raise MissingFileError(f"no live state in {folder}; it has no {head}")
+    most = math.inf if whole else _SUMMED
+    for _ in range(_TRIES):
+        before = _stamp(folder / head)
+        try:
+            return _load(folder / head, model, most)
+        except CheckpointError:  # files of the state before may go while it is read: no writer is waited for
+            if _stamp(folder / head) == before:
+                raise
+    return _load(folder / head, model, most)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return what changes when a state is replaced."""
+    with contextlib.suppress(OSError):
+        facts = path.stat()
+        return facts.st_ino, facts.st_mtime_ns
+    return 0, 0
+
+
+def _load(path: Path, model: str | None, most: float) -> StreamState:
+    """Return the state of a head; its files, once open, stay as they are."""
+    folder = path.parent
+    try:
+        head = read_json(path)
+        if head["format"] != FORMAT:
+            raise CheckpointError(f"{folder} is a live state of format {head['format']}; this version reads {FORMAT}")
+        known = {*_FACTS, "format", "ids", "x", "events", "memories", SUM}
+        if head.get(SUM) not in (None, _sum(head)) or head.keys() - known:
+            raise DataError(f"{path.name} is not what was written")
+        if model is not None and head["model"] != model:
+            raise CheckpointError(f"{folder} is the state of another model (other weights); start from this run's own")
+        return _state(folder, head, most)
+    except CheckpointError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError, OSError, HopstateError) as error:
+        raise CheckpointError(
+            f"the live state in {folder} is damaged ({error}); go on from a copy (--state), or from the end of the "
+            "run's own data (--fresh)"
+        ) from error
+
+
+def _state(folder: Path, head: dict[str, Any], most: float) -> StreamState:
+    facts: dict[str, Any] = {key: head[key] for key in _FACTS}
+    facts["clock"] = -math.inf if head["clock"] is None else head["clock"]
+    _check_facts(facts)
+    files, parts, after = [], [], 0
+    for entry in head["events"]:
+        path, first, last = _file(folder, entry), entry["first"], entry["last"]
+        arrays = _checked_events(_tensors(path, most), path, last - first)
+        if first != after:
+            raise DataError(f"event {after} is followed by event {first}")
+        files.append(EventFile(path, first, last, 0))
+        parts.append(arrays)
+        after = last
+    if after != facts["num_events"]:
+        raise DataError(f"{after} of {facts['num_events']} events")
+    names = None
+    if head["ids"] is not None:
+        ids = [_unpacked(arrays["ids"], head["ids"]) for arrays in parts]
+        names = Vocabulary(np.concatenate(ids)) if ids else None
+        counts = np.cumsum([len(some) for some in ids]).tolist()
+        files = [file._replace(num_nodes=count) for file, count in zip(files, counts, strict=True)]
+    if names is not None and len(names) != facts["num_nodes"]:
+        raise DataError(f"{len(names)} ids of {facts['num_nodes']} nodes")
+    log = _log(parts, facts["num_nodes"])
+    x_path = None if head["x"] is None else folder / head["x"]
+    return StreamState(
+        **facts,
+        log=log,
+        edge_attr=_features(parts, len(log)),
+        memory_parts=tuple(_memories(_file(folder, entry), facts["num_nodes"], most) for entry in head["memories"]),
+        node_ids=names,
+        x=None if x_path is None else _tensors(x_path, most)["x"],
+        x_path=x_path,
+        files=tuple(files),
+    )
+
+
+def _check_facts(facts: dict[str, Any]) -> None:
+    kinds = {"num_events": int, "num_nodes": int, "settled": int, "model": str, "tag": str, "last": str}
+    wrong = [key for key, kind in kinds.items() if type(facts[key]) is not kind]
+    if wrong or not isinstance(facts["time_unit"], (str, type(None))) or not isinstance(facts["clock"], (int, float)):
+        raise DataError(f"{HEAD} gives {wrong[0] if wrong else 'clock or unit'} as another kind")
+    if not 0 <= facts["num_nodes"] < 1 << 31:
+        raise DataError(f"{HEAD} gives {facts['num_nodes']} nodes")
+    if not 0 <= facts["settled"] <= facts["num_events"]:
+        raise DataError(f"{facts['settled']} of {facts['num_events']} events have updated the memory")
+
+
+def _file(folder: Path, entry: dict[str, Any]) -> Path:
+    path = folder / entry["file"]
+    if path.parent != folder or path.stat().st_size != entry["bytes"]:
+        raise DataError(f"{path} is not of the length that {HEAD} gives")
+    return path
+
+
+def _tensors(path: Path, most: float) -> dict[str, np.ndarray]:
+    tensors, _ = read_tensors(path, format=FORMAT, what="part of a live state", summed=most)
+    return {key: tensor.numpy() for key, tensor in tensors.items()}
+
+
+_KINDS = {"src": "i8", "dst": "i8", "t": "i8f8", "kind": "i1", "edge_attr": "f4", "ids": "i8u1"}
+
+
+def _checked_events(arrays: dict[str, np.ndarray], path: Path, count: int) -> dict[str, np.ndarray]:
+    """Return the arrays of an event file; raise DataError if one is missing, or is not of the kind that was written."""
+    for name in {"src", "dst", "t"} | arrays.keys():
+        array = arrays.get(name)
+        axes = 2 if name == "edge_attr" else 1
+        if array is None or array.dtype.str[1:] not in _KINDS.get(name, "") or array.ndim != axes:
+            raise DataError(f"{path.name} has no {name}, or another kind of it")
+        if (name in ("src", "dst", "t", "kind") and len(array) != count) or (
+            len(array) > count and name == "edge_attr"
+        ):
+            raise DataError(f"{path.name} has {len(array)} {name} of {count} events")
+    return arrays
+
+
+def _log(parts: list[dict[str, np.ndarray]], num_nodes: int) -> EventLog:
+    log = EventLog()
+    if not parts:
+        return log
+    src, dst, t = (_concatenated([arrays[name] for arrays in parts]) for name in ("src", "dst", "t"))
+    for nodes in (src, dst):
+        if len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes:
+            raise DataError(f"an event names a node beyond the {num_nodes} there are")
+    if not np.isfinite(t).all() or (t[1:] < t[:-1]).any():
+        raise DataError("times of events decrease, or are not numbers")
+    kind = ended = None
+    if any("kind" in arrays for arrays in parts):
+        kind = np.concatenate([arrays.get("kind", np.zeros(len(arrays["src"]), np.int8)) for arrays in parts])
+        if ((kind < 0) | (kind > DELETE)).any():
+            raise DataError("an event has an unknown kind")
+        ends = edge_ends(src, dst, kind, num_nodes)
+        ids = np.flatnonzero((ends >= 0) & (ends < len(src)))
+        ended = np.stack([ids, ends[ids]])
+    log.append(src, dst, t, kind, ended)
+    return log
+
+
+def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _features(parts: list[dict[str, np.ndarray]], num_events: int) -> EventFeatures | None:
+    """Return features of the last events that have them all: earlier files may have dropped those of some events."""
+    kept: list[np.ndarray] = []
+    for arrays in reversed(parts):
+        if "edge_attr" not in arrays:
+            break
+        kept.insert(0, arrays["edge_attr"])
+        if len(arrays["edge_attr"]) < len(arrays["src"]):
+            break
+    if not kept:
+        return None
+    rows = _concatenated(kept)
+    return EventFeatures(Column(rows), num_events - len(rows))
+
+
+def _memories(path: Path, num_nodes: int, most: float) -> Memories:
+    arrays = _tensors(path, most)
+    found = Memories(**{name: arrays[name] for name in _MEMORIES}, path=path)
+    nodes, memory, output, last_time = (getattr(found, name) for name in _MEMORIES)
+    kinds = [nodes.dtype.str[1:], last_time.dtype.str[1:], output.dtype, memory.dtype.kind]
+    if kinds != ["i8", "f8", memory.dtype, "f"] or {len(nodes)} != {len(memory), len(output), len(last_time)}:
+        raise DataError(f"the memories in {path.name} are of another kind")
+    if memory.ndim != 3 or output.shape != memory[:, 0].shape or nodes.ndim != 1 or last_time.ndim != 1:
+        raise DataError(f"the memories in {path.name} disagree")
+    if len(nodes) and not (nodes[0] >= 0 and nodes[-1] < num_nodes and (nodes[1:] > nodes[:-1]).all()):
+        raise DataError(f"the nodes of the memories in {path.name} are not rising rows under {num_nodes}")
+    return found
+
+
+# ---- folders -------------------------------------------------------------------------------------------------
+def _clear(folder: Path, named: set[str]) -> None:
+    """Remove files that nothing names: joined ones, and what a writer left that was killed."""
+    for pattern in _OWN:
+        for path in folder.glob(pattern):
+            if path.name not in named:
+                path.unlink(missing_ok=True)
+
+
+def check_folder(folder: Path) -> None:
+    """Check that a state may be written into a folder.
+
+    Raises:
+        StorageError: it is a file, or holds other things.
+    """
+    if folder.is_file():
+        raise StorageError(f"{folder} is a file; a live state is kept in a folder, choose another name")
+    if folder.is_dir() and not holds_stream_state(folder):
+        own = (".", "events-", "memory-", "x-")
+        foreign = [path.name for path in folder.iterdir() if not path.name.startswith(own)]
+        if foreign:
+            raise StorageError(f"{folder} holds other things ({foreign[0]}); choose another folder for the live state")
