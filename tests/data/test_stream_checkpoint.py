@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hopstate.io.tensor_file import write_tensors
+from hopstate.io.tensors import write_tensors
 
 from hopstate.data import stream_checkpoint
 from hopstate.data.events import EventStream
