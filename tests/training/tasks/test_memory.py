@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from hopstate.data.deletions import edge_ends
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import CheckpointError, ConfigError, LeakError
@@ -20,7 +21,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.sampling.event_batches import event_batches
 from hopstate.streaming.active_batch import ActiveBatch
-from hopstate.streaming.memory_scorer import ActiveEvents, StreamEnds
+from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.testing.asserts import COARSE, F32, F32_TIGHT
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
@@ -210,7 +211,8 @@ def test_deletions_leave_the_context_and_are_taken_out_of_the_graph() -> None:
     src, dst = np.array([0, 0, 1, 0, 0, 1]), np.array([1, 1, 2, 1, 1, 0])
     kind = np.array([0, 0, 0, 1, 1, 0], np.int8)
     data = EventStream(src=src, dst=dst, t=np.arange(6), kind=kind, num_nodes=3)
-    assert StreamEnds(data).ends.tolist() == [3, 4, np.iinfo(np.int64).max, -1, -1, np.iinfo(np.int64).max]
+    ends = edge_ends(data.src, data.dst, data.kind, data.num_nodes)
+    assert ends.tolist() == [3, 4, np.iinfo(np.int64).max, -1, -1, np.iinfo(np.int64).max]
     model = CTDGSSM(CTDGSSM.Config(static="random"))
     inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), neighbors=5)
 
