@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 import zoneinfo
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.event_build import NANOSECONDS, UNITS
-from hopstate.errors import ConfigError, HopstateWarning
+from hopstate.errors import ConfigError, warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,10 +143,9 @@ def counted_in(t: np.ndarray, unit: str, dates: str, what: str) -> np.ndarray:
 def warn_of_utc(dates: str, what: str) -> None:
     """Warn that dates without a zone are taken as UTC, unless a stream's own dates are in one zone or name none."""
     if dates in ("", "UTC"):
-        warnings.warn(
+        warn(
             f"{what}: a date without a time zone is taken as UTC, as the times of the run's data are in no one zone; "
             "write the zone with it, such as 2024-03-01T12:00:00+00:00",
-            HopstateWarning,
             stacklevel=4,
         )
 

@@ -18,10 +18,9 @@ from hopstate.data.graph_arrays import GraphArrays
 from hopstate.data.texts import TextColumn
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, MissingFileError, StorageError
-from hopstate.io.arrays import load_npy
-from hopstate.io.files import save_array
-from hopstate.io.folders import recover_folder, replace_folder
+from hopstate.io.files import recover_folder, replace_folder, save_array
 from hopstate.io.opening import exists, read_json, reading
+from hopstate.io.tensors import load_npy
 
 VERSION = 1
 META = "graph.json"

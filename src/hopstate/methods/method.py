@@ -56,8 +56,6 @@ class ReadOptions:
         task: what numbers as labels are: classes ("classification") or amounts ("regression"); "auto" asks in doubt.
         label_cells: of text with several labels in a cell ("a;b"): "ask", the "first", the "whole" as a class, or
             "all": a 0/1 label each.
-        order: classes from the first to the last, '[low, mid, high]', for metrics of classes in order; null takes
-            numbers by size and texts by alphabet.
         positive_class: the positive one of two classes, which roc_auc and average_precision are of; null takes 1, true
             or yes, otherwise the rarer class of the training rows.
         num_nodes: ids are then rows 0..num_nodes-1; null finds them.
@@ -88,7 +86,6 @@ class ReadOptions:
     unlabelled: str | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
     label_cells: Literal["ask", "first", "whole", "all"] = "ask"
-    order: tuple[str, ...] | None = None
     positive_class: str | None = None
     num_nodes: int | None = None
     bipartite: bool | Literal["auto"] = "auto"
@@ -208,7 +205,6 @@ class Method(Generic[RecordT, RunT, TaskT]):
         floors: (data record, configuration, context, task) → name → test metrics of what a run must stand above.
         reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled.
         space: what `hopstate tune` searches where a user names nothing, by dotted name; empty where nothing is known.
-        earlier: what a setting stood for before it existed, by dotted name; run folders from before then lack it.
         transductive: configuration → what of a graph's inputs depends on all of its nodes at once, in words, so that
             nodes that come later change the answers for all others; "" where neighbourhoods alone count.
         explains: whether its scores are sums over events or features, which `hopstate explain` tells.
@@ -223,7 +219,6 @@ class Method(Generic[RecordT, RunT, TaskT]):
     data: Literal["graph", "graphs", "events", "sequences"]
     summary: str
     source: str
-    earlier: Mapping[str, Any] = field(default_factory=dict)
     reads_edges: Callable[[RunT], bool] = lambda config: False
     suit: Callable[[RecordT, RunT, tuple[str, ...]], Mapping[str, Any]] | None = None
     automatic: tuple[str, ...] = ()

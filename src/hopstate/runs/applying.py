@@ -12,7 +12,7 @@ from hopstate.data.dates import shown_time
 from hopstate.errors import ConfigError, HopstateError, HopstateWarning, TimeOrderError
 from hopstate.io.files import check_output
 from hopstate.io.lock import locked
-from hopstate.io.table import check_table_path, write_table
+from hopstate.io.output import check_table_path, write_table
 from hopstate.runs.answers import in_given_order, plain_table
 from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.going_on import (
@@ -100,7 +100,7 @@ def predict(
         own: the run's own events, where it was trained on a record in memory.
         device: where to compute; None takes the run's own setting.
         method: as in `evaluate`.
-        raw: as in `hopstate.io.table.write_table`.
+        raw: as in `hopstate.io.output.write_table`.
 
     Raises:
         FormatError: out has another extension; nothing is computed.
@@ -249,7 +249,7 @@ def score_stream(
         again: the very events that were taken last have happened once more.
         device: where to compute; None takes the run's own setting.
         method: as in `evaluate`.
-        raw: as in `hopstate.io.table.write_table`.
+        raw: as in `hopstate.io.output.write_table`.
 
     Returns:
         Columns src, dst, t (in the unit of the run's own data), score; of a method for nodes, node, t, and score, the

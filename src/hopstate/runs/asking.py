@@ -10,7 +10,7 @@ import numpy as np
 from hopstate.data.dates import parse_times, shown_time, shown_times
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
-from hopstate.data.readers.frames import is_frame
+from hopstate.data.readers.tables import is_frame
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
 from hopstate.runs.answers import with_index_of
 from hopstate.runs.data import known_data, settings_of_run

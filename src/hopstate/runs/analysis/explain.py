@@ -20,7 +20,7 @@ from hopstate.data.dates import drawn_times, parse_times, shown_span, shown_time
 from hopstate.data.event_splits import IN_SECOND
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
-from hopstate.io.figure import apart, draw_figure, few_dates, plain_numbers
+from hopstate.io.output import draw_figure, few_dates, label_points, plain_numbers
 from hopstate.runs.asking import first_after
 from hopstate.streaming.history_scorer import to_device
 from hopstate.tokens.history import HistoryTokens
@@ -126,7 +126,7 @@ class Explanation:
         axis.margins(x=0.06, y=0.12)
         (few_dates if drawn.dtype.kind == "M" else plain_numbers)(axis)
         figure.draw_without_rendering()  # the layout stands before labels look for room
-        apart(axis, sorted(named, key=lambda one: -abs(one[1])))
+        label_points(axis, sorted(named, key=lambda one: -abs(one[1])))
 
 
 @dataclass(frozen=True)

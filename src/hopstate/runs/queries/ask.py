@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.errors import ConfigError
-from hopstate.io.table import write_table
+from hopstate.io.output import write_table
 from hopstate.runs.answers import plain_table, with_index_of
 from hopstate.runs.applying import check_table
 from hopstate.runs.queries.calibrated import Calibrator
@@ -60,7 +60,7 @@ def score(
         out: also write the table there (.csv, .parquet or .jsonl).
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
-        raw: as in `hopstate.io.table.write_table`.
+        raw: as in `hopstate.io.output.write_table`.
 
     Returns:
         Columns src, dst, t, score, probability (see `hopstate.runs.queries.calibrated`), and why where it is asked.

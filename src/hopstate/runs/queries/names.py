@@ -14,10 +14,9 @@ from hopstate.data.dates import NAIVE, counted_in, shown_time, zone_of
 from hopstate.data.event_build import UNITS
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
-from hopstate.data.readers.frames import is_frame
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
-from hopstate.data.readers.tables import Table, read_table
+from hopstate.data.readers.tables import Table, is_frame, read_table
 from hopstate.data.readers.times import timed
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
@@ -168,8 +167,7 @@ def table_of(given: Any, what: str, num_ids: int, known: Vocabulary | None = Non
     if isinstance(given, (str, Path)):
         table = read_table(Path(given).expanduser(), [*SOURCES, *TARGETS, *TIMES, *_IDS], num_ids=num_ids)
         return replace(table, text_ids=known is not None and known.ids.dtype.kind == "U")
-    frame = given.reset_index(drop=True) if hasattr(given, "iloc") else given.to_pandas()
-    return Table(frame, Path(f"the table of {what}"), None)
+    return read_table(given, [*SOURCES, *TARGETS, *TIMES, *_IDS], what=f"the table of {what}")
 
 
 def _from_table(past: Past, table: Table, columns: Columns, dates: str) -> tuple[Any, Any, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.readers.frames import is_frame
+from hopstate.data.readers.tables import is_frame
 from hopstate.errors import ConfigError, DataError, ShapeError
 from hopstate.evaluation.probabilities import Curve, fitted
 from hopstate.methods.shared.static_link import rows_of

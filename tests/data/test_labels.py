@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.readers.classes import LabelOptions, look_like_amounts
-from hopstate.data.readers.labels import read_labels
+from hopstate.data.labels import LabelOptions, look_like_amounts, read_labels
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.errors import ConfigError, DataError
 
@@ -55,7 +54,6 @@ def test_minus_one_is_asked_about(tmp_path):
     assert graph(tmp_path, text, unlabelled="-1").y.tolist() == [0, 1, -1]
     signs = graph(tmp_path, text, unlabelled="none")
     assert (signs.y.tolist(), signs.class_names) == ([1, 2, 0], ("-1", "0", "1"))
-    assert graph(tmp_path, text, unlabelled="0.1.0").y.tolist() == [0, 1, -1]
     assert graph(tmp_path, rows(-1, 1, -1)).class_names == ("-1", "1")  # the two classes of a sign
     assert graph(tmp_path, rows("red", "?", "blue"), unlabelled="?").y.tolist() == [1, -1, 0]
     assert graph(tmp_path, rows(0, 1, 9), unlabelled="9").y.tolist() == [0, 1, -1]
