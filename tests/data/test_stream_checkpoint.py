@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hopstate.io.tensors import write_tensors
 
 from hopstate.data import stream_checkpoint
 from hopstate.data.events import EventStream
@@ -17,6 +16,7 @@ from hopstate.data.stream_state import Memories, StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, MissingFileError, StorageError
 from hopstate.io import tensor_file
+from hopstate.io.tensors import write_tensors
 
 
 def events(first: int, count: int, ids: Any = None, kind: bool = False) -> EventStream:

@@ -85,3 +85,19 @@ def test_clock_changes_keep_order(zone: str) -> None:
 def test_nanoseconds_are_exact() -> None:
     when = pd.Timestamp("2024-03-01T00:00:00.123456789")
     assert parse_times([when], "ns", "+09:00", "events") == [pd.Timestamp(when, tz="Asia/Tokyo").value]
+
+
+def test_explanations_read_dates_in_the_zone_of_the_file(tmp_path: Path) -> None:
+    run = hopstate.fit("pair-trees", hourly(200), config={"model.num_trees": 5}, loop=QUIET, out=tmp_path / "run")
+    found = hopstate.explain(run.path, "bus-00", "stop-00", "2024-03-11")
+    assert found.t == pd.Timestamp("2024-03-11", tz="Asia/Tokyo").timestamp()  # type: ignore[union-attr]
+
+
+def test_a_zone_with_clock_changes_is_that_of_queries(tmp_path: Path) -> None:
+    times = pd.date_range("2024-03-25", periods=200, freq="h", tz="Europe/Berlin")  # the clock changes on the 31st
+    table = hourly(200).assign(time=times)
+    table.to_parquet(tmp_path / "berlin.parquet")
+    run = hopstate.fit("recency", tmp_path / "berlin.parquet", loop=QUIET, out=tmp_path / "run")
+    pair = [("bus-00", "stop-00")]
+    assert run.score(pair, "2024-07-01").t.tolist() == ["2024-07-01T00:00:00+02:00"]
+    assert run.score(pair, "2024-12-01").t.tolist() == ["2024-12-01T00:00:00+01:00"]

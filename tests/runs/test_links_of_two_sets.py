@@ -122,3 +122,13 @@ def test_figures_are_against_possible_pairs(tmp_path: Path) -> None:
     scores = run.score([tuple(pair) for pair in names.tolist()]).score
     assert run.metrics["test"]["roc_auc"] == pytest.approx(roc_auc_score(y, scores), abs=1e-6)
     assert {tuple(sorted((a[0], b[0]))) for a, b in names.tolist()} == {("i", "u")}
+
+
+def test_numbers_in_both_columns_are_asked_for_as_they_are_written(tmp_path: Path) -> None:
+    table = links().map(lambda name: int(name[1:]))
+    run = hopstate.fit("gcn", table, config={"task": "link", "loop.epochs": 1}, loop=QUIET, out=tmp_path / "run")
+    found = run.score([(7, 7)])
+    assert found[["src", "dst"]].to_numpy().tolist() == [["u7", "i7"]]
+    assert run.rank(7, top=None).dst.str.startswith("i").all()
+    assert run.rank("i7", top=None).dst.str.startswith("u").all()
+    assert sorted(run.rank(7, top=None, candidates=[1, 2]).dst) == ["i1", "i2"]

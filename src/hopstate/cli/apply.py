@@ -103,5 +103,6 @@ def _stream(argv: list[str]) -> Answer:
     options |= {"method": o.method, "raw": o.raw}
     table = api.score_stream(o.run, o.data, read=read, device=o.device, **options)
     state = o.save or f"{o.run}/state"
-    told = f"{len(table):,} events scored into {o.out}; state kept in {state}"
+    scored = int(table.iloc[:, -1].notna().sum())  # deletions and events left out are rows without a score
+    told = f"{scored:,} events scored into {o.out}; state kept in {state}"
     return Answer({"out": o.out, "rows": len(table), "state": state}, lines(told))

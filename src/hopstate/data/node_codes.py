@@ -18,13 +18,13 @@ MOST = 1 << 22  # nodes with codes: 1 GiB of them; more nodes have one constant 
 def with_codes(graph: Graph) -> Graph:
     """Return a graph without features with a code for each node, or with one constant if there are too many nodes."""
     if graph.num_nodes > MOST:
-        told = f"no node features: all of the {graph.num_nodes:,} nodes have one constant input"
-        return graph.with_(x=np.ones((graph.num_nodes, 1), np.float32), notes=(*graph.notes, told))
-    told = (
+        note = f"no node features: all of the {graph.num_nodes:,} nodes have one constant input"
+        return graph.with_(x=np.ones((graph.num_nodes, 1), np.float32), notes=(*graph.notes, note))
+    note = (
         f"no node features: the input of a node is a code of {SIGNS} random signs made from its id, from which the "
         "first layer learns; a node that is new in prediction gets its own code"
     )
-    return graph.with_(x=_codes(graph), notes=(*graph.notes, told))
+    return graph.with_(x=_codes(graph), notes=(*graph.notes, note))
 
 
 def _codes(graph: Graph) -> np.ndarray:

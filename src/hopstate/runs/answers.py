@@ -55,7 +55,7 @@ def in_given_order(
 
     found = pd.DataFrame(columns).set_index("row").sort_index(kind="stable")
     found["t"] = shown_times(found["t"].to_numpy(), unit, dates)
-    length = record.file_length if record.file_length >= 0 else int(_stated(record).sum())
+    length = record.file_length if record.file_length >= 0 else int(_own_events(record).sum())
     if whole and len(found) < length:
         found = _filled(found, record, length, unit, dates)
     if isinstance(given, pd.DataFrame) and len(given) == length:
@@ -68,17 +68,17 @@ def _filled(found: pd.DataFrame, record: EventStream, length: int, unit: str, da
     import pandas as pd
 
     events = in_unit(record, unit)
-    rows = np.flatnonzero(_stated(events))
+    rows = np.flatnonzero(_own_events(events))
     known = to_user_ids(events, rows) | {"t": shown_times(events.t[rows], unit, dates)}
     known["node"] = known["src"]
-    asked = pd.DataFrame({name: known[name] for name in known if name in found}, index=events.in_file(rows))
-    whole = {name: column.dtype for name, column in {**found, **asked}.items() if column.dtype.kind in "iu"}
+    given = pd.DataFrame({name: known[name] for name in known if name in found}, index=events.in_file(rows))
+    whole = {name: column.dtype for name, column in {**found, **given}.items() if column.dtype.kind in "iu"}
     found = found.astype(dict.fromkeys(whole, "Int64")).reindex(range(length))
-    for name, column in asked.items():
+    for name, column in given.items():
         found[name] = found[name].fillna(column.astype(found[name].dtype).reindex(range(length)))
     return found
 
 
-def _stated(record: EventStream) -> np.ndarray:
+def _own_events(record: EventStream) -> np.ndarray:
     """Return (E,) which events are rows of the user's; deletions that follow from that of a node are not."""
     return record.in_file(np.arange(len(record))) >= 0

@@ -66,6 +66,7 @@ def evaluate(
         ConfigError: a setting of evaluation that the run's method does not have, or other events without fresh.
     """
     own = data is not None and not fresh
+    data = plain_table(data) if is_temporal(RunFolder.open(run)) else data
     with load_run(run, data, read, device, evaluation=evaluation, own=own, method=method) as (trainer, _):
         return trainer.evaluate(split)
 

@@ -177,8 +177,9 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         if "label_column" in read or not any(f"no column {name.strip()!r}" in str(error) for name in absent):
             raise
         events = read_events(data, from_start=False, **options)
-    dates = str(known_data(folder).get("dates") or "")
-    if events.dates == NAIVE and dates != NAIVE:
+    known = known_data(folder)
+    dates = str(known.get("dates") or "")
+    if events.dates == NAIVE and dates != NAIVE and known.get("time_unit"):
         events = events.with_(t=counted_in(events.t, events.time_unit, dates, events.name), dates=dates)
     named, table = settings["read"].get("edge_columns") or (), events.edge_table
     if "edge_columns" in read and table is not None and len(table.columns) == len(named):  # other names, in that order

@@ -18,10 +18,9 @@ from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.runs.asking import times_in
-from hopstate.runs.data import settings_of_run
+from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.going_on import is_temporal, kept_state, own_past
 from hopstate.runs.load import load_run
-from hopstate.runs.queries.shown import dates_of
 from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import fingerprint, outputs_at
@@ -59,7 +58,7 @@ class TrainedModel(nn.Module):
         super().__init__()
         folder = RunFolder.open(run)
         self._opened = folder.path.resolve(), data, device
-        temporal, self._dates = is_temporal(folder), dates_of(folder)
+        temporal, self._dates = is_temporal(folder), str(known_data(folder).get("dates") or "")
         with load_run(run, data, device=device, bare=temporal) as (_, task):
             self.task = task
             self.network = bare(task.model)

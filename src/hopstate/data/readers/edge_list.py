@@ -137,7 +137,7 @@ def read_edge_list(
     notes = edge_notes(edges, numbered.count, **build, features=carried is not None)
     if two_sets is not False:
         fields["node_type"] = sides_of(edges, numbered.count, str(table.path), needed=two_sets is True)
-    sets = "" if fields.get("node_type") is None else _told_sets(fields["node_type"], numbered.vocabulary)
+    sets = "" if fields.get("node_type") is None else _sets_note(fields["node_type"], numbered.vocabulary)
     roles = read_as(table, {"source": ends[0], "target": ends[1]}, used, sets=sets)
     fields["notes"] = (
         roles,
@@ -170,7 +170,7 @@ def _two_sets(
     return [source, target], True
 
 
-def _told_sets(node_type: np.ndarray, ids: Vocabulary | None) -> str:
+def _sets_note(node_type: np.ndarray, ids: Vocabulary | None) -> str:
     first = [int(np.argmax(node_type == side)) for side in (0, 1)]
     names = [row if ids is None else ids.names(np.array([row]))[0] for row in first]
     sizes = [int((node_type == side).sum()) for side in (0, 1)]

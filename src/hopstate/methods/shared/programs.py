@@ -212,7 +212,9 @@ def _ends(task: StaticLinkTask, pairs: Any) -> np.ndarray:
     given = np.asarray(pairs)
     if given.ndim != 2 or given.shape[1] != 2:
         raise ShapeError(f"pairs are (P, 2) ids of sources and targets; got {given.shape}")
-    return np.stack([rows_of(task.messages, column, "pairs") for column in given.T], 1)
+    return np.stack(
+        [rows_of(task.messages, column, "pairs", letter) for column, letter in zip(given.T, "ui", strict=True)], 1
+    )
 
 
 __all__ = ["graph_spec", "history_spec", "logit_port", "packed_tokens", "rows_port"]

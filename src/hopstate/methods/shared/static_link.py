@@ -206,7 +206,7 @@ def read_split(graph: Graph, path: str) -> dict[str, np.ndarray]:
     named = table.column(None, ("split", "part", "set"), 2, "split_column")
     if source is None or target is None or named is None:
         raise DataError(f"{path} needs columns source, target and split; it has: {', '.join(map(str, table.frame))}")
-    ends = np.stack([rows_of(graph, table.ids(column), path) for column in (source, target)], 1)
+    ends = np.stack([rows_of(graph, table.ids(end), path, letter) for end, letter in ((source, "u"), (target, "i"))], 1)
     words = table.frame[named].astype(str).str.strip().str.lower().replace({"valid": "val", "validation": "val"})
     which = words.to_numpy(str)
     bad = np.flatnonzero(~np.isin(which, SPLITS))
@@ -217,8 +217,14 @@ def read_split(graph: Graph, path: str) -> dict[str, np.ndarray]:
     return {name: ends[which == name] for name in SPLITS if (which == name).any()}
 
 
-def rows_of(graph: Graph, ids: np.ndarray, what: str) -> np.ndarray:
+def rows_of(graph: Graph, ids: np.ndarray, what: str, letter: str = "") -> np.ndarray:
     """Return (n,) rows of the user's ids (n,).
+
+    Args:
+        graph: whose nodes.
+        ids: as the user writes them.
+        what: they are, for messages.
+        letter: "u" or "i", which reading put in front of the sources or targets of two sets.
 
     Raises:
         DataError: an id that the graph does not have; the first is named, with the nearest.
@@ -231,6 +237,8 @@ def rows_of(graph: Graph, ids: np.ndarray, what: str) -> np.ndarray:
         rows = vocabulary.rows(ids)
         if ids.dtype.kind == "U":  # spaces around an id are no part of it, as in files
             rows = np.where(rows < 0, vocabulary.rows(np.char.strip(ids)), rows)
+            if graph.two_sets and letter:
+                rows = np.where(rows < 0, vocabulary.rows(np.char.add(letter, np.char.strip(ids))), rows)
         known: Any = map(str, vocabulary.ids[:10_000].tolist())
     else:
         ids = _numbers(ids, what)

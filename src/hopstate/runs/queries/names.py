@@ -217,16 +217,16 @@ def _the_column(
 def _file_times(past: StreamState, table: Table, column: str, dates: str) -> np.ndarray:
     """Return a column of times in the unit of a past's; numbers are in it already."""
     _, t, unit, _ = timed(table, column, "", "error")
-    if unit and zone_of(table.frame[column]) == NAIVE:
-        t = counted_in(t, unit, dates, f"{table.path}, column {column!r}")
     ours = past.time_unit or ""
-    if not unit or unit == ours:
+    if not unit:
         return t
     if ours not in UNITS:
         raise DataError(
             f"{table.path} holds dates, and the run's own times are numbers of a unit that nobody named; give numbers "
             "as its own file has them, or train it with --read.time_unit s (or ms, us, ns)"
         )
+    if zone_of(table.frame[column]) == NAIVE:
+        t = counted_in(t, unit, dates, f"{table.path}, column {column!r}")
     if UNITS[unit] >= UNITS[ours]:
         return t * (UNITS[unit] // UNITS[ours])
     step = UNITS[ours] // UNITS[unit]

@@ -95,7 +95,8 @@ def score_links(
         DataError: an id that is no node of the run's graph; the nearest is named.
     """
     with asked_run(run, own, device, method) as asked:
-        u, v = (rows_of(asked.graph, ids, "pairs") for ids in _pairs(pairs, read, asked.usual, asked.graph.node_ids))
+        ends = _pairs(pairs, read, asked.usual, asked.graph.node_ids)
+        u, v = (rows_of(asked.graph, ids, "pairs", letter) for ids, letter in zip(ends, "ui", strict=True))
         return asked.table(u, v, asked.score(u, v))
 
 
@@ -114,7 +115,7 @@ def rank_links(
     import pandas as pd
 
     with asked_run(run, own, device, method) as asked:
-        given = rows_of(asked.graph, read_ids(sources, "sources", asked.graph.node_ids), "sources")
+        given = rows_of(asked.graph, read_ids(sources, "sources", asked.graph.node_ids), "sources", "u")
         pool = np.arange(asked.graph.num_nodes)
         if candidates is not None:
             ids = read_ids(
@@ -122,7 +123,7 @@ def rank_links(
                 "candidates",
                 asked.graph.node_ids,
             )
-            found = rows_of(asked.graph, ids, "candidates")
+            found = rows_of(asked.graph, ids, "candidates", "i")
             pool = found[np.sort(np.unique(found, return_index=True)[1])]
         types = None if candidates is not None else asked.graph.node_type  # who names candidates means them
         parts = [_ranked(asked, int(u), _other_side(pool, types, u), top, new_only) for u in given]
