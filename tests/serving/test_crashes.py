@@ -17,9 +17,8 @@ from crashes import DurabilityError, check_crash, digest
 from faulty_disk import VFS, Fault, FaultyDisk, Kind
 
 from hopstate.errors import HopstateWarning
-from hopstate.serving.event_log import Entry
 from hopstate.serving.live import LiveRun
-from hopstate.serving.log import SqliteLog
+from hopstate.serving.log import Entry, SqliteLog
 
 DYGFORMER: dict[str, dict[str, Any]] = {
     "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.num_layers": 1, "model.max_length": 6}

@@ -20,10 +20,10 @@ from hopstate.data.past import Past
 from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.runs.api import Run
 from hopstate.serving.event_columns import Columns
-from hopstate.serving.event_log import BETWEEN
 from hopstate.serving.event_values import id_of
 from hopstate.serving.incoming import Incoming
 from hopstate.serving.live import LiveRun
+from hopstate.serving.log import BETWEEN
 
 RUNS: dict[str, dict[str, Any]] = {
     "texts": {},

@@ -13,9 +13,7 @@ import pytest
 from log_conformance import LogConformance, Logs, entries
 
 from hopstate.errors import CheckpointError, ConfigError, DataError, MissingFileError
-from hopstate.serving.event_log import Commit, Entry
-from hopstate.serving.log import NAME, SqliteLog
-from hopstate.serving.logs import open_log
+from hopstate.serving.log import NAME, Commit, Entry, SqliteLog, open_log
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from hopstate.data.past import Past
-from hopstate.serving.event_log import Entry, EventLog
+from hopstate.serving.log import Entry, EventLog
 
 Note = Literal["late", "ahead", "unreadable", "differs"]
 

@@ -19,8 +19,8 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import HopstateError
 from hopstate.io.files import is_broken
 from hopstate.runs.asking import LAST, times_in
-from hopstate.serving.event_log import BETWEEN
 from hopstate.serving.known_rows import KnownRows
+from hopstate.serving.log import BETWEEN
 
 ID = "event_id"
 LONGEST = 1_000  # characters of an id; each node's takes as much memory as the longest

@@ -35,10 +35,8 @@ from hopstate.runs.queries.session import Session
 from hopstate.runs.queries.shown import dates_of
 from hopstate.serving.ahead import AUTO, Ahead
 from hopstate.serving.draft import Draft, Receipt
-from hopstate.serving.event_log import EventLog, bulks
 from hopstate.serving.incoming import Incoming, Late, OtherFields, check_handling
-from hopstate.serving.logged import rows, sound
-from hopstate.serving.logs import open_log
+from hopstate.serving.log import EventLog, bulks, open_log, rows, sound
 from hopstate.serving.reading import read
 from hopstate.serving.retention import check_duration, check_retain, retained
 from hopstate.serving.sinks import Sink

@@ -10,8 +10,8 @@ import warnings
 
 from hopstate.errors import ConfigError, HopstateError, HopstateWarning, StorageError
 from hopstate.serving.draft import Receipt
-from hopstate.serving.event_log import Entry
 from hopstate.serving.live import LiveRun
+from hopstate.serving.log import Entry
 from hopstate.serving.sources import Arrived, Source, named
 
 MOST = 500  # events that are committed together

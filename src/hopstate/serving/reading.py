@@ -13,10 +13,9 @@ from hopstate.data.events import EventStream
 from hopstate.data.past import Past
 from hopstate.errors import HopstateError
 from hopstate.serving.draft import Aside
-from hopstate.serving.event_log import Entries, Entry, EventLog
 from hopstate.serving.event_values import ID, id_of
 from hopstate.serving.incoming import Incoming
-from hopstate.serving.logged import rows
+from hopstate.serving.log import Entries, Entry, EventLog, rows
 
 
 class Read(NamedTuple):

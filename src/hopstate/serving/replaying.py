@@ -13,10 +13,8 @@ import pandas as pd
 from hopstate.data.dates import shown_times
 from hopstate.errors import ConfigError
 from hopstate.runs.data import known_data
-from hopstate.serving.event_log import bulks
 from hopstate.serving.live import LiveRun
-from hopstate.serving.logged import rows, sound
-from hopstate.serving.logs import open_log
+from hopstate.serving.log import bulks, open_log, rows, sound
 from hopstate.serving.retention import past_at_start
 from hopstate.serving.whose import check_signed, own_events
 from hopstate.training.run_folder import RunFolder

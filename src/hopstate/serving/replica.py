@@ -10,9 +10,8 @@ from typing import Any
 
 from hopstate.errors import HopstateError, MissingFileError
 from hopstate.serving.draft import Receipt
-from hopstate.serving.event_log import EventLog
 from hopstate.serving.live import LiveRun
-from hopstate.serving.logs import open_log
+from hopstate.serving.log import EventLog, open_log
 
 
 class ReplicaError(HopstateError):

@@ -8,8 +8,7 @@ from pathlib import Path
 from hopstate.data.event_windows import parse_duration
 from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
-from hopstate.serving.event_log import EventLog
-from hopstate.serving.logged import rows
+from hopstate.serving.log import EventLog, rows
 from hopstate.serving.snapshots import double, kept_events, oldest
 
 
