@@ -7,11 +7,11 @@
 | one of them by its place | `logs.open_log` |
 | the state machine over it: score, commit, observe; snapshots and recovery | `live.LiveRun` |
 | snapshots, the last three | `snapshots.keep`, `snapshots.newest` |
-| events from elsewhere, and scores to elsewhere | `sources`, `pump.Pump`, `sinks` |
+| events from elsewhere, and scores to elsewhere | `sources`, `pump.IngestLoop`, `sinks` |
 | it beside a log that another process writes | `replica.Replica` |
 | what a log's events were scored, again | `replaying.replayed` |
-| it behind a queue; the service: the doors of `hopstate serve` | `doors.Doors`, `service.service` |
-| lines of what it does | `lines.Lines` |
+| it behind a queue; the service: the doors of `hopstate serve` | `doors.ServiceEngine`, `service.service` |
+| lines of what it does | `lines.StructuredLogger` |
 
 In come events as JSON objects with the columns of the run's own file; out go positions in the log, and scores. The
 model's state follows from the log alone, so recovery is a replay and so is an audit.
