@@ -14,7 +14,7 @@ from test_sinks import held
 from hopstate.cli.main import main
 from hopstate.runs.api import Run, fit, score_stream
 from hopstate.serving.live import LiveRun
-from hopstate.serving.replaying import replayed
+from hopstate.serving.replay import replayed
 from hopstate.serving.sinks import Sink, open_sink
 
 

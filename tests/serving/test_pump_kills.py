@@ -22,7 +22,7 @@ from hopstate.runs.api import Run
 from hopstate.serving import kafka as pumping
 from hopstate.serving.kafka import KafkaSink, Topic, open_source
 from hopstate.serving.live import LiveRun
-from hopstate.serving.replaying import replayed
+from hopstate.serving.replay import replayed
 from hopstate.serving.sinks import ParquetSink, Sink, open_sink
 
 pytestmark = pytest.mark.slow

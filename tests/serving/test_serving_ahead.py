@@ -16,7 +16,7 @@ pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError
 from hopstate.runs.api import Run
-from hopstate.serving.ahead import Ahead
+from hopstate.serving.event_parser import ClockSkewLimit
 from hopstate.serving.kafka import Arrived, IngestLoop
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
@@ -71,7 +71,7 @@ def test_an_event_of_the_far_future_is_refused(name: str, runs: dict[str, Run], 
     """Read together with others or alone; one that old data, or a clock that is a little off, has is taken."""
     unit = CLOCKS[name]
     with opened(runs[name]) as live:
-        live._incoming.ahead = Ahead("auto", live.past, live.own_events, "", lambda: float(NOW))
+        live._incoming.ahead = ClockSkewLimit("auto", live.past, live.own_events, "", lambda: float(NOW))
         assert live._incoming.ahead.by_clock
         good = [at((NOW - 300 * DAY) * unit), at((NOW - 3) * unit), at((NOW + DAY) * unit)]
         live.take(good)
@@ -120,7 +120,7 @@ def test_steps_beyond_64_bits_are_steps() -> None:
         def events(self, *_: int) -> Any:
             return pd.DataFrame({"t": np.zeros(1, np.int64)})
 
-    bound = Ahead("never", Known(), 0, "")  # type: ignore[arg-type]
+    bound = ClockSkewLimit("never", Known(), 0, "")  # type: ignore[arg-type]
     bound.length = 5
     assert bound.allows(np.array([-(2**62), -(2**62) + 5]), -(2**62))
     assert not bound.allows(np.array([-(2**63), 2**62]), -(2**63))

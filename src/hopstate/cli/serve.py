@@ -102,9 +102,8 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     try:
         import uvicorn
 
-        from hopstate.serving.live import LiveRun
+        from hopstate.serving.live import LiveRun, Replica
         from hopstate.serving.metrics import StructuredLogger
-        from hopstate.serving.replica import Replica
         from hopstate.serving.service import service
         from hopstate.serving.sinks import open_sink
     except ImportError as error:
@@ -199,7 +198,7 @@ def _replay(argv: list[str]) -> Answer:
     import pandas as pd
 
     from hopstate.io.table import check_table_path, write_table
-    from hopstate.serving.replaying import replayed
+    from hopstate.serving.replay import replayed
 
     check_table_path(o.out)
     tables = list(replayed(o.run, o.folder, log=o.log, device=o.device, method=o.method))

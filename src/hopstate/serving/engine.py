@@ -26,11 +26,11 @@ import torch
 from hopstate.errors import HopstateError, StorageError
 from hopstate.ops.threads import one_thread
 from hopstate.runs.queries.session import Session
-from hopstate.serving.draft import Draft, Receipt, Request
 from hopstate.serving.kafka import IngestLoop, open_source
 from hopstate.serving.live import LiveRun
 from hopstate.serving.metrics import ServiceMetrics, StatePage, StructuredLogger
 from hopstate.serving.quality import Quality
+from hopstate.serving.transaction import Receipt, Request, Transaction
 from hopstate.streaming.slices import Steps
 
 
@@ -444,7 +444,7 @@ class ServiceEngine:
         self._committed(receipts, begin)
         return receipts
 
-    def _settle(self, live: LiveRun, draft: Draft, first: int) -> None:
+    def _settle(self, live: LiveRun, draft: Transaction, first: int) -> None:
         try:
             live.settle(draft, first)
             self._trouble(SINK, "")

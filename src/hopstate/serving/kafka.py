@@ -28,11 +28,11 @@ from hopstate.errors import (
     MissingExtraError,
     StorageError,
 )
-from hopstate.serving.draft import Receipt
 from hopstate.serving.event_columns import ID
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import Entry
 from hopstate.serving.sinks import Sink
+from hopstate.serving.transaction import Receipt
 
 SECONDS = 10.0  # that a broker may take
 

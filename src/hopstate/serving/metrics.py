@@ -20,9 +20,9 @@ from hopstate.data.event_splits import IN_SECOND
 from hopstate.errors import FutureTimeError, HopstateWarning, TimeOrderError
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.queries.shown import dates_of
-from hopstate.serving.draft import Receipt
 from hopstate.serving.live import LiveRun
 from hopstate.serving.quality import WINDOW, Quality
+from hopstate.serving.transaction import Receipt
 
 _SECONDS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _WINDOW = 60.0  # seconds over which the page tells a rate

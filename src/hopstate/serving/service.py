@@ -24,10 +24,9 @@ from hopstate import __version__
 from hopstate.errors import DataError, HopstateError, StorageError, TimeOrderError
 from hopstate.runs.queries.ask import chances, ranking
 from hopstate.serving.engine import SOON, BusyServiceError, Limits, ServiceEngine
-from hopstate.serving.live import LiveRun
+from hopstate.serving.live import LiveRun, ReplicaError
 from hopstate.serving.metrics import StructuredLogger
 from hopstate.serving.middleware import RequestLimits
-from hopstate.serving.replica import ReplicaError
 from hopstate.serving.schemas import EventsIn, EventsOut, InferIn, RankIn, Refused, UnknownModelError
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {

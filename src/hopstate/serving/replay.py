@@ -13,10 +13,9 @@ import pandas as pd
 from hopstate.data.dates import shown_times
 from hopstate.errors import ConfigError
 from hopstate.runs.data import known_data
-from hopstate.serving.live import LiveRun
+from hopstate.serving.live import LiveRun, check_signed, own_events
 from hopstate.serving.log import bulks, open_log, rows, sound
-from hopstate.serving.retention import past_at_start
-from hopstate.serving.whose import check_signed, own_events
+from hopstate.serving.snapshots import past_at_start
 from hopstate.training.run_folder import RunFolder
 
 
