@@ -375,9 +375,7 @@ class KafkaSink(Sink):
         try:
             while time.monotonic() < until:
                 for _, _, value in self.topic.polled(reader, 1):
-                    row = json.loads(value or b"{}")
-                    self.numbers = not isinstance(row["t"], str)
-                    return int(row["position"]) + 1
+                    return int(json.loads(value or b"{}")["position"]) + 1
         except (ValueError, KeyError, TypeError):
             raise ConfigError(f"{self.topic.place} holds other messages than scores; choose another topic") from None
         finally:

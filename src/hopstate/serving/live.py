@@ -50,49 +50,39 @@ from hopstate.training.tasks.link import LinkTask
 _ELSEWHERE = ("data", "read", "loop")  # settings that may change where data are moved, or tell of training alone
 
 
-def check_served(facts: Mapping[str, Any], model: str, place: object) -> None:
-    """Refuse a model that a log is not of.
+def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: object) -> int | None:
+    """Return how many events the run's own data had when a log was begun, None if the log is new.
+
+    Args:
+        facts: of the log.
+        run: the run folder.
+        model: the fingerprint of its weights.
+        place: of the log, for messages.
 
     Raises:
-        ConfigError: it is another model's.
+        ConfigError: the log is of another model or run.
+        CheckpointError: the log is damaged.
     """
-    if facts.get("model", model) == model:
-        return
-    raise ConfigError(f"the log in {place} is of a model of other weights; give another folder")
-
-
-def own_events(facts: Mapping[str, Any], model: str) -> int | None:
-    """Return how many events of its own data a model had when it came to a log, None where it never did.
-
-    Raises:
-        CheckpointError: the log holds another thing there.
-    """
-    found = facts.get("own_events") if facts.get("model") == model else None
-    if found is not None and (type(found) is not int or found < 0):
-        raise CheckpointError(f"the log says that model {model} had {found!r} events of its own; use a copy of it")
-    return found
-
-
-def signed(run: RunFolder, model: str) -> dict[str, str]:
-    """Return what a log is told of a model's run: its settings and own data, which weights may not tell apart."""
-    settings = {name: value for name, value in run.settings().items() if name not in _ELSEWHERE}
-    text = json.dumps([settings, known_data(run)["content_hash"]], sort_keys=True)
-    return {f"run of {model}": hashlib.sha256(text.encode()).hexdigest()[:16]}
-
-
-def check_signed(facts: Mapping[str, Any], run: RunFolder, model: str, place: object) -> bool:
-    """Return whether a log knows the run of a model; an earlier version's knows none.
-
-    Raises:
-        ConfigError: it is of another run.
-    """
-    ((key, own),) = signed(run, model).items()
-    if facts.get(key, own) != own:
+    if "model" not in facts:
+        return None
+    if facts["model"] != model:
+        raise ConfigError(f"the log in {place} is of a model of other weights; give another folder")
+    if facts.get("run") != _signature(run):
         raise ConfigError(
             f"the log in {place} is another run's: of other data, or of other settings (method, model, evaluation), "
             "though its weights, if it has any, are these; give another folder"
         )
-    return key in facts
+    found = facts.get("own_events")
+    if type(found) is not int or found < 0:
+        raise CheckpointError(f"the log in {place} has {found!r} as the number of events before it; use a copy of it")
+    return found
+
+
+def _signature(run: RunFolder) -> str:
+    """Return a hash of a run's settings and own data, which weights may not tell apart."""
+    settings = {name: value for name, value in run.settings().items() if name not in _ELSEWHERE}
+    text = json.dumps([settings, known_data(run)["content_hash"]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 BULK = 5_000  # events that are taken together when a log is read again without scores
@@ -189,21 +179,19 @@ class LiveRun:
         self.log.tell(facts)
 
     def _recover(self) -> None:
-        self.model, told = fingerprint(self.task), self.log.facts()
-        check_served(told, self.model, self.folder)
-        is_known = check_signed(told, self.run, self.model, self.folder)
-        self.state = self.folder / "state"
-        past, known = newest(self.state, self.model), own_events(told, self.model)
-        if past is None or known is None:
+        self.model, self.state = fingerprint(self.task), self.folder / "state"
+        known = check_log(self.log.facts(), self.run, self.model, self.folder)
+        past = None if known is None else newest(self.state, self.model)
+        if past is None:
             past = own_past(self.run, self.task)
             if known not in (None, len(past)):
                 raise ConfigError(
                     f"the run's own data have {len(past)} events, and had {known} when its log was begun; "
                     "put them back, or give another folder"
                 )
-            known, is_known = len(past), False
-        if not is_known:
-            self._begin({"model": self.model, "own_events": known} | signed(self.run, self.model))
+        if known is None:
+            known = len(past)
+            self._begin({"model": self.model, "run": _signature(self.run), "own_events": known})
         self.own_events, self.past = known, past
         dates = dates_of(self.run, self.method)
         self._incoming.ahead = ClockSkewLimit(self.ahead, past, known, dates)

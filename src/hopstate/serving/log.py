@@ -275,7 +275,7 @@ def from_rows(rows: Iterable[tuple[int, object]], at: int, end: int) -> tuple[st
 
 
 NAME = "log.sqlite"
-_FIRST, _FORMAT = "hopstate-log-1", "hopstate-log-2"
+_FORMAT = "hopstate-log-2"
 _TABLES = """
 create table if not exists facts (key text primary key, value text not null) without rowid;
 create table if not exists commits (first integer primary key, events integer not null);
@@ -284,7 +284,6 @@ create unique index if not exists ids on events (id) where id is not null;
 create table if not exists parked (id text, body text not null, why text not null);
 create unique index if not exists parked_ids on parked (id) where id is not null;
 insert into facts select 'format', '"{format}"' where not exists (select * from facts);
-update facts set value = '"{format}"' where key = 'format' and value = '"{first}"';
 """
 
 
@@ -320,7 +319,7 @@ class SqliteLog:
                 with named_errors(self.path, "bring to disk"):
                     sync_folder(self.path.parent)
             found = self.facts().get("format")
-            if found not in (_FIRST, _FORMAT):
+            if found != _FORMAT:
                 raise CheckpointError(f"{self.path} is no log of this version (format {found!r}); move it away")
             end = self._end()
             if end not in (None, len(self)):
@@ -341,7 +340,7 @@ class SqliteLog:
                 self._pragma("journal_mode", "wal")
                 self._pragma("synchronous", "full")
                 with self._file:  # all of it or nothing: a start that was killed leaves no log of no format
-                    self._file.execute(_TABLES.format(format=_FORMAT, first=_FIRST))
+                    self._file.execute(_TABLES.format(format=_FORMAT))
 
     def _pragma(self, name: str, value: str) -> None:
         self._file.execute(f"pragma {name} = {value}")

@@ -19,7 +19,6 @@ import pandas as pd
 from hopstate.data.dates import shown_times
 from hopstate.errors import ConfigError, HopstateWarning, StorageError
 from hopstate.io.files import make_folder
-from hopstate.io.opening import reading
 from hopstate.io.table import write_table
 
 _FILE = re.compile(r"scores-(\d{12,})-(\d{12,})\.parquet")
@@ -34,11 +33,9 @@ class Sink:
 
     next: the first position that is not there.
     clock: unit and zone (`EventStream.dates`) in which times are written as dates, None for numbers.
-    numbers: whether what is there already has times as numbers; then more numbers follow.
     """
 
     clock: tuple[str, str] | None = None
-    numbers = False
 
     def __init__(self, together: int = 1, seconds: float = 60.0) -> None:
         self.together, self.seconds = together, seconds
@@ -104,7 +101,7 @@ class Sink:
         """
         if self._held:
             table = pd.concat(self._held, ignore_index=True)
-            self._write(table if self.numbers or self.clock is None else self._dated(table, *self.clock))
+            self._write(table if self.clock is None else self._dated(table, *self.clock))
             self._held, self.next = [], int(table["position"].iloc[-1]) + 1
 
     @staticmethod
@@ -133,24 +130,11 @@ class ParquetSink(Sink):
 
     def _end(self) -> int:
         found = [match for path in self.folder.iterdir() if (match := _FILE.fullmatch(path.name))]
-        last = max(found, key=lambda match: int(match[2]), default=None)
-        if last is None:
-            return 0
-        self.numbers = _has_numbers(self.folder / last[0])
-        return int(last[2]) + 1
+        return max((int(match[2]) + 1 for match in found), default=0)
 
     def _write(self, table: pd.DataFrame) -> None:
         first, last = table["position"].iloc[[0, -1]]
         write_table(table.infer_objects(), self.folder / f"scores-{first:012}-{last:012}.parquet")
-
-
-def _has_numbers(path: Path) -> bool:
-    """Return whether times are numbers in a file of scores."""
-    from pyarrow import parquet, types
-
-    with reading(path, "scores"):
-        kind = parquet.read_schema(path).field("t").type
-    return not (types.is_string(kind) or types.is_large_string(kind))
 
 
 def open_sink(place: str) -> Sink:
