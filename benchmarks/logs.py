@@ -14,8 +14,7 @@ import tempfile
 import time
 
 from common import machine, require_green
-from hopstate.serving.event_log import Entry, EventLog
-from hopstate.serving.logs import open_log
+from hopstate.serving.log import Entry, EventLog, open_log
 
 
 def rate(log: EventLog, count: int, size: int) -> float:

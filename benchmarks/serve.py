@@ -31,9 +31,8 @@ import torch
 import hopstate
 from common import machine, require_green
 from hopstate.runs.queries.ask import scored
-from hopstate.serving.event_log import Entry
 from hopstate.serving.live import LiveRun
-from hopstate.serving.log import SqliteLog
+from hopstate.serving.log import Entry, SqliteLog
 from hopstate.streaming.live import go_on
 
 QUIET = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}

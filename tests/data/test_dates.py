@@ -139,7 +139,7 @@ def test_a_live_run_of_dates_is_replayed_bit_for_bit(tmp_path):
     pytest.importorskip("apsw")
     from hopstate.runs.queries.ask import ranked
     from hopstate.serving.live import LiveRun
-    from hopstate.serving.replaying import replayed
+    from hopstate.serving.replay import replayed
 
     run = hopstate.fit("recency", table("+01:00"), out=tmp_path / "run", loop={"progress": False})
     later = table("+01:00", 120, 8)

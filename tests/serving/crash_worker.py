@@ -19,7 +19,7 @@ from faulty_disk import VFS, Fault, FaultyDisk
 
 from hopstate.errors import StorageError
 from hopstate.random import named_rng
-from hopstate.serving.ahead import NEVER
+from hopstate.serving.event_parser import NEVER
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 

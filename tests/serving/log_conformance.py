@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pytest
 
 from hopstate.errors import BusyError, CheckpointError, DataError, HopstateError, MissingFileError
-from hopstate.serving.event_log import Commit, Entries, Entry, EventLog
+from hopstate.serving.log import Commit, Entries, Entry, EventLog
 
 
 @dataclass
@@ -197,7 +197,7 @@ class LogConformance:
         if logs.second == "refused":
             with pytest.raises(BusyError):
                 logs.open()
-            code = "import sys; from hopstate.serving.logs import open_log; open_log(sys.argv[1])"
+            code = "import sys; from hopstate.serving.log import open_log; open_log(sys.argv[1])"
             done = subprocess.run([sys.executable, "-c", code, logs.place], capture_output=True, text=True)
             assert "BusyError" in done.stderr
             log.append(entries("b"))

@@ -22,7 +22,7 @@ from hopstate.data.stream_checkpoint import files_of
 from hopstate.errors import CheckpointError, HopstateWarning
 from hopstate.runs.api import Run
 from hopstate.serving.live import LiveRun
-from hopstate.serving.replaying import replayed
+from hopstate.serving.replay import replayed
 from hopstate.serving.sinks import ParquetSink
 from hopstate.serving.snapshots import COPIES
 from hopstate.testing.asserts import F32

@@ -20,9 +20,7 @@ pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate
 from hopstate.ops.threads import usual_threads
 from hopstate.runs.api import Run
 from hopstate.runs.queries.ask import chances, ranked, ranking
-from hopstate.serving.desk import LATER, SOON, Desk
-from hopstate.serving.doors import Doors
-from hopstate.serving.limits import Limits
+from hopstate.serving.engine import LATER, SOON, Limits, SerialExecutor, ServiceEngine
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 from hopstate.streaming import slices
@@ -31,13 +29,13 @@ from hopstate.testing.asserts import F32
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    made = Desk("test")
+def desk() -> Iterator[SerialExecutor]:
+    made = SerialExecutor("test")
     yield made
     made.close()
 
 
-def test_one_thread_does_all_and_tells_what_came_of_it(desk: Desk) -> None:
+def test_one_thread_does_all_and_tells_what_came_of_it(desk: SerialExecutor) -> None:
     names = [desk.give(lambda: threading.current_thread().name) for _ in range(3)]
     assert [name.result() for name in names] == ["test"] * 3
     failed = desk.give(lambda: 1 // 0)
@@ -46,7 +44,7 @@ def test_one_thread_does_all_and_tells_what_came_of_it(desk: Desk) -> None:
     assert desk.give(lambda: 7).result() == 7
 
 
-def test_what_is_short_comes_between_the_slices_of_what_is_long(desk: Desk) -> None:
+def test_what_is_short_comes_between_the_slices_of_what_is_long(desk: SerialExecutor) -> None:
     done, begun, asked = [], threading.Event(), threading.Event()
 
     def long() -> Steps[str]:
@@ -71,7 +69,7 @@ def test_its_linear_algebra_has_one_thread_and_kernels_all() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        other = Desk("another")
+        other = SerialExecutor("another")
         try:
             assert other.give(lambda: (torch.get_num_threads(), usual_threads())).result() == (1, 2)
         finally:
@@ -82,7 +80,7 @@ def test_its_linear_algebra_has_one_thread_and_kernels_all() -> None:
 
 
 def test_what_was_given_is_done_before_the_end() -> None:
-    desk, done = Desk("test"), list[int]()
+    desk, done = SerialExecutor("test"), list[int]()
     for k in range(5):
         desk.give(partial(done.append, k), SOON * (k % 2))
     desk.close()
@@ -125,11 +123,11 @@ def test_answers_are_given_while_the_disk_syncs(run: Run, tmp_path: Path) -> Non
             synced.wait(30)
             return super().append(*told)
 
-    def scores(doors: Doors) -> Any:
+    def scores(doors: ServiceEngine) -> Any:
         return doors.answered(partial(chances, pairs=[("u1", "v2"), ("u2", "v3")]))
 
     async def work() -> None:
-        doors = Doors(partial(LiveRun, run.path, folder=tmp_path, log=Slow(tmp_path)), Limits())
+        doors = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path, log=Slow(tmp_path)), Limits())
         await doors.start()
         (before, _), _ = await scores(doors)
         waiting = asyncio.create_task(doors.taken(EVENTS))

@@ -20,9 +20,7 @@ from hopstate.runs.api import Run
 from hopstate.runs.queries.ask import chances
 from hopstate.runs.queries.session import Session
 from hopstate.serving import live as live_module
-from hopstate.serving.desk import Desk
-from hopstate.serving.doors import Doors
-from hopstate.serving.limits import Limits
+from hopstate.serving.engine import Limits, SerialExecutor, ServiceEngine
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 from hopstate.serving.service import service
@@ -70,13 +68,13 @@ class Long:
         return before, self.slices
 
 
-def at_doors(work: Callable[[Doors, Held], Any], run: Run, folder: Path) -> None:
+def at_doors(work: Callable[[ServiceEngine, Held], Any], run: Run, folder: Path) -> None:
     """Do work beside an open service, with a log that can be held."""
 
     async def whole() -> None:
         folder.mkdir(exist_ok=True)
         log = Held(folder)
-        doors = Doors(partial(LiveRun, run.path, folder=folder, log=log), Limits())
+        doors = ServiceEngine(partial(LiveRun, run.path, folder=folder, log=log), Limits())
         await doors.start()
         await asyncio.wait_for(work(doors, log), SECONDS)
         await asyncio.wait_for(doors.stop(), SECONDS)
@@ -86,7 +84,7 @@ def at_doors(work: Callable[[Doors, Held], Any], run: Run, folder: Path) -> None
     asyncio.run(whole())
 
 
-async def scores(doors: Doors) -> list[float]:
+async def scores(doors: ServiceEngine) -> list[float]:
     (found, _), _ = await doors.answered(partial(chances, pairs=PAIRS))
     return found.tolist()
 
@@ -101,7 +99,7 @@ async def begun(event: threading.Event) -> None:
 
 # ---- the desk ----------------------------------------------------------------------------------------------
 def test_work_that_is_cancelled_ends_with_its_slice() -> None:
-    desk, begun, leave, done = Desk("test"), threading.Event(), threading.Event(), list[str]()
+    desk, begun, leave, done = SerialExecutor("test"), threading.Event(), threading.Event(), list[str]()
 
     def long() -> Steps[None]:
         try:
@@ -128,7 +126,7 @@ def test_work_that_is_cancelled_ends_with_its_slice() -> None:
 def test_events_are_acknowledged_while_a_slice_runs(run: Run, tmp_path: Path) -> None:
     """They are on the disk: the run stands on them when it has the time, before anything that is asked from then on."""
 
-    async def work(doors: Doors, log: Held) -> None:
+    async def work(doors: ServiceEngine, log: Held) -> None:
         long, taken = Long(), asyncio.create_task(doors.taken(EVENTS))
         await begun(log.begun)
         asked = asyncio.create_task(doors.answered(long))
@@ -148,7 +146,7 @@ def test_events_are_acknowledged_while_a_slice_runs(run: Run, tmp_path: Path) ->
 def test_who_leaves_amid_a_commit_loses_nothing(run: Run, tmp_path: Path) -> None:
     """The events of its request are taken, once; those of others too, in the same commit or the next."""
 
-    async def work(doors: Doors, log: Held) -> None:
+    async def work(doors: ServiceEngine, log: Held) -> None:
         first = asyncio.create_task(doors.taken(EVENTS[:10]))
         await begun(log.begun)
         others = [asyncio.create_task(doors.taken(EVENTS[i : i + 10])) for i in (10, 20)]
@@ -168,7 +166,7 @@ def test_who_leaves_amid_a_commit_loses_nothing(run: Run, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_who_leaves_amid_an_answer_is_answered_no_further(run: Run, tmp_path: Path) -> None:
-    async def work(doors: Doors, log: Held) -> None:
+    async def work(doors: ServiceEngine, log: Held) -> None:
         log.leave.set()
         long = Long()
         asked, waiting = asyncio.create_task(doors.answered(long)), asyncio.create_task(scores(doors))
@@ -189,7 +187,7 @@ def test_who_leaves_amid_an_answer_is_answered_no_further(run: Run, tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_stop_while_slices_run_answers_and_keeps_all(run: Run, tmp_path: Path) -> None:
-    async def work(doors: Doors, log: Held) -> None:
+    async def work(doors: ServiceEngine, log: Held) -> None:
         log.leave.set()
         long = Long()
         asked = asyncio.create_task(doors.answered(long))
@@ -206,7 +204,7 @@ def test_a_stop_while_slices_run_answers_and_keeps_all(run: Run, tmp_path: Path)
 
     async def whole() -> None:
         log = Held(tmp_path)
-        doors = Doors(partial(LiveRun, run.path, folder=tmp_path, log=log), Limits())
+        doors = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path, log=log), Limits())
         await doors.start()
         await asyncio.wait_for(work(doors, log), SECONDS)
 

@@ -14,16 +14,15 @@ from made_events import small_run, table
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 import hopstate.io.files as files
-import hopstate.serving.known_rows as known_rows
+import hopstate.serving.event_columns as known_rows
 from hopstate.data.events import EventStream
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.runs.api import Run
 from hopstate.serving.event_columns import Columns
-from hopstate.serving.event_log import BETWEEN
-from hopstate.serving.event_values import id_of
-from hopstate.serving.incoming import Incoming
+from hopstate.serving.event_parser import EventParser, id_of
 from hopstate.serving.live import LiveRun
+from hopstate.serving.log import BETWEEN
 
 RUNS: dict[str, dict[str, Any]] = {
     "texts": {},
@@ -78,7 +77,7 @@ def drawn(name: str, past: Any, count: int, rng: np.random.Generator) -> list[di
     return rows
 
 
-def told(incoming: Incoming, bodies: list[dict[str, Any]], past: Any) -> list[dict[str, Any]]:
+def told(incoming: EventParser, bodies: list[dict[str, Any]], past: Any) -> list[dict[str, Any]]:
     return incoming.in_order(bodies, past, range(len(bodies)))[0]
 
 
@@ -153,9 +152,9 @@ def test_rows_are_the_pasts_own_whatever_was_read_and_not_taken(
     most: int, live: tuple[str, LiveRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request that fails after it was read leaves no id behind, nor does one over another past."""
-    monkeypatch.setattr(known_rows, "MOST", most)
+    monkeypatch.setattr(known_rows, "REMEMBERED_IDS", most)
     name, run = live
-    incoming, rng = Incoming(run.run, run.method, "reject"), np.random.default_rng(most)
+    incoming, rng = EventParser(run.run, run.method, "reject"), np.random.default_rng(most)
     past, kept = run.past, [run.past]
     for k in range(24):
         given = plain(name, past, 1 + k % 7, rng)

@@ -1,4 +1,4 @@
-"""Lines of a service: one of each request, commit and alarm, that a program can read."""
+"""StructuredLogger of a service: one of each request, commit and alarm, that a program can read."""
 
 import io
 import json
@@ -17,8 +17,8 @@ pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate
 from fastapi.testclient import TestClient
 
 from hopstate.errors import HopstateWarning
-from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
+from hopstate.serving.metrics import StructuredLogger
 from hopstate.serving.service import service
 
 
@@ -26,7 +26,7 @@ from hopstate.serving.service import service
 def test_requests_commits_and_alarms(form: str, tmp_path: Path) -> None:
     run, out = small_run("recency", tmp_path), io.StringIO()
     events = table(200, 6).to_dict("records")
-    lines = Lines(form, out)  # type: ignore[arg-type]
+    lines = StructuredLogger(form, out)  # type: ignore[arg-type]
     app = service(partial(LiveRun, run.path), name="run", lines=lines)
     with TestClient(app) as client:
         doors = app.state.doors
@@ -63,7 +63,7 @@ def test_warnings_come_as_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         monkeypatch.setattr(warnings, "showwarning", lambda *told, **named: others.append(told[0]))
-        Lines("json", out).take_warnings()
+        StructuredLogger("json", out).take_warnings()
         warnings.warn("no snapshot was kept", HopstateWarning, stacklevel=1)
         warnings.warn("of another library", UserWarning, stacklevel=1)
     assert json.loads(out.getvalue()) | {"time": ""} == {"time": "", "event": "warning", "text": "no snapshot was kept"}
@@ -73,6 +73,6 @@ def test_warnings_come_as_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lines_that_nobody_reads_stop_nothing() -> None:
     out = io.StringIO()
     out.close()
-    lines = Lines("json", out)
+    lines = StructuredLogger("json", out)
     lines("request", status=200)
     assert lines.form == "off"

@@ -14,7 +14,7 @@ from test_sinks import held
 from hopstate.cli.main import main
 from hopstate.runs.api import Run, fit, score_stream
 from hopstate.serving.live import LiveRun
-from hopstate.serving.replaying import replayed
+from hopstate.serving.replay import replayed
 from hopstate.serving.sinks import Sink, open_sink
 
 
@@ -46,7 +46,7 @@ def test_a_replay_tells_dates_in_the_zone_of_the_runs_own_file(run: Run, tmp_pat
 def test_a_sink_holds_dates_as_a_replay_does(
     kind: str, run: Run, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Also what is taken up after a stop; and one that began with numbers goes on with them."""
+    """Also what is taken up after a stop."""
     later = table("2021-04-01", 6)
     server = None if kind == "folder" else request.getfixturevalue(kind)
 
@@ -58,16 +58,6 @@ def test_a_sink_holds_dates_as_a_replay_does(
             live.take(part.to_dict("records"))
     assert held(opened("dated"))["t"].tolist() == later["t"][:4].tolist()
     assert held(opened("dated"))["t"].tolist() == pd.concat(replayed(run.path))["t"].tolist()
-
-    numbers = opened("numbered")
-    numbers.take(0, [{"src": "n1", "dst": "n7", "t": 1617228000}] * 4, np.full(4, 0.5))
-    numbers.flush()
-    numbers.close()
-    with LiveRun(run.path, sink=opened("numbered")) as live:
-        live.take(later[4:].to_dict("records"))
-    found = pd.to_numeric(held(opened("numbered"))["t"])
-    assert found[:4].tolist() == [1617228000] * 4
-    assert len(found) == 6
 
 
 @pytest.mark.slow

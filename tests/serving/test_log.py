@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 from log_conformance import LogConformance, Logs, entries
 
-from hopstate.errors import CheckpointError, ConfigError, DataError, MissingFileError
-from hopstate.serving.event_log import Commit, Entry
-from hopstate.serving.log import NAME, SqliteLog
-from hopstate.serving.logs import open_log
+from hopstate.errors import CheckpointError, ConfigError, MissingFileError
+from hopstate.serving.log import NAME, Entry, SqliteLog, open_log
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
@@ -53,34 +51,6 @@ def test_a_log_whose_events_are_missing_says_so(tmp_path: Path) -> None:
     log._file.execute("delete from commits where first = 1")
     with pytest.raises(CheckpointError):
         list(log.commits(1))
-
-
-def test_a_log_with_a_row_for_each_event_is_read_and_gone_on_with(tmp_path: Path) -> None:
-    """As the first version wrote it; to read it changes nothing."""
-    log = SqliteLog(tmp_path)
-    log._file.execute("""
-        update facts set value = '"hopstate-log-1"' where key = 'format';
-        insert into commits values (0, 3), (3, 2);
-        insert into events values (0, null, '0'), (1, null, '1'), (2, 'a', '2'), (3, null, '3'), (4, 'b', '4');
-    """)
-    log.close()
-    old = [Commit(0, ("0", "1", "2")), Commit(3, ("3", "4"))]
-    reader = SqliteLog(tmp_path, read_only=True)
-    assert (list(reader.commits()), list(reader.commits(1))) == (old, [Commit(1, ("1", "2")), old[1]])
-    assert (len(reader), reader.positions(["a", "b"]), reader.bodies([4, 1])) == (5, {"a": 2, "b": 4}, {4: "4", 1: "1"})
-    assert reader.facts()["format"] == "hopstate-log-1"
-    log = SqliteLog(tmp_path)
-    with pytest.raises(DataError):
-        log.append([Entry("x", "a")])
-    assert log.append([Entry("5"), Entry("6"), Entry("7")]) == 5
-    new = [*old, Commit(5, ("5", "6", "7"))]
-    assert list(reader.commits()) == list(log.commits()) == new
-    assert list(reader.commits(6)) == [Commit(6, ("6", "7"))]
-    assert reader.facts()["format"] == "hopstate-log-2"  # which the first version refuses by name
-    assert log.cut(4) == 3
-    assert list(log.commits()) == new[1:]
-    log.close()
-    reader.close()
 
 
 WRITER = """

@@ -11,7 +11,7 @@ from log_conformance import LogConformance, Logs, entries
 
 from hopstate.errors import BusyError, CheckpointError, ConfigError, StorageError
 from hopstate.io.lock import locked
-from hopstate.serving.logs import open_log
+from hopstate.serving.log import open_log
 from hopstate.serving.postgres_log import PostgresLog
 
 pytestmark = pytest.mark.slow

@@ -19,12 +19,11 @@ from made_events import small_run, table
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.runs.api import Run
-from hopstate.serving import pump as pumping
-from hopstate.serving.kafka import Topic
+from hopstate.serving import kafka as pumping
+from hopstate.serving.kafka import KafkaSink, Topic, open_source
 from hopstate.serving.live import LiveRun
-from hopstate.serving.replaying import replayed
-from hopstate.serving.sinks import KafkaSink, ParquetSink, Sink, open_sink
-from hopstate.serving.sources import open_source
+from hopstate.serving.replay import replayed
+from hopstate.serving.sinks import ParquetSink, Sink, open_sink
 
 pytestmark = pytest.mark.slow
 
@@ -61,15 +60,15 @@ def _sink(place: str) -> Sink:
 
 
 def _work(run: Path, folder: Path, source: str, sink: str, fault: tuple[str, int, str] | None) -> None:
-    pumping.MOST = EACH
+    pumping.BATCH = EACH
     scores = _sink(sink)
     with LiveRun(run, folder=folder, late="clamp", snapshot_every=SNAPSHOTS, sink=scores) as live:
         if fault is not None:
             point, call, when = fault
             _dies({"append": live.log, "_write": scores, "snapshot": live}[point], point, call, when)
-        pump, idle = pumping.Pump(live, open_source(source, live.log.facts())), 0
+        pump, idle = pumping.IngestLoop(live, open_source(source, live.log.facts())), 0
         while idle < 30 and live.position < len(EVENTS):
-            idle = 0 if pump.step() else idle + 1
+            idle = 0 if pump.run_once() else idle + 1
 
 
 def campaign(run: Run, folder: Path, source: str, sink: str, faults: Iterator[tuple[str, int, str]]) -> int:

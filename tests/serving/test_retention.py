@@ -16,7 +16,7 @@ from hopstate.cli.main import main
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.runs.api import Run
 from hopstate.serving.live import LiveRun
-from hopstate.serving.replaying import replayed
+from hopstate.serving.replay import replayed
 from hopstate.serving.snapshots import kept_events
 
 DAY = 86_400

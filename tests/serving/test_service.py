@@ -25,11 +25,11 @@ from fastapi.testclient import TestClient
 from hopstate.cli.main import main
 from hopstate.errors import StorageError
 from hopstate.runs.api import Run
-from hopstate.serving.draft import Request
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
-from hopstate.serving.replaying import replayed
+from hopstate.serving.replay import replayed
 from hopstate.serving.service import Limits, service
+from hopstate.serving.transaction import Request
 
 
 @pytest.fixture(scope="module")

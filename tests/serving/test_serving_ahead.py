@@ -16,11 +16,10 @@ pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError
 from hopstate.runs.api import Run
-from hopstate.serving.ahead import Ahead
+from hopstate.serving.event_parser import ClockSkewLimit
+from hopstate.serving.kafka import Arrived, IngestLoop
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
-from hopstate.serving.pump import Pump
-from hopstate.serving.sources import Arrived
 
 DAY = 86_400
 NOW = 1_700_000_000
@@ -72,7 +71,7 @@ def test_an_event_of_the_far_future_is_refused(name: str, runs: dict[str, Run], 
     """Read together with others or alone; one that old data, or a clock that is a little off, has is taken."""
     unit = CLOCKS[name]
     with opened(runs[name]) as live:
-        live._incoming.ahead = Ahead("auto", live.past, live.own_events, "", lambda: float(NOW))
+        live._incoming.ahead = ClockSkewLimit("auto", live.past, live.own_events, "", lambda: float(NOW))
         assert live._incoming.ahead.by_clock
         good = [at((NOW - 300 * DAY) * unit), at((NOW - 3) * unit), at((NOW + DAY) * unit)]
         live.take(good)
@@ -121,7 +120,7 @@ def test_steps_beyond_64_bits_are_steps() -> None:
         def events(self, *_: int) -> Any:
             return pd.DataFrame({"t": np.zeros(1, np.int64)})
 
-    bound = Ahead("never", Known(), 0, "")  # type: ignore[arg-type]
+    bound = ClockSkewLimit("never", Known(), 0, "")  # type: ignore[arg-type]
     bound.length = 5
     assert bound.allows(np.array([-(2**62), -(2**62) + 5]), -(2**62))
     assert not bound.allows(np.array([-(2**63), 2**62]), -(2**63))
@@ -143,7 +142,10 @@ def test_one_is_kept_aside_where_late_ones_are(late: str, runs: dict[str, Run], 
             live.take([near])
             read = [Arrived(far, "{}", "a", 1), Arrived(near, "{}", "b", 2)]
             source = type("S", (), {"key": "source x", "read": lambda self, most: read})()
-            assert [(r.position, r.note) for r in Pump(live, source).step()] == [(None, "unreadable"), (1, None)]
+            assert [(r.position, r.note) for r in IngestLoop(live, source).run_once()] == [
+                (None, "unreadable"),
+                (1, None),
+            ]
         assert live.log.parked() == (2 if late == "park" else 1)
         assert live.past.last_time == NOW
 
@@ -232,9 +234,9 @@ def test_fields_that_are_not_read_are_refused_by_name(
 def test_fields_of_a_source_are_left_out_and_told_once(run: Run, tmp_path: Path) -> None:
     with LiveRun(run.path, folder=tmp_path, late="clamp") as live:
         read = [Arrived(event(event_id=f"e{k}", colour="red"), "", "", k) for k in range(2)]
-        pump = Pump(live, type("S", (), {"key": "source x", "read": lambda self, most: [read.pop()]})())
+        pump = IngestLoop(live, type("S", (), {"key": "source x", "read": lambda self, most: [read.pop()]})())
         with pytest.warns(UserWarning, match="colour") as told:
-            assert [pump.step()[0].position for _ in range(2)] == [0, 1]
+            assert [pump.run_once()[0].position for _ in range(2)] == [0, 1]
         assert len(told) == 1
     assert SqliteLog(tmp_path).parked() == 0
     assert issubclass(FutureTimeError, TimeOrderError)

@@ -32,7 +32,7 @@ from hopstate.errors import (
 from hopstate.runs.api import Run, score_stream
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
-from hopstate.serving.replaying import replayed
+from hopstate.serving.replay import replayed
 from hopstate.testing.asserts import F32
 
 Runs = Callable[[str], Run]

@@ -16,10 +16,10 @@ pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.errors import ConfigError, HopstateWarning, StorageError
 from hopstate.runs.api import Run
-from hopstate.serving.kafka import Topic
+from hopstate.serving.kafka import KafkaSink, Topic
 from hopstate.serving.live import LiveRun
-from hopstate.serving.replaying import replayed
-from hopstate.serving.sinks import KafkaSink, ParquetSink, Sink, open_sink
+from hopstate.serving.replay import replayed
+from hopstate.serving.sinks import ParquetSink, Sink, open_sink
 
 NUMBER = itertools.count()
 

@@ -16,10 +16,8 @@ pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.errors import CheckpointError, ConfigError, StorageError
 from hopstate.runs.api import Run
-from hopstate.serving.kafka import Topic
+from hopstate.serving.kafka import IngestLoop, Topic, open_source
 from hopstate.serving.live import LiveRun
-from hopstate.serving.pump import Pump
-from hopstate.serving.sources import open_source
 
 pytestmark = pytest.mark.slow
 
@@ -49,9 +47,9 @@ def feed(kafka: Callable[[str], str]) -> tuple[str, Callable[[list[Any]], None]]
     return url, send
 
 
-def drained(pump: Pump, count: int) -> list[Any]:
+def drained(pump: IngestLoop, count: int) -> list[Any]:
     found: list[Any] = []
-    return until(lambda: found.extend(pump.step()) or found, lambda events: len(events) >= count)
+    return until(lambda: found.extend(pump.run_once()) or found, lambda events: len(events) >= count)
 
 
 def bodies(live: LiveRun) -> list[tuple[str, str, int]]:
@@ -77,7 +75,7 @@ def test_events_of_a_source_are_taken_once(
                 append(entries, facts)
             raise StorageError("no space left")
 
-        pump = Pump(live, open_source(place, live.log.facts()))
+        pump = IngestLoop(live, open_source(place, live.log.facts()))
         if fails:
             monkeypatch.setattr(live.log, "append", broken)
             with pytest.raises(StorageError):
@@ -91,7 +89,7 @@ def test_events_of_a_source_are_taken_once(
         pump.source.close()
         live.close(snapshot=False)  # as a kill leaves it
     with LiveRun(run.path, folder=tmp_path, late="park") as live:
-        pump = Pump(live, open_source(place, live.log.facts()))
+        pump = IngestLoop(live, open_source(place, live.log.facts()))
         send([{**EVENTS[40], "event_id": "own"}, *EVENTS[41:]])
         assert drained(pump, 20)[0].again
         assert bodies(live) == WHOLE
@@ -104,14 +102,14 @@ def test_how_far_behind_its_source_a_run_is(
 ) -> None:
     """What was read and could not be committed counts; a look at it asks the source for nothing."""
     place, send = feed
-    monkeypatch.setattr("hopstate.serving.pump.MOST", 8)
+    monkeypatch.setattr("hopstate.serving.kafka.BATCH", 8)
     with LiveRun(run.path, folder=tmp_path, late="clamp") as live:
         send(EVENTS[:20])  # before it is opened: what it tells is as of its last answer
-        pump = Pump(live, open_source(place, {}))
+        pump = IngestLoop(live, open_source(place, {}))
         assert pump.behind() is None  # nobody has told yet
         seen: dict[int, int | None] = {}
         while live.position < 20:
-            pump.step()
+            pump.run_once()
             seen[live.position] = pump.behind()
         assert seen[20] == 0
         assert {at: 20 - at for at in seen if at} == {at: left for at, left in seen.items() if at}
@@ -124,7 +122,7 @@ def test_how_far_behind_its_source_a_run_is(
         with monkeypatch.context() as patch:
             patch.setattr(live.log, "append", fails)
             with pytest.raises(StorageError):
-                until(pump.step)
+                until(pump.run_once)
         assert pump.behind() in (1, 2, 3)  # as many as had arrived
         drained(pump, 3)
         assert (live.position, pump.behind()) == (23, 0)
@@ -136,7 +134,7 @@ def test_what_is_no_source(run: Run, tmp_path: Path, feed: tuple[str, Callable[[
         with pytest.raises(ConfigError):
             open_source(bad, {})
     with LiveRun(run.path, folder=tmp_path) as live, pytest.raises(ConfigError, match="--late clamp or --late park"):
-        Pump(live, open_source(feed[0], {}))
+        IngestLoop(live, open_source(feed[0], {}))
 
 
 def test_a_service_takes_from_its_source_and_from_requests(
@@ -196,10 +194,10 @@ def test_partitions_that_are_added_later_are_read_from_their_beginning(
     send(EVENTS[5:10], 3)
     with LiveRun(run.path, folder=tmp_path, late="clamp") as live:
         source = open_source(url, live.log.facts())
-        pump = Pump(live, source)
+        pump = IngestLoop(live, source)
         assert len(drained(pump, 5)) == 5
         source.look = 0.0  # type: ignore[attr-defined]
-        assert pump.step() == []
+        assert pump.run_once() == []
         many = 4
         assert [receipt.position for receipt in drained(pump, 5)] == list(range(5, 10))
         send(EVENTS[10:12], 1)

@@ -14,7 +14,7 @@ from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.runs.api import Run
 from hopstate.runs.queries.ask import chances
 from hopstate.serving.live import LiveRun
-from hopstate.serving.replaying import replayed
+from hopstate.serving.replay import replayed
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.slices import finished

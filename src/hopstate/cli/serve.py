@@ -20,7 +20,7 @@ from hopstate.io.opening import read_text
 if TYPE_CHECKING:
     import uvicorn
 
-    from hopstate.serving.doors import Doors
+    from hopstate.serving.engine import ServiceEngine
     from hopstate.serving.live import LiveRun
 
 _HERE = "127.0.0.1"
@@ -102,9 +102,8 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     try:
         import uvicorn
 
-        from hopstate.serving.lines import Lines
-        from hopstate.serving.live import LiveRun
-        from hopstate.serving.replica import Replica
+        from hopstate.serving.live import LiveRun, Replica
+        from hopstate.serving.metrics import StructuredLogger
         from hopstate.serving.service import service
         from hopstate.serving.sinks import open_sink
     except ImportError as error:
@@ -114,7 +113,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     options |= {"retain": o.retain, "ahead": o.ahead, "other_fields": o.other_fields}
     options |= {} if o.sink is None else {"sink": open_sink(o.sink)}
     opened: Callable[[], LiveRun] = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
-    lines = Lines(o.log_format)
+    lines = StructuredLogger(o.log_format)
     lines.take_warnings()
     doors: dict[str, Any] = {"score_events": o.score_events == "always", "source": o.source, "lines": lines}
     name = Path(os.path.abspath(o.run)).name
@@ -131,7 +130,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     return Answer({"serving": name, "url": url}, told, then=partial(_until_stopped, server, place, app.state.doors))
 
 
-def _until_stopped(server: uvicorn.Server, place: socket.socket, doors: Doors) -> int:
+def _until_stopped(server: uvicorn.Server, place: socket.socket, doors: ServiceEngine) -> int:
     """Serve at a socket until a signal stops it; return the exit status."""
     from hopstate.training.interrupts import signals_to
 
@@ -199,7 +198,7 @@ def _replay(argv: list[str]) -> Answer:
     import pandas as pd
 
     from hopstate.io.output import check_table_path, write_table
-    from hopstate.serving.replaying import replayed
+    from hopstate.serving.replay import replayed
 
     check_table_path(o.out)
     tables = list(replayed(o.run, o.folder, log=o.log, device=o.device, method=o.method))

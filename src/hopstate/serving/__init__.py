@@ -1,18 +1,16 @@
-"""A live run: events in as they happen, none lost; answers out; a replay of the log gives the same, bit for bit.
+"""A live run: events in as they happen, none lost; answers out; a replay of its log gives the same scores bit for bit.
 
-| what | where |
+| module | content |
 |---|---|
-| what a log is: commits of events, durable and once each | `event_log.EventLog` |
-| logs in a file, in PostgreSQL | `log.SqliteLog`, `postgres_log.PostgresLog` |
-| one of them by its place | `logs.open_log` |
-| the state machine over it: score, commit, observe; snapshots and recovery | `live.LiveRun` |
-| snapshots, the last three | `snapshots.keep`, `snapshots.newest` |
-| events from elsewhere, and scores to elsewhere | `sources`, `pump.Pump`, `sinks` |
-| it beside a log that another process writes | `replica.Replica` |
-| what a log's events were scored, again | `replaying.replayed` |
-| it behind a queue; the service: the doors of `hopstate serve` | `doors.Doors`, `service.service` |
-| lines of what it does | `lines.Lines` |
+| `log`, `postgres_log` | commits of events, durable and each event once: in a file, in PostgreSQL |
+| `event_parser`, `event_columns`, `transaction` | from the JSON of a request to what is committed |
+| `live` | the state machine over a log: score, commit, observe; recovery; read replicas |
+| `snapshots` | the last three snapshots, and how much of the log may be cut |
+| `replay` | scores of a log's events, computed again |
+| `kafka`, `sinks` | events from a topic; scores to a topic or to Parquet files |
+| `engine` | the queue in front of a live run |
+| `service`, `middleware`, `schemas` | HTTP: routes, limits, requests and responses |
+| `quality`, `metrics` | online metrics against recency and alarms; Prometheus, `/state`, log lines |
 
-In come events as JSON objects with the columns of the run's own file; out go positions in the log, and scores. The
-model's state follows from the log alone, so recovery is a replay and so is an audit.
+The model's state follows from the log alone, so recovery is a replay and so is an audit.
 """

@@ -1,13 +1,38 @@
-"""A topic of Kafka: clients of librdkafka by an address; errors by name; passwords are never shown."""
+"""The Kafka bridge: events from a topic into a live run, and its scores into another topic.
+
+What was read is committed together with how far, so that a kill doubles nothing. An event without an `event_id` gets
+one of its partition and offset, so that it is taken once however often it is read. What cannot be read is kept aside in
+the log, with the reason. Passwords are never shown.
+"""
 
 from __future__ import annotations
 
+import json
+import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from hopstate.errors import ConfigError, MissingExtraError, StorageError
+import numpy as np
+import pandas as pd
+
+from hopstate.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    HopstateError,
+    HopstateWarning,
+    MissingExtraError,
+    StorageError,
+)
+from hopstate.serving.event_columns import ID
+from hopstate.serving.live import LiveRun
+from hopstate.serving.log import Entry
+from hopstate.serving.sinks import Sink
+from hopstate.serving.transaction import Receipt
 
 SECONDS = 10.0  # that a broker may take
 
@@ -115,3 +140,286 @@ def _kafka() -> Any:
     except ImportError:
         raise MissingExtraError("Kafka needs confluent-kafka: pip install 'hopstate[kafka]'") from None
     return confluent_kafka
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """An event as it came.
+
+    Args:
+        event: its fields, None where they cannot be read.
+        text: as it came.
+        id: of where it stood.
+        offset: how far the source has been read with it, as JSON has it.
+    """
+
+    event: dict[str, Any] | None
+    text: str
+    id: str
+    offset: Any
+
+
+class KafkaSource:
+    """Messages of a topic, of all partitions, each a JSON object; partitions that are added later too.
+
+    Args:
+        url: see `Topic`.
+        offset: the next offset by partition; None for the beginning.
+
+    look: seconds between two looks for new partitions.
+
+    Raises:
+        CheckpointError: a log says something else than offsets.
+    """
+
+    look = 30.0
+
+    def __init__(self, url: str, offset: dict[str, int] | None) -> None:
+        self.topic = Topic(url)
+        self.key = self.key_of(url)
+        self._next = dict(offset or {})
+        if not all(p.isdecimal() and type(at) is int and at >= 0 for p, at in self._next.items()):
+            raise CheckpointError(f"the log says of {self.topic.place} that it was read to {offset!r}, which is none")
+        self._consumer = self.topic.consumer({})
+        if not self._find():
+            raise ConfigError(f"there is no {self.topic.place}")
+        self._assign()
+
+    @staticmethod
+    def key_of(url: str) -> str:
+        """Return under which fact a log keeps how far the topic was read."""
+        return f"source {Topic(url).place}"
+
+    def _find(self) -> int:
+        """Note partitions that are not known yet, from their first message on; return how many there are."""
+        self._looked = time.monotonic()
+        many = self.topic.partitions(self._consumer)
+        new = [p for p in range(many) if str(p) not in self._next]
+        self._next |= {str(p): self.topic.bounds(self._consumer, p)[0] for p in new}
+        return many
+
+    def _assign(self) -> None:
+        self._consumer.close()
+        self._consumer = self.topic.consumer({int(p): at for p, at in self._next.items()})
+
+    def read(self, most: int) -> list[Arrived]:
+        """Return what comes next, nothing if nothing has.
+
+        Raises:
+            StorageError: the brokers cannot be reached.
+        """
+        if time.monotonic() - self._looked >= self.look:
+            known = len(self._next)
+            self._find()
+            if len(self._next) > known:
+                self._assign()
+        found = []
+        for partition, offset, value in self.topic.polled(self._consumer, most):
+            self._next = {**self._next, str(partition): offset + 1}
+            text = (value or b"").decode("utf-8", "replace")
+            place = f"{self.topic.name}/{partition}/{offset}"
+            found.append(Arrived(_parsed(text), text, place, self._next))
+        return found
+
+    def behind(self) -> int | None:
+        """Return how many messages were not read yet, as of the last answer of the brokers; None if unknown."""
+        try:
+            ends = {p: self.topic.bounds(self._consumer, int(p), cached=True)[1] for p in self._next}
+        except StorageError:
+            return None
+        return None if min(ends.values()) < 0 else sum(max(end - self._next[p], 0) for p, end in ends.items())
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._consumer.close()
+
+
+def open_source(place: str, facts: dict[str, Any]) -> KafkaSource:
+    """Return a source, which goes on where a log's facts say.
+
+    Raises:
+        ConfigError: no such kind of place.
+        CheckpointError: the facts say something else than how far it was read.
+    """
+    if not place.startswith("kafka://"):
+        raise ConfigError("a source is kafka://HOST:PORT/TOPIC")
+    key = KafkaSource.key_of(place)
+    offset = facts.get(key)
+    if offset is not None and not isinstance(offset, dict):
+        raise CheckpointError(f"the log says of {key} that it was read to {offset!r}, which is none; use a copy")
+    return KafkaSource(place, offset)
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    def refuse(name: str) -> None:
+        raise DataError(name)
+
+    try:
+        found = json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def with_id(arrived: Arrived) -> dict[str, Any]:
+    """Return an event with an id."""
+    event = arrived.event or {}
+    return event if event.get(ID) is not None else event | {ID: arrived.id}
+
+
+BATCH = 500  # events that are committed together
+
+
+class IngestLoop:
+    """A source beside a live run, in its thread.
+
+    Args:
+        live: the run.
+        source: where events come from.
+        score: whether they are scored.
+
+    Raises:
+        ConfigError: late events are rejected, of which no source could be told.
+    """
+
+    def __init__(self, live: LiveRun, source: KafkaSource, *, score: bool = True) -> None:
+        if live.late == "reject":
+            raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late park")
+        self.live, self.source, self.score = live, source, score
+        self._held: list[Arrived] = []
+        self._others: set[str] = set()  # fields that were told of
+
+    def run_once(self) -> list[Receipt]:
+        """Take what comes next; return receipts, none where nothing came.
+
+        Raises:
+            StorageError: source or log cannot be reached; the same is taken again with the next step.
+        """
+        self._held = self._held or self.source.read(BATCH)
+        if not self._held:
+            return []
+        try:
+            if any(one.event is None for one in self._held):
+                found = self._one_by_one()
+            else:
+                found = self._take(self._held)
+        except StorageError:
+            raise
+        except (HopstateError, RecursionError, OverflowError, UnicodeError):
+            found = self._one_by_one()
+        self._held = []
+        return found
+
+    def behind(self) -> int | None:
+        """Return how far the run is behind the source, what was read and not taken counted; None if unknown."""
+        left = self.source.behind()
+        return None if left is None else left + len(self._held)
+
+    def _take(self, arrived: list[Arrived]) -> list[Receipt]:
+        facts = {self.source.key: arrived[-1].offset}
+        events = [with_id(one) for one in arrived]
+        found = self.live.take(events, score=self.score, facts=facts, strict=False)
+        if new := set(self.live.others(events)) - self._others:
+            self._others |= new
+            told = f"fields of the source that the run does not read are left out: {', '.join(sorted(new))[:500]}"
+            warnings.warn(told, HopstateWarning, stacklevel=4)
+        return found
+
+    def _one_by_one(self) -> list[Receipt]:
+        found = []
+        for one in self._held:
+            try:
+                if one.event is None:
+                    raise ConfigError("no JSON object")
+                found += self._take([one])
+            except StorageError:
+                raise
+            except (HopstateError, RecursionError, OverflowError, UnicodeError) as error:
+                body = json.dumps({"text": one.text, "error": str(error)})
+                self.live.log.park([Entry(body, one.id)], "unreadable")
+                self.live.log.tell({self.source.key: one.offset})
+                found.append(Receipt(None, note="unreadable"))
+        return found
+
+
+class KafkaSink(Sink):
+    """Messages in partition 0 of a topic, each a JSON object; no others may stand there.
+
+    What the brokers have not acknowledged in time stays with the producer, which sends it again under the same number:
+    they take each once. A message's key is its position.
+
+    wait: seconds that an acknowledgement may take before scores wait.
+    """
+
+    wait = 2 * SECONDS
+
+    def __init__(self, url: str) -> None:
+        self.topic = Topic(url)
+        self._begin()
+        super().__init__()
+
+    def _begin(self) -> None:
+        self._producer = self.topic.producer(**{"message.timeout.ms": 0})  # none is given up, or it might come twice
+        self._sent = self._acknowledged = 0  # of the rows that are held
+        self._lost: Any = None
+
+    def _end(self) -> int:
+        reader = self.topic.consumer({})
+        if not self.topic.partitions(reader):
+            self.topic.make()
+        low, high = self.topic.bounds(reader, 0)
+        reader.close()
+        if low == high:
+            return 0
+        reader, until = self.topic.consumer({0: high - 1}), time.monotonic() + SECONDS
+        try:
+            while time.monotonic() < until:
+                for _, _, value in self.topic.polled(reader, 1):
+                    return int(json.loads(value or b"{}")["position"]) + 1
+        except (ValueError, KeyError, TypeError):
+            raise ConfigError(f"{self.topic.place} holds other messages than scores; choose another topic") from None
+        finally:
+            reader.close()
+        raise StorageError(f"{self.topic.place} cannot be read; see whether its brokers run")
+
+    def _write(self, table: pd.DataFrame) -> None:
+        until = time.monotonic() + self.wait
+        with self.topic.named():
+            for row in table.iloc[self._sent :].to_dict("records"):
+                row["score"] = None if np.isnan(row["score"]) else row["score"]
+                self._send(row, until)
+        self._producer.flush(max(until - time.monotonic(), 0))
+        if self._lost is None and self._acknowledged == len(table):
+            self._sent = self._acknowledged = 0
+            return
+        if self._lost is not None:  # see what came, and go on behind it
+            self._producer.purge()
+            self._producer.flush(self.wait)
+            self._begin()
+            end = self._end()
+            self._held = [table[table["position"] >= end]] if end <= table["position"].iloc[-1] else []
+            self.next = max(self.next, end)
+        if self._held:
+            raise StorageError(f"{self.topic.place} cannot be written; see whether its brokers run")
+
+    def _send(self, row: dict[Any, Any], until: float) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    self.topic.name,
+                    json.dumps(row).encode(),
+                    key=str(row["position"]),
+                    partition=0,
+                    on_delivery=self._told,
+                )
+            except BufferError:  # so many wait for the brokers
+                if time.monotonic() > until:
+                    raise StorageError(f"{self.topic.place} cannot be written; see whether its brokers run") from None
+                self._producer.poll(0.1)
+            else:
+                self._sent += 1
+                return
+
+    def _told(self, error: Any, sent: Any) -> None:
+        self._acknowledged += error is None
+        self._lost = self._lost or error

@@ -7,10 +7,14 @@ scored by itself: so a replay of the log gives the same scores, to the bit.
 
 A start takes the newest whole snapshot (`serving.snapshots`), or the end of the run's own data where there is none,
 and goes on over what the log holds beyond.
+
+A `Replica` follows the log that another process writes, and answers as the writer does at the same position.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,29 +27,61 @@ import torch
 
 from hopstate.data.events import EventStream
 from hopstate.data.stream_state import StreamState
-from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning
+from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, MissingFileError
 from hopstate.io.lock import locked
 from hopstate.ops.threads import one_thread
-from hopstate.runs.data import settings_of_run
+from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.going_on import check_temporal, own_past
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
 from hopstate.runs.queries.shown import dates_of
-from hopstate.serving.ahead import AUTO, Ahead
-from hopstate.serving.draft import Draft, Receipt
-from hopstate.serving.event_log import EventLog, bulks
-from hopstate.serving.incoming import Incoming, Late, OtherFields, check_handling
-from hopstate.serving.logged import rows, sound
-from hopstate.serving.logs import open_log
-from hopstate.serving.reading import read
-from hopstate.serving.retention import check_duration, check_retain, retained
+from hopstate.serving.event_parser import AUTO, ClockSkewLimit, EventParser, Late, OtherFields, check_handling
+from hopstate.serving.log import EventLog, bulks, open_log, rows, sound
 from hopstate.serving.sinks import Sink
-from hopstate.serving.snapshots import keep, kept_at, newest
-from hopstate.serving.whose import check_served, check_signed, own_events, signed
+from hopstate.serving.snapshots import check_duration, check_retain, keep, kept_at, newest, retained
+from hopstate.serving.transaction import Receipt, Transaction, read
 from hopstate.streaming.live import fingerprint, going_on
 from hopstate.streaming.slices import Steps, each_in, finished
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
+
+_ELSEWHERE = ("data", "read", "loop")  # settings that may change where data are moved, or tell of training alone
+
+
+def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: object) -> int | None:
+    """Return how many events the run's own data had when a log was begun, None if the log is new.
+
+    Args:
+        facts: of the log.
+        run: the run folder.
+        model: the fingerprint of its weights.
+        place: of the log, for messages.
+
+    Raises:
+        ConfigError: the log is of another model or run.
+        CheckpointError: the log is damaged.
+    """
+    if "model" not in facts:
+        return None
+    if facts["model"] != model:
+        raise ConfigError(f"the log in {place} is of a model of other weights; give another folder")
+    if facts.get("run") != _signature(run):
+        raise ConfigError(
+            f"the log in {place} is another run's: of other data, or of other settings (method, model, evaluation), "
+            "though its weights, if it has any, are these; give another folder"
+        )
+    found = facts.get("own_events")
+    if type(found) is not int or found < 0:
+        raise CheckpointError(f"the log in {place} has {found!r} as the number of events before it; use a copy of it")
+    return found
+
+
+def _signature(run: RunFolder) -> str:
+    """Return a hash of a run's settings and own data, which weights may not tell apart."""
+    settings = {name: value for name, value in run.settings().items() if name not in _ELSEWHERE}
+    text = json.dumps([settings, known_data(run)["content_hash"]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
 
 BULK = 5_000  # events that are taken together when a log is read again without scores
 SLICE = 32  # events of a commit that are scored before others may ask
@@ -61,9 +97,10 @@ class LiveRun:
             last one's time, "park" keeps it aside.
         snapshot_every: events between two snapshots.
         retain: how many of the log's last events are kept, or for how long ("30d"), None for ever; cut with a snapshot.
-        log: another log than the file in the folder, or its place (see `logs.open_log`).
+        log: another log than the file in the folder, or its place (see `log.open_log`).
         sink: where scores of all events go, whether they were asked for or not; closed with the run.
-        ahead: how far ahead an event may be (see `Ahead`); one beyond it is refused, or with late "park" kept aside.
+        ahead: how far ahead an event may be (see `ClockSkewLimit`); one beyond it is refused, or kept aside if late is
+            "park".
         other_fields: "refuse" an event with fields that the run does not read, or "ignore" them.
         device, method: as in `hopstate.score`.
 
@@ -122,7 +159,7 @@ class LiveRun:
             self.log = self._log_at(log)
             self._open.callback(self.log.close)
             self.method = method
-            self._incoming = Incoming(self.run, method, late)
+            self._incoming = EventParser(self.run, method, late)
             self._asked: Session | None = None
             self._recover()
             self.asked()
@@ -140,24 +177,22 @@ class LiveRun:
         self.log.tell(facts)
 
     def _recover(self) -> None:
-        self.model, told = fingerprint(self.task), self.log.facts()
-        check_served(told, self.model, self.folder)
-        is_known = check_signed(told, self.run, self.model, self.folder)
-        self.state = self.folder / "state"
-        past, known = newest(self.state, self.model), own_events(told, self.model)
-        if past is None or known is None:
+        self.model, self.state = fingerprint(self.task), self.folder / "state"
+        known = check_log(self.log.facts(), self.run, self.model, self.folder)
+        past = None if known is None else newest(self.state, self.model)
+        if past is None:
             past = own_past(self.run, self.task)
             if known not in (None, len(past)):
                 raise ConfigError(
                     f"the run's own data have {len(past)} events, and had {known} when its log was begun; "
                     "put them back, or give another folder"
                 )
-            known, is_known = len(past), False
-        if not is_known:
-            self._begin({"model": self.model, "own_events": known} | signed(self.run, self.model))
+        if known is None:
+            known = len(past)
+            self._begin({"model": self.model, "run": _signature(self.run), "own_events": known})
         self.own_events, self.past = known, past
         dates = dates_of(self.run, self.method)
-        self._incoming.ahead = Ahead(self.ahead, past, known, dates)
+        self._incoming.ahead = ClockSkewLimit(self.ahead, past, known, dates)
         if self.position > len(self.log):
             raise CheckpointError(
                 f"the snapshot in {self.folder} has seen {self.position} events and the log holds {len(self.log)}: "
@@ -245,7 +280,7 @@ class LiveRun:
 
     @property
     def event_fields(self) -> dict[str, Any]:
-        """Names of the fields of an event; see `Incoming.fields`."""
+        """Names of the fields of an event; see `EventParser.fields`."""
         return self._incoming.fields
 
     def others(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -293,7 +328,7 @@ class LiveRun:
         score: bool = True,
         facts: Mapping[str, Any] | None = None,
         strict: bool = True,
-    ) -> Steps[Draft]:
+    ) -> Steps[Transaction]:
         """Return events scored and observed beside the run, in slices; they are then written, accepted and settled.
 
         Between slices, and until it is accepted, the run may answer, and does so as if they had not come. There is one
@@ -306,14 +341,14 @@ class LiveRun:
         if stream is not None:
             scores, after = yield from self._going_on(stream, score=score or bodies)
             given |= {"scores": scores, "after": after}
-        return Draft(**told, **given)
+        return Transaction(**told, **given)
 
-    def accept(self, draft: Draft) -> None:
+    def accept(self, draft: Transaction) -> None:
         """Stand on what was committed from here on; any thread may call it, while the run's own does nothing else."""
         if draft.after is not None:
             self.past = draft.after
 
-    def settle(self, draft: Draft, first: int) -> None:
+    def settle(self, draft: Transaction, first: int) -> None:
         """Do what is due after events that were committed from a position on: the sink, a snapshot."""
         if draft.after is not None and self.sink is not None:
             self.sink.take(first, draft.bodies, draft.scores)
@@ -361,3 +396,42 @@ def _quietly() -> Iterator[None]:
     """Within it torch records no gradients and runs on one thread, as the service does: a replay has the same bits."""
     with torch.no_grad(), one_thread():
         yield
+
+
+class ReplicaError(HopstateError):
+    """Events were given to a replica."""
+
+
+class Replica(LiveRun):
+    """A live run that follows a log; arguments are those of `LiveRun`.
+
+    Args:
+        folder: where its own snapshots lie; RUN/replica by default.
+        log: place of the writer's log; RUN/live by default.
+    """
+
+    home = "replica"
+    follows = True
+
+    def _log_at(self, log: EventLog | str | None) -> EventLog:
+        place = log or str(self.run.path / "live")
+        return open_log(place, read_only=True) if isinstance(place, str) else place
+
+    def _begin(self, facts: Mapping[str, Any]) -> None:
+        if "own_events" not in self.log.facts():
+            raise MissingFileError(f"the log of {self.run.path} has not been begun; start its writer first")
+
+    def take(
+        self,
+        events: Sequence[Mapping[str, Any]],
+        *,
+        score: bool = True,
+        facts: Mapping[str, Any] | None = None,
+        strict: bool = True,
+    ) -> list[Receipt]:
+        """Refuse events.
+
+        Raises:
+            ReplicaError: always.
+        """
+        raise ReplicaError("this is a replica, which takes no events: give them to the service that writes the log")

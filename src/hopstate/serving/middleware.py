@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hopstate.serving.doors import Doors
+from hopstate.serving.engine import ServiceEngine
 
 _NO_TOKEN = "/v2/health"  # paths below it need no token
 _PAGES = ("/", "/docs", "/openapi.json")  # nor do these, which hold no data
@@ -30,7 +30,7 @@ class RequestLimits:
         token: what requests must carry (`Authorization: Bearer TOKEN`), None if nothing.
     """
 
-    def __init__(self, app: ASGIApp, doors: Doors, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, doors: ServiceEngine, token: str | None) -> None:
         self.app, self.doors, self.token = app, doors, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -84,7 +84,7 @@ class Quality:
         self.told: dict[str, dict[str, float]] = {}
 
     def saw(self, before: StreamState) -> None:
-        """Judge some of what came after a past, where it is time to."""
+        """OnlineEvaluator some of what came after a past, where it is time to."""
         finished(self.judging(before))
 
     def judging(self, before: StreamState) -> Steps[None]:

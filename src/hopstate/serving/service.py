@@ -23,14 +23,11 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from hopstate import __version__
 from hopstate.errors import DataError, HopstateError, StorageError, TimeOrderError
 from hopstate.runs.queries.ask import chances, ranking
-from hopstate.serving.desk import SOON
-from hopstate.serving.doors import Doors
-from hopstate.serving.limits import BusyServiceError, Limits
-from hopstate.serving.lines import Lines
-from hopstate.serving.live import LiveRun
-from hopstate.serving.messages import EventsIn, EventsOut, InferIn, RankIn, Refused, UnknownModelError
+from hopstate.serving.engine import SOON, BusyServiceError, Limits, ServiceEngine
+from hopstate.serving.live import LiveRun, ReplicaError
+from hopstate.serving.metrics import StructuredLogger
 from hopstate.serving.middleware import RequestLimits
-from hopstate.serving.replica import ReplicaError
+from hopstate.serving.schemas import EventsIn, EventsOut, InferIn, RankIn, Refused, UnknownModelError
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": Refused, "description": "refused; docs/live-run.md lists the statuses"},
@@ -47,21 +44,21 @@ def service(
     limits: Limits | None = None,
     score_events: bool = True,
     source: str | None = None,
-    lines: Lines | None = None,
+    lines: StructuredLogger | None = None,
 ) -> FastAPI:
     """Return the service of a run.
 
     Args:
-        opened: opens the run; see `Doors`.
+        opened: opens the run; see `ServiceEngine`.
         name: of the model, in `/v2/models/NAME`.
         token: what requests must bear (`Authorization: Bearer TOKEN`), None for nothing; health asks for none.
         hosts: names by which it may be asked, None for any.
         limits: see `Limits`.
-        score_events, source, lines: see `Doors`.
+        score_events, source, lines: see `ServiceEngine`.
     """
     limits = limits or Limits()
     more: dict[str, Any] = {"source": source, "lines": lines}
-    doors = Doors(opened, limits, score_events=score_events, **more)
+    doors = ServiceEngine(opened, limits, score_events=score_events, **more)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -133,7 +130,7 @@ def _error(error: HopstateError) -> JSONResponse:
 
 
 # ---- doors -------------------------------------------------------------------------------------------------
-def _health(app: FastAPI, doors: Doors, name: str) -> None:
+def _health(app: FastAPI, doors: ServiceEngine, name: str) -> None:
     @app.head("/v2/health/live", include_in_schema=False)
     @app.get("/v2/health/live")
     async def live() -> dict[str, bool]:
@@ -164,7 +161,7 @@ def _health(app: FastAPI, doors: Doors, name: str) -> None:
         }
 
 
-def _answers(app: FastAPI, doors: Doors, name: str) -> None:
+def _answers(app: FastAPI, doors: ServiceEngine, name: str) -> None:
     @app.post("/events", response_model=EventsOut)
     async def events(given: EventsIn) -> JSONResponse:
         """Take events: all of them are on the disk when this answers, or none."""
@@ -196,7 +193,7 @@ def _answers(app: FastAPI, doors: Doors, name: str) -> None:
         return JSONResponse({"model_name": name, "id": given.id, "outputs": outputs, "parameters": {"warnings": told}})
 
 
-def _pages(app: FastAPI, doors: Doors) -> None:
+def _pages(app: FastAPI, doors: ServiceEngine) -> None:
     @app.get("/metrics")
     async def metrics() -> Response:
         """Tell counts, latencies and ages to Prometheus."""

@@ -6,7 +6,6 @@ from it comes after the snapshot: it is scored again, to the same bits, as the l
 
 from __future__ import annotations
 
-import json
 import re
 import time
 import warnings
@@ -20,9 +19,7 @@ import pandas as pd
 from hopstate.data.dates import shown_times
 from hopstate.errors import ConfigError, HopstateWarning, StorageError
 from hopstate.io.files import make_folder
-from hopstate.io.opening import reading
 from hopstate.io.output import write_table
-from hopstate.serving.kafka import SECONDS, Topic
 
 _FILE = re.compile(r"scores-(\d{12,})-(\d{12,})\.parquet")
 
@@ -36,11 +33,9 @@ class Sink:
 
     next: the first position that is not there.
     clock: unit and zone (`EventStream.dates`) in which times are written as dates, None for numbers.
-    numbers: whether what is there already has times as numbers; then more numbers follow.
     """
 
     clock: tuple[str, str] | None = None
-    numbers = False
 
     def __init__(self, together: int = 1, seconds: float = 60.0) -> None:
         self.together, self.seconds = together, seconds
@@ -106,7 +101,7 @@ class Sink:
         """
         if self._held:
             table = pd.concat(self._held, ignore_index=True)
-            self._write(table if self.numbers or self.clock is None else self._dated(table, *self.clock))
+            self._write(table if self.clock is None else self._dated(table, *self.clock))
             self._held, self.next = [], int(table["position"].iloc[-1]) + 1
 
     @staticmethod
@@ -135,109 +130,11 @@ class ParquetSink(Sink):
 
     def _end(self) -> int:
         found = [match for path in self.folder.iterdir() if (match := _FILE.fullmatch(path.name))]
-        last = max(found, key=lambda match: int(match[2]), default=None)
-        if last is None:
-            return 0
-        self.numbers = _has_numbers(self.folder / last[0])
-        return int(last[2]) + 1
+        return max((int(match[2]) + 1 for match in found), default=0)
 
     def _write(self, table: pd.DataFrame) -> None:
         first, last = table["position"].iloc[[0, -1]]
         write_table(table.infer_objects(), self.folder / f"scores-{first:012}-{last:012}.parquet")
-
-
-class KafkaSink(Sink):
-    """Messages in partition 0 of a topic, each a JSON object; no others may stand there.
-
-    What the brokers have not acknowledged in time stays with the producer, which sends it again under the same number:
-    they take each once. A message's key is its position.
-
-    wait: seconds that an acknowledgement may take before scores wait.
-    """
-
-    wait = 2 * SECONDS
-
-    def __init__(self, url: str) -> None:
-        self.topic = Topic(url)
-        self._begin()
-        super().__init__()
-
-    def _begin(self) -> None:
-        self._producer = self.topic.producer(**{"message.timeout.ms": 0})  # none is given up, or it might come twice
-        self._sent = self._acknowledged = 0  # of the rows that are held
-        self._lost: Any = None
-
-    def _end(self) -> int:
-        reader = self.topic.consumer({})
-        if not self.topic.partitions(reader):
-            self.topic.make()
-        low, high = self.topic.bounds(reader, 0)
-        reader.close()
-        if low == high:
-            return 0
-        reader, until = self.topic.consumer({0: high - 1}), time.monotonic() + SECONDS
-        try:
-            while time.monotonic() < until:
-                for _, _, value in self.topic.polled(reader, 1):
-                    row = json.loads(value or b"{}")
-                    self.numbers = not isinstance(row["t"], str)
-                    return int(row["position"]) + 1
-        except (ValueError, KeyError, TypeError):
-            raise ConfigError(f"{self.topic.place} holds other messages than scores; choose another topic") from None
-        finally:
-            reader.close()
-        raise StorageError(f"{self.topic.place} cannot be read; see whether its brokers run")
-
-    def _write(self, table: pd.DataFrame) -> None:
-        until = time.monotonic() + self.wait
-        with self.topic.named():
-            for row in table.iloc[self._sent :].to_dict("records"):
-                row["score"] = None if np.isnan(row["score"]) else row["score"]
-                self._send(row, until)
-        self._producer.flush(max(until - time.monotonic(), 0))
-        if self._lost is None and self._acknowledged == len(table):
-            self._sent = self._acknowledged = 0
-            return
-        if self._lost is not None:  # see what came, and go on behind it
-            self._producer.purge()
-            self._producer.flush(self.wait)
-            self._begin()
-            end = self._end()
-            self._held = [table[table["position"] >= end]] if end <= table["position"].iloc[-1] else []
-            self.next = max(self.next, end)
-        if self._held:
-            raise StorageError(f"{self.topic.place} cannot be written; see whether its brokers run")
-
-    def _send(self, row: dict[Any, Any], until: float) -> None:
-        while True:
-            try:
-                self._producer.produce(
-                    self.topic.name,
-                    json.dumps(row).encode(),
-                    key=str(row["position"]),
-                    partition=0,
-                    on_delivery=self._told,
-                )
-            except BufferError:  # so many wait for the brokers
-                if time.monotonic() > until:
-                    raise StorageError(f"{self.topic.place} cannot be written; see whether its brokers run") from None
-                self._producer.poll(0.1)
-            else:
-                self._sent += 1
-                return
-
-    def _told(self, error: Any, sent: Any) -> None:
-        self._acknowledged += error is None
-        self._lost = self._lost or error
-
-
-def _has_numbers(path: Path) -> bool:
-    """Return whether times are numbers in a file of scores."""
-    from pyarrow import parquet, types
-
-    with reading(path, "scores"):
-        kind = parquet.read_schema(path).field("t").type
-    return not (types.is_string(kind) or types.is_large_string(kind))
 
 
 def open_sink(place: str) -> Sink:
@@ -247,6 +144,8 @@ def open_sink(place: str) -> Sink:
         ConfigError: no such kind of place.
     """
     if place.startswith("kafka://"):
+        from hopstate.serving.kafka import KafkaSink  # it builds on this module
+
         return KafkaSink(place)
     if "://" in place:
         raise ConfigError("scores go into a folder or kafka://HOST:PORT/TOPIC")

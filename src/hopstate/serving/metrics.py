@@ -1,25 +1,35 @@
-"""What a live run tells of itself: counts, latencies and ages, for Prometheus and for the page."""
+"""What a service reports: Prometheus metrics, the payload of `/state`, and log lines."""
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 import time
+import warnings
 from collections import defaultdict, deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from hopstate.errors import FutureTimeError, TimeOrderError
-from hopstate.serving.draft import Receipt
+from hopstate.data.dates import shown_time
+from hopstate.data.event_splits import IN_SECOND
+from hopstate.errors import FutureTimeError, HopstateWarning, TimeOrderError
+from hopstate.runs.data import settings_of_run
+from hopstate.runs.queries.shown import dates_of
 from hopstate.serving.live import LiveRun
-from hopstate.serving.quality import Quality
+from hopstate.serving.quality import WINDOW, Quality
+from hopstate.serving.transaction import Receipt
 
 _SECONDS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _WINDOW = 60.0  # seconds over which the page tells a rate
 _ANSWERS = 1_000  # of each door, whose seconds the page tells
 
 
-class Meters:
+class ServiceMetrics:
     """Counters of one service; `registry` holds them.
 
     lag: events that a replica has not observed.
@@ -191,3 +201,111 @@ def _show(gauge: Gauge, quality: Quality) -> None:
     for kind, row in quality.told.items():
         for name, value in row.items():
             gauge.labels(name, kind).set(value)
+
+
+class StatePage:
+    """What is told of a run.
+
+    Args:
+        meters: of the service.
+        live: the run.
+    """
+
+    def __init__(self, meters: ServiceMetrics, live: LiveRun) -> None:
+        self._meters = meters
+        self._method = settings_of_run(live.run, live.method)[0].name
+        self._dates = dates_of(live.run, live.method)
+
+    def of(self, live: LiveRun, quality: Quality, parked: int) -> dict[str, Any]:
+        """Return what is shown of the run that serves, with how many events are kept aside."""
+        meters, now = self._meters, time.time()
+        return {
+            **self._named(live),
+            "position": live.position,
+            "events_per_second": meters.rate(),
+            **self._last(live, now),
+            "arrived": None if meters.came is None else now - meters.came,
+            "waiting": meters.queue,
+            "waiting_events": meters.events_waiting,
+            "latency": meters.latency(),
+            "nodes": live.past.num_nodes,
+            "known_events": len(live.past),
+            "snapshot": live.kept,
+            "snapshot_age": None if live.kept_at is None else max(now - live.kept_at, 0.0),
+            "follows": live.follows,
+            "lag": meters.lag,
+            "source_lag": meters.source_lag,
+            "trouble": meters.trouble(),
+            "quality": quality.told,
+            "judged": quality.judged,
+            "window": min(quality.judged, WINDOW),
+            "mean_score": quality.mean_score(),
+            "alarms": [vars(alarm) for alarm in quality.alarms],
+            "parked": parked,
+        }
+
+    def _named(self, live: LiveRun) -> dict[str, Any]:
+        return {"run": live.run.path.name, "method": self._method, "model": live.model}
+
+    def _last(self, live: LiveRun, now: float) -> dict[str, Any]:
+        """Return the time of the last event, as it is shown, and where it is a date how many seconds ago it was."""
+        if not len(live.past):
+            return {"last_time": None, "last_shown": None, "last_age": None}
+        last, unit, dates = live.past.last_time, live.past.time_unit or "", self._dates
+        age = now - last / IN_SECOND[unit] if dates and unit in IN_SECOND else None
+        return {"last_time": last, "last_shown": shown_time(last, unit, dates), "last_age": age}
+
+
+Form = Literal["off", "text", "json"]
+
+
+class StructuredLogger:
+    """A writer of lines; what cannot be written is left out, for no request waits for a log of words.
+
+    Args:
+        form: "json" (an object each: time, event and its fields), "text" (the same for people), "off" for none.
+        out: where; the process's stderr by default.
+    """
+
+    def __init__(self, form: Form = "off", out: TextIO | None = None) -> None:
+        self.form, self._out = form, out
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        """Write a line.
+
+        Args:
+            event: what happened, in a word.
+            fields: more of it; numbers of seconds are rounded to microseconds.
+        """
+        if self.form == "off":
+            return
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        told = {key: round(value, 6) if isinstance(value, float) else value for key, value in fields.items()}
+        if self.form == "json":
+            line = json.dumps({"time": now, "event": event, **told}, default=str)
+        else:
+            line = f"{now} {event} " + " ".join(f"{key}={_plain(value)}" for key, value in told.items())
+        try:
+            print(line.rstrip(), file=self._out or sys.stderr, flush=True)
+        except (OSError, ValueError):  # nobody reads it any more
+            self.form = "off"
+
+    def shown(self, otherwise: Callable[..., None]) -> Callable[..., None]:
+        """Return what shows warnings: those of this library as lines of their own, where there are lines at all."""
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
+            if self.form != "off" and issubclass(category, HopstateWarning):
+                self("warning", text=str(message))
+            else:
+                otherwise(message, category, *rest, **named)
+
+        return show
+
+    def take_warnings(self) -> None:
+        """Let warnings of this library come as lines from here on."""
+        warnings.showwarning = self.shown(warnings.showwarning)
+
+
+def _plain(value: Any) -> str:
+    text = str(value)
+    return text if text.isprintable() and " " not in text and text else json.dumps(text)

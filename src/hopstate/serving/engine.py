@@ -1,40 +1,218 @@
-"""A live run behind a desk: one thread has it, and what waits at once is committed together.
+"""A live run behind a queue: one thread has it, and what waits at once is committed together.
 
 Events of several requests share a commit (one sync of the disk for all), but each request's are taken all or none. An
-answer stands on everything that was acknowledged before it was asked for, and on one state, however long it takes:
-while the disk syncs, and between the slices of long answers, others are given.
+answer stands on everything that was acknowledged before it was requested, and on one state, however long it takes. Long
+work comes in slices (`streaming.slices`) and queues again after each, so commits and short questions come between, and
+nothing waits for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import queue
+import threading
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from hopstate.errors import StorageError
+import torch
+
+from hopstate.errors import HopstateError, StorageError
+from hopstate.ops.threads import one_thread
 from hopstate.runs.queries.session import Session
-from hopstate.serving.desk import AT_ONCE, Desk
-from hopstate.serving.draft import Draft, Receipt, Request
-from hopstate.serving.judge import Judge
-from hopstate.serving.limits import BusyServiceError, Limits
-from hopstate.serving.lines import Lines
+from hopstate.serving.kafka import IngestLoop, open_source
 from hopstate.serving.live import LiveRun
-from hopstate.serving.meters import Meters
-from hopstate.serving.pump import Pump
-from hopstate.serving.sources import open_source
-from hopstate.serving.told import Told
-from hopstate.serving.warned import with_warnings
+from hopstate.serving.metrics import ServiceMetrics, StatePage, StructuredLogger
+from hopstate.serving.quality import Quality
+from hopstate.serving.transaction import Receipt, Request, Transaction
 from hopstate.streaming.slices import Steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a service takes at most.
+
+    Args:
+        body: bytes of a request.
+        events: events of a request.
+        waiting: requests that wait.
+        together: events that are committed together.
+        delay: seconds that events wait for others; they do while a commit is under way in any case.
+        look: seconds between two looks of a replica into its log.
+        tick: seconds between two looks for what is due without an event.
+        arrival: seconds in which a request must have arrived, whole.
+    """
+
+    body: int = 8 << 20
+    events: int = 10_000
+    waiting: int = 256
+    together: int = 5_000
+    delay: float = 0.0
+    look: float = 0.1
+    tick: float = 1.0
+    arrival: float = 30.0
+
+
+class BusyServiceError(HopstateError):
+    """Too many requests wait."""
+
+
+T = TypeVar("T")
+
+
+def capture_warnings(steps: Steps[T]) -> Steps[tuple[T, list[str]]]:
+    """Do work in slices without gradients; return what it returned, and the texts of its warnings."""
+    told = list[str]()
+    while True:
+        with warnings.catch_warnings(record=True) as said, torch.no_grad():
+            warnings.simplefilter("always")
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value, told + [str(one.message) for one in said]
+        told += [str(one.message) for one in said]
+        yield
+
+
+AT_ONCE, SOON, LATER = 0.0, 0.015, 0.3  # seconds for which it lets others pass that come after it
+
+
+class Work(Future[T]):
+    """What will hold the result of work; `cancel` ends it before its next slice."""
+
+    _left = False
+
+    def cancel(self) -> bool:
+        """Begin no further slice; return whether none was begun."""
+        self._left = True
+        return super().cancel()
+
+    @property
+    def left(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self._left
+
+
+class SerialExecutor:
+    """A thread that does what it is given, one after another.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._jobs: queue.PriorityQueue[tuple[float, int, Callable[[], bool] | None, float]] = queue.PriorityQueue()
+        self._order = itertools.count()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def give(self, work: Callable[[], T], patience: float = AT_ONCE) -> Future[T]:
+        """Let the thread call work; return what will hold what it returned.
+
+        Args:
+            work: what is to be done.
+            patience: seconds for which it lets others pass.
+        """
+        return self.give_steps(lambda: _at_once(work), patience)
+
+    def give_steps(self, made: Callable[[], Steps[T]], patience: float = SOON) -> Future[T]:
+        """Let the thread do work in slices until its end or cancel; made, which begins it, is called there too."""
+        future: Work[T] = Work()
+        steps: list[Steps[T]] = []
+
+        def step() -> bool:
+            """Do a slice; return whether more is to be done."""
+            if not steps and not future.set_running_or_notify_cancel():
+                return False
+            try:
+                if not steps:
+                    steps.append(made())
+                elif future.left:
+                    steps[0].close()
+                    raise CancelledError
+                next(steps[0])
+            except StopIteration as end:
+                future.set_result(end.value)
+                return False
+            except BaseException as error:
+                future.set_exception(error)
+                return False
+            return True
+
+        self._put(step, patience)
+        return future
+
+    def close(self) -> None:
+        """End the thread once all is done that it was given."""
+        self._jobs.put((float("inf"), next(self._order), None, 0.0))
+        self._thread.join()
+
+    def _put(self, step: Callable[[], bool], patience: float) -> None:
+        self._jobs.put((time.monotonic() + patience, next(self._order), step, patience))
+
+    @one_thread()  # once: to go there and back for every slice starts a thread each time
+    def _work(self) -> None:
+        while True:
+            _, _, step, patience = self._jobs.get()
+            if step is None:
+                return
+            if step():
+                self._put(step, patience)
+
+
+def _at_once(work: Callable[[], T]) -> Steps[T]:
+    yield from ()
+    return work()
+
 
 T = TypeVar("T")
 SINK = "sink or snapshot"  # what may be in trouble while events are taken
 
 
-class Doors:
+class OnlineEvaluator:
+    """The quality of the run that serves.
+
+    Args:
+        live: the run.
+        desk: whose thread judges.
+        meters, lines: where figures and alarms are told.
+    """
+
+    def __init__(self, live: LiveRun, desk: SerialExecutor, meters: ServiceMetrics, lines: StructuredLogger) -> None:
+        self._live, self._desk, self._meters, self._lines = live, desk, meters, lines
+        self.quality, self._before, self._told = Quality(live), live.past, 0
+        self._under_way: asyncio.Future[None] | None = None
+
+    async def done(self) -> None:
+        """Wait until what is being judged is."""
+        if self._under_way is not None:
+            await self._under_way
+
+    def let(self) -> None:
+        """Let what came be judged, where it is not being done: nobody waits for it."""
+        if self._under_way is None or self._under_way.done():
+            self._under_way = asyncio.wrap_future(self._desk.give_steps(self._judging, LATER))
+
+    def _judging(self) -> Steps[None]:
+        before, self._before = self._before, self._live.past
+        try:
+            yield from self.quality.judging(before)
+            self._meters.judged(self.quality)
+        except Exception as error:  # of a figure: events are taken whatever becomes of it
+            self.quality.alarm(f"quality is not judged: {error}")
+        news, self._told = self.quality.raised - self._told, self.quality.raised
+        self._meters.alarms.inc(news)
+        for alarm in list(self.quality.alarms)[-news:] if news else ():
+            self._lines("alarm", position=alarm.position, text=alarm.text)
+
+
+class ServiceEngine:
     """A live run behind a queue.
 
     Args:
@@ -54,11 +232,11 @@ class Doors:
         *,
         score_events: bool = True,
         source: str | None = None,
-        lines: Lines | None = None,
+        lines: StructuredLogger | None = None,
     ) -> None:
-        self.source, self.lines = source, lines or Lines()
-        self.opened, self.limits, self.score_events, self.meters = opened, limits, score_events, Meters()
-        self._desk, self._disk = Desk("live run"), ThreadPoolExecutor(1, "log")
+        self.source, self.lines = source, lines or StructuredLogger()
+        self.opened, self.limits, self.score_events, self.meters = opened, limits, score_events, ServiceMetrics()
+        self._desk, self._disk = SerialExecutor("live run"), ThreadPoolExecutor(1, "log")
         self._moving = asyncio.Lock()  # who may move the run
         self._events: asyncio.Queue[tuple[Request, asyncio.Future[list[Receipt]]]] = asyncio.Queue()
         self._waiting = 0
@@ -73,7 +251,7 @@ class Doors:
         try:
             if self.source is not None:
                 source = open_source(self.source, self.live.log.facts())
-                self._pump = Pump(self.live, source, score=self.score_events)
+                self._pump = IngestLoop(self.live, source, score=self.score_events)
         except BaseException:
             self.live.close(snapshot=False)
             raise
@@ -85,8 +263,8 @@ class Doors:
         if not self._is_open:
             await self._in_thread(self._opened)
         self.meters.follow(self.live)
-        self.judge = Judge(self.live, self._desk, self.meters, self.lines)
-        self._told = Told(self.meters, self.live)
+        self.judge = OnlineEvaluator(self.live, self._desk, self.meters, self.lines)
+        self._told = StatePage(self.meters, self.live)
         self._writer = asyncio.create_task(self._follow() if self.live.follows else self._write())
         beside = [(self.source, self._draw), (self.live, self._tick)]
         self._beside_it = [asyncio.create_task(work()) for what, work in beside if what is not None]
@@ -124,7 +302,7 @@ class Doors:
 
     def _pumped(self) -> list[Receipt]:
         begin = time.perf_counter()
-        receipts = self._pump.step()
+        receipts = self._pump.run_once()
         self.meters.drawn(self._pump.behind())
         self._committed(receipts, begin)
         return receipts
@@ -168,7 +346,7 @@ class Doors:
 
         Args:
             question: from the run to the work.
-            patience: see `Desk.give`.
+            patience: see `SerialExecutor.give`.
 
         Raises:
             BusyServiceError: too many wait.
@@ -176,7 +354,7 @@ class Doors:
 
         async def wait() -> tuple[T, list[str]]:
             return await asyncio.wrap_future(
-                self._desk.give_steps(lambda: with_warnings(question(self.live.asked())), patience)
+                self._desk.give_steps(lambda: capture_warnings(question(self.live.asked())), patience)
             )
 
         return await self._counted(wait)
@@ -266,7 +444,7 @@ class Doors:
         self._committed(receipts, begin)
         return receipts
 
-    def _settle(self, live: LiveRun, draft: Draft, first: int) -> None:
+    def _settle(self, live: LiveRun, draft: Transaction, first: int) -> None:
         try:
             live.settle(draft, first)
             self._trouble(SINK, "")

@@ -2,11 +2,18 @@
 
 Each is brought into one form by itself before it is logged (src, dst, t, kind where it deletes, the run's features as
 numbers), so that what an event means does not depend on which others it is read with.
+
+An event of the far future would make all that come after it late, for good. `ClockSkewLimit` says how far ahead one may
+be. If times are those of a clock (dates, or numbers since 1970 in a unit that is known), they are compared with this
+machine's; others with the event before them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -14,6 +21,7 @@ import pandas as pd
 
 from hopstate.data.columns import declared
 from hopstate.data.dates import shown_time
+from hopstate.data.event_splits import IN_SECOND, parse_duration
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.readers.event_kinds import KINDS
@@ -25,17 +33,157 @@ from hopstate.data.validate import beyond_clock
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, muted_warnings
 from hopstate.io.files import is_broken
+from hopstate.runs.asking import LAST, times_in
 from hopstate.runs.data import config_of_run, known_data, reading, settings_of_run
 from hopstate.runs.going_on import own_reading
 from hopstate.runs.prepare import as_trained, prepared_as
-from hopstate.serving.ahead import Ahead
-from hopstate.serving.draft import Note
-from hopstate.serving.event_columns import ID, LONGEST, Columns, Fields, columns
-from hopstate.serving.event_values import id_as_read, listed, number_as_read, times_as_read
-from hopstate.serving.known_rows import KnownRows, own_rows
+from hopstate.serving.event_columns import ID, LONGEST, Columns, Fields, KnownRows, columns, own_rows
 from hopstate.training.run_folder import RunFolder
 
+AUTO, NEVER = "auto", "never"
+USUAL = "1d"  # beyond the clock: zones that a date did not name, and clocks that are off
+_SINCE = datetime(1990, 1, 1, tzinfo=UTC).timestamp()  # numbers that all lie after it are no seconds from a start of 0
+
+
+class ClockSkewLimit:
+    """A bound on the times of events to come.
+
+    Args:
+        ahead: "auto" (a day beyond the clock where times are those of a clock, none otherwise), "never" for none, or a
+            length: text such as 12h, or a number in the unit of the run's own times.
+        past: what is known.
+        own_events: how many of its first events are the run's own data, by which it is told what times are.
+        dates: as `EventStream.dates`.
+        clock: seconds since 1970.
+
+    Raises:
+        ConfigError: a length that is none, or cannot be told in the unit.
+    """
+
+    def __init__(
+        self, ahead: str | float, past: StreamState, own_events: int, dates: str, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._clock, self._unit, self._dates = clock, past.time_unit or "", dates
+        self.by_clock = own_events > 0 and self._has_clock(past, own_events)
+        self.length: int | float | None = None
+        self.told = USUAL if ahead == AUTO else str(ahead)
+        if ahead != NEVER and len(past) and (self.by_clock or ahead != AUTO):
+            self.length = parse_duration(past.events(len(past) - 1), self.told)
+
+    def _has_clock(self, past: StreamState, own_events: int) -> bool:
+        if self._unit not in IN_SECOND:
+            return False
+        first, last = (past.events(k, k + 1).t[0].item() for k in (0, own_events - 1))
+        day = 86_400 * IN_SECOND[self._unit]
+        return last <= self._now() + day and (bool(self._dates) or first >= _SINCE * IN_SECOND[self._unit])
+
+    def _now(self) -> int:
+        return int(self._clock() * IN_SECOND[self._unit])
+
+    def exceeded(self, t: int | float, last: int | float | None) -> bool:
+        """Return whether an event is further ahead than it may be.
+
+        Args:
+            t: its time.
+            last: of the event before it.
+        """
+        if self.length is None:
+            return False
+        since = self._now() if self.by_clock else last
+        return since is not None and t > since + self.length
+
+    def allows(self, t: np.ndarray, last: int | float | None) -> bool:
+        """Return whether none of events, with times (n,) in order, is."""
+        if self.length is None:
+            return True
+        if self.by_clock:
+            return not self.exceeded(t[-1].item(), last)
+        steps = np.diff(t)  # those beyond 64 bits come out below 0
+        return not self.exceeded(t[0].item(), last) and bool(((steps >= 0) & (steps <= self.length)).all())
+
+    def explain(self, last: int | float | None) -> str:
+        """Return what an event that is too far ahead is told."""
+        since = self._now() if self.by_clock else last
+        what = "this machine's clock" if self.by_clock else "the event before it"
+        return (
+            f"more than {self.told} after {what} ({shown_time(since, self._unit, self._dates)}): taken, it would make "
+            "all before it late; give times in the unit of the run's own (serve --ahead says how far)"
+        )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names of fields for a message, the first few of many."""
+    told = [repr(name[:40]) for name in names[:5]]
+    return ", ".join(told) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def id_as_read(value: Any, end: str, k: int, text: bool) -> str | int:
+    """Return an id as the run has them, texts or whole numbers; a text is never read as a number it looks like."""
+    if not text and type(value) is int and 0 <= value < LAST:
+        return value
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise DataError(f"event {k}: {end} is an id, text or a whole number; got {value!r}")
+    if text:
+        found = str(value) if isinstance(value, str) or abs(value) <= LAST else ""
+        if not found or "\0" in found or len(found) > LONGEST or (not found.isascii() and is_broken(found)):
+            raise DataError(f"event {k}: {end} is an id without NUL of 1 to {LONGEST} characters; got {found[:40]!r}")
+        return found
+    if isinstance(value, str) and not (value.isascii() and value.isdecimal() and str(int(value[:20])) == value):
+        raise DataError(f"event {k}: {end}: ids of this run are whole numbers; got {value[:40]!r}")
+    if not 0 <= int(value) < LAST:
+        raise DataError(f"event {k}: {end}: {value} is no id of this run, whose ids are whole numbers of 63 bits")
+    return int(value)
+
+
+def number_as_read(value: Any, name: str, k: int, kinds: list[Any]) -> float | None:
+    """Return a feature as a finite number; a deletion may leave it out."""
+    if value is None and kinds == ["delete"]:
+        return None
+    try:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise OverflowError
+        return float(value)
+    except OverflowError:
+        raise DataError(f"event {k}: feature {name} is a finite number; got {value!r}") from None
+
+
+def times_as_read(past: StreamState, given: list[Any], places: Sequence[int], dates: str) -> np.ndarray:
+    """Return times (n,) in the past's unit and type, each read by itself."""
+    for k, value in zip(places, given, strict=True):
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise DataError(f"event {k}: t is a number in the unit of the run's own data, or a date; got {value!r}")
+        if isinstance(value, int) and abs(value) > LAST:
+            raise DataError(f"event {k}: {value} is no time of this run, whose times are of 64 bits")
+    try:
+        if len(set(map(type, given))) == 1 and not isinstance(given[0], str):
+            return times_in(past, np.array(given), dates)
+        # each by itself: whole numbers beside others would be rounded as these are
+        each = [times_in(past, np.array([value], object if isinstance(value, str) else None), dates) for value in given]
+        return np.concatenate(each)
+    except ConfigError as error:
+        raise DataError(str(error)) from None
+
+
+def id_of(event: Mapping[str, Any]) -> str | None:
+    """Return an event's own id, None where it has none.
+
+    Raises:
+        DataError: it is no object, or the id is none.
+    """
+    if not isinstance(event, Mapping):
+        raise DataError(f"an event is an object with fields; got {event!r}")
+    found = event.get(ID)
+    if found is not None and (isinstance(found, bool) or not isinstance(found, (str, int))):
+        raise DataError(f"an event's {ID} is text or a whole number; got {found!r}")
+    if isinstance(found, int) and abs(found) > LAST:
+        raise DataError(f"an event's {ID} is text, or a whole number of 64 bits")
+    if isinstance(found, str) and (len(found) > LONGEST or (not found.isascii() and is_broken(found))):
+        raise DataError(f"an event's {ID} has up to {LONGEST} characters; got {found[:40]!r}")
+    return None if found is None else str(found)
+
+
 Late = Literal["reject", "clamp", "park"]
+Note = Literal["late", "ahead", "unreadable", "differs"]  # why an event was kept aside, or that it differs
 OtherFields = Literal["refuse", "ignore"]
 _LARGEST = float(np.finfo(np.float32).max)
 _REMEMBERED = 256  # orders of fields
@@ -58,7 +206,7 @@ def check_handling(late: str, other_fields: str) -> None:
             raise ConfigError(f"{name} is one of {', '.join(get_args(known))}; got {given!r}")
 
 
-class Incoming:
+class EventParser:
     """How a run's further events are read.
 
     Args:
@@ -71,7 +219,7 @@ class Incoming:
 
     def __init__(self, run: RunFolder, method: str | None, late: Late) -> None:
         self.run, self.late = run, late
-        self.ahead: Ahead | None = None
+        self.ahead: ClockSkewLimit | None = None
         self._columns, self._reading = _reading_of(run, method)
         self._fields: dict[tuple[str, ...], Fields] = {}
         self._known = KnownRows()
@@ -225,9 +373,9 @@ class Incoming:
                     "time (serve with --late clamp or --late park to take others)"
                 )
             return "late"
-        if self.ahead is not None and self.ahead.beyond(now, last):
+        if self.ahead is not None and self.ahead.exceeded(now, last):
             if self.late != "park":
-                raise FutureTimeError(f"event {place} is of time {given!r}, {self.ahead.said(last)}")
+                raise FutureTimeError(f"event {place} is of time {given!r}, {self.ahead.explain(last)}")
             return "ahead"
         return None
 

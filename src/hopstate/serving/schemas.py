@@ -1,4 +1,4 @@
-"""What requests to a live run hold."""
+"""Schemas of requests and responses."""
 
 from __future__ import annotations
 

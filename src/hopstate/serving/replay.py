@@ -13,12 +13,9 @@ import pandas as pd
 from hopstate.data.dates import shown_times
 from hopstate.errors import ConfigError
 from hopstate.runs.data import known_data
-from hopstate.serving.event_log import bulks
-from hopstate.serving.live import LiveRun
-from hopstate.serving.logged import rows, sound
-from hopstate.serving.logs import open_log
-from hopstate.serving.retention import past_at_start
-from hopstate.serving.whose import check_signed, own_events
+from hopstate.serving.live import LiveRun, check_log
+from hopstate.serving.log import bulks, open_log, rows, sound
+from hopstate.serving.snapshots import past_at_start
 from hopstate.training.run_folder import RunFolder
 
 
@@ -32,7 +29,7 @@ def replayed(
     Args:
         run: the run folder.
         folder: where log and snapshots lie; RUN/live by default. It is only read.
-        log: its place, where it is another than a file there (see `logs.open_log`).
+        log: its place, where it is another than a file there (see `log.open_log`).
         options: device and method, as in `LiveRun`.
 
     Yields:
@@ -46,9 +43,9 @@ def replayed(
     kept = open_log(log or folder or RunFolder.open(run).path / "live", read_only=True)
     facts, dates = kept.facts(), str(known_data(RunFolder.open(run)).get("dates") or "")
     with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch, LiveRun(run, folder=scratch, **options) as live:
-        if own_events(facts, live.model) != live.own_events:
-            raise ConfigError("the log is another run's, or of other data")
-        check_signed(facts, live.run, live.model, log or folder or live.run.path / "live")
+        place = log or folder or live.run.path / "live"
+        if check_log(facts, live.run, live.model, place) != live.own_events:
+            raise ConfigError(f"the log in {place} was begun after other data than the run's")
         if kept.start:
             state = Path(folder or RunFolder.open(run).path / "live") / "state"
             live.past = past_at_start(kept, state, live.model, live.own_events)
