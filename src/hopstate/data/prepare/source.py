@@ -322,7 +322,7 @@ def _named(file: File, strays: list[tuple[int, str]]) -> list[_Stray]:
 
 def _parquet(file: File, columns: Columns, size: int) -> Iterator[pa.Table]:
     with pq.ParquetFile(file.path, memory_map=False, pre_buffer=False) as parquet:
-        for batch in parquet.iter_batches(size, columns=columns.names, use_threads=False):
+        for batch in parquet.iter_batches(size, columns=columns.names):
             table = pa.Table.from_batches([batch])
             fields = [f.with_type(pa.string()) if _type_name(f.type) == "text" else f for f in table.schema]
             yield table.cast(pa.schema(fields)).combine_chunks()
