@@ -1,5 +1,6 @@
 """A further method is one package: registry, help, search and recipes find it by what the package declares."""
 
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,6 @@ from hopstate.runs.tune_spaces import space_of
 PACKAGE = {
     "__init__.py": """
         METHODS = {"sixth": "method"}
-        RECIPES = ("recipes",)
     """,
     "method.py": """
         from dataclasses import replace
@@ -27,10 +27,9 @@ PACKAGE = {
 
         METHODS = {"sixth": replace(OTHERS["mlp"], name="sixth", space={"model.num_layers": Range(1, 2)})}
     """,
-    "recipes.py": """
-        from hopstate.methods.recipe import Recipe
-
-        RECIPES = [Recipe(name="sixth/minesweeper", method="sixth", data="minesweeper", metric="roc_auc")]
+    "recipes.yaml": """
+        sixth/minesweeper: {metric: roc_auc, runs: 3}
+        sixth/minesweeper-deep: {base: sixth/minesweeper, settings: {model.num_layers: 2}}
     """,
 }
 
@@ -42,6 +41,8 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     package.mkdir()
     for name, text in PACKAGE.items():
         (package / name).write_text(textwrap.dedent(text))
+    for name in [name for name in sys.modules if name.startswith("hopstate.methods.sixth_package")]:
+        monkeypatch.delitem(sys.modules, name)  # of another test's folder
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
     monkeypatch.setattr(methods, "MODULES", modules())
     all_recipes.cache_clear()
@@ -52,8 +53,17 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_one_package_is_all_that_a_further_method_needs(added: Path) -> None:
     method = get_method("sixth")
     assert space_of(method) == {"model.num_layers": Range(1, 2)}
-    assert all_recipes()["sixth/minesweeper"].method == "sixth"
+    recipe = all_recipes()["sixth/minesweeper-deep"]
+    assert (recipe.method, recipe.data, recipe.metric, recipe.runs) == ("sixth", "minesweeper", "roc_auc", 3)
+    assert recipe.settings == {"model.num_layers": 2}
     assert list(modules()).count("sixth") == 1
+
+
+@pytest.mark.parametrize("wrong", ["{mertic: roc_auc}", "{base: sixth/other}", "{published: [{mean: 0.5}]}"])
+def test_a_recipe_that_cannot_be_read_is_named(added: Path, wrong: str) -> None:
+    (added / "sixth_package" / "recipes.yaml").write_text(f"sixth/minesweeper: {wrong}\n")
+    with pytest.raises(ConfigError, match="sixth/minesweeper"):
+        all_recipes()
 
 
 def test_help_names_a_further_method(added: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,7 +124,7 @@ def changes_of(words: list[str]) -> dict[str, Any]:
 
 def _list(recipes: list[Recipe]) -> Answer:
     from hopstate.datasets.registry import find_dataset, on_disk
-    from hopstate.runs.reproduce.availability import missing
+    from hopstate.runs.reproduce.recipes import missing
 
     rows = []
     for recipe in recipes:

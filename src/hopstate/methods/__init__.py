@@ -1,7 +1,7 @@
 """One package a method: from data records through tokens and model to a task that the loop can run.
 
-A package here declares METHODS, the names of its methods with the module that defines each as a `method.Method`, and
-RECIPES, its modules of published rows. It holds all that is the method's own; `shared` has what several share.
+A package here declares METHODS, the names of its methods with the module that defines each as a `method.Method`. Its
+`recipes.yaml` has published rows, if any. It holds all that is the method's own; `shared` has what several share.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 
@@ -39,9 +40,10 @@ def modules() -> dict[str, str]:
     return found
 
 
-def recipe_modules() -> list[str]:
-    """Return the modules of recipes that the packages of methods declare."""
-    return [f"{place}.{module}" for place, package in _packages() for module in vars(package).get("RECIPES", ())]
+def recipe_files() -> list[Path]:
+    """Return the recipe files of the packages of methods."""
+    files = [Path(str(package.__file__)).parent / "recipes.yaml" for _, package in _packages()]
+    return [file for file in files if file.is_file()]
 
 
 # by name; a method's own module is imported when first asked for, so that the command line starts quickly

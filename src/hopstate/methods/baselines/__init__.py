@@ -9,4 +9,3 @@
 
 # names of methods → the module here that defines them
 METHODS = {"dygformer": "dygformer", "graphmixer": "graphmixer"}
-RECIPES = ("recipes",)

@@ -15,4 +15,3 @@
 
 # names of methods → the module here that defines them
 METHODS = {"ctdg-ssm": "method", "ctdg-ssm-nodes": "method", "ctdg-ssm-sequences": "sequences"}
-RECIPES = ("recipes",)

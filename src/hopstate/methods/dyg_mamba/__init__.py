@@ -18,4 +18,3 @@
 
 # names of methods → the module here that defines them
 METHODS = {"dyg-mamba": "method", "dyg-mamba-nodes": "method"}
-RECIPES = ("recipes",)

@@ -22,4 +22,3 @@
 
 # names of methods → the module here that defines them
 METHODS = {"gmn": "method", "gmn-graphs": "graphs", "gin-graphs": "graphs"}
-RECIPES = ("recipes",)

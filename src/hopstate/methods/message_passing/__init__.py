@@ -19,4 +19,3 @@ METHODS = {
     "pna": "method",
     "gcnii": "method",
 }
-RECIPES = ("recipes_heterophilous", "recipes")

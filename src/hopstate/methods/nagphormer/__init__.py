@@ -13,4 +13,3 @@
 
 # names of methods → the module here that defines them
 METHODS = {"nagphormer": "method"}
-RECIPES = ("recipes",)

@@ -9,4 +9,3 @@ FEATURES.md says how they are trained.
 
 # names of methods → the module here that defines them
 METHODS = {"pair-trees": "method"}
-RECIPES = ("recipes",)

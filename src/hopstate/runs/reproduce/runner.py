@@ -21,8 +21,7 @@ from hopstate.methods.parser import arguments_of
 from hopstate.methods.settings import as_dict, config_from
 from hopstate.runs import api
 from hopstate.runs.reproduce import results
-from hopstate.runs.reproduce.availability import how_to_get
-from hopstate.runs.reproduce.recipes import Recipe, find_recipes
+from hopstate.runs.reproduce.recipes import Recipe, find_recipes, how_to_get
 from hopstate.training.interrupts import signals_to
 from hopstate.training.run_folder import RunFolder, flatten
 
