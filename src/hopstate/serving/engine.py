@@ -171,7 +171,6 @@ def _at_once(work: Callable[[], T]) -> Steps[T]:
     return work()
 
 
-T = TypeVar("T")
 SINK = "sink or snapshot"  # what may be in trouble while events are taken
 
 
