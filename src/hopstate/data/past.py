@@ -167,7 +167,7 @@ class Past:
                 "that they happened once more (--again)"
             )
         added, ended = resolved(self.layers, added)
-        fresh = None if ids is None else ids.ids[self.num_nodes :]
+        fresh = None if ids is None else ids.names(np.arange(self.num_nodes, len(ids)))
         unread = added.labels is not None or (skip_features and added.edge_attr is not None)
         bare = added.with_(labels=None, edge_attr=None if skip_features else added.edge_attr) if unread else added
         layer = Layer.of(bare, ids=fresh, ended=ended)
@@ -251,9 +251,9 @@ def _rows(old: Past, new: EventStream) -> tuple[tuple[np.ndarray, np.ndarray], V
         if count > old.num_nodes:  # rows are made for every number below the largest
             check_num_nodes(count, len(old) + len(new), new.name, 2 * old.num_nodes)
         return names, None, count
-    if old.node_ids.ids.dtype.kind == "U" and not text:
+    if old.node_ids.is_text and not text:
         names = names[0].astype(str), names[1].astype(str)
-    elif old.node_ids.ids.dtype.kind == "i" and text:
+    elif not old.node_ids.is_text and text:
         raise DataError(f"{new.name} names nodes by text ({str(names[0][0])!r}), earlier events by number; use numbers")
     both = old.node_ids.grown(np.stack(names, 1).reshape(-1).tolist())
     return (both.rows(names[0]), both.rows(names[1])), both, len(both)

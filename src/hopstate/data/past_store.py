@@ -64,7 +64,7 @@ def save_past(past: Past, folder: str | Path, *, before: Callable[[], None] = la
     kept = _with_x(replace(past, layers=layers), folder)
     clock = None if math.isinf(kept.clock) else kept.clock
     head = {key: getattr(kept, key) for key in _FACTS} | {"format": FORMAT, "clock": clock}
-    head["ids"] = None if kept.node_ids is None else kept.node_ids.ids.dtype.kind
+    head["ids"] = None if kept.node_ids is None else "U" if kept.node_ids.is_text else "i"
     head["x"] = None if kept.x_path is None else kept.x_path.name
     head["layers"] = [
         {"file": x.path.name, "first": x.first, "events": len(x), "bytes": x.path.stat().st_size}
@@ -363,6 +363,8 @@ def _load_old(path: Path, model: str | None) -> Past:
     except (DataError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"the events in {path} are damaged ({error}); use an earlier copy") from error
     told, ended = resolved((), events)
-    layer = Layer.of(told, memories=memories, ids=None if names is None else names.ids, ended=ended)
+    layer = Layer.of(
+        told, memories=memories, ids=None if names is None else names.names(np.arange(len(names))), ended=ended
+    )
     rest = {"clock": record["clock"], "tag": record["tag"], "model": record["model"], "time_unit": unit}
     return Past(layers=(layer,) if len(layer) else (), settled=len(events), **facts | rest)

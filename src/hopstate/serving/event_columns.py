@@ -116,7 +116,7 @@ def _columns(
         return None
     found = {name: list(map(itemgetter(name), events)) for name in names}
     src, dst, t = found[read.src], found[read.dst], _times(found[read.t], past)
-    is_text, ends = past.node_ids is not None and past.node_ids.ids.dtype.kind == "U", src + dst
+    is_text, ends = past.node_ids is not None and past.node_ids.is_text, src + dst
     if t is None or set(map(type, ends)) != ({str} if is_text else {int}):
         return None
     rows = known.rows(past, ends, _are_names if is_text else _are_numbers)

@@ -178,7 +178,7 @@ class Incoming:
         if kind in frame:
             frame[kind] = frame[kind].fillna("add")
         names = None
-        if past.node_ids is not None and past.node_ids.ids.dtype.kind == "U":  # texts that look like numbers stay texts
+        if past.node_ids is not None and past.node_ids.is_text:  # texts that look like numbers stay texts
             names, codes = np.unique(np.concatenate([frame["src"], frame["dst"]]).astype(str), return_inverse=True)
             frame["src"], frame["dst"] = codes[: len(frame)], codes[len(frame) :]
         with muted_warnings():  # the run's own file gave them
@@ -248,7 +248,7 @@ class Incoming:
     def _all_named(
         self, bodies: Sequence[Mapping[str, Any]], past: Past, places: Sequence[int], *, strict: bool = False
     ) -> tuple[list[dict[str, Any]], np.ndarray]:
-        text = past.node_ids is not None and past.node_ids.ids.dtype.kind == "U"
+        text = past.node_ids is not None and past.node_ids.is_text
         named = [self._named(body, place, text, strict) for place, body in zip(places, bodies, strict=True)]
         return named, times_as_read(past, [body["t"] for body in named], places)
 

@@ -64,7 +64,9 @@ class KnownRows:
             return
         if self._seen is not None and vocabulary.is_of(self._seen):
             first = len(self._seen)
-            self._rows |= zip(vocabulary.ids[first:].tolist(), range(first, len(vocabulary)), strict=True)
+            self._rows |= zip(
+                vocabulary.take(np.arange(first, len(vocabulary))).tolist(), range(first, len(vocabulary)), strict=True
+            )
         else:
             is_small = len(vocabulary) <= MOST
             self._base = None if is_small else vocabulary

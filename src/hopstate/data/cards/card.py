@@ -296,7 +296,7 @@ def spread(counts: np.ndarray) -> str:
 
 
 def _name(ids: Any, row: int) -> Any:
-    return row if ids is None else ids.ids[row]
+    return row if ids is None else ids.names(np.array([row]))[0]
 
 
 def _shown(value: Any) -> str:

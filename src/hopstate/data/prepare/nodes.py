@@ -17,7 +17,7 @@ from hopstate.data.readers.classes import LabelOptions
 from hopstate.data.readers.edge_list import node_features, rows_in_order
 from hopstate.data.readers.labels import LabelTable, read_labels
 from hopstate.data.validate import check_ids
-from hopstate.data.vocabulary import Vocabulary
+from hopstate.data.vocabulary import TEXT, Vocabulary
 from hopstate.errors import DataError
 
 
@@ -89,9 +89,9 @@ def placed(nodes: NodeTables, met: np.ndarray, source: str) -> tuple[np.ndarray,
                 raise DataError(f"{what} holds strings such as {ids[0]!s}, but nodes are the rows 0..{nodes.count - 1}")
             check_ids(ids, nodes.count, f"{what}: ids")
         return met, None, nodes.count, own if labels is None else labels
-    if any(ids is not None and ids.dtype.kind == "U" for ids in (met, nodes.ids, labels)):
-        met, labels = met.astype(str), None if labels is None else labels.astype(str)
-        known = None if nodes.ids is None else nodes.ids.astype(str)
+    if any(ids is not None and ids.dtype.kind != "i" for ids in (met, nodes.ids, labels)):
+        met, labels = met.astype(TEXT), None if labels is None else labels.astype(TEXT)
+        known = None if nodes.ids is None else nodes.ids.astype(TEXT)
     else:
         known = nodes.ids
     if met.dtype.kind == "i" and met.min(initial=0) < 0:
@@ -102,7 +102,7 @@ def placed(nodes: NodeTables, met: np.ndarray, source: str) -> tuple[np.ndarray,
     if labels is not None:
         own = vocabulary.rows(labels)
         _check_known(labels, own, nodes.where["labels"], nodes.where["features"])
-    plain = vocabulary.ids.dtype.kind == "i" and np.array_equal(vocabulary.ids, np.arange(len(vocabulary)))
+    plain = not vocabulary.is_text and np.array_equal(vocabulary.ids, np.arange(len(vocabulary)))
     return rows, None if plain else vocabulary, len(vocabulary), own
 
 
@@ -110,6 +110,6 @@ def _check_known(ids: np.ndarray, rows: np.ndarray, what: str, features: str) ->
     bad = np.flatnonzero(rows < 0)
     if len(bad):
         raise DataError(
-            f"{what}: id {ids[bad[0]].item()!r} is not in {features} ({len(bad):,} such ids); add it there, or remove "
+            f"{what}: id {ids[bad[:1]].tolist()[0]!r} is not in {features} ({len(bad):,} such ids); add it there, or remove "
             "the rows"
         )

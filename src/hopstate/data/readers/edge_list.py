@@ -32,7 +32,7 @@ from hopstate.data.readers.tables import (
     stem_of,
 )
 from hopstate.data.validate import check_ids, clean_features
-from hopstate.data.vocabulary import Vocabulary
+from hopstate.data.vocabulary import TEXT, Vocabulary
 from hopstate.errors import DataError, warn
 
 FEATURES, LABELS = "the table of features", "the table of labels"  # in messages, of tables in memory
@@ -267,7 +267,7 @@ class _Nodes:
             if x_ids is None:
                 self.notes = alone_note(label_ids, pairs)
         self.count = len(known)
-        plain = known.ids.dtype.kind == "i" and np.array_equal(known.ids, np.arange(self.count))
+        plain = not known.is_text and np.array_equal(known.ids, np.arange(self.count))
         self.vocabulary = None if plain else known
 
 
@@ -392,9 +392,9 @@ def _array_features(array: np.ndarray, nan: str, missing: str, what: str) -> Fea
 
 def _one_kind(*columns: np.ndarray | None) -> list[Any]:
     """Return all columns of ids as strings if any of them is, else unchanged."""
-    if not any(column is not None and column.dtype.kind == "U" for column in columns):
+    if all(column is None or column.dtype.kind == "i" for column in columns):
         return list(columns)
-    return [None if column is None else column.astype(str) for column in columns]
+    return [None if column is None else column.astype(TEXT) for column in columns]
 
 
 def _check_known(ids: np.ndarray, rows: np.ndarray, what: str, table: Table | None, features: str) -> None:
@@ -403,12 +403,14 @@ def _check_known(ids: np.ndarray, rows: np.ndarray, what: str, table: Table | No
         row = int(bad[0])
         place = f"row {row}" if table is None else table.place(row)
         raise DataError(
-            f"{what}: id {ids[row].item()!r} in {place} is not in {features} ({len(bad)} such rows); "
+            f"{what}: id {ids[row : row + 1].tolist()[0]!r} in {place} is not in {features} ({len(bad)} such rows); "
             f"add it there, or remove the row"
         )
 
 
 def _check_rows(ids: np.ndarray, num_nodes: int, what: str) -> None:
     if ids.dtype.kind != "i":
-        raise DataError(f"{what} holds strings such as {ids[0].item()!r}, but nodes are the rows 0..{num_nodes - 1}")
+        raise DataError(
+            f"{what} holds strings such as {ids[:1].tolist()[0]!r}, but nodes are the rows 0..{num_nodes - 1}"
+        )
     check_ids(ids, num_nodes, what)

@@ -35,7 +35,7 @@ from hopstate.data.readers.roles import (
 from hopstate.data.readers.several import named_columns as several_columns
 from hopstate.data.readers.tables import SEPARATORS, Table, is_numeric, read_table, stem_of
 from hopstate.data.readers.times import timed, with_clock
-from hopstate.data.vocabulary import Vocabulary
+from hopstate.data.vocabulary import TEXT, Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
 
 if TYPE_CHECKING:
@@ -318,11 +318,11 @@ def _are_rows(src: np.ndarray, fields: Mapping[str, Any]) -> bool:
 def _rows(src: np.ndarray, dst: np.ndarray, fields: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return node rows; sets node_ids where the ids are not rows already."""
     if src.dtype.kind != dst.dtype.kind:
-        src, dst = src.astype(str), dst.astype(str)
+        src, dst = src.astype(TEXT), dst.astype(TEXT)
     if _are_rows(src, fields):
         return src, dst  # the caller says that ids are rows, or gives features by row
     known = fields.get("node_ids") or Vocabulary.of(src, dst)
-    if src.dtype.kind == "i" and np.array_equal(known.ids, np.arange(len(known))):
+    if not known.is_text and np.array_equal(known.ids, np.arange(len(known))):
         return src, dst
     fields["node_ids"] = known
     rows = known.rows(src), known.rows(dst)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hopstate.data.readers.roles import ITEMS, SOURCES, TARGETS, USERS
+from hopstate.data.vocabulary import TEXT, count_shared
 from hopstate.errors import ConfigError, DataError
 
 ONE, TWO = "one set of nodes", "two sets of nodes"
@@ -51,13 +52,13 @@ def in_sets(
     """
     src, dst = ends
     met = slice(None) if gone is None else ~gone
-    shared = len(np.intersect1d(src, dst[met])) if src.dtype.kind == dst.dtype.kind else 0
+    shared = count_shared(src, dst[met])
     if bipartite == "auto" and shared and not named and src.dtype.kind == "i":
         raise shared_ids(where, f"{shared:,} numbers are in both")
     if bipartite is True or (bipartite == "auto" and shared and named == TWO):
-        users, items = np.char.add("u", src.astype(str)), np.char.add("i", dst.astype(str))
+        users, items = (np.strings.add(letter, ids.astype(TEXT)) for letter, ids in (("u", src), ("i", dst)))
         if gone is not None:
-            items = np.where(gone, np.char.add("u", dst.astype(str)), items)
+            items = np.where(gone, np.strings.add("u", dst.astype(TEXT)), items)
         names = f"sources are called u{src[0]} and so on, targets i{dst[0]}"
         return users, items, f"{TWO} ({shared:,} ids in both; {names})"
     return src, dst, ONE if shared or named == ONE else TWO

@@ -66,7 +66,10 @@ class Text:
         import pandas as pd
 
         with bounded(self.path, text=True) as file:
-            return pd.read_csv(file, header=None, names=list(self.names), index_col=False, **self.options, **options)
+            frame = pd.read_csv(file, header=None, names=list(self.names), index_col=False, **self.options, **options)
+        # as objects: to look up a name among texts, pandas changes the warning settings of the process
+        frame.columns = pd.Index([str(name) for name in frame.columns], dtype=np.dtype(object))
+        return frame
 
     def column(self, name: str) -> pd.Series:
         """Return a column as it is written."""

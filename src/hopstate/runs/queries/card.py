@@ -168,7 +168,7 @@ def _a_pair(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> t
         return "SOURCE", "TARGET", "TIME"
     row = int(stream.additions()[-1])
     ends = stream.src[row], stream.dst[row]
-    names = ends if stream.node_ids is None else tuple(stream.node_ids.ids[end] for end in ends)
+    names = ends if stream.node_ids is None else tuple(stream.node_ids.names(np.array([end]))[0] for end in ends)
     return names[0], names[1], shown_time(stream.t[row], stream.time_unit, stream.dates)
 
 
