@@ -17,8 +17,7 @@ from hopstate.data.dates import shown_time
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.past import Past
-from hopstate.data.readers.event_kinds import KINDS
-from hopstate.data.readers.event_tables import FEATURE
+from hopstate.data.readers.event_tables import FEATURE, KINDS
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.validate import beyond_clock

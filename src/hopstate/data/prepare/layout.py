@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hopstate.data.readers.edge_list import ends_of
 from hopstate.data.readers.event_tables import named_columns
 from hopstate.data.readers.ids import MISSING
-from hopstate.data.readers.node_sets import ONE, bipartite_of
 from hopstate.data.readers.notes import say_nothing
-from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, read_as
+from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, read_as
 from hopstate.data.readers.tables import Table, is_numeric
 from hopstate.data.readers.text import Text, read_layout
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
@@ -67,7 +66,7 @@ class Columns:
         label: or None.
         features: numbers, in this order.
         notes: sentences on columns that are not used.
-        sets: see `hopstate.data.readers.node_sets.sets_by_name`; `ONE` where the user says so.
+        sets: see `hopstate.data.readers.roles.sets_by_name`; `ONE` where the user says so.
     """
 
     source: str

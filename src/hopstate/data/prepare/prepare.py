@@ -38,7 +38,7 @@ from hopstate.data.prepare.numbering import Numbering, logged
 from hopstate.data.prepare.settle import settle, settle_labels
 from hopstate.data.prepare.stage import PieceFiles, stage
 from hopstate.data.prepare.write import Writing, write_store
-from hopstate.data.readers.node_sets import ONE, TWO, shared_ids
+from hopstate.data.readers.roles import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.store import VERSION as GRAPH_VERSION
 from hopstate.errors import ConfigError, StorageError

@@ -9,7 +9,7 @@ import numpy as np
 from hopstate.data.event_build import UNITS
 from hopstate.data.prepare.layout import Layout
 from hopstate.data.readers.ids import EXACT, MISSING
-from hopstate.data.readers.times_exact import check_cut
+from hopstate.data.readers.times import check_cut
 from hopstate.data.validate import beyond_clock
 from hopstate.errors import DataError
 

@@ -116,11 +116,7 @@ def _check_digits(table: Table, text: pd.Series | None) -> None:
 
 
 def _texts(table: Table, column: str, values: pd.Series) -> np.ndarray:
-    """Return ids that are texts.
-
-    Raises:
-        DataError: one is empty, a line break stands in it, or it is no id but a heading or a remark.
-    """
+    """Return ids that are texts."""
     text = values.str.strip()
     empty = np.flatnonzero((text == "").to_numpy(bool))
     if len(empty):

@@ -413,12 +413,7 @@ def write_frame(value: Any, path: Path, what: str) -> None:
 
 
 def _plain(frame: Any, what: str) -> pd.DataFrame:
-    """Return a table of pandas with plain columns, rows from 0, and a named index as a column.
-
-    Raises:
-        DataError: two columns of one name, several levels of names or of the index, an index of texts without a name,
-            cells that hold lists, records or bytes, or no column at all.
-    """
+    """Return a table of pandas with plain columns, rows from 0, and a named index as a column."""
     import pandas as pd
     import pyarrow as pa
 

@@ -164,11 +164,7 @@ def _first_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
 
 
 def _separator(lines: list[str], path: Path, remark: str) -> str:
-    """Return the separator of the first lines.
-
-    Tabs come first if every line has the same number of them, or in a .tsv. Cells between tabs that are several
-    numbers in each line, as KONECT writes them, are separated by white space.
-    """
+    """Return the separator of the first lines."""
     tabs, commas = ({line.count(sign) for line in lines} for sign in "\t,")
     tsv = path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
     if min(tabs) and (len(tabs) == 1 or tsv):
