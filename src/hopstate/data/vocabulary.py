@@ -135,7 +135,9 @@ class Vocabulary:
             return found.fill_null(-1).to_numpy().astype(np.int64)
         keys = keys.tolist()
         if len(keys) > FEW:
-            return self._index.get_indexer(np.array(keys, object)).astype(np.int64, copy=False)
+            import pandas as pd
+
+            return self._index.get_indexer(pd.Index(keys, dtype=np.dtype(object))).astype(np.int64, copy=False)
         return np.array([self._row(key) for key in keys], np.int64)
 
     def _row(self, key: str) -> int:

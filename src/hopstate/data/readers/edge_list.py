@@ -61,7 +61,7 @@ def read_edge_list(
     label_cells: Any = "ask",
     order: Sequence[str] | None = None,
     text_ids: bool = False,
-    nodes: np.ndarray | None = None,
+    all_ids: np.ndarray | None = None,
     undirected: bool = True,
     duplicates: Keep = "drop",
     self_loops: Keep = "keep",
@@ -90,7 +90,7 @@ def read_edge_list(
             known.
         unlabelled, task, label_cells, order: see `hopstate.data.readers.classes.LabelOptions`.
         text_ids: ids are texts, as they are written in all tables.
-        nodes: the ids of all nodes in order, if there are no features; by default those of edges and labels.
+        all_ids: the ids of all nodes in order, if there are no features; by default those of edges and labels.
         undirected, duplicates, self_loops: see `Graph.from_edges`.
         options: fields of `Graph`.
 
@@ -118,7 +118,7 @@ def read_edge_list(
     without = named.columns if named is not None and one_table else ()
     x, x_ids, more = node_features(features, id_column, nan, missing, without, said, table.frame.columns, text_ids)
     if x is None:
-        x_ids = nodes
+        x_ids = all_ids
     if num_nodes is None and x is not None and x_ids is None:
         num_nodes = len(x)
     elif num_nodes is not None and x is not None and x_ids is not None:
@@ -179,7 +179,7 @@ def read_networkx(graph: Any, *, undirected: bool, **options: Any) -> Graph:
         labels = options.get("label_column") is not None
         options = ({"labels": nodes} if labels else {}) | options
         options = ({"features": nodes} if nodes.shape[1] > 1 + labels else {}) | options
-    own = {"name": str(getattr(graph, "name", "")) or "graph", "source": "memory", "nodes": np.array(ids)}
+    own = {"name": str(getattr(graph, "name", "")) or "graph", "source": "memory", "all_ids": np.array(ids)}
     return read_edge_list(edges, undirected=undirected or not graph.is_directed(), **{**own, **options})
 
 

@@ -457,7 +457,7 @@ def _plain_column(column: pd.Series, name: str, what: str) -> pd.Series:
         raise DataError(f"{what}: column {name!r} holds complex numbers; give their parts as two columns")
     if isinstance(column.dtype, pd.api.extensions.ExtensionDtype) and column.dtype.kind in "iufb":
         if not column.isna().any():
-            return column.astype(column.dtype.numpy_dtype)
+            return column.astype(column.dtype.numpy_dtype)  # type: ignore[attr-defined]
         return column if column.dtype.kind in "iu" else column.astype(float if column.dtype.kind == "f" else object)
     return _of_objects(column, name, what) if column.dtype == object else column
 
