@@ -110,6 +110,6 @@ def _check_known(ids: np.ndarray, rows: np.ndarray, what: str, features: str) ->
     bad = np.flatnonzero(rows < 0)
     if len(bad):
         raise DataError(
-            f"{what}: id {ids[bad[:1]].tolist()[0]!r} is not in {features} ({len(bad):,} such ids); add it there, or remove "
-            "the rows"
+            f"{what}: id {ids[bad[:1]].tolist()[0]!r} is not in {features} ({len(bad):,} such ids); add it there, or "
+            "remove the rows"
         )

@@ -475,7 +475,9 @@ def _of_objects(column: pd.Series, name: str, what: str) -> pd.Series:
                     "number or date in each cell"
                 )
     if inferred == "integer" and column.isna().any():
-        return column.astype("Int64")
+        return column.astype(pd.Int64Dtype())
+    if column.isna().all():
+        return column.astype(np.dtype(np.float64))
     if inferred in ("integer", "floating", "mixed-integer-float", "decimal"):
         return pd.to_numeric(column)
     return column.infer_objects()
