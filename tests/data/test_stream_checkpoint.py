@@ -15,7 +15,7 @@ from hopstate.data.stream_checkpoint import check_folder, files_of, load_stream_
 from hopstate.data.stream_state import Memories, StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, MissingFileError, StorageError
-from hopstate.io import tensor_file
+from hopstate.io import tensors
 from hopstate.io.tensors import write_tensors
 
 
@@ -110,7 +110,7 @@ def test_a_kill_at_any_write_leaves_the_state_before_or_after(tmp_path: Path, mo
         return call
 
     monkeypatch.setattr(stream_checkpoint, "write_text", killing(stream_checkpoint.write_text))
-    monkeypatch.setattr(tensor_file, "replace_file", killing(tensor_file.replace_file))
+    monkeypatch.setattr(tensors, "replace_file", killing(tensors.replace_file))
     monkeypatch.setattr(Path, "unlink", killing(Path.unlink))
     for at in range(1000):
         folder, kills = tmp_path / str(at), 0
@@ -219,8 +219,8 @@ def test_parts_of_a_file_are_what_they_were_written_as(tmp_path: Path, damage: s
     head = json.loads((tmp_path / "live.json").read_text())
     head.pop("crc32")
     path = tmp_path / head[group][0]["file"]
-    tensors, _ = tensor_file.read_tensors(path, format=stream_checkpoint.FORMAT, what="x")
-    value = tensors[damage]
+    kept, _ = tensors.read_tensors(path, format=stream_checkpoint.FORMAT, what="x")
+    value = kept[damage]
     wrong = [value.float().half(), value[None].clone(), torch.full_like(value, -1) - value.abs()]
     wrong += [] if damage == "edge_attr" else [value[:-1].clone()]
     wrong += [] if damage in ("edge_attr", "kind") else [None]

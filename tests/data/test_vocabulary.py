@@ -48,8 +48,7 @@ def test_an_id_that_stands_twice_is_found_wherever(piece: int, kind, monkeypatch
 
 def test_rising_ids_need_no_table_until_they_are_asked_for() -> None:
     rising, falling = Vocabulary(np.arange(5)), Vocabulary(np.arange(5)[::-1])
-    assert "_index" not in vars(rising)
-    assert "_index" in vars(falling)
+    assert not {"_index", "_sorted"} & {*vars(rising), *vars(falling)}
     assert rising.rows(np.arange(9) - 2).tolist() == [-1, -1, 0, 1, 2, 3, 4, -1, -1]
 
 
@@ -67,3 +66,24 @@ def test_a_vocabulary_that_grew_has_the_rows_of_the_one_before_it_and_of_no_othe
     copy = pickle.loads(pickle.dumps(grown))
     assert copy.rows(names).tolist() == [0, 1, 2, -1]
     assert not copy.is_of(pickle.loads(pickle.dumps(first)))
+
+
+def test_a_long_id_does_not_widen_the_others() -> None:
+    names = [f"n{k}" for k in range(20_000)] + ["é" * 500]
+    known = Vocabulary(names)
+    offsets, data = known.parts()
+    assert len(data) + offsets.nbytes < 400_000
+    assert known.rows(names[::-1]).tolist() == list(range(20_001))[::-1]
+    with pytest.raises(DataError, match=r"row 2.*1,001"):
+        Vocabulary(["a", "b", "x" * 1001])
+
+
+def test_parts_give_the_vocabulary_back_and_damaged_ones_do_not() -> None:
+    known = Vocabulary(["b", "é", "", "abc"])
+    offsets, data = known.parts()
+    assert Vocabulary.from_parts(offsets, data).ids.tolist() == ["b", "é", "", "abc"]
+    for bad in (offsets[::-1].copy(), offsets + 7, offsets.astype(np.int32), offsets[:0]):
+        with pytest.raises(DataError):
+            Vocabulary.from_parts(bad, data)
+    with pytest.raises(DataError):
+        Vocabulary.from_parts(np.array([0, 1, 2, 2, 6]), data)  # cuts a character in two

@@ -87,25 +87,6 @@ def csr_rows(
     )
 
 
-def csr_from_edges_naive(
-    edges: np.ndarray, num_nodes: int, *, undirected: bool, drop_duplicates: bool, drop_self_loops: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (indptr, indices, row of edges that each entry came from) by plain sorting: the definition."""
-    entries = []
-    for row, (u, v) in enumerate(np.asarray(edges).reshape(-1, 2).tolist()):
-        if u == v and drop_self_loops:
-            continue
-        entries.append((u, v, row))
-        if undirected and u != v:
-            entries.append((v, u, row))
-    entries.sort()
-    if drop_duplicates:
-        entries = [e for i, e in enumerate(entries) if i == 0 or entries[i - 1][:2] != e[:2]]
-    counts = np.bincount([u for u, _, _ in entries], minlength=num_nodes) if entries else np.zeros(num_nodes, int)
-    table = np.array(entries, np.int64).reshape(-1, 3)
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), table[:, 1], table[:, 2]
-
-
 def _columns(edges: Any, prefix: str) -> tuple[np.ndarray, np.ndarray]:
     edges = np.asarray(edges)
     if edges.size == 0:

@@ -84,7 +84,7 @@ def _check_known(stream: EventRecord, known: np.ndarray | None) -> None:
     unknown = gone[first[stream.src[gone]] > gone]
     if len(unknown):
         node = stream.src[unknown[0]]
-        name = node if stream.node_ids is None else stream.node_ids.ids[node]
+        name = node if stream.node_ids is None else stream.node_ids.names(np.array([node]))[0]
         raise DataError(
             f"{stream.name}: event {unknown[0]} deletes node {name}, which has met nobody by then; remove the deletion "
             "or add its edges first"

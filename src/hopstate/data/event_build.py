@@ -10,7 +10,7 @@ from hopstate.data.active_edges import CHUNK, deletions_are_valid
 from hopstate.data.deletions import expand_node_deletions
 from hopstate.data.event_record import ADD, GONE, EventRecord, holds
 from hopstate.data.validate import beyond_clock, why_beyond
-from hopstate.data.vocabulary import Vocabulary
+from hopstate.data.vocabulary import TEXT, Vocabulary
 from hopstate.errors import DataError
 from hopstate.errors import warn as give_warning
 
@@ -116,7 +116,7 @@ def rows_from(
             bad = np.flatnonzero(~(np.isfinite(column) & (column == np.floor(column))))
             detail = f"; row {bad[0]} is {column[bad[0]]}" if len(bad) else "; convert them to integers or strings"
             raise DataError(f"{where}: {name} holds fractions or missing ids{detail}")
-    src, dst = src.astype(str), dst.astype(str)
+    src, dst = src.astype(TEXT), dst.astype(TEXT)
     if vocabulary is None:
         vocabulary = Vocabulary.of(src, dst)
     rows = vocabulary.rows(src), vocabulary.rows(dst)
@@ -161,4 +161,4 @@ def check_deletes(stream: EventRecord, *, before: int = 0) -> None:
 
 
 def _named(stream: EventRecord, node: np.integer) -> object:
-    return node if stream.node_ids is None else stream.node_ids.ids[node]
+    return node if stream.node_ids is None else stream.node_ids.names(np.array([node]))[0]

@@ -117,7 +117,7 @@ def dyglib_split(
     """
     val_time, test_time = _quantiles(stream, val_ratio, test_ratio)
     ids = np.arange(1, stream.num_nodes + 1)
-    if stream.node_ids is not None and stream.node_ids.ids.dtype.kind == "i":
+    if stream.node_ids is not None and not stream.node_ids.is_text:
         ids = stream.node_ids.ids
     later = int(np.searchsorted(stream.t, val_time, side="right"))
     # The order of this set decides who is drawn, so it is built exactly as there: sources, then destinations.

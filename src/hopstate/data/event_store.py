@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hopstate.data.events import EventStream
-from hopstate.data.store import codes_of, lines_of, read_folder, table_of, write_folder
+from hopstate.data.store import codes_of, id_arrays, ids_from, lines_of, read_folder, table_of, write_folder
 from hopstate.data.validate import check_num_nodes
-from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError
 from hopstate.io.opening import exists, open_regular, read_json, reading
 from hopstate.io.scratch import let_go
@@ -34,7 +33,7 @@ def save_events(stream: EventStream, folder: str | Path) -> None:
         StorageError: the folder holds something else, or could not be written; what stood there is untouched.
     """
     arrays = {key: getattr(stream, key) for key in _ARRAYS}
-    arrays["node_ids"] = None if stream.node_ids is None else stream.node_ids.ids
+    arrays |= id_arrays(stream.node_ids)
     table = stream.edge_table
     arrays |= {
         "edge_table": None if table is None else table.values,
@@ -67,7 +66,8 @@ def load_events(
     later: dict[str, Any] = {"columns": None, "notes": [], "class_names": None, "dates": None, "texts": None}
     later["two_sets"] = None
     facts, arrays = read_folder(Path(folder), META, "event stream", VERSION, _FACTS, mmap=mmap, otherwise=later)
-    ids, values, columns = arrays.pop("node_ids", None), arrays.pop("edge_table", None), facts.pop("columns")
+    ids, offsets = arrays.pop("node_ids", None), arrays.pop("node_id_offsets", None)
+    values, columns = arrays.pop("edge_table", None), facts.pop("columns")
     texts = facts.pop("texts"), arrays.pop("texts", None)
     if not {"src", "dst", "t"} <= arrays.keys() <= set(_ARRAYS):
         raise FormatError(f"{folder} holds other arrays than a saved event stream: {sorted(arrays)}; save it again")
@@ -80,7 +80,7 @@ def load_events(
     with reading(folder, "a saved event stream"):
         facts["edge_table"] = None if values is None else table_of(columns, values, *texts)
         facts["notes"], facts["dates"] = tuple(facts["notes"]), "".join(facts["dates"] or ())
-        facts |= {"node_ids": None if ids is None else Vocabulary(ids), "from_start": from_start}
+        facts |= {"node_ids": ids_from(ids, offsets), "from_start": from_start}
         facts["two_sets"] = bool(facts["two_sets"])
         stream = EventStream(**arrays, **facts)
     let_go(*arrays.values(), ids)  # what the checks have touched of mapped arrays

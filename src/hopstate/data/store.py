@@ -46,7 +46,7 @@ def save_graph(graph: GraphArrays, folder: str | Path) -> None:
         key: getattr(graph, key) for key in ("indptr", "indices", "x", "y", "edge_attr", "edge_weight", "node_type")
     }
     arrays |= {f"mask_{name}": mask for name, mask in graph.masks.items()}
-    arrays["node_ids"] = None if graph.node_ids is None else graph.node_ids.ids
+    arrays |= id_arrays(graph.node_ids)
     tables = {"table": graph.table, "edge_table": graph.edge_table}
     arrays |= {key: None if table is None else table.values for key, table in tables.items()}
     arrays |= {_TEXTS[key]: None if table is None else codes_of(table) for key, table in tables.items()}
@@ -68,7 +68,7 @@ def load_fields(folder: str | Path, *, mmap: bool = True) -> dict[str, Any]:
     """
     later: dict[str, Any] = {"columns": None, "edge_columns": None, "notes": [], "texts": None, "edge_texts": None}
     fields, arrays = read_folder(Path(folder), META, "graph", VERSION, _FACTS, mmap=mmap, otherwise=later)
-    ids = arrays.pop("node_ids", None)
+    ids, offsets = arrays.pop("node_ids", None), arrays.pop("node_id_offsets", None)
     tables = {key: (arrays.pop(key, None), fields.pop(name)) for key, name in _COLUMNS.items()}
     texts = {key: (fields.pop(name), arrays.pop(name, None)) for key, name in _TEXTS.items()}
     masks = {key.removeprefix("mask_"): arrays.pop(key) for key in list(arrays) if key.startswith("mask_")}
@@ -80,7 +80,26 @@ def load_fields(folder: str | Path, *, mmap: bool = True) -> dict[str, Any]:
         for key, (values, columns) in tables.items():
             fields[key] = None if values is None else table_of(columns, values, *texts[key])
         fields["notes"] = tuple(fields["notes"])
-        return {**arrays, **fields, "masks": masks, "node_ids": None if ids is None else Vocabulary(ids)}
+        return {**arrays, **fields, "masks": masks, "node_ids": ids_from(ids, offsets)}
+
+
+def id_arrays(ids: Vocabulary | None) -> dict[str, np.ndarray | None]:
+    """Return the arrays in which a folder holds node ids: integers, or the bytes and offsets of texts."""
+    if ids is None or not ids.is_text:
+        return {"node_ids": None if ids is None else ids.ids, "node_id_offsets": None}
+    offsets, data = ids.parts()
+    return {"node_ids": data, "node_id_offsets": offsets}
+
+
+def ids_from(ids: np.ndarray | None, offsets: np.ndarray | None) -> Vocabulary | None:
+    """Return the node ids of the arrays that `id_arrays` gave.
+
+    Raises:
+        DataError: they are damaged.
+    """
+    if ids is None:
+        return None
+    return Vocabulary(ids) if offsets is None else Vocabulary.from_parts(offsets, ids)
 
 
 def codes_of(table: FeatureTable) -> np.ndarray | None:

@@ -68,7 +68,7 @@ def save_stream_state(
     kept = replace(state, files=_event_files(state, folder), memory_parts=parts, x_path=_x_file(state, folder))
     head = {key: getattr(kept, key) for key in _FACTS} | {"format": FORMAT}
     head["clock"] = None if math.isinf(kept.clock) else kept.clock
-    head["ids"] = None if kept.node_ids is None else kept.node_ids.ids.dtype.kind
+    head["ids"] = None if kept.node_ids is None else "U" if kept.node_ids.is_text else "i"
     head["x"] = None if kept.x_path is None else kept.x_path.name
     head["events"] = [
         {"file": file.path.name, "first": file.first, "last": file.last, "bytes": file.path.stat().st_size}
@@ -96,7 +96,8 @@ def _event_files(state: StreamState, folder: Path) -> tuple[EventFile, ...]:
     if state.edge_attr is not None:
         arrays["edge_attr"] = state.edge_attr[np.arange(max(first, state.needed, state.edge_attr.first), len(state))]
     if state.node_ids is not None:
-        arrays["ids"] = _packed(state.node_ids.ids[files[-1].num_nodes if files else 0 :])
+        fresh = np.arange(files[-1].num_nodes if files else 0, len(state.node_ids))
+        arrays["ids"] = _packed(state.node_ids.names(fresh))
     path = folder / f"events-{first}-{len(state)}-{secrets.token_hex(4)}.safetensors"
     _write(path, arrays)
     return (*files, EventFile(path, first, len(state), state.num_nodes))

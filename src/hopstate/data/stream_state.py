@@ -548,9 +548,9 @@ def _rows(old: StreamState, new: EventStream) -> tuple[tuple[np.ndarray, np.ndar
         if count > old.num_nodes:  # rows are made for every number below the largest
             check_num_nodes(count, len(old) + len(new), new.name, 2 * old.num_nodes)
         return names, None, count
-    if old.node_ids.ids.dtype.kind == "U" and not text:
+    if old.node_ids.is_text and not text:
         names = names[0].astype(str), names[1].astype(str)
-    elif old.node_ids.ids.dtype.kind == "i" and text:
+    elif not old.node_ids.is_text and text:
         raise DataError(f"{new.name} names nodes by text ({str(names[0][0])!r}), earlier events by number; use numbers")
     both = old.node_ids.grown(np.stack(names, 1).reshape(-1).tolist())
     return (both.rows(names[0]), both.rows(names[1])), both, len(both)

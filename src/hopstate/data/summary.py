@@ -174,7 +174,7 @@ def _pair_doubts(stream: EventStream, head: EventStream, degree: np.ndarray) -> 
         yield f"{loops:,} events join a node to itself ({loops / len(head):.1%})"
     if stream.num_nodes > 3 and degree.max() > 0.4 * len(stream):
         hub = int(degree.argmax())
-        name = hub if stream.node_ids is None else stream.node_ids.ids[hub]
+        name = hub if stream.node_ids is None else stream.node_ids.names(np.array([hub]))[0]
         yield f"node {name} takes part in {degree.max() / len(stream):.0%} of all events"
     absent = int((degree == 0).sum())
     if absent:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,53 +13,90 @@ from hopstate.errors import DataError, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-_PIECE = 1 << 20  # ids compared together
-FEW = 32  # ids that are looked up one by one: to make an array of texts of pandas' takes as long as a hundred
+LONGEST = 1000  # bytes of an id
+FEW = 32  # texts that are looked up one by one
+_PIECE = 1 << 20  # integers compared together
+_SHARE = 10  # part of the ids from which on it is faster to make a new table than to keep one
+TEXT = np.dtypes.StringDType()  # of arrays of ids: as wide as each text
 
 
-@dataclass(frozen=True, eq=False)
 class Vocabulary:
     """The user's ids in row order; ids are unique and all of one kind (int64 or str).
+
+    Texts are a string array of pyarrow (offsets and bytes), so that one long id does not widen the others.
 
     Args:
         ids: shape (n,), integers or strings; ids[row] is the user's own id of that row. May be memory-mapped.
 
     Raises:
-        DataError: ids of another kind, or one that stands more than once.
+        DataError: ids of another kind, one that occurs more than once, or a text of more than `LONGEST` bytes.
     """
 
-    ids: np.ndarray
-
-    def __post_init__(self) -> None:
-        ids = np.asarray(self.ids)
-        if ids.ndim != 1 or ids.dtype.kind not in "iuUOT":
-            raise DataError(f"ids are a vector of integers or strings; got {ids.dtype} of shape {ids.shape}")
-        if ids.dtype.kind in "OT":
-            ids = ids.astype(str)
-        if ids.dtype.kind == "u" and ids.max(initial=0) > np.iinfo(np.int64).max:
-            raise DataError(f"id {ids.max()} is beyond 2^63 - 1; give such ids as strings")
-        object.__setattr__(self, "ids", ids if ids.dtype.kind == "U" else ids.astype(np.int64, copy=False))
-        if not _rising(self.ids) and not self._index.is_unique:
-            again = self._index[self._index.duplicated()][0]
-            raise DataError(f"id {str(again)!r} stands more than once; ids must be unique")
-
-    @cached_property
-    def _index(self) -> pd.Index:
-        """A hash table from id to row."""
-        import pandas as pd
-
-        return pd.Index(self.ids)
+    def __init__(self, ids: Any) -> None:
+        self._ids = ids_array(ids)
+        if self._is_sorted:
+            return
+        repeated = _repeated(self._ids)
+        if repeated is not None:
+            raise DataError(f"id {repeated!r} occurs more than once; ids must be unique")
 
     @classmethod
-    def of(cls, *columns: np.ndarray) -> Vocabulary:
+    def of(cls, *columns: Any) -> Vocabulary:
         """Collect the distinct ids of columns, in sorted order."""
-        return cls(np.unique(np.concatenate([np.asarray(c) for c in columns])))
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        arrays = [ids_array(column) for column in columns]
+        if all(isinstance(array, np.ndarray) for array in arrays):
+            return cls(np.unique(np.concatenate(arrays)))
+        distinct = pc.unique(pa.concat_arrays([_as_text(array) for array in arrays]))
+        return cls(distinct.take(pc.array_sort_indices(distinct)))
+
+    @classmethod
+    def from_parts(cls, offsets: np.ndarray, data: np.ndarray) -> Vocabulary:
+        """Return the vocabulary of texts whose `parts` these are; memory-mapped arrays stay so.
+
+        Raises:
+            DataError: they are damaged.
+        """
+        import pyarrow as pa
+
+        if offsets.dtype != np.int64 or data.dtype != np.uint8 or offsets.ndim != 1 or not len(offsets):
+            raise DataError("node ids are damaged: offsets and bytes are of another type")
+        try:
+            texts = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
+            texts.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise DataError(f"node ids are damaged: {error}") from None
+        return cls(texts)
+
+    def parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return (n + 1,) int64 offsets and (bytes,) uint8 of the texts."""
+        import pyarrow as pa
+
+        texts = self._ids if not self._ids.offset else pa.concat_arrays([self._ids])
+        _, offsets, data = texts.buffers()
+        bounds = np.frombuffer(offsets, np.int64)[: len(texts) + 1] if offsets is not None else np.zeros(1, np.int64)
+        return bounds, np.frombuffer(data or b"", np.uint8)[: int(bounds[-1])]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether ids are texts."""
+        return not isinstance(self._ids, np.ndarray)
+
+    @property
+    def ids(self) -> np.ndarray:
+        """All ids in row order, as `names` gives them; texts are copied on each call."""
+        return self._ids if isinstance(self._ids, np.ndarray) else np.array(self._ids.tolist(), str)
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self._ids)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._index
+        return bool(self.rows([key])[0] >= 0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_ids": self._ids}
 
     def row(self, key: Any) -> int:
         """Return the row of one id.
@@ -70,27 +106,53 @@ class Vocabulary:
         """
         row = int(self.rows([key])[0])
         if row < 0:
-            raise DataError(f"unknown id {key!r}{nearest(str(key), map(str, self.ids[:10000].tolist()))}")
+            raise DataError(f"unknown id {key!r}{nearest(str(key), self.first())}")
         return row
 
-    def rows(self, keys: Sequence[Any] | np.ndarray) -> np.ndarray:
-        """Return int64 rows of many ids, -1 where an id is unknown."""
-        import pandas as pd
+    def first(self, count: int = 10_000) -> list[str]:
+        """Return the first ids as texts, for messages."""
+        return [str(name) for name in self._ids[:count].tolist()]
 
-        keys = np.asarray(keys)
-        if len(keys) <= FEW and keys.dtype.kind == self.ids.dtype.kind:
-            return np.array([self._row(key) for key in keys.tolist()], np.int64)
-        return self._index.get_indexer(pd.Index(keys)).astype(np.int64, copy=False)
+    def rows(self, keys: Any) -> np.ndarray:
+        """Return int64 rows of ids, -1 for an id that is unknown."""
+        if not hasattr(keys, "type"):  # not an array of pyarrow
+            keys = np.asarray(keys)
+        text = not isinstance(keys, np.ndarray) or keys.dtype.kind in "UTO"
+        if self.is_text != text or not len(self) or not len(keys):
+            return np.full(len(keys), -1, np.int64)
+        if text:
+            return self._rows_of_texts(keys)
+        ids, order = self._sorted
+        place = np.minimum(np.searchsorted(ids, keys), len(ids) - 1)
+        found = place if order is None else order[place]
+        return np.where(ids[place] == keys, found, -1)
 
-    def _row(self, key: int | str) -> int:
+    def _rows_of_texts(self, keys: Any) -> np.ndarray:
+        import pyarrow.compute as pc
+
+        if len(keys) * _SHARE > len(self):  # a table of all ids is made and dropped
+            found = pc.index_in(_as_text(keys), value_set=self._ids)
+            return found.fill_null(-1).to_numpy().astype(np.int64)
+        keys = keys.tolist()
+        if len(keys) > FEW:
+            import pandas as pd
+
+            return self._index.get_indexer(pd.Index(keys, dtype=np.dtype(object))).astype(np.int64, copy=False)
+        return np.array([self._row(key) for key in keys], np.int64)
+
+    def _row(self, key: str) -> int:
         try:
-            return cast(int, self._index.get_loc(key))  # ids are unique, so that it is no slice
+            return cast(int, self._index.get_loc(key))  # ids are unique, so that it is not a slice
         except KeyError:
             return -1
 
     def names(self, rows: np.ndarray) -> np.ndarray:
-        """Return the user's ids of the given rows."""
-        return self.ids[rows]
+        """Return the user's ids of the given rows, as int64 or str."""
+        return self._ids[rows] if isinstance(self._ids, np.ndarray) else np.array(self.take(rows).tolist(), str)
+
+    def take(self, rows: np.ndarray) -> Any:
+        """Return the user's ids of the given rows, as int64 or as a string array of pyarrow."""
+        return self._ids[rows] if isinstance(self._ids, np.ndarray) else self._ids.take(np.asarray(rows, np.int64))
 
     def grown(self, new: Iterable[Any]) -> Vocabulary:
         """Return a vocabulary with unseen ids of new appended in order of first appearance."""
@@ -100,15 +162,13 @@ class Vocabulary:
         )
 
     def followed_by(self, fresh: Sequence[Any]) -> Vocabulary:
-        """Return a vocabulary with ids appended, of which each is new and stands once."""
+        """Return a vocabulary with ids appended, of which each is new and occurs once."""
         if not len(fresh):
             return self
-        ids = np.concatenate([self.ids, np.asarray(fresh)])
-        if ids.dtype.kind != self.ids.dtype.kind:
-            return Vocabulary(ids)
-        made = object.__new__(Vocabulary)  # what is unique is not looked through once more
-        object.__setattr__(made, "ids", ids)
-        object.__setattr__(made, "_from", self._mark)
+        added = ids_array(np.asarray(fresh))
+        made = object.__new__(Vocabulary)  # ids that are unique are not checked again
+        made._ids = _joined(self._ids, added)
+        made.__dict__["_from"] = self._mark
         return made
 
     def is_of(self, other: Vocabulary | None) -> bool:
@@ -120,12 +180,106 @@ class Vocabulary:
         """Tells it from all others; a copy has another."""
         return object()
 
+    @cached_property
+    def _is_sorted(self) -> bool:
+        """Whether each id is above the one before it, as those are that were collected from columns."""
+        import pyarrow.compute as pc
 
-def _rising(ids: np.ndarray) -> bool:
-    """Return whether each id is above the one before it, as prepared ones are: no table need tell that none is twice.
+        last = len(self._ids) - 1
+        if not isinstance(self._ids, np.ndarray):
+            return bool(last < 1 or pc.all(pc.greater(self._ids.slice(1), self._ids.slice(0, last))).as_py())
+        starts = range(0, last, _PIECE)
+        ids = self._ids
+        return all((ids[i + 1 : i + 1 + _PIECE] > ids[i : min(i + _PIECE, last)]).all() for i in starts)
 
-    A table of ten million texts takes over a gigabyte, and training asks for none.
+    @cached_property
+    def _index(self) -> pd.Index:
+        """A hash table from text to row. Of objects: of texts, each look-up would copy all of them."""
+        import pandas as pd
+
+        return pd.Index(self._ids.to_numpy(zero_copy_only=False), dtype=np.dtype(object))
+
+    @cached_property
+    def _sorted(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """The integers in sorted order, and their rows if those differ."""
+        ids = self.ids
+        if self._is_sorted:
+            return ids, None
+        order = np.argsort(ids, kind="stable")
+        return ids[order], order
+
+
+def ids_array(ids: Any) -> Any:
+    """Return ids as an int64 array, or as a large string array of pyarrow.
+
+    Raises:
+        DataError: ids of another kind, beyond 64 bits, or a text that is too long or broken; its row is named.
     """
-    last = len(ids) - 1
-    starts = range(0, last, _PIECE)
-    return all((ids[i + 1 : i + 1 + _PIECE] > ids[i : min(i + _PIECE, last)]).all() for i in starts)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not isinstance(ids, (pa.Array, pa.ChunkedArray)):
+        ids = np.asarray(ids)
+        if ids.ndim != 1 or ids.dtype.kind not in "iuUOT":
+            raise DataError(f"ids are a vector of integers or strings; got {ids.dtype} of shape {ids.shape}")
+        if ids.dtype.kind == "u" and ids.max(initial=0) > np.iinfo(np.int64).max:
+            raise DataError(f"id {ids.max()} is beyond 2^63 - 1; give such ids as strings")
+        if ids.dtype.kind in "iu":
+            return ids.astype(np.int64, copy=False)
+    texts = _as_text(ids)
+    lengths = pc.binary_length(texts)
+    if len(texts) and pc.max(lengths).as_py() > LONGEST:
+        row = int(np.argmax(lengths.to_numpy()))
+        raise DataError(
+            f"the id in row {row}, {texts[row].as_py()[:40]!r}..., has {lengths[row].as_py():,} bytes; ids have at "
+            f"most {LONGEST:,}"
+        )
+    return texts
+
+
+def count_shared(first: np.ndarray, second: np.ndarray) -> int:
+    """Return how many distinct ids are in both of two columns; none if one holds texts and the other integers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if (first.dtype.kind == "i") != (second.dtype.kind == "i"):
+        return 0
+    one, other = (pc.unique(pa.array(ids) if ids.dtype.kind == "i" else _as_text(ids)) for ids in (first, second))
+    return int(pc.sum(pc.is_in(one, value_set=other)).as_py() or 0)
+
+
+def _as_text(ids: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(ids, pa.ChunkedArray):
+        ids = ids.combine_chunks()
+    if isinstance(ids, pa.Array):
+        return ids if ids.type == pa.large_string() else ids.cast(pa.large_string())
+    if ids.dtype.kind == "O":
+        ids = [str(name) for name in ids.tolist()]
+    elif ids.dtype.kind != "T":
+        ids = ids.astype(TEXT)
+    try:
+        return pa.array(ids, pa.large_string())
+    except UnicodeError as error:
+        raise DataError(f"an id holds half of a character (a lone surrogate): {error}") from None
+
+
+def _joined(ids: Any, added: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(ids, np.ndarray) and isinstance(added, np.ndarray):
+        return np.concatenate([ids, added])
+    return pa.concat_arrays([_as_text(ids), _as_text(added)])
+
+
+def _repeated(ids: Any) -> int | str | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    array = pa.array(ids) if isinstance(ids, np.ndarray) else ids
+    if len(pc.unique(array)) == len(array):
+        return None
+    counts = pc.value_counts(array)
+    place = int(np.argmax(counts.field("counts").to_numpy() > 1))
+    return counts.field("values")[place].as_py()  # type: ignore[no-any-return]

@@ -36,7 +36,7 @@ class Dataset:
         files: what is downloaded; empty where nothing has a stable address.
         make: generator of an embedded data set.
         pyg: address for `hopstate.data.readers.pyg.read_pyg_dataset`, where that class is the reader.
-        ogb: name for `hopstate.data.readers.ogb.read_ogb`, where that package is the reader.
+        ogb: name for `hopstate.data.readers.pyg.read_ogb`, where that package is the reader.
         nodes, features, classes: what the file must hold; 0 where not known here.
     """
 

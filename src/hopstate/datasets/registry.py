@@ -51,11 +51,11 @@ def load_dataset(name: str, **options: Any) -> Any:
 
         return read_tu(_tu_file(entry), **options)
     if entry.pyg:
-        from hopstate.data.readers.pyg_sets import read_pyg_set
+        from hopstate.data.readers.pyg import read_pyg_set
 
         return read_pyg_set(entry.pyg, **{"name": entry.name, **options})
     if entry.ogb:
-        from hopstate.data.readers.ogb import read_ogb
+        from hopstate.data.readers.pyg import read_ogb
 
         return read_ogb(entry.ogb, **{"name": entry.name, **options})
     if entry.kind == "link":

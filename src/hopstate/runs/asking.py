@@ -103,7 +103,7 @@ def _asked(past: StreamState, nodes: Any, t: Any, dates: str) -> tuple[np.ndarra
         )
     known = past.node_ids
     if known is not None:
-        text = known.ids.dtype.kind == "U"
+        text = known.is_text
         rows = known.rows(names.astype(str) if text else names) if len(names) else np.empty(0, np.int64)
     else:
         whole = names.dtype.kind in "iu"

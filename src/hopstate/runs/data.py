@@ -231,7 +231,7 @@ def _facts(record: Record) -> dict[str, Any]:
         facts |= {"used_features": record.used_features, "feature_dims": record.feature_dims}
         facts |= {"time_unit": record.time_unit, "dates": record.dates, "has_deletes": record.has_deletes}
         facts["two_sets"] = record.two_sets
-        facts["text_ids"] = record.node_ids is not None and record.node_ids.ids.dtype.kind == "U"
+        facts["text_ids"] = record.node_ids is not None and record.node_ids.is_text
     return facts
 
 

@@ -62,7 +62,7 @@ def name_new_ids(past: StreamState, new: EventStream) -> None:
     met, rows = past.node_ids, np.unique(np.concatenate([new.src, new.dst]))
     names = rows if new.node_ids is None else new.node_ids.names(rows)
     if met is not None:
-        known = met.rows(names.astype(str) if met.ids.dtype.kind == "U" else names) >= 0
+        known = met.rows(names.astype(str) if met.is_text else names) >= 0
     elif names.dtype.kind == "U":  # refused when they are joined
         return
     else:  # ids are rows

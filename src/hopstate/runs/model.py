@@ -106,10 +106,10 @@ class TrainedModel(nn.Module):
         """
         names = np.atleast_1d(np.asarray(nodes))
         known = self._ids if self._ids is not None else Vocabulary(np.arange(len(self.ids)))
-        rows = known.rows(names.astype(str) if known.ids.dtype.kind == "U" else names)
+        rows = known.rows(names.astype(str) if known.is_text else names)
         if (rows < 0).any():
             name = names[int(np.argmax(rows < 0))].item()
-            raise DataError(f"unknown id {name!r}{nearest(str(name), map(str, known.ids[:10000].tolist()))}")
+            raise DataError(f"unknown id {name!r}{nearest(str(name), known.first())}")
         return rows
 
     def inputs(self, *asked: Any) -> Any:

@@ -77,7 +77,8 @@ class KnownRows:
             return
         if self._seen is not None and vocabulary.is_of(self._seen):
             first = len(self._seen)
-            self._rows |= zip(vocabulary.ids[first:].tolist(), range(first, len(vocabulary)), strict=True)
+            fresh = vocabulary.take(np.arange(first, len(vocabulary))).tolist()
+            self._rows |= zip(fresh, range(first, len(vocabulary)), strict=True)
         else:
             is_small = len(vocabulary) <= REMEMBERED_IDS
             self._base = None if is_small else vocabulary
@@ -186,7 +187,7 @@ def _columns(
         return None
     found = {name: list(map(itemgetter(name), events)) for name in names}
     src, dst, t = found[read.src], found[read.dst], _times(found[read.t], past)
-    is_text, ends = past.node_ids is not None and past.node_ids.ids.dtype.kind == "U", src + dst
+    is_text, ends = past.node_ids is not None and past.node_ids.is_text, src + dst
     if t is None or set(map(type, ends)) != ({str} if is_text else {int}):
         return None
     rows = known.rows(past, ends, _are_names if is_text else _are_numbers)

@@ -24,8 +24,7 @@ from hopstate.data.dates import shown_time
 from hopstate.data.event_splits import IN_SECOND, parse_duration
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.features import FeatureTable
-from hopstate.data.readers.event_kinds import KINDS
-from hopstate.data.readers.event_tables import FEATURE
+from hopstate.data.readers.event_tables import FEATURE, KINDS
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.stream_state import StreamState
@@ -326,7 +325,7 @@ class EventParser:
         if kind in frame:
             frame[kind] = frame[kind].fillna("add")
         names = None
-        if past.node_ids is not None and past.node_ids.ids.dtype.kind == "U":  # texts that look like numbers stay texts
+        if past.node_ids is not None and past.node_ids.is_text:  # texts that look like numbers stay texts
             names, codes = np.unique(np.concatenate([frame["src"], frame["dst"]]).astype(str), return_inverse=True)
             frame["src"], frame["dst"] = codes[: len(frame)], codes[len(frame) :]
         with muted_warnings():  # the run's own file gave them
@@ -396,7 +395,7 @@ class EventParser:
     def _all_named(
         self, bodies: Sequence[Mapping[str, Any]], past: StreamState, places: Sequence[int], *, strict: bool = False
     ) -> tuple[list[dict[str, Any]], np.ndarray]:
-        text = past.node_ids is not None and past.node_ids.ids.dtype.kind == "U"
+        text = past.node_ids is not None and past.node_ids.is_text
         named = [self._named(body, place, text, strict) for place, body in zip(places, bodies, strict=True)]
         return named, times_as_read(past, [body["t"] for body in named], places, self._dates)
 

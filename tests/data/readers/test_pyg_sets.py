@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch_geometric.data import Data, InMemoryDataset
 
-from hopstate.data.readers.pyg_sets import degree_profile, stratified_folds
+from hopstate.data.readers.pyg import degree_profile, stratified_folds
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.data.readers.read_graph_set import read_graph_set
 from hopstate.datasets.registry import load_dataset

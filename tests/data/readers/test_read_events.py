@@ -10,7 +10,7 @@ from torch_geometric.data import TemporalData
 
 from hopstate.data.event_store import load_events, save_events
 from hopstate.data.events import EventStream
-from hopstate.data.readers.read_events import events_to_pyg, read_events, write_events
+from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import (
     ConfigError,
@@ -165,10 +165,10 @@ def test_temporal_data_there_and_back():
     )
     stream = read_events(data)
     assert (stream.num_nodes, stream.edge_attr.tolist()) == (3, [[0.5], [1.5]])
-    back = events_to_pyg(stream)
+    back = stream.to_pyg()
     for name in ("src", "dst", "t", "msg"):
         assert torch.equal(back[name], data[name])
-    assert events_to_pyg(stream.with_(edge_attr=None)).msg.shape == (2, 0)
+    assert stream.with_(edge_attr=None).to_pyg().msg.shape == (2, 0)
 
 
 @pytest.mark.parametrize("ids", [None, Vocabulary(np.array([7, 3, 9])), Vocabulary(np.array(["b", "a", "x"]))])

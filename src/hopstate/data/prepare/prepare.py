@@ -24,7 +24,7 @@ from hopstate.data.event_store import META, VERSION, WORK
 from hopstate.data.prepare import engine as engines
 from hopstate.data.prepare.engine import Engine, check_engine, open_engine
 from hopstate.data.readers.ids import EXACT
-from hopstate.data.readers.node_sets import ONE, TWO, shared_ids
+from hopstate.data.readers.roles import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.store import META as GRAPH_META
 from hopstate.data.store import VERSION as GRAPH_VERSION

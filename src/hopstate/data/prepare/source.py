@@ -26,12 +26,11 @@ from hopstate.data.event_build import UNITS
 from hopstate.data.readers.edge_list import ends_of
 from hopstate.data.readers.event_tables import named_columns
 from hopstate.data.readers.ids import EXACT, MISSING, NO_ID, no_id_but
-from hopstate.data.readers.node_sets import ONE, bipartite_of
 from hopstate.data.readers.notes import say_nothing
-from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, read_as
+from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, read_as
 from hopstate.data.readers.tables import Table, is_numeric
 from hopstate.data.readers.text import Text, read_layout
-from hopstate.data.readers.times_exact import check_cut, check_digits
+from hopstate.data.readers.times import check_cut, check_digits
 from hopstate.data.validate import beyond_clock
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
@@ -65,7 +64,7 @@ class Columns:
         source, target, time, label: their names; edges have no time.
         features: names of columns of numbers.
         notes: sentences on how the table was read.
-        sets: see `hopstate.data.readers.node_sets.sets_by_name`; `ONE` if the user says so.
+        sets: see `hopstate.data.readers.roles.sets_by_name`; `ONE` if the user says so.
         kinds: of times "date", "integer" or "number"; of labels "integer", "number" or "text".
     """
 

@@ -1,22 +1,30 @@
-"""DyGLib's triple and JODIE's CSV to event streams."""
+"""Published formats of events: DyGLib's triple, JODIE's CSV, and TGB's archives of links.
+
+The pickled negatives in TGB's archives are never opened. Source: Huang et al. 2023, arXiv:2307.01026; the layouts that
+py-tgb 2.3.0 reads.
+"""
 
 from __future__ import annotations
 
+import re
+import shutil
+import tempfile
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hopstate.data.events import EventStream
+from hopstate.data.readers import event_tables
 from hopstate.data.readers.ids import EXACT, whole_numbers
-from hopstate.data.readers.node_sets import ONE, TWO
-from hopstate.data.readers.roles import READ_AS
+from hopstate.data.readers.roles import ONE, READ_AS, TWO
 from hopstate.data.readers.tables import stem_of
-from hopstate.data.readers.times_exact import check_digits
+from hopstate.data.readers.times import check_digits
 from hopstate.data.validate import beyond_clock, check_num_nodes, why_beyond
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, FormatError, MissingFileError
-from hopstate.io.opening import bounded, exists, reading
+from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError
+from hopstate.io.opening import Bounded, bounded, check_regular, check_size, exists, reading
 from hopstate.io.tensors import load_npy
 
 if TYPE_CHECKING:
@@ -160,3 +168,54 @@ def is_jodie(path: Path) -> bool:
     """Return whether the first line of a text file is JODIE's header."""
     with bounded(path) as file:
         return file.readline(1000).replace(b" ", b"").startswith(b"user_id,item_id,timestamp,state_label,")
+
+
+JODIE = ("tgbl-wiki", "tgbl-subreddit", "tgbl-lastfm", "tgbl-enron", "tgbl-uci")  # users, items, time, label, features
+
+EDGES = re.compile(r"(?P<name>tgbl-\w+)_edgelist(_v\d+)?\.csv")
+
+
+def read_tgb_zip(path: Path, **fields: Any) -> EventStream:
+    """Return the events of an archive such as tgbl-wiki-v2.zip, times in seconds.
+
+    Weights of events (tgbl-coin) are no features, as TGB has it; edge_columns=weight takes them.
+
+    Args:
+        path: the archive.
+        fields: of `EventStream`, and options of `read_event_table` where the events are a plain table.
+
+    Raises:
+        FormatError: no archive, a damaged one, or one without TGB's CSV of events.
+        ConfigError: an option that JODIE's layout has no use for.
+    """
+    with tempfile.TemporaryDirectory(prefix="hopstate-") as folder:
+        csv, name = _unpacked(path, Path(folder))
+        fields = {"name": name, "source": str(path), "time_unit": "s", **fields}
+        if name in JODIE:
+            unused = [key for key in fields if key.endswith(("_column", "_columns")) or key.startswith("missing")]
+            if unused:
+                raise ConfigError(f"{path} has its columns in JODIE's order and does not take {', '.join(unused)}")
+            return read_jodie(csv, **fields)
+        return event_tables.read_event_table(csv, **{"edge_columns": (), **fields})
+
+
+def _unpacked(path: Path, folder: Path) -> tuple[Path, str]:
+    """Return the CSV of events, copied into a folder under a name of ours, and the data set's name."""
+    check_regular(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            found = [(e, m) for e in archive.namelist() if (m := EDGES.fullmatch(e.rpartition("/")[2]))]
+            if len(found) != 1:
+                raise FormatError(
+                    f"{path} holds {len(found)} files called tgbl-NAME_edgelist.csv or tgbl-NAME_edgelist_v2.csv, "
+                    "where TGB's archives of links have one"
+                )
+            entry, match = found[0]
+            target = folder / "events.csv"
+            member = archive.getinfo(entry)
+            check_size(path, member.file_size, stored=member.compress_size)
+            with archive.open(entry) as source, target.open("wb") as file:
+                shutil.copyfileobj(Bounded(source, path), file, 1 << 20)
+    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        raise FormatError(f"{path} is no zip archive, or a damaged one: {error}") from None
+    return target, match["name"]

@@ -15,9 +15,21 @@ from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph, Keep, sides_of
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.readers.encode import check_plain, encoded
-from hopstate.data.readers.node_sets import TWO, Bipartite, bipartite_of, in_sets, sets_by_name
 from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, say_nothing, time_note
-from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, check_unnamed, is_unnamed, read_as, role
+from hopstate.data.readers.roles import (
+    SOURCES,
+    TARGETS,
+    TIMES,
+    TWO,
+    Bipartite,
+    bipartite_of,
+    check_unnamed,
+    in_sets,
+    is_unnamed,
+    read_as,
+    role,
+    sets_by_name,
+)
 from hopstate.data.readers.tables import (
     IDS,
     Table,
@@ -32,7 +44,7 @@ from hopstate.data.readers.tables import (
     stem_of,
 )
 from hopstate.data.validate import check_ids, clean_features
-from hopstate.data.vocabulary import Vocabulary
+from hopstate.data.vocabulary import TEXT, Vocabulary, count_shared
 from hopstate.errors import DataError, warn
 
 FEATURES, LABELS = "the table of features", "the table of labels"  # in messages, of tables in memory
@@ -61,7 +73,7 @@ def read_edge_list(
     label_cells: Any = "ask",
     text_ids: bool = False,
     bipartite: Any = "auto",
-    nodes: np.ndarray | None = None,
+    all_ids: np.ndarray | None = None,
     undirected: bool = True,
     duplicates: Keep = "drop",
     self_loops: Keep = "keep",
@@ -91,8 +103,8 @@ def read_edge_list(
         unlabelled, task, label_cells: see `hopstate.data.labels.LabelOptions`.
         text_ids: ids are texts, as they are written in all tables.
         bipartite: True, False or "auto": whether sources and targets are two sets of nodes; see
-            `hopstate.data.readers.node_sets`. "auto" takes two where no node is in both columns.
-        nodes: the ids of all nodes in order, if there are no features; by default those of edges and labels.
+            `hopstate.data.readers.roles`. "auto" takes two where no node is in both columns.
+        all_ids: the ids of all nodes in order, if there are no features; by default those of edges and labels.
         undirected, duplicates, self_loops: see `Graph.from_edges`.
         options: fields of `Graph`.
 
@@ -120,7 +132,7 @@ def read_edge_list(
     without = named.columns if named is not None and one_table else ()
     x, x_ids, more = node_features(features, id_column, nan, missing, without, said, table.frame.columns, text_ids)
     if x is None:
-        x_ids = nodes
+        x_ids = all_ids
     if num_nodes is None and x is not None and x_ids is None:
         num_nodes = len(x)
     elif num_nodes is not None and x is not None and x_ids is not None:
@@ -163,7 +175,7 @@ def _two_sets(
     if bipartite is False or as_rows:
         return pairs, None if bipartite == "auto" else bipartite
     by_name = sets_by_name(*ends, unnamed=is_unnamed(table))
-    shared = pairs[0].dtype.kind == pairs[1].dtype.kind and len(np.intersect1d(pairs[0], pairs[1])) > 0
+    shared = count_shared(pairs[0], pairs[1]) > 0
     if not shared or (bipartite == "auto" and by_name != TWO):
         return pairs, None
     source, target, _ = in_sets((pairs[0], pairs[1]), None, TWO, True, str(table.path))
@@ -213,7 +225,7 @@ def read_networkx(graph: Any, *, undirected: bool, **options: Any) -> Graph:
         labels = options.get("label_column") is not None
         options = ({"labels": nodes} if labels else {}) | options
         options = ({"features": nodes} if nodes.shape[1] > 1 + labels else {}) | options
-    own = {"name": str(getattr(graph, "name", "")) or "graph", "source": "memory", "nodes": np.array(ids)}
+    own = {"name": str(getattr(graph, "name", "")) or "graph", "source": "memory", "all_ids": np.array(ids)}
     return read_edge_list(edges, undirected=undirected or not graph.is_directed(), **{**own, **options})
 
 
@@ -301,7 +313,7 @@ class _Nodes:
             if x_ids is None:
                 self.notes = alone_note(label_ids, pairs)
         self.count = len(known)
-        plain = known.ids.dtype.kind == "i" and np.array_equal(known.ids, np.arange(self.count))
+        plain = not known.is_text and np.array_equal(known.ids, np.arange(self.count))
         self.vocabulary = None if plain else known
 
 
@@ -426,9 +438,9 @@ def _array_features(array: np.ndarray, nan: str, missing: str, what: str) -> Fea
 
 def _one_kind(*columns: np.ndarray | None) -> list[Any]:
     """Return all columns of ids as strings if any of them is, else unchanged."""
-    if not any(column is not None and column.dtype.kind == "U" for column in columns):
+    if all(column is None or column.dtype.kind == "i" for column in columns):
         return list(columns)
-    return [None if column is None else column.astype(str) for column in columns]
+    return [None if column is None else column.astype(TEXT) for column in columns]
 
 
 def _check_known(ids: np.ndarray, rows: np.ndarray, what: str, table: Table | None, features: str) -> None:
@@ -437,12 +449,14 @@ def _check_known(ids: np.ndarray, rows: np.ndarray, what: str, table: Table | No
         row = int(bad[0])
         place = f"row {row}" if table is None else table.place(row)
         raise DataError(
-            f"{what}: id {ids[row].item()!r} in {place} is not in {features} ({len(bad)} such rows); "
+            f"{what}: id {ids[row : row + 1].tolist()[0]!r} in {place} is not in {features} ({len(bad)} such rows); "
             f"add it there, or remove the row"
         )
 
 
 def _check_rows(ids: np.ndarray, num_nodes: int, what: str) -> None:
     if ids.dtype.kind != "i":
-        raise DataError(f"{what} holds strings such as {ids[0].item()!r}, but nodes are the rows 0..{num_nodes - 1}")
+        raise DataError(
+            f"{what} holds strings such as {ids[:1].tolist()[0]!r}, but nodes are the rows 0..{num_nodes - 1}"
+        )
     check_ids(ids, num_nodes, what)

@@ -1,4 +1,4 @@
-"""Tables of events, DyGLib's triple and JODIE's CSV to event streams."""
+"""Tables of events to event streams."""
 
 from __future__ import annotations
 
@@ -12,36 +12,41 @@ import numpy as np
 
 from hopstate.data.columns import Declared, check_declared, declared
 from hopstate.data.dates import NAIVE, zone_of
-from hopstate.data.events import ADD, GONE, EventStream
+from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.labels import labels_of_events, several_columns
 from hopstate.data.readers.encode import encoded
-from hopstate.data.readers.event_kinds import NONE, kind_column, kinds_of, node_deletions
+from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.local import like_numbers
-from hopstate.data.readers.node_sets import ONE, bipartite_of, in_sets, sets_by_name
 from hopstate.data.readers.roles import (
+    ONE,
     SOURCES,
     TARGETS,
     TIMES,
+    bipartite_of,
     by_place,
     check_moment,
     check_target,
     check_unnamed,
+    in_sets,
     is_unnamed,
     moments,
     read_as,
     role,
+    sets_by_name,
 )
 from hopstate.data.readers.tables import SEPARATORS, Table, is_numeric, read_table, stem_of
 from hopstate.data.readers.times import timed, with_clock
-from hopstate.data.vocabulary import Vocabulary
+from hopstate.data.vocabulary import TEXT, Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LABELS = ("label", "y", "state_label")
+
 COMMAS = 1000  # texts of a column that are looked at
+
 FEATURE = re.compile(r"(feat|feature|edge_attr|msg|f)_?\d+", re.IGNORECASE)
 
 
@@ -89,7 +94,7 @@ def events_from_table(
             features; missing_time ("error", "drop") of events without a time; task ("regression" takes labels as
             amounts); unlabelled; label_cells ("whole", or "all": of texts such as "a;b" each label is a target
             of its own). Several columns of labels are named "a,b", and are targets of their own too; bipartite (True,
-            False, "auto"): sources and targets are two sets of nodes, see `hopstate.data.readers.node_sets`.
+            False, "auto"): sources and targets are two sets of nodes, see `hopstate.data.readers.roles`.
 
     Raises:
         FormatError: a column that is missing (the nearest is suggested), or times that are neither numbers nor dates.
@@ -184,11 +189,7 @@ def _said(
 def _roles(
     table: Table, ends: tuple[str | None, ...], edge_columns: Sequence[str] | None, said: Mapping[str, Declared]
 ) -> tuple[list[str | None], Sequence[str], tuple[str, ...]]:
-    """Return the columns by their roles, those of features, and a note on columns that are not used.
-
-    Raises:
-        DataError: two columns could hold the same thing.
-    """
+    """Return the columns by their roles, those of features, and a note on columns that are not used."""
     several = several_columns(table, ends[-1])
     other = {*said, *(edge_columns or ()), *(name for name in ends if name), *several}
     dates = {name for name, one in said.items() if one.kind == "date"}
@@ -212,14 +213,7 @@ def _roles(
 def _named(
     table: Table, columns: Sequence[str | None], other: Collection[str], dates: Collection[str]
 ) -> list[str | None]:
-    """Return the columns of source, target, time, kind and label; those of a table without names go by their place.
-
-    Args:
-        table: of events.
-        columns: as they are given.
-        other: columns that hold something else, as is said.
-        dates: those of which it is said that they are dates, and so may be the times.
-    """
+    """Return the columns of source, target, time, kind and label; those of a table without names go by their place."""
     given = dict(zip(OPTIONS, columns, strict=True))
     ends = {option: given[option] for option in OPTIONS[:3]}
     check_unnamed(table, ends, ["time_column"])
@@ -319,11 +313,11 @@ def _are_rows(src: np.ndarray, fields: Mapping[str, Any]) -> bool:
 def _rows(src: np.ndarray, dst: np.ndarray, fields: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return node rows; sets node_ids where the ids are not rows already."""
     if src.dtype.kind != dst.dtype.kind:
-        src, dst = src.astype(str), dst.astype(str)
+        src, dst = src.astype(TEXT), dst.astype(TEXT)
     if _are_rows(src, fields):
         return src, dst  # the caller says that ids are rows, or gives features by row
     known = fields.get("node_ids") or Vocabulary.of(src, dst)
-    if src.dtype.kind == "i" and np.array_equal(known.ids, np.arange(len(known))):
+    if not known.is_text and np.array_equal(known.ids, np.arange(len(known))):
         return src, dst
     fields["node_ids"] = known
     rows = known.rows(src), known.rows(dst)
@@ -331,3 +325,99 @@ def _rows(src: np.ndarray, dst: np.ndarray, fields: dict[str, Any]) -> tuple[np.
         if (found < 0).any():
             known.row(ids[int(np.argmax(found < 0))])  # raises, naming the nearest known id
     return rows
+
+
+KINDS = ("kind", "op", "operation")
+
+NONE = ""  # in place of a column's name: none
+
+_KIND_WORDS = {"add": ADD, "+": ADD, "insert": ADD, "delete": DELETE, "remove": DELETE, "-": DELETE}
+
+_KIND_WORDS |= {f"{verb}{gap}node": GONE for verb in ("delete", "remove") for gap in "-_ "}
+
+
+def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) -> tuple[Table, np.ndarray]:
+    """Return the table with the source for the target of events that delete a node, and the kinds that tell those.
+
+    Raises:
+        DataError: one names another node as its target.
+    """
+    values = table.frame[target]
+    empty = values.isna().to_numpy() | (values.astype(str).str.strip() == "").to_numpy()
+    gone = (kinds == GONE) | ((kinds == DELETE) & empty)
+    if not gone.any():
+        return table, kinds
+    sources = table.frame[source]
+    numbers = is_numeric(values) and is_numeric(sources)
+    same = (values == sources) if numbers else (values.astype(str) == sources.astype(str))
+    other = gone & ~empty & ~same.to_numpy()
+    if other.any():
+        bad = int(np.argmax(other))
+        raise DataError(
+            f"{table.path}: {table.place(bad)} deletes node '{sources.iloc[bad]}' but names '{values.iloc[bad]}' in "
+            f"column {target!r}; leave that cell empty, or write delete for an edge"
+        )
+    filled = values.where(~gone, sources)
+    if not filled.isna().any() and filled.dtype.kind == "f" and sources.dtype.kind in "iu":
+        whole_numbers(filled.to_numpy(), f"{table.path}: id", table.place)  # what an empty cell made a fraction
+        filled = filled.astype(np.int64)
+    written, own = table.text(target), table.text(source)
+    texts = {} if written is None or own is None else {target: written.where(~gone, own)}
+    table = replace(table, frame=table.frame.assign(**{target: filled}), filled=texts)
+    return table, np.where(gone, GONE, kinds).astype(np.int8)
+
+
+def kind_column(table: Table, taken: Collection[str]) -> str:
+    """Return the column that is called as one of kinds and says some in words; else `NONE`.
+
+    Args:
+        table: of events.
+        taken: columns that hold something else.
+
+    Raises:
+        DataError: several could be it, or it holds codes, which may stand for anything.
+    """
+    found = role(table, None, KINDS, "kind_column", taken)
+    if found is None or not _said_kinds(table, found)[1].any():
+        return NONE
+    values = table.frame[found]
+    if is_numeric(values):
+        codes = ", ".join(map(str, sorted(values.dropna().unique().tolist())[:5]))
+        raise DataError(
+            f"{table.path}: column {found!r} holds codes, {codes}, which may stand for adding and deleting edges or "
+            f"for anything else; say which: --read.kind_column {found} (kind_column in Python) reads 0, 1 and 2 as "
+            f"add, delete and delete-node, --read.columns '[{found}=category]' takes it as event features, "
+            f"'[{found}=drop]' leaves it out"
+        )
+    return found
+
+
+def _said_kinds(table: Table, column: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return kinds of events (E,) by a column's numbers or words, and (E,) where it holds a kind."""
+    values = table.frame[column].to_numpy()
+    if values.dtype.kind in "iufb":
+        kinds = np.where(values < 0, 1, 0) if (values < 0).any() else values
+        good = np.isin(values, (-1, 1)) if (values < 0).any() else np.isin(values, (ADD, DELETE, GONE))
+    else:
+        words = np.char.lower(values.astype(str))
+        good = np.isin(words, list(_KIND_WORDS))
+        kinds = np.array([_KIND_WORDS.get(word, 0) for word in words.tolist()])
+    return kinds, good
+
+
+def kinds_of(table: Table, column: str) -> np.ndarray:
+    """Return `ADD`, `DELETE` and `GONE` from 0/1/2, +1/-1 or words.
+
+    Raises:
+        DataError: something else; its row is named.
+    """
+    kinds, good = _said_kinds(table, column)
+    if not good.all():
+        values = table.frame[column].to_numpy()
+        bad = int(np.argmin(good))
+        raise DataError(
+            f"{table.path}: {values[bad]!r} in column {column!r}, {table.place(bad)}, is no kind of event; "
+            "use add, delete and delete-node, 0, 1 and 2, or +1/-1; where the column holds something else, say what: "
+            f"--read.columns '[{column}=category]' takes it as event features, '[{column}=drop]' leaves it out"
+        )
+    return kinds.astype(np.int8)

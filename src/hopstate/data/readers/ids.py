@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hopstate.data.vocabulary import LONGEST, TEXT
 from hopstate.errors import DataError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _WHOLE = r"[+-]?[0-9]+(?:\.0*)?"
 
 
 def ids_of(table: Table, column: str, *, text_ids: bool = False) -> np.ndarray:
-    """Return a column of ids as int64 or str.
+    """Return a column of ids as int64 or as texts of variable length.
 
     Args:
         table, column: where they stand.
@@ -56,7 +57,7 @@ def ids_of(table: Table, column: str, *, text_ids: bool = False) -> np.ndarray:
     if array.dtype.kind in "iuf":
         return whole_numbers(array, f"{table.path}: id", table.place)
     text = _written(table, column) if array.dtype.kind == "b" else None  # True and true are two texts
-    return _texts(table, column, values.astype(str) if text is None else text)
+    return _texts(table, column, as_text(values) if text is None else text)
 
 
 def whole_numbers(array: np.ndarray, what: str, place: Callable[[int], str]) -> np.ndarray:
@@ -115,11 +116,7 @@ def _check_digits(table: Table, text: pd.Series | None) -> None:
 
 
 def _texts(table: Table, column: str, values: pd.Series) -> np.ndarray:
-    """Return ids that are texts.
-
-    Raises:
-        DataError: one is empty, a line break stands in it, or it is no id but a heading or a remark.
-    """
+    """Return ids that are texts."""
     text = values.str.strip()
     empty = np.flatnonzero((text == "").to_numpy(bool))
     if len(empty):
@@ -142,7 +139,33 @@ def _texts(table: Table, column: str, values: pd.Series) -> np.ndarray:
         if all(str(cell).strip() == str(name) for name, cell in table.frame.iloc[row].items()):
             raise DataError(f"{table.path}: {table.place(row)} is the line of names once more; remove it")
     _check_odd(table, column, text)
-    return text.to_numpy(str)
+    _check_sizes(table, column, text)
+    return text.to_numpy(TEXT)
+
+
+def as_text(values: pd.Series) -> pd.Series:
+    """Return a column as texts."""
+    import pandas as pd
+
+    # str would do, but pandas changes the warning settings of the process to look up what it means
+    return values if values.dtype == "str" else values.astype(pd.StringDtype(na_value=np.nan))
+
+
+def _check_sizes(table: Table, column: str, text: pd.Series) -> None:
+    """Raise DataError for an id that is too long."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        sizes = pc.binary_length(pa.array(text, pa.large_string())).to_numpy()
+    except UnicodeError:
+        raise DataError(f"{table.path}: an id in column {column!r} holds half of a character") from None
+    if sizes.max(initial=0) > LONGEST:
+        row = int(np.argmax(sizes))
+        raise DataError(
+            f"{table.path}: the id in column {column!r}, {table.place(row)}, {text.iloc[row][:40]!r}..., has "
+            f"{sizes[row]:,} bytes; ids have at most {LONGEST:,}"
+        )
 
 
 def _check_odd(table: Table, column: str, text: pd.Series) -> None:

@@ -171,7 +171,7 @@ def alone_note(label_ids: np.ndarray, pairs: Sequence[np.ndarray]) -> tuple[str,
     alone = label_ids[met.rows(label_ids) < 0] if len(met) else label_ids
     if not len(alone):
         return ()
-    name, known = str(alone[0]), [str(key) for key in met.ids[:10000].tolist()]
+    name, known = str(alone[0]), met.first()
     alike = next((f"; did you mean {key!r}?" for key in known if key.lower() == name.lower()), nearest(name, known))
     return (
         f"{len(alone):,} of {len(label_ids):,} ids of labels stand in no edge and became nodes without neighbours, the "

@@ -1,11 +1,16 @@
-"""Graphs from files that torch-geometric saved, and from its own data set classes.
+"""Graphs and graph sets of torch-geometric and of the Open Graph Benchmark: saved files and data set classes.
 
 Nothing that a user's file holds is unpickled: saved files are loaded with torch's `weights_only`, and raw files that
 were put in place by hand are not processed by classes whose raw format is a pickle.
+
+Source: Hu et al. 2020, arXiv:2005.00687 (OGB); Cai & Wang 2018, arXiv:1811.03508 (local degree profiles, for data sets
+without node features).
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import pickle
 import re
@@ -15,10 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+import numpy as np
+
 from hopstate.data.graph import Graph
-from hopstate.errors import DownloadError, FormatError, MissingFileError, nearest
+from hopstate.data.graph_set import GraphSet, folds
+from hopstate.data.validate import SPLITS
+from hopstate.errors import ConfigError, DataError, DownloadError, FormatError, MissingFileError, nearest
 from hopstate.io.cache import cache_folder
-from hopstate.io.opening import check_size, open_regular
+from hopstate.io.opening import check_size, open_regular, reading
 from hopstate.io.tensors import check_zip
 
 if TYPE_CHECKING:
@@ -176,3 +185,205 @@ def weights_only() -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
+
+
+LEVELS = {"PascalVOC-SP": "node", "COCO-SP": "node", "PATTERN": "node", "CLUSTER": "node", "TSP": "edge"}
+
+_UNSPLIT = ("CSL",)  # takes a split and ignores it
+
+_CATEGORIES = 256  # integer features of up to so many values are categories
+
+
+def read_pyg_set(address: str, **fields: Any) -> GraphSet:
+    """Return all graphs of a torch-geometric data set, e.g. ``pyg:LRGBDataset:Peptides-func``.
+
+    Integer features of nodes and edges are categories, one column a value; positions follow the features; where nodes
+    have none, the profile of their degrees stands in.
+
+    Args:
+        address: see `hopstate.data.readers.pyg.read_pyg_dataset`.
+        fields: fields of `GraphSet.from_pyg`, over what is found.
+
+    Raises:
+        DataError: a data set whose task is none of the classes, labels or values of graphs, nodes or edges.
+        FormatError, DownloadError, MissingFileError: as `hopstate.data.readers.pyg.read_pyg_dataset`.
+    """
+    kind, _, name = address.removeprefix("pyg:").partition("?")[0].partition(":")
+    if name == "PCQM-Contact":
+        raise DataError(f"{address} asks for links between nodes of many graphs, a task that is not built in")
+    if _takes_split(kind) and name not in _UNSPLIT:
+        splits = [list(open_pyg_dataset(address, split=split)[0]) for split in SPLITS]
+        listed = [data for part in splits for data in part]
+        split_of = np.repeat(np.arange(3), [len(part) for part in splits])
+        masks = {split: split_of == i for i, split in enumerate(SPLITS)}
+    else:
+        listed = list(open_pyg_dataset(address)[0])
+        masks = stratified_folds(np.array([int(data.y) for data in listed]))
+    own = {"name": (name or kind).lower(), "source": address, "masks": masks, "level": LEVELS.get(name, "graph")}
+    return GraphSet.from_pyg(with_features(listed), **{**own, **fields})
+
+
+def _takes_split(kind: str) -> bool:
+    from torch_geometric import datasets
+
+    if kind not in datasets.__all__:
+        raise FormatError(f"torch-geometric has no data set class {kind!r}")
+    return "split" in inspect.signature(getattr(datasets, kind).__init__).parameters
+
+
+def stratified_folds(y: np.ndarray, count: int = 10, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return masks of folds whose splits hold the classes in equal shares; see `hopstate.data.graph_set.folds`."""
+    from sklearn.model_selection import StratifiedKFold
+
+    cuts = list(StratifiedKFold(count, shuffle=True, random_state=seed).split(np.zeros(len(y)), y))
+    return folds([train for train, _ in cuts], [test for _, test in cuts], len(y), seed=seed)
+
+
+def with_features(listed: list[Data]) -> list[Data]:
+    """Return the graphs with float features: categories as columns, positions joined, degree profiles where none are.
+
+    Raises:
+        DataError: an edge list that is no (2, E) array, as of a graph without edges that was stored wrongly.
+    """
+    import torch
+
+    for number, data in enumerate(listed):
+        if data.edge_index is None or data.edge_index.ndim != 2:
+            raise DataError(f"graph {number} has no (2, E) edge_index")
+    for key in ("x", "edge_attr"):
+        found = [data.get(key) for data in listed]
+        if any(value is None for value in found):
+            continue
+        columns = _as_columns(torch.cat([v.reshape(len(v), -1) for v in found]).numpy())
+        for data, rows in zip(listed, np.split(columns, np.cumsum([len(v) for v in found])[:-1])):
+            data[key] = torch.from_numpy(rows)
+    for data in listed:
+        if data.get("x") is None:
+            data.x = torch.from_numpy(degree_profile(data.edge_index.numpy(), int(data.num_nodes)))
+        elif data.get("pos") is not None:
+            data.x = torch.cat([data.x, data.pos.to(data.x.dtype)], 1)
+    return listed
+
+
+def _as_columns(values: np.ndarray) -> np.ndarray:
+    """Return float32 columns; a column of integers becomes one of 0 and 1 for each value that occurs."""
+    if values.dtype.kind != "i":
+        return values.astype(np.float32)
+    columns = []
+    for column in values.T:
+        kinds, rows = np.unique(column, return_inverse=True)
+        few = 1 < len(kinds) <= _CATEGORIES
+        columns.append(np.eye(len(kinds), dtype=np.float32)[rows] if few else column[:, None].astype(np.float32))
+    return np.concatenate(columns, 1)
+
+
+def degree_profile(edge_index: np.ndarray, num_nodes: int) -> np.ndarray:
+    """Return (N, 5) float32: log(1 + .) of a node's degree and of its neighbours' minimum, maximum, mean and spread."""
+    graph = Graph.from_edges(edge_index.T, num_nodes, undirected=True)
+    degree = graph.degree.astype(np.float64)
+    rows, own = graph.edge_index()[0], np.maximum(degree, 1)
+    theirs = degree[graph.indices]
+    least, most = np.full(num_nodes, np.inf), np.zeros(num_nodes)
+    np.minimum.at(least, rows, theirs)
+    np.maximum.at(most, rows, theirs)
+    mean = np.bincount(rows, theirs, num_nodes) / own
+    spread = np.sqrt(np.maximum(np.bincount(rows, theirs**2, num_nodes) / own - mean**2, 0))
+    profile = np.stack([degree, np.where(np.isfinite(least), least, 0), most, mean, spread], 1)
+    return np.log1p(profile).astype(np.float32)
+
+
+_KINDS = {
+    "ogbn": ("ogb.nodeproppred", "PygNodePropPredDataset"),
+    "ogbg": ("ogb.graphproppred", "PygGraphPropPredDataset"),
+}
+
+_SPLITS = {"train": "train", "valid": "val", "test": "test"}
+
+
+def read_ogb(name: str, /, **fields: Any) -> Graph | GraphSet:
+    """Return the graph of an ogbn-... data set or the graphs of an ogbg-... one, with the official split.
+
+    Args:
+        name: as the benchmark writes it.
+        fields: options of `Graph.from_pyg` or of `GraphSet.from_pyg`. A single graph is made
+            undirected unless they say otherwise.
+
+    Raises:
+        ConfigError: the package is not installed, or another kind of data set.
+        DownloadError: the files are not there and could not be fetched.
+        FormatError: a file holds more than tensors.
+    """
+    dataset = _opened(name)
+    number = len(dataset)
+    with reading(f"ogb:{name}", "a data set of the Open Graph Benchmark"), _tensors_only(name):
+        splits = {_SPLITS[key]: np.asarray(rows) for key, rows in dataset.get_idx_split().items()}
+        listed = [dataset[i] for i in range(number if name.startswith("ogbg") else 1)]
+        items = number if name.startswith("ogbg") else int(listed[0].num_nodes)
+        _check_split(name, splits, items)
+    if name.startswith("ogbg"):
+        masks = {key: np.isin(np.arange(number), rows) for key, rows in splits.items()}
+        return GraphSet.from_pyg(
+            with_features(listed), **{"name": name, "source": f"ogb:{name}", "masks": masks, **fields}
+        )
+    data = listed[0]
+    y = np.asarray(data.y)
+    if len(y) != data.num_nodes:
+        raise FormatError(f"ogb:{name} gives {len(y)} labels for {data.num_nodes} nodes; fetch it again")
+    y = y.reshape(int(data.num_nodes), -1)
+    labels = y.astype(np.float32)  # several 0/1 labels a node, NaN where unknown
+    if y.shape[1] == 1:
+        labels = np.where(np.isnan(y[:, 0]), -1, y[:, 0]).astype(np.int64)
+    masks = {key: np.isin(np.arange(len(labels)), rows) for key, rows in splits.items()}
+    own = {"name": name, "source": f"ogb:{name}", "masks": masks, "y": labels, "undirected": True, "duplicates": "drop"}
+    return Graph.from_pyg(data, **{**own, **fields})
+
+
+def _opened(name: str) -> Any:
+    """Return the package's data set object; it never asks the user anything."""
+    if name[:4] not in _KINDS:
+        raise ConfigError(f"{name!r}: node data sets (ogbn-...) and graph data sets (ogbg-...) are read, no others")
+    module, kind = _KINDS[name[:4]]
+    try:
+        package = importlib.import_module(module)
+    except ImportError:
+        raise ConfigError(f"{name} is read by the package ogb, which is not installed: pip install ogb") from None
+    where = importlib.import_module(getattr(package, kind).__module__)
+    asks = getattr(where, "decide_download", None)
+    root = cache_folder() / "ogb"
+    try:
+        if asks is not None:
+            where.decide_download = lambda url: True  # type: ignore[attr-defined]  # it would wait for a y
+        with _tensors_only(name):
+            return getattr(package, kind)(name=name, root=str(root))
+    except (OSError, RuntimeError) as error:
+        raise DownloadError(
+            f"{name} could not be fetched ({error}); where the network is open, run {module}.{kind}({name!r}, "
+            f"root={str(root)!r}) once and copy that folder here"
+        ) from error
+    finally:
+        if asks is not None:
+            where.decide_download = asks  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _tensors_only(name: str) -> Iterator[None]:
+    """Within it the package unpickles nothing, whatever it asks torch for."""
+    try:
+        with weights_only():
+            yield
+    except pickle.UnpicklingError:
+        where = cache_folder() / "ogb"
+        raise FormatError(f"{where}: a saved file of {name} holds more than tensors; {UNPICKLED}") from None
+
+
+def _check_split(name: str, splits: dict[str, np.ndarray], items: int) -> None:
+    """Raise FormatError where an official split does not name each of its nodes or graphs once."""
+    for key, rows in splits.items():
+        if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows) or not 0 <= rows.min() <= rows.max() < items:
+            raise FormatError(f"ogb:{name}: the official split {key!r} is no list of numbers in 0..{items - 1}")
+    rows = np.concatenate(list(splits.values()))
+    if len(np.unique(rows)) < len(rows):
+        raise FormatError(f"ogb:{name}: the official split names something twice; fetch it again")
+
+
+__all__ = ["degree_profile", "read_ogb", "read_pyg_set", "stratified_folds", "with_features"]

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,9 +32,6 @@ from hopstate.io.opening import (
     shown,
 )
 from hopstate.io.tensors import load_npy
-
-if TYPE_CHECKING:
-    from torch_geometric.data import TemporalData
 
 # format → what a file of it looks like
 EVENT_FORMATS = {
@@ -85,7 +82,7 @@ def read_events(
             of a cell such as "a;b" as a target of its own), unlabelled (the
             value of a label that stands for "no label", "none" where there is none; None asks about -1), text_ids (True
             takes ids as they are written, also where all of a column look like numbers), bipartite (True, False or
-            "auto": whether sources and targets are two sets of nodes, see `hopstate.data.readers.node_sets`);
+            "auto": whether sources and targets are two sets of nodes, see `hopstate.data.readers.roles`);
             for all, fields of `EventStream` such as name and time_unit.
 
     Raises:
@@ -145,7 +142,7 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
         known = {name: options[name] for name in ("num_nodes", "from_start") if name in options}
         return _with_fields(load_events(path, **known), text, options)
     if kind == "tgb-zip":
-        from hopstate.data.readers.tgb import read_tgb_zip
+        from hopstate.data.readers.dyglib import read_tgb_zip
 
         options = {key: value for key, value in options.items() if key not in OF_TABLES}
         return read_tgb_zip(path, **options)
@@ -198,9 +195,8 @@ def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) 
 
 def _detect(path: Path) -> str:
     from hopstate.data.event_store import check_finished, is_event_folder
-    from hopstate.data.readers.dyglib import is_jodie
+    from hopstate.data.readers.dyglib import EDGES, is_jodie
     from hopstate.data.readers.text import check_archive, looks_like_text
-    from hopstate.data.readers.tgb import EDGES
 
     if path.is_dir():
         check_finished(path)
@@ -243,24 +239,13 @@ def _features(path: Path) -> np.ndarray:
 def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
     if not is_frame(source) and all(hasattr(source, name) for name in ("src", "dst", "t")):
         _check_options(options, "a TemporalData", tuple(name for name in _FIELDS if name not in ("src", "dst", "t")))
-        return events_from_pyg(source, **options)
+        return EventStream.from_pyg(source, **options)
     if is_frame(source) or isinstance(source, Mapping):
         _check_options(options, "a table", _table_options())
         from hopstate.data.readers.event_tables import read_event_table
 
         return read_event_table(source, **{"name": "table", "source": "memory", **options})
     raise FormatError(f"cannot read events from a {type(source).__name__}; give a path, a table or TemporalData")
-
-
-# ---- torch-geometric, py-tgb --------------------------------------------------------------------------------
-def events_from_pyg(data: TemporalData, **fields: Any) -> EventStream:
-    """Return the events of a torch-geometric `TemporalData`; see `EventStream.from_pyg`."""
-    return EventStream.from_pyg(data, **fields)
-
-
-def events_to_pyg(stream: EventStream) -> TemporalData:
-    """Return a torch-geometric `TemporalData`; see `EventStream.to_pyg`."""
-    return stream.to_pyg()
 
 
 def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:

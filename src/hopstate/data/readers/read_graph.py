@@ -100,7 +100,7 @@ def _from_path(text: str, format: str, nan: str, build: dict[str, Any], options:
 
         return read_pyg_dataset(text, nan=nan, **build, **_no_tables(options, "a torch-geometric data set"))
     if text.startswith("ogb:"):
-        from hopstate.data.readers.ogb import read_ogb
+        from hopstate.data.readers.pyg import read_ogb
 
         return read_ogb(text[4:], nan=nan, **build, **_no_tables(options, "a data set of OGB"))  # type: ignore[return-value]
     path = expanded(text)

@@ -40,8 +40,7 @@ def is_set(source: str) -> bool:
     Addresses are those of torch-geometric's TUDataset, GNNBenchmarkDataset, LRGBDataset, MalNetTiny and ZINC, and OGB's
     ogbg data sets.
     """
-    from hopstate.data.readers.tu import is_tu_text
-    from hopstate.data.readers.tu_folder import is_tu_folder
+    from hopstate.data.readers.tu import is_tu_folder, is_tu_text
 
     if source.startswith("pyg:"):
         return source[4:].partition(":")[0] in PYG_SETS
@@ -50,18 +49,17 @@ def is_set(source: str) -> bool:
 
 def _read(source: str, build: dict[str, Any]) -> GraphSet:
     if source.startswith("pyg:"):
-        from hopstate.data.readers.pyg_sets import read_pyg_set
+        from hopstate.data.readers.pyg import read_pyg_set
 
         return read_pyg_set(source)
     if source.startswith("ogb:"):
-        from hopstate.data.readers.ogb import read_ogb
+        from hopstate.data.readers.pyg import read_ogb
 
         found = read_ogb(source[4:])
         if not isinstance(found, GraphSet):
             raise ConfigError(f"{source} is one graph; take a method of nodes for it")
         return found
-    from hopstate.data.readers.tu import read_tu
-    from hopstate.data.readers.tu_folder import is_tu_folder, read_tu_folder
+    from hopstate.data.readers.tu import is_tu_folder, read_tu, read_tu_folder
 
     if is_tu_folder(source):
         return read_tu_folder(source, **build)

@@ -1,6 +1,7 @@
-"""Which column of a table holds what: the one that the user names, else the one whose name says so, else nobody knows.
+"""Roles of columns (source, target, time, ...) and whether sources and targets are one set of nodes.
 
-Where two columns could hold the same thing, or a table of more than three columns has no names, the user is asked.
+A column has the role that the user gives it, or that its name says. If two columns could have a role, or a table of
+more than three columns has no names, the user is asked.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from hopstate.data.readers.tables import Table
-from hopstate.errors import DataError
+from hopstate.data.vocabulary import TEXT, count_shared
+from hopstate.errors import ConfigError, DataError
 
 
 def _keys(*names: str) -> tuple[str, ...]:
@@ -21,18 +24,29 @@ def _keys(*names: str) -> tuple[str, ...]:
 
 # of two sets of nodes: who acts, and on what
 USERS = _keys("user", "customer", "client", "buyer", "member", "visitor", "viewer", "listener", "reviewer", "reader")
+
 ITEMS = _keys("item", "product", "movie", "song", "track", "book", "article", "merchant", "shop", "ad", "video", "game")
 # of one set
 SOURCES: tuple[str, ...] = ("src", "source", "u", "from", "node1", "head", "sender", "source_id", "src_id", *USERS)
+
 TARGETS: tuple[str, ...] = ("dst", "destination", "target", "i", "v", "to", "node2", "tail", "receiver", *ITEMS)
+
 TARGETS += ("target_id", "dst_id")
+
 TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime")
+
 MOMENT = re.compile(r"(?:.*_)?(?:time|timestamp|ts|date|datetime|year|month|day|hour|minute|clock)", re.IGNORECASE)
+
 READ_AS = "read as: "
+
 _SHOWN = 10  # columns that a sentence names
+
 _FEW = 20  # rows by which a column of two values is no accident
+
 _PLACE = "column "
+
 _SINCE_1970 = (6.3e8, 4.2e9)  # seconds from 1990 to 2103
+
 _UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 
 
@@ -159,20 +173,90 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
+ONE, TWO = "one set of nodes", "two sets of nodes"
+
+Bipartite = bool | Literal["auto"]
+
+
+def bipartite_of(value: Any) -> Bipartite:
+    """Return the option, of which texts are words of a command.
+
+    Raises:
+        ConfigError: it is another.
+    """
+    found = {"auto": "auto", "true": True, "false": False}.get(str(value).lower())
+    if found is None:
+        raise ConfigError(f"read.bipartite is auto, true or false; got {value!r}")
+    return found  # type: ignore[return-value]
+
+
+def sets_by_name(source: str, target: str, *, unnamed: bool) -> str:
+    """Return `ONE` or `TWO` as names of columns say, "" where they do not; columns without names are one set."""
+    source, target = source.lower(), target.lower()
+    if source in USERS and target in ITEMS:
+        return TWO
+    plain = source in SOURCES and source not in USERS and target in TARGETS and target not in ITEMS
+    return ONE if unnamed or plain else ""
+
+
+def in_sets(
+    ends: tuple[np.ndarray, np.ndarray], gone: np.ndarray | None, named: str, bipartite: Bipartite, where: str
+) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return ids of sources and targets (E,), with a letter in front where they are two sets, and what is said of it.
+
+    Args:
+        ends: both, as they are written.
+        gone: events that delete their source, which stands as the target too, or None.
+        named: see `sets_by_name`.
+        bipartite: as the user says; True always puts letters in front.
+        where: how messages call the columns.
+
+    Raises:
+        DataError: the same numbers in both, and nothing says whether they are the same nodes.
+    """
+    src, dst = ends
+    met = slice(None) if gone is None else ~gone
+    shared = count_shared(src, dst[met])
+    if bipartite == "auto" and shared and not named and src.dtype.kind == "i":
+        raise shared_ids(where, f"{shared:,} numbers are in both")
+    if bipartite is True or (bipartite == "auto" and shared and named == TWO):
+        users, items = (np.strings.add(letter, ids.astype(TEXT)) for letter, ids in (("u", src), ("i", dst)))
+        if gone is not None:
+            items = np.where(gone, np.strings.add("u", dst.astype(TEXT)), items)
+        names = f"sources are called u{src[0]} and so on, targets i{dst[0]}"
+        return users, items, f"{TWO} ({shared:,} ids in both; {names})"
+    return src, dst, ONE if shared or named == ONE else TWO
+
+
+def shared_ids(where: str, why: str) -> DataError:
+    """Return the error that asks whether two columns hold ids of one set of nodes or of two."""
+    return DataError(
+        f"{where}: {why}, and nothing says whether they are the same nodes; say --read.bipartite false where they are, "
+        "true where sources and targets are two sets, as users and items are (bipartite in Python)"
+    )
+
+
 __all__ = [
     "ITEMS",
+    "ONE",
     "READ_AS",
     "SOURCES",
     "TARGETS",
     "TIMES",
+    "TWO",
     "USERS",
+    "Bipartite",
     "ambiguous",
+    "bipartite_of",
     "by_place",
     "check_moment",
     "check_target",
     "check_unnamed",
+    "in_sets",
     "is_unnamed",
     "moments",
     "read_as",
     "role",
+    "sets_by_name",
+    "shared_ids",
 ]

@@ -294,12 +294,18 @@ def _check_names(names: Sequence[Any], where: str) -> None:
 
 
 def _from_arrow(table: pa.Table, where: str) -> pd.DataFrame:
-    import pandas as pd
-
     names = [str(name) for name in table.column_names]
     _check_names(names, where)
     kept = [at for at, name in enumerate(names) if not name.startswith(_PANDAS_INDEX)]
-    return pd.DataFrame({names[at]: _column_of_arrow(table.column(at), names[at], where) for at in kept})
+    return _frame({names[at]: _column_of_arrow(table.column(at), names[at], where) for at in kept})
+
+
+def _frame(columns: dict[str, Any]) -> pd.DataFrame:
+    """Return a frame whose names are objects: to look up texts, pandas changes the process's warning settings."""
+    import pandas as pd
+
+    names = pd.Index(list(columns), dtype=np.dtype(object))
+    return pd.DataFrame(dict(enumerate(columns.values()))).set_axis(names, axis=1)
 
 
 def _column_of_arrow(column: pa.ChunkedArray, name: str, where: str) -> Any:
@@ -314,8 +320,6 @@ def _column_of_arrow(column: pa.ChunkedArray, name: str, where: str) -> Any:
     if kind.num_fields or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         holds = "bytes" if not kind.num_fields else "lists or records"
         raise FormatError(f"{where}: column {name!r} holds {holds}; a table has one text, number or date in each cell")
-    if pa.types.is_decimal(kind):
-        column, kind = column.cast(pa.float64()), pa.float64()
     if pa.types.is_integer(kind) and column.null_count:
         whole = pd.Int64Dtype() if pa.types.is_signed_integer(kind) else pd.UInt64Dtype()
         return column.to_pandas(types_mapper=lambda _: whole)
@@ -409,12 +413,7 @@ def write_frame(value: Any, path: Path, what: str) -> None:
 
 
 def _plain(frame: Any, what: str) -> pd.DataFrame:
-    """Return a table of pandas with plain columns, rows from 0, and a named index as a column.
-
-    Raises:
-        DataError: two columns of one name, several levels of names or of the index, an index of texts without a name,
-            cells that hold lists, records or bytes, or no column at all.
-    """
+    """Return a table of pandas with plain columns, rows from 0, and a named index as a column."""
     import pandas as pd
     import pyarrow as pa
 
@@ -440,11 +439,11 @@ def _plain(frame: Any, what: str) -> pd.DataFrame:
     numbered = [str(name) for name in frame.columns] == [str(place) for place in range(frame.shape[1])]
     names = [f"column {n}" if numbered or isinstance(n, (int, np.integer)) else str(n) for n in frame.columns]
     _check_names(names, what)
-    frame = frame.set_axis(names, axis=1).reset_index(drop=True)
-    return pd.DataFrame({name: _plain_column(frame[name], what) for name in names})
+    frame = frame.reset_index(drop=True)
+    return _frame({name: _plain_column(frame.iloc[:, at], name, what) for at, name in enumerate(names)})
 
 
-def _plain_column(column: pd.Series, what: str) -> pd.Series:
+def _plain_column(column: pd.Series, name: str, what: str) -> pd.Series:
     """Return a column of numpy's numbers, of texts, dates, or of pandas' integers with gaps."""
     import pandas as pd
 
@@ -453,17 +452,17 @@ def _plain_column(column: pd.Series, what: str) -> pd.Series:
     if isinstance(column.dtype, pd.ArrowDtype):
         import pyarrow as pa
 
-        column = pd.Series(_column_of_arrow(pa.chunked_array(column.array.__arrow_array__()), str(column.name), what))
+        column = pd.Series(_column_of_arrow(pa.chunked_array(column.array.__arrow_array__()), name, what))
     if column.dtype.kind == "c":
-        raise DataError(f"{what}: column {column.name!r} holds complex numbers; give their parts as two columns")
+        raise DataError(f"{what}: column {name!r} holds complex numbers; give their parts as two columns")
     if isinstance(column.dtype, pd.api.extensions.ExtensionDtype) and column.dtype.kind in "iufb":
         if not column.isna().any():
             return column.astype(column.dtype.numpy_dtype)  # type: ignore[attr-defined]
         return column if column.dtype.kind in "iu" else column.astype(float if column.dtype.kind == "f" else object)
-    return _of_objects(column, what) if column.dtype == object else column
+    return _of_objects(column, name, what) if column.dtype == object else column
 
 
-def _of_objects(column: pd.Series, what: str) -> pd.Series:
+def _of_objects(column: pd.Series, name: str, what: str) -> pd.Series:
     """Return a column of Python objects with the type that all of them have."""
     import pandas as pd
 
@@ -472,11 +471,13 @@ def _of_objects(column: pd.Series, what: str) -> pd.Series:
         for row, cell in enumerate(column):  # few: most mixtures are called by what they mix
             if isinstance(cell, bytes) or pd.api.types.is_list_like(cell):
                 raise DataError(
-                    f"{what}: column {column.name!r} holds a {type(cell).__name__} in row {row}; a table has one text, "
+                    f"{what}: column {name!r} holds a {type(cell).__name__} in row {row}; a table has one text, "
                     "number or date in each cell"
                 )
     if inferred == "integer" and column.isna().any():
-        return column.astype("Int64")
+        return column.astype(pd.Int64Dtype())
+    if column.isna().all():
+        return column.astype(np.dtype(np.float64))
     if inferred in ("integer", "floating", "mixed-integer-float", "decimal"):
         return pd.to_numeric(column)
     return column.infer_objects()

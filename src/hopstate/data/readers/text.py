@@ -66,7 +66,10 @@ class Text:
         import pandas as pd
 
         with bounded(self.path, text=True) as file:
-            return pd.read_csv(file, header=None, names=list(self.names), index_col=False, **self.options, **options)
+            frame = pd.read_csv(file, header=None, names=list(self.names), index_col=False, **self.options, **options)
+        # as objects: to look up a name among texts, pandas changes the warning settings of the process
+        frame.columns = pd.Index([str(name) for name in frame.columns], dtype=np.dtype(object))
+        return frame
 
     def column(self, name: str) -> pd.Series:
         """Return a column as it is written."""
@@ -161,11 +164,7 @@ def _first_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
 
 
 def _separator(lines: list[str], path: Path, remark: str) -> str:
-    """Return the separator of the first lines.
-
-    Tabs come first if every line has the same number of them, or in a .tsv. Cells between tabs that are several
-    numbers in each line, as KONECT writes them, are separated by white space.
-    """
+    """Return the separator of the first lines."""
     tabs, commas = ({line.count(sign) for line in lines} for sign in "\t,")
     tsv = path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
     if min(tabs) and (len(tabs) == 1 or tsv):

@@ -1,8 +1,10 @@
-"""Times of a table's events: numbers or ISO dates, none of them missing or beyond what 64 bits of nanoseconds hold."""
+"""Times of a table's events: numbers or dates, each as it is written or rejected with its row."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,18 +14,20 @@ from hopstate.data.event_build import DATES_HELD, NANOSECONDS, UNITS
 from hopstate.data.readers.ids import EXACT, MISSING
 from hopstate.data.readers.local import date_forms
 from hopstate.data.readers.tables import Table
-from hopstate.data.readers.times_exact import check_cut, check_digits
-from hopstate.data.readers.times_suspect import suspect_numbers
 from hopstate.data.validate import beyond_clock, why_beyond
-from hopstate.errors import ConfigError, DataError, FormatError
+from hopstate.errors import ConfigError, DataError, FormatError, warn
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _ABSENT = {word.lower() for word in MISSING} | {"nat"}
+
 _DAY = r"\d{4}-\d\d-\d\d"
+
 _CLOCK = r"\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:[zZ]|[+-]\d\d:?\d\d)?"
+
 _OFFSET = r"[zZ]|UTC|[+-]\d\d:?\d\d"
+
 _ZONE = r"(?:[zZ]|[+-]\d\d:?\d\d)$"
 
 
@@ -156,11 +160,7 @@ def _parsed(table: Table, column: str, absent: np.ndarray, form: str) -> tuple[n
 
 
 def _of_form(table: Table, column: str, absent: np.ndarray, form: str) -> np.ndarray:
-    """Return dates of a form as datetime64, NaT where absent.
-
-    Raises:
-        DataError: a cell of another form; its row is named.
-    """
+    """Return dates of a form as datetime64, NaT where absent."""
     import pandas as pd
 
     text = table.text(column) if table.frame[column].dtype.kind in "iuf" else None
@@ -194,12 +194,7 @@ def _exact(table: Table, column: str, numbers: np.ndarray, absent: np.ndarray) -
 
 
 def _all_dates(table: Table, column: str, known: pd.Series, numbers: pd.Series, dates: pd.Series) -> pd.Series:
-    """Return dates of a column in which some could not be read together with finer ones.
-
-    Raises:
-        DataError: a cell is no time like the others.
-        FormatError: no cell is a time; a DataError where they are dates such as 03/04/2024.
-    """
+    """Return dates of a column in which some could not be read together with finer ones."""
     import pandas as pd
 
     if dates.isna().all() and numbers.isna().all():
@@ -267,4 +262,143 @@ def _neither(table: Table, column: str, known: pd.Series) -> DataError:
     return FormatError(
         f"{table.path}: column {column!r} holds neither numbers nor ISO dates such as 2024-03-01T12:00:00; "
         "convert it, or name another with time_column"
+    )
+
+
+Place = Callable[[int], str]
+
+
+def check_digits(numbers: np.ndarray, text: pd.Series, where: str, column: object, place: Callable[[int], str]) -> None:
+    """Check that floats from 2^53 on are the numbers as they are written in full, without an exponent.
+
+    Args:
+        numbers: (E,) of the column; integers pass.
+        text: (E,) as they are written.
+        where: what messages begin with.
+        column: its name, for messages.
+        place: from a row to how messages call it.
+
+    Raises:
+        DataError: float64 holds a time as another number, so that neighbours could become one; row and value are named.
+    """
+    if numbers.dtype.kind != "f":
+        return
+    large = np.flatnonzero(np.isfinite(numbers) & (np.abs(numbers) >= EXACT))
+    words = text.iloc[large].str.strip()
+    full = words.str.fullmatch(r"[+-]?[0-9]+(?:\.[0-9]*)?").to_numpy(bool)
+    for row, word in zip(large[full].tolist(), words[full], strict=True):  # few files: nanoseconds beside fractions
+        if Decimal(word) != Decimal(float(numbers[row])):
+            raise DataError(
+                f"{where}{word!r} in column {column!r}, {place(row)}, is beyond 2^53, where times beside fractions (or "
+                f"beyond 64 bits) lose digits and neighbours become one: it would be read as {numbers[row]:.0f}; "
+                "write all times as whole numbers, or from a nearer start"
+            )
+
+
+def check_cut(numbers: np.ndarray, text: Callable[[], pd.Series | None], said: tuple[str, object, Place]) -> None:
+    """Check that no time has an exponent that stands for digits which a spreadsheet, or %g, has cut off.
+
+    Spreadsheets write 1.58E+12 of what they cut. R writes so what needs no more digits: 1e+05 among times in full is as
+    good as they are; where most times are of six digits at most, they were rounded.
+
+    Args:
+        numbers: (E,) of the column.
+        text: gives (E,) as they are written, None where there is no text; called where a number ends in a nought.
+        said: what messages begin with, the column's name, and from a row to how messages call it.
+
+    Raises:
+        DataError: there is one; row and value are named.
+    """
+    if numbers.dtype.kind != "f":
+        return
+    finite = np.where(np.isfinite(numbers), numbers, 0)
+    rows = np.flatnonzero((finite != 0) & (np.fmod(finite, 10) == 0))
+    found = text() if len(rows) else None
+    if found is None:
+        return
+    words = found.iloc[rows].astype(str).str.strip()
+    parts = words.str.extract(r"^[+-]?([0-9]+)(?:\.([0-9]*))?([eE])\+([0-9]{2,})$")
+    behind = parts[1].fillna("").str.len()
+    cut = (parts[3].astype(float) > behind).to_numpy(bool)
+    sheet = (parts[2] == "E").to_numpy(bool)
+    short = cut & (parts[0].str.len() + behind <= 6).to_numpy(bool)
+    cut = cut & (sheet | (short & (2 * int(short.sum()) > len(numbers))))
+    if cut.any():
+        row = int(rows[int(np.argmax(cut))])
+        where, column, place = said
+        raise DataError(
+            f"{where}{found.iloc[row].strip()} in column {column!r}, {place(row)}, has an exponent in place of its "
+            f"last digits ({int(cut.sum()):,} rows in all), by which times become one; write them in full (a "
+            "spreadsheet: format the column as a number without decimals, and save again)"
+        )
+
+
+_YEARS = (1900, 2100)
+
+_CLOCKS = {1: "20240131", 10**4: "202401311530", 10**6: "20240131153059"}  # what stands behind the day, in digits
+
+_EPOCH = (6.3e8, 4.2e9)  # seconds since 1970 from 1990 to 2103
+
+_UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds")
+
+
+def suspect_numbers(table: Table, column: str, t: np.ndarray) -> None:
+    """Warn where the times of a table are whole days as they are written, or counted in several units.
+
+    Args:
+        table: where they stand.
+        column: of the times.
+        t: (E,) finite numbers, in the table's order; they are read as they are all the same.
+    """
+    least, most = float(t.min()), float(t.max())
+    for behind in _CLOCKS:
+        if _YEARS[0] * 10000 * behind <= least and most < (_YEARS[1] + 1) * 10000 * behind and _are_days(t, behind):
+            _warn_of_days(table, column, t, behind)
+            return
+    if most >= 500 * _EPOCH[0] and most >= 100 * least:
+        _warn_of_units(table, column, t)
+
+
+def _are_days(t: np.ndarray, behind: int) -> bool:
+    """Return whether all numbers are a year, a month, a day and, behind them, a time of day."""
+    if not np.array_equal(t, np.floor(t)):
+        return False
+    whole = t.astype(np.int64)
+    days, clock = np.divmod(whole, behind)
+    month, day = days // 100 % 100, days % 100
+    good = (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+    if behind > 1:
+        hour = clock // (behind // 100)
+        good &= (hour < 24) & (clock % 100 < 60) & (clock // (behind // 10**4) % 100 < 60)
+    return bool(good.all())
+
+
+def _warn_of_days(table: Table, column: str, t: np.ndarray, behind: int) -> None:
+    text = str(int(t[0]))
+    date = f"{text[:4]}-{text[4:6]}-{text[6:8]}" + "".join(
+        sign + text[at : at + 2] for sign, at in zip("T::", range(8, len(text), 2), strict=False)
+    )
+    warn(
+        f"{table.path}: all {len(t):,} numbers in column {column!r} look like days, {text} in {table.place(0)}; they "
+        f"are read as plain numbers, whose distances are no durations: write them as dates, {date}",
+        stacklevel=6,
+    )
+
+
+def _warn_of_units(table: Table, column: str, t: np.ndarray) -> None:
+    """Warn where nearly all times lie in this age (1990 to 2103), but counted in several units."""
+    edges = np.concatenate([np.array(_EPOCH) * 1000.0**k for k in range(len(_UNITS))])
+    band = np.searchsorted(edges, t, side="right")  # 1, 3, 5, 7: within; even: outside
+    counts = np.bincount(band, minlength=2 * len(_UNITS) + 1)
+    inside = [k for k in range(len(_UNITS)) if counts[2 * k + 1]]
+    if len(inside) < 2 or counts[1::2].sum() < 0.99 * len(t):
+        return
+    told = []
+    for k in inside:
+        row = int(np.argmax(band == 2 * k + 1))
+        told.append(f"{counts[2 * k + 1]:,} in {_UNITS[k]} (the first, {t[row]:.15g}, in {table.place(row)})")
+    warn(
+        f"{table.path}: the numbers in column {column!r} seem to be counted in several units: {', '.join(told)}; they "
+        f"are read as they stand: bring them to one unit and name it with --read.time_unit (time_unit in Python)",
+        stacklevel=6,
     )

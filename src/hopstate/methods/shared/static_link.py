@@ -232,20 +232,20 @@ def rows_of(graph: Graph, ids: np.ndarray, what: str, letter: str = "") -> np.nd
     vocabulary = graph.node_ids
     ids = np.asarray(ids)
     if vocabulary is not None:
-        if (vocabulary.ids.dtype.kind == "U") != (ids.dtype.kind == "U"):
-            ids = ids.astype(str) if vocabulary.ids.dtype.kind == "U" else _numbers(ids, what)
+        if vocabulary.is_text != (ids.dtype.kind in "UT"):
+            ids = ids.astype(str) if vocabulary.is_text else _numbers(ids, what)
         rows = vocabulary.rows(ids)
-        if ids.dtype.kind == "U":  # spaces around an id are no part of it, as in files
-            rows = np.where(rows < 0, vocabulary.rows(np.char.strip(ids)), rows)
+        if ids.dtype.kind in "UT":  # spaces around an id are no part of it, as in files
+            rows = np.where(rows < 0, vocabulary.rows(np.strings.strip(ids)), rows)
             if graph.two_sets and letter:
-                rows = np.where(rows < 0, vocabulary.rows(np.char.add(letter, np.char.strip(ids))), rows)
-        known: Any = map(str, vocabulary.ids[:10_000].tolist())
+                rows = np.where(rows < 0, vocabulary.rows(np.strings.add(letter, np.strings.strip(ids))), rows)
+        known: Any = vocabulary.first()
     else:
         ids = _numbers(ids, what)
         rows, known = np.where((ids >= 0) & (ids < graph.num_nodes), ids, -1), ()
     bad = np.flatnonzero(rows < 0)
     if len(bad):
-        told = f"{len(bad)} of {len(ids)} ids are not nodes of {graph.name}, the first is {ids[bad[0]].item()!r}"
+        told = f"{len(bad)} of {len(ids)} ids are not nodes of {graph.name}, the first is {ids[bad[:1]].tolist()[0]!r}"
         raise DataError(f"{what}: {told}{nearest(str(ids[bad[0]]), known)}")
     return rows.astype(np.int64)
 

@@ -293,10 +293,10 @@ def node_row(stream: EventStream, name: object, what: str) -> int:
 
 def row_of(ids: Vocabulary, name: object, what: str) -> int:
     """Return the row of a user's id, given as itself or as text; see `node_row`."""
-    if ids.ids.dtype.kind == "i" and isinstance(name, str):
+    if not ids.is_text and isinstance(name, str):
         with contextlib.suppress(ValueError):
             name = int(name)
     try:
-        return ids.row(str(name) if ids.ids.dtype.kind == "U" else name)
+        return ids.row(str(name) if ids.is_text else name)
     except DataError as error:
         raise DataError(f"{what}: {error}") from None

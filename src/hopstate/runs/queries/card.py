@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hopstate.data.dates import shown_time
 from hopstate.data.readers.roles import READ_AS
 from hopstate.errors import HopstateError
@@ -168,7 +170,7 @@ def _a_pair(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> t
         return "SOURCE", "TARGET", "TIME"
     row = int(stream.additions()[-1])
     ends = stream.src[row], stream.dst[row]
-    names = ends if stream.node_ids is None else tuple(stream.node_ids.ids[end] for end in ends)
+    names = ends if stream.node_ids is None else tuple(stream.node_ids.names(np.array([end]))[0] for end in ends)
     return names[0], names[1], shown_time(stream.t[row], stream.time_unit, stream.dates)
 
 

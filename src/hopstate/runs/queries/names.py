@@ -58,11 +58,11 @@ def nodes_of(past: StreamState, names: Any, what: str, *, two_sets: bool = False
     """
     _check_there(names, what)
     given = np.asarray(names)
-    given = given.astype(str) if given.dtype.kind in "OT" else given
+    given = np.array(list(map(str, given.tolist()))) if given.ndim == 1 and given.dtype.kind in "OT" else given
     if given.ndim != 1:
         raise ShapeError(f"{what} are a list of ids; got an array of shape {given.shape}")
     ids = past.node_ids
-    if ids is not None and ids.ids.dtype.kind == "U":
+    if ids is not None and ids.is_text:
         given = given.astype(str)
         rows = ids.rows(given) if len(given) else np.empty(0, np.int64)
         if (rows < 0).any():  # spaces around an id are no part of it, as in files
@@ -159,7 +159,7 @@ def table_of(given: Any, what: str, num_ids: int, known: Vocabulary | None = Non
     """
     if isinstance(given, (str, Path)):
         table = read_table(Path(given).expanduser(), [*SOURCES, *TARGETS, *TIMES, *_IDS], num_ids=num_ids)
-        return replace(table, text_ids=known is not None and known.ids.dtype.kind == "U")
+        return replace(table, text_ids=known is not None and known.is_text)
     return read_table(given, [*SOURCES, *TARGETS, *TIMES, *_IDS], what=f"the table of {what}")
 
 
@@ -250,7 +250,7 @@ def read_ids(given: Any, what: str, known: Vocabulary | None = None) -> np.ndarr
         found = np.atleast_1d(np.asarray(given))
         if not len(found):
             raise DataError(f"no {what} were given")
-        return found.astype(str) if found.dtype.kind in "OT" else found
+        return np.array(list(map(str, found.tolist()))) if found.dtype.kind in "OT" else found
     table = table_of(given, what, 1, known)
     names = [str(name) for name in table.frame.columns]
     could = [name for name in names if name.lower() in _IDS] if len(names) > 1 else names[:1]

@@ -89,7 +89,7 @@ def _shared(store: NeighborView, u: int, v: int, t: float) -> int:
 
 def _name(asked: Session, row: int) -> str:
     ids = asked.past.node_ids
-    return str(row if ids is None else ids.ids[row] if row < len(ids) else "the new node")
+    return str(row if ids is None else ids.names(np.array([row]))[0] if row < len(ids) else "the new node")
 
 
 __all__ = ["reasons"]

@@ -24,7 +24,7 @@ def tell_unmet(past: StreamState, *groups: Nodes) -> None:
     if not names:
         return
     known: Sequence[str] = ()
-    if past.node_ids is not None and past.node_ids.ids.dtype.kind == "U":
+    if past.node_ids is not None and past.node_ids.is_text:
         known = _beside(past.node_ids.ids, names[:5])
     shown = [f"{name!r}{nearest(str(name), known).replace('; did', ' (did').replace('?', '?)')}" for name in names[:5]]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
