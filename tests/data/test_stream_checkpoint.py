@@ -219,13 +219,13 @@ def test_parts_of_a_file_are_what_they_were_written_as(tmp_path: Path, damage: s
     head = json.loads((tmp_path / "live.json").read_text())
     head.pop("crc32")
     path = tmp_path / head[group][0]["file"]
-    kept, _ = tensors.read_tensors(path, format=stream_checkpoint.FORMAT, what="x")
-    value = kept[damage]
+    whole, _ = tensors.read_tensors(path, format=stream_checkpoint.FORMAT, what="x")
+    value = whole[damage]
     wrong = [value.float().half(), value[None].clone(), torch.full_like(value, -1) - value.abs()]
     wrong += [] if damage == "edge_attr" else [value[:-1].clone()]
     wrong += [] if damage in ("edge_attr", "kind") else [None]
     for broken in wrong if damage not in ("edge_attr", "output", "last_time") else wrong[:2]:
-        kept = {name: value for name, value in tensors.items() if name != damage}
+        kept = {name: value for name, value in whole.items() if name != damage}
         write_tensors(path, kept | ({} if broken is None else {damage: broken}), {}, format=stream_checkpoint.FORMAT)
         head[group][0]["bytes"] = path.stat().st_size
         (tmp_path / "live.json").write_text(json.dumps(head))

@@ -28,6 +28,8 @@ from hopstate.data.readers.roles import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.store import META as GRAPH_META
 from hopstate.data.store import VERSION as GRAPH_VERSION
+from hopstate.data.store import id_arrays
+from hopstate.data.vocabulary import TEXT
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, StorageError
 from hopstate.io.files import make_folder, remove_stale, replace_file, write_text
 from hopstate.io.lock import locked
@@ -272,11 +274,12 @@ class _Job:
                 writer.node_ids(table)
         else:
             ids = pq.read_table(table, columns=["id"])["id"]
-            met = np.array(ids.to_pylist(), str) if pa.types.is_string(ids.type) else ids.to_numpy()
+            met = np.array(ids.to_pylist(), TEXT) if pa.types.is_string(ids.type) else ids.to_numpy()
             places, names, count, labelled = nodes.place(met, self.names["source"])
             numbered, table = False, table.with_name("placed.parquet")
             pq.write_table(pa.table({"id": ids, "node": places}), table)
-            writer.save("node_ids", None if names is None else names.ids)
+            for name, array in id_arrays(names).items():
+                writer.save(name, array)
             own = nodes.save(writer, labelled, count)
         if not numbered:
             rows = engines.with_nodes(rows, engine.read([table]))

@@ -20,7 +20,7 @@ from hopstate.data.prepare.source import LARGEST
 from hopstate.data.readers.edge_list import node_features, rows_in_order
 from hopstate.data.store import codes_of, lines_of
 from hopstate.data.validate import check_ids
-from hopstate.data.vocabulary import Vocabulary
+from hopstate.data.vocabulary import TEXT, Vocabulary, ids_array
 from hopstate.errors import DataError, StorageError
 from hopstate.io.files import save_array, sync_file
 
@@ -95,13 +95,24 @@ class Writer:
         """Write the ids of a Parquet file of nodes."""
         with pq.ParquetFile(path) as file:
             count, kind = file.metadata.num_rows, file.schema_arrow.field("id").type
-            text = not pa.types.is_integer(kind)
             ids = lambda: (batch.column(0) for batch in file.iter_batches(1 << 16, columns=["id"]))  # noqa: E731
-            longest = max((pc.max(pc.utf8_length(some)).as_py() for some in ids()), default=1) if text else 0
-            array = Npy(self.out / "node_ids.npy", (count,), f"<U{max(1, longest)}" if text else np.int64)
+            if pa.types.is_integer(kind):
+                array = Npy(self.out / "node_ids.npy", (count,), np.int64)
+                for some in ids():
+                    array.add(some.to_numpy())
+                self.sums["node_ids"] = array.close()
+                return
+            size = sum(pc.sum(pc.binary_length(some)).as_py() or 0 for some in ids())
+            texts = Npy(self.out / "node_ids.npy", (size,), np.uint8)
+            offsets = Npy(self.out / "node_id_offsets.npy", (count + 1,), np.int64)
+            end = np.zeros(1, np.int64)
+            offsets.add(end)
             for some in ids():
-                array.add(np.array(some.to_pylist(), array.dtype) if text else some.to_numpy())
-        self.sums["node_ids"] = array.close()
+                ends = end[-1] + np.cumsum(pc.binary_length(ids_array(some)).to_numpy())
+                offsets.add(ends)
+                texts.add(np.frombuffer("".join(some.to_pylist()).encode(), np.uint8))
+                end = ends if len(ends) else end
+        self.sums |= {"node_ids": texts.close(), "node_id_offsets": offsets.close()}
 
     def events(self, batches: Iterator[pa.RecordBatch], count: int, time: Time, labels: Labels | None) -> None:
         """Write sorted events."""
@@ -265,8 +276,8 @@ class NodeTables:
                 check_ids(ids, self.count, f"{what}: ids")
             return met, None, self.count, own if labels is None else labels
         known = self.ids
-        if any(ids is not None and ids.dtype.kind == "U" for ids in (met, known, labels)):
-            met, labels, known = met.astype(str), *(None if ids is None else ids.astype(str) for ids in (labels, known))
+        if any(ids is not None and ids.dtype.kind != "i" for ids in (met, known, labels)):
+            met, labels, known = (None if ids is None else ids.astype(TEXT) for ids in (met, labels, known))
         vocabulary = (
             Vocabulary(known) if known is not None else Vocabulary.of(met, *([] if labels is None else [labels]))
         )
@@ -275,14 +286,14 @@ class NodeTables:
         if labels is not None:
             own = vocabulary.rows(labels)
             self._check_known(labels, own, self.files["labels"])
-        plain = vocabulary.ids.dtype.kind == "i" and np.array_equal(vocabulary.ids, np.arange(len(vocabulary)))
+        plain = not vocabulary.is_text and np.array_equal(vocabulary.ids, np.arange(len(vocabulary)))
         return rows, None if plain else vocabulary, len(vocabulary), own
 
     def _check_known(self, ids: np.ndarray, rows: np.ndarray, what: str) -> None:
         bad = np.flatnonzero(rows < 0)
         if len(bad):
             raise DataError(
-                f"{what}: id {ids[bad[0]].item()!r} is not in {self.files['features']} ({len(bad):,} such ids); add it "
+                f"{what}: id {ids[bad[:1]].tolist()[0]!r} is not in {self.files['features']} ({len(bad):,} such ids); add it "
                 "there, or remove the rows"
             )
 
