@@ -85,6 +85,7 @@ class EventRecord(Copied):
     from_start: bool = True
     class_names: tuple[str, ...] | None = None
     edge_table: FeatureTable | None = None
+    published: bool = False
     notes: tuple[str, ...] = ()
     dates: str = ""
     two_sets: bool = False

@@ -47,6 +47,7 @@ class GraphArrays(Copied):
     source: str = ""
     table: FeatureTable | None = None
     edge_table: FeatureTable | None = None
+    published: bool = False
     notes: tuple[str, ...] = ()
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 
 from hopstate.data.features import FeatureTable
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
-from hopstate.data.readers.edge_list import node_features, rows_in_order
+from hopstate.data.readers.edge_list import count_of, node_features, rows_in_order
 from hopstate.data.validate import check_ids
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError
@@ -57,13 +57,9 @@ def read_nodes(read: Mapping[str, Any]) -> NodeTables:
     one = named is not None and features is not None and Path(features).resolve() == Path(str(labels)).resolve()
     without = named.columns if named is not None and one else ()
     x, ids, notes = node_features(features, key, "error", read.get("missing", "error"), without, {}, ())
-    count = read.get("num_nodes")
-    if count is None and x is not None and ids is None:
-        count = len(x)
-    elif count is not None and x is not None and ids is not None:
+    count = count_of(read.get("num_nodes"), x, ids, named)
+    if count is not None and x is not None and ids is not None:
         x, ids = x.take(rows_in_order(ids, count, str(features))), None
-    if count is None and ids is None and named is not None and named.ids is None:
-        count = len(named.y)
     where = {"features": str(features), "labels": str(labels)}
     return NodeTables(x, ids, named, count, where, (*notes, *(() if named is None else named.notes)))
 

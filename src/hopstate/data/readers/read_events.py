@@ -149,10 +149,10 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
         from hopstate.data.readers.tgb import read_tgb_zip
 
         options = {key: value for key, value in options.items() if key not in OF_TABLES}
-        return read_tgb_zip(path, **options)
+        return read_tgb_zip(path, published=True, **options)
     if kind in ("dyglib", "jodie"):
         _check_options(options, f"{text} (read as {kind})", _FACTS)
-        return (dyglib.read_dyglib if kind == "dyglib" else dyglib.read_jodie)(path, **options)
+        return (dyglib.read_dyglib if kind == "dyglib" else dyglib.read_jodie)(path, published=True, **options)
     _check_options(options, text, _table_options())
     return event_tables.read_event_table(path, **{**_parquet_facts(path, options.get("num_nodes")), **options})
 
@@ -271,6 +271,7 @@ def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:
         raise MissingExtraError("tgb: data sets need py-tgb; install it with: pip install py-tgb") from None
     full = LinkPropPredDataset(name=name, root=options.pop("root", "datasets"), preprocess=True).full_data
     fields = {"edge_attr": full["edge_feat"], "labels": full["edge_label"], "name": name, "source": f"tgb:{name}"}
+    fields["published"] = True
     return EventStream.from_arrays(full["sources"], full["destinations"], full["timestamps"], **{**fields, **options})
 
 

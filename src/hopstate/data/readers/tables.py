@@ -367,7 +367,12 @@ def as_frame(value: Any) -> Any:
         return value.read_all()
     if is_frame(value) or not hasattr(value, "to_frame"):
         return value
-    return value.to_numpy() if value.index.name is None else value.to_frame()
+    index = value.index
+    if index.name is not None or index.dtype.kind not in "iu":
+        return value.to_frame()
+    if np.array_equal(index, np.arange(len(index))):
+        return value.to_numpy()
+    return value.rename_axis("id").to_frame("value" if value.name in (None, *IDS) else value.name)
 
 
 def plain_array(value: Any, what: str) -> np.ndarray:
