@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.cards.card import inspect_stream
-from hopstate.data.cards.plots import _plot_stream
 from hopstate.data.deletions import edge_ends, expanded, stated
 from hopstate.data.event_build import check_deletes
 from hopstate.data.events import ADD, DELETE, GONE, IMPLIED, EventStream
@@ -15,6 +13,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
 from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.summary import summarize
 from hopstate.errors import DataError
 from hopstate.ops.neighbors import PackedNeighbors
 
@@ -151,7 +150,7 @@ def test_a_file_names_no_target_where_a_node_is_deleted(word: str, tmp_path: Pat
     told = [(a, b, 1, 0), (a, c, 2, 0), (c, b, 3, 0), (a, b, 4, 3), (a, c, 4, 3), (a, a, 4, 2), (c, a, 5, 0)]
     assert rows_of(stream) == told
     assert stream.edge_attr.ravel().tolist() == [2.5, 1, 4, 0, 0, 0, 3]
-    facts = inspect_stream(stream).facts
+    facts = summarize(stream).facts
     assert (facts["events"], facts["deletions"], facts["deleted nodes"]) == (5, 2, 1)
     assert facts["repeat ratio (pair met before)"] == 0
     for name in ("again.parquet", "folder"):
@@ -212,8 +211,4 @@ def test_counts_are_of_the_users_events() -> None:
     data = stream_of(rows)
     assert len(data) > len(rows)
     assert str(len(rows)) in repr(data)
-    from matplotlib.figure import Figure
-
-    axes = Figure().subplots(2, 2).reshape(-1)
-    _plot_stream(data, axes)
-    assert axes[0].patches[0].get_data().values.sum() == len(rows)
+    assert summarize(data).facts["events"] == len(rows)

@@ -16,8 +16,8 @@ from hopstate.data.past import Past
 from hopstate.data.past_store import check_folder, load_past, save_past
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, MissingFileError, StorageError
-from hopstate.io import tensor_file
-from hopstate.io.tensor_file import write_tensors
+from hopstate.io import tensors as tensor_files
+from hopstate.io.tensors import read_tensors, write_tensors
 
 
 def events(first: int, count: int, ids: Any = None, kind: bool = False) -> EventStream:
@@ -110,7 +110,7 @@ def test_a_kill_at_any_write_leaves_the_state_before_or_after(tmp_path: Path, mo
         return call
 
     monkeypatch.setattr(past_store, "write_text", killing(past_store.write_text))
-    monkeypatch.setattr(tensor_file, "replace_file", killing(tensor_file.replace_file))
+    monkeypatch.setattr(tensor_files, "replace_file", killing(tensor_files.replace_file))
     monkeypatch.setattr(Path, "unlink", killing(Path.unlink))
     for at in range(1000):
         folder, kills = tmp_path / str(at), 0
@@ -160,7 +160,7 @@ def test_a_state_that_cannot_be_used_is_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError):
             load_past(tmp_path / "live")
     head.write_text(text)
-    tensors, record = tensor_file.read_tensors(layer, format="hopstate-live-1", what="layer")
+    tensors, record = read_tensors(layer, format="hopstate-live-1", what="layer")
     tensors = {key: tensor.clone() for key, tensor in tensors.items()}
     tensors["index.length"][:] = 10**6
     write_tensors(layer, tensors, record, format="hopstate-live-1")
@@ -241,7 +241,7 @@ def test_a_state_that_is_replaced_while_it_is_read_is_read_whole(
 def test_parts_of_a_layer_are_what_they_were_written_as(tmp_path: Path, damage: str) -> None:
     save_past(after(Past(model="abc"), events(0, 8)), tmp_path)
     path = next(tmp_path.glob("layer-*"))
-    tensors, _ = tensor_file.read_tensors(path, format=past_store.FORMAT, what="x")
+    tensors, _ = read_tensors(path, format=past_store.FORMAT, what="x")
     key = damage if damage in tensors else f"events.{damage}"
     for wrong in (None, tensors[key].float().half(), tensors[key][:-1].clone(), tensors[key][None].clone()):
         held = {name: value for name, value in tensors.items() if name != key} | ({} if wrong is None else {key: wrong})

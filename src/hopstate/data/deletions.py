@@ -105,6 +105,8 @@ def stated(stream: S) -> S:
         table = stream.edge_table
         texts = tuple(text.take(np.flatnonzero(kind != IMPLIED)) for text in table.texts)
         columns["edge_table"] = replace(table, values=_told(table.values, kind, folder), texts=texts)
+    if stream.file_rows is not None:
+        columns |= {"file_rows": stream.file_rows[kind != IMPLIED], "file_length": stream.file_length}
     return stream.with_(**columns)
 
 
@@ -144,4 +146,6 @@ def taken(stream: S, rows: np.ndarray, place: np.ndarray, **ends: np.ndarray) ->
     if stream.edge_table is not None:
         table = stream.edge_table.take(place)
         columns["edge_table"] = replace(table, values=np.where(own[:, None], table.values, 0))
+    columns["file_rows"] = np.where(own, stream.in_file(place), -1)
+    columns["file_length"] = stream.file_length
     return stream.with_(**columns)

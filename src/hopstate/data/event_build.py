@@ -44,6 +44,8 @@ def from_columns(make: type[S], src: Any, dst: Any, t: Any, *, warn: bool = True
             message = f"{name}: events were not sorted by time (first at row {late}); they were sorted, ties kept"
             give_warning(message, stacklevel=3)
         order = np.argsort(t, kind="stable")
+        rows = fields.get("file_rows")
+        fields["file_rows"] = order if rows is None else rows[order]
         columns = {name: column[order] for name, column in columns.items()}
         if table is not None:
             fields["edge_table"] = table.take(order)

@@ -17,7 +17,7 @@ from hopstate.io.opening import at_most, exists, shown
 from hopstate.io.opening import reading as naming
 from hopstate.methods import method_of_run
 from hopstate.methods.method import Context, Method
-from hopstate.methods.settings import BEFORE, as_dict, config_from, with_earlier
+from hopstate.methods.settings import as_dict, config_from
 from hopstate.methods.shared.event_nodes import EventNodeRun
 from hopstate.runs.kept import from_memory, load_kept
 from hopstate.training.loggers.choose import check_loggers
@@ -46,31 +46,17 @@ def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method
         if not isinstance(settings.get(group), dict):
             raise CheckpointError(f"{folder.path / 'config.json'} lacks the settings {group}; it is of no hopstate run")
     with naming(folder.path / "config.json", "settings", CheckpointError):
-        return method, from_memory(folder, with_earlier(method, settings))
+        return method, from_memory(folder, settings)
 
 
 def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
-    """Return the configuration of a run's settings, those that do nothing at their defaults.
+    """Return the configuration of a run's settings.
 
     Raises:
         ConfigError: one of them is unknown or cannot work; the file is named.
     """
-    with naming(folder.path / "config.json", "settings", CheckpointError), idle_reset():
+    with naming(folder.path / "config.json", "settings", CheckpointError):
         return config_from(method, settings)
-
-
-def idle_of(method: Method, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run that do nothing beside its others, by dotted name, at their defaults.
-
-    Args:
-        method: the method.
-        stored: what the run's config.json holds.
-    """
-    known = {field.name for field in fields(method.config)}
-    own = {k: v for k, v in flatten(stored).items() if k.partition(".")[0] in known}
-    with idle_reset():
-        stood = flatten(as_dict(config_from(method, own)))
-    return {k: stood[k] for k, v in own.items() if k in stood and stood[k] != v}
 
 
 def load_data(source: str, read: Any, kind: str) -> Any:
@@ -149,10 +135,8 @@ def settle(
         config = parse({})
     check_loggers(config.loop.logger, config.loop.tensorboard)  # before data are read, which may take long
     if resume and out is not None and (Path(out) / "config.json").is_file():
-        stored = flatten(with_earlier(method, RunFolder(out).settings()))
-        before = {f"read.{key}": value for key, value in BEFORE.items()}
-        known = flatten(as_dict(config))
-        return parse({k: v for k, v in (before | stored | idle_of(method, stored)).items() if k in known}), record
+        stored, known = flatten(RunFolder(out).settings()), flatten(as_dict(config))
+        return parse({k: v for k, v in stored.items() if k in known}), record
     begun = isinstance(config, EventNodeRun) and config.init is not None
     if method.suit is None or not (suit or begun):
         return parse({}), record

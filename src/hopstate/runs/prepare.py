@@ -14,6 +14,7 @@ from hopstate.data.events import IMPLIED, EventStream
 from hopstate.data.features import FeatureScaler, FeatureTable
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.node_codes import with_codes
 from hopstate.data.texts import OTHER
 from hopstate.errors import ConfigError, DataError
 from hopstate.methods.method import Context, ReadOptions, RunConfig
@@ -47,6 +48,9 @@ def prepared(record: Record, config: RunConfig, context: Context, *, edges: bool
         ConfigError: another scale or another filling.
     """
     record = expanded(record) if isinstance(record, EventStream) else record
+    if isinstance(record, Graph) and record.x is None and (context.trained or {"node_codes": True}).get("node_codes"):
+        record = with_codes(record)
+        context.noted["node_codes"] = True
     read = config.read
     if not isinstance(record, (Graph, GraphSet, EventStream)) or not isinstance(read, (ReadOptions, EventReadOptions)):
         return record, {}

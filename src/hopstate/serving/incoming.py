@@ -250,7 +250,7 @@ class Incoming:
     ) -> tuple[list[dict[str, Any]], np.ndarray]:
         text = past.node_ids is not None and past.node_ids.ids.dtype.kind == "U"
         named = [self._named(body, place, text, strict) for place, body in zip(places, bodies, strict=True)]
-        return named, times_as_read(past, [body["t"] for body in named], places)
+        return named, times_as_read(past, [body["t"] for body in named], places, self._dates)
 
     def _named(self, body: Mapping[str, Any], k: int, text: bool, strict: bool) -> dict[str, Any]:
         """Return an event with source, target and time under the names src, dst and t, its kind, and its features."""

@@ -13,8 +13,8 @@ from hopstate.data.event_store import META, VERSION, WORK
 from hopstate.data.store import META as GRAPH_META
 from hopstate.data.store import VERSION as GRAPH_VERSION
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, StorageError
-from hopstate.io.arrays import load_npy
 from hopstate.io.opening import exists
+from hopstate.io.tensors import load_npy
 
 BAD_ROWS = "bad_rows.csv"
 MARKERS = {"events": META, "edges": GRAPH_META}  # what comes last, by what a row is

@@ -42,13 +42,11 @@ from hopstate.data.readers.node_sets import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.store import VERSION as GRAPH_VERSION
 from hopstate.errors import ConfigError, StorageError
-from hopstate.io.arrays import load_npy
-from hopstate.io.files import make_folder, write_text
-from hopstate.io.leftovers import sweep
+from hopstate.io.files import make_folder, remove_stale, write_text
 from hopstate.io.lock import locked
-from hopstate.io.opening import exists, read_json
-from hopstate.io.sizes import parse_bytes
-from hopstate.io.table import write_table
+from hopstate.io.opening import exists, parse_bytes, read_json
+from hopstate.io.output import write_table
+from hopstate.io.tensors import load_npy
 
 LEAST = 512 << 20  # bytes of memory
 _WORK_VERSION = 2  # of what lies in the folder of work
@@ -168,7 +166,7 @@ class _Work:
                     f"{out} is the unfinished store of another source, of files that have changed since, or of other "
                     "options; delete it, or choose another folder"
                 )
-            sweep(self.folder)
+            remove_stale(self.folder)
         else:
             make_folder(self.folder)
             write_text(plan, json.dumps({**self.plan, "piece_rows": rows, "work": _WORK_VERSION}))

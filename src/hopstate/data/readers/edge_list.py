@@ -12,11 +12,12 @@ import numpy as np
 
 from hopstate.data.columns import Declared, check_declared, declared
 from hopstate.data.features import FeatureTable
-from hopstate.data.graph import Graph, Keep
+from hopstate.data.graph import Graph, Keep, sides_of
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.readers.encode import check_plain, encoded
+from hopstate.data.readers.node_sets import TWO, Bipartite, bipartite_of, in_sets, sets_by_name
 from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, say_nothing, time_note
-from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, check_unnamed, read_as, role
+from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, check_unnamed, is_unnamed, read_as, role
 from hopstate.data.readers.tables import (
     IDS,
     Table,
@@ -60,6 +61,7 @@ def read_edge_list(
     task: Any = "auto",
     label_cells: Any = "ask",
     text_ids: bool = False,
+    bipartite: Any = "auto",
     nodes: np.ndarray | None = None,
     undirected: bool = True,
     duplicates: Keep = "drop",
@@ -89,6 +91,8 @@ def read_edge_list(
             known.
         unlabelled, task, label_cells: see `hopstate.data.labels.LabelOptions`.
         text_ids: ids are texts, as they are written in all tables.
+        bipartite: True, False or "auto": whether sources and targets are two sets of nodes; see
+            `hopstate.data.readers.node_sets`. "auto" takes two where no node is in both columns.
         nodes: the ids of all nodes in order, if there are no features; by default those of edges and labels.
         undirected, duplicates, self_loops: see `Graph.from_edges`.
         options: fields of `Graph`.
@@ -120,15 +124,20 @@ def read_edge_list(
     num_nodes = count_of(num_nodes, x, x_ids, named)
     if num_nodes is not None and x is not None and x_ids is not None:
         x = x.take(rows_in_order(x_ids, num_nodes, _called(features, FEATURES)))
+    as_rows = num_nodes is not None or (named is not None and named.ids is None)
+    pairs, two_sets = _two_sets(table, ends, pairs, bipartite_of(bipartite), as_rows=as_rows)
     called = _called(features, FEATURES), _called(labels, LABELS)
-    nodes = _Nodes(table, ends, pairs, x_ids, named, num_nodes, called)
-    fields: dict[str, Any] = {"node_ids": nodes.vocabulary, "edge_table": carried}
+    numbered = _Nodes(table, ends, pairs, x_ids, named, num_nodes, called)
+    fields: dict[str, Any] = {"node_ids": numbered.vocabulary, "edge_table": carried}
     fields |= {} if x is None else {"x": x.plain(), "table": x}
-    fields |= named.fields(nodes.label_rows, nodes.count) if named is not None else {}
-    edges = np.stack(nodes.edges, 1)
+    fields |= named.fields(numbered.label_rows, numbered.count) if named is not None else {}
+    edges = np.stack(numbered.edges, 1)
     build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
-    notes = edge_notes(edges, nodes.count, **build, features=carried is not None)
-    roles = read_as(table, {"source": ends[0], "target": ends[1]}, used)
+    notes = edge_notes(edges, numbered.count, **build, features=carried is not None)
+    if two_sets is not False:
+        fields["node_type"] = sides_of(edges, numbered.count, str(table.path), needed=two_sets is True)
+    sets = "" if fields.get("node_type") is None else _told_sets(fields["node_type"], numbered.vocabulary)
+    roles = read_as(table, {"source": ends[0], "target": ends[1]}, used, sets=sets)
     fields["notes"] = (
         roles,
         *table.notes,
@@ -136,11 +145,38 @@ def read_edge_list(
         *idle,
         *told,
         *more,
-        *nodes.notes,
+        *numbered.notes,
         *(named.notes if named is not None else ()),
     )
     own = {"source": str(table.path), "name": stem_of(Path(table.path)), **fields}
-    return Graph.from_edges(edges, nodes.count, **build, **{**own, **options})
+    return Graph.from_edges(edges, numbered.count, **build, **{**own, **options})
+
+
+def _two_sets(
+    table: Table, ends: tuple[str, str], pairs: list[np.ndarray], bipartite: Bipartite, *, as_rows: bool
+) -> tuple[list[np.ndarray], bool | None]:
+    """Return ids of sources and targets, and whether they are two sets of nodes; None goes by the rows.
+
+    Numbers that are in both columns of two sets get a letter in front, unless ids are the rows of nodes.
+    """
+    if bipartite is False or as_rows:
+        return pairs, None if bipartite == "auto" else bipartite
+    by_name = sets_by_name(*ends, unnamed=is_unnamed(table))
+    shared = pairs[0].dtype.kind == pairs[1].dtype.kind and len(np.intersect1d(pairs[0], pairs[1])) > 0
+    if not shared or (bipartite == "auto" and by_name != TWO):
+        return pairs, None
+    source, target, _ = in_sets((pairs[0], pairs[1]), None, TWO, True, str(table.path))
+    return [source, target], True
+
+
+def _told_sets(node_type: np.ndarray, ids: Vocabulary | None) -> str:
+    first = [int(np.argmax(node_type == side)) for side in (0, 1)]
+    names = [row if ids is None else ids.names(np.array([row]))[0] for row in first]
+    sizes = [int((node_type == side).sum()) for side in (0, 1)]
+    return (
+        f"{TWO}: {sizes[0]:,} sources such as {names[0]}, {sizes[1]:,} targets such as {names[1]} (--read.bipartite "
+        "false takes them as one)"
+    )
 
 
 def read_networkx(graph: Any, *, undirected: bool, **options: Any) -> Graph:

@@ -98,6 +98,7 @@ def events_from_table(
     """
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
+    fields["file_length"] = len(table.frame)
     bipartite = bipartite_of(fields.pop("bipartite", "auto"))
     missing, missing_time = fields.pop("missing", "error"), fields.pop("missing_time", "error")
     task, cells = fields.pop("task", "auto"), fields.pop("label_cells", "whole")
@@ -115,6 +116,7 @@ def events_from_table(
     dates = zone_of(table.frame[str(time)]) if not form else NAIVE
     table, t, fields["time_unit"], told = timed(table, str(time), fields.get("time_unit", ""), missing_time, form)
     notes = (*notes, *told)
+    fields["file_rows"] = table.rows
     kinds = None
     if kind is not None:
         table, kinds = node_deletions(table, kinds_of(table, kind), source, target)

@@ -15,8 +15,8 @@ from hopstate.data.readers.notes import notes_of_list
 from hopstate.data.validate import SPLITS, check_num_nodes, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, warn
-from hopstate.io.arrays import Archive
 from hopstate.io.opening import bounded, check_size
+from hopstate.io.tensors import Archive
 
 LAYOUTS = {
     "heterophilous": ("node_features", "node_labels", "edges"),

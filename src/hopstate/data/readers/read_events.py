@@ -20,7 +20,6 @@ from hopstate.data.ties import TIES, Ties, in_own_order
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
-from hopstate.io.arrays import load_npy
 from hopstate.io.files import is_broken, replace_file
 from hopstate.io.opening import (
     at_most,
@@ -33,6 +32,7 @@ from hopstate.io.opening import (
     reading,
     shown,
 )
+from hopstate.io.tensors import load_npy
 
 if TYPE_CHECKING:
     from torch_geometric.data import TemporalData

@@ -29,9 +29,15 @@ TABLES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".parquet", ".pq", ".ta
 _ONLY_TABLES = (
     *("header", "features", "labels", "num_nodes", "source_column", "target_column"),
     *("edge_columns", "columns", "id_column", "label_column", "split_column"),
-    *("missing", "unlabelled", "task", "label_cells", "text_ids"),
+    *("missing", "unlabelled", "task", "label_cells", "text_ids", "bipartite"),
 )
-_USUAL = {"missing": "error", "task": "auto", "label_cells": "ask", "text_ids": False}  # as good as not given
+_USUAL = {
+    "missing": "error",
+    "task": "auto",
+    "label_cells": "ask",
+    "text_ids": False,
+    "bipartite": "auto",
+}  # as good as not given
 
 
 def read_graph(

@@ -14,8 +14,8 @@ from hopstate.data.readers.ids import MISSING, ids_of
 from hopstate.data.readers.text import Text, named_lines, read_layout, short_lines
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
-from hopstate.io.arrays import load_npy
 from hopstate.io.opening import check_size, open_regular, reading
+from hopstate.io.tensors import load_npy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -393,7 +393,7 @@ def read_npy(path: Path) -> np.ndarray:
     """Return the array of a .npy file, memory-mapped.
 
     Raises:
-        MissingFileError, UnreadableFileError, FormatError: as `hopstate.io.arrays.load_npy`.
+        MissingFileError, UnreadableFileError, FormatError: as `hopstate.io.tensors.load_npy`.
         DataError: neither a vector nor a matrix, or of neither numbers nor strings.
     """
     array = load_npy(path, mmap=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.dates import shown_time, warn_of_zone
+from hopstate.data.dates import NAIVE, counted_in, shown_time, zone_of
 from hopstate.data.event_build import UNITS
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
@@ -173,9 +173,7 @@ def table_of(given: Any, what: str, num_ids: int, known: Vocabulary | None = Non
 def _from_table(past: Past, table: Table, columns: Columns, dates: str) -> tuple[Any, Any, Any]:
     source, target, time = pair_columns(table, columns)
     src, dst = table.ids(source), table.ids(target)
-    if time is not None:
-        warn_of_zone(table.frame[time], dates, f"{table.path}: times in column {time!r}")
-    return src, dst, None if time is None else _file_times(past, table, time)
+    return src, dst, None if time is None else _file_times(past, table, time, dates)
 
 
 def pair_columns(table: Table, columns: Columns) -> tuple[str, str, str | None]:
@@ -223,9 +221,11 @@ def _the_column(
     return found
 
 
-def _file_times(past: Past, table: Table, column: str) -> np.ndarray:
+def _file_times(past: Past, table: Table, column: str, dates: str) -> np.ndarray:
     """Return a column of times in the unit of a past's; numbers are in it already."""
     _, t, unit, _ = timed(table, column, "", "error")
+    if unit and zone_of(table.frame[column]) == NAIVE:
+        t = counted_in(t, unit, dates, f"{table.path}, column {column!r}")
     ours = past.time_unit or ""
     if not unit or unit == ours:
         return t
@@ -292,12 +292,8 @@ def times_of(past: Past, given: Any, count: int, what: str, dates: str = "") -> 
     if given is None:
         return np.full(count, first_after(last))
     times = np.atleast_1d(np.asarray(given))
-    if times.dtype.kind in "OUM":
-        import pandas as pd
-
-        warn_of_zone(pd.Series(times), dates, f"times of {what}")
     try:
-        found = times_in(past, times)
+        found = times_in(past, times, dates)
     except ConfigError as error:
         raise ConfigError(f"time of {what}: {error}") from None
     if found.shape not in ((1,), (count,)):

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import DELETE, EventStream
-from hopstate.data.ties import as_in_file
 from hopstate.evaluation.event_amounts import EventAmounts
 from hopstate.evaluation.event_classes import EventClasses, shown_labels
 from hopstate.evaluation.event_targets import EventTargets
@@ -98,7 +97,7 @@ class EventNodeTask(EventTask[NodeFollower]):
         at, rows = events_to_score(self.stream, self.split, split)
         at = self._scored(self.stream, at)
         scores = score_node_events(self.scorer(split), self.stream, at, rows=rows, batch_size=self.eval_batch_size)
-        return self.answer(self.stream, at, scores) | shown_labels(self.stream, at[as_in_file(self.stream, at)])
+        return self.answer(self.stream, at, scores) | shown_labels(self.stream, at)
 
     def facts(self) -> TaskFacts:
         """Return what a run must remember."""
@@ -119,11 +118,9 @@ class EventNodeTask(EventTask[NodeFollower]):
         return self._scored(new, np.arange(len(new)))
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
-        """Return columns node, t and the outputs of events at rows."""
-        order = as_in_file(new, rows)
-        rows, scores = rows[order], scores[order]
+        """Return columns row (of the user's table), node, t and the outputs of events at rows."""
         named = to_user_ids(new, rows)
-        return {"node": named["src"], "t": named["t"]} | self.classes.columns(scores)
+        return {"row": new.in_file(rows), "node": named["src"], "t": named["t"]} | self.classes.columns(scores)
 
     @staticmethod
     def _scored(stream: EventStream, rows: np.ndarray) -> np.ndarray:
