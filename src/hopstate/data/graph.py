@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hopstate.data.build import csr_rows
-from hopstate.data.features import FeatureTable
 from hopstate.data.graph_arrays import GraphArrays
 from hopstate.data.incoming import Incoming
+from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.pyg_arrays import edges_of_pyg, pyg_of
 from hopstate.data.store import load_fields, save_graph
 from hopstate.data.targets import as_amounts

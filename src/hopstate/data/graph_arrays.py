@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.features import FeatureTable
+from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.vocabulary import Vocabulary
 
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.features import FeatureTable
 from hopstate.data.graph_arrays import GraphArrays
-from hopstate.data.texts import TextColumn
+from hopstate.data.preprocessing import FeatureTable, TextColumn
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, MissingFileError, StorageError
 from hopstate.io.files import recover_folder, replace_folder, save_array

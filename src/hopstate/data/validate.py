@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hopstate.data.features import FeatureTable
 from hopstate.data.graph_arrays import GraphArrays
+from hopstate.data.preprocessing import FeatureTable
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.scratch import let_go
 

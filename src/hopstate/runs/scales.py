@@ -7,13 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hopstate.data.column_facts import FAR_APART, scale_ratio
-from hopstate.data.columns import of_training
 from hopstate.data.edge_splits import edges_of_links
 from hopstate.data.events import EventStream
-from hopstate.data.features import FeatureScaler, FeatureTable
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.preprocessing import FAR_APART, FeatureScaler, FeatureTable, scale_ratio
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.methods.method import ReadOptions, RunConfig, SetRun, SplitConfig
 from hopstate.methods.shared.event_run import EventReadOptions
@@ -129,7 +127,7 @@ def fitted_stream(stream: EventStream, config: FeatureStreamRun) -> dict[str, Fe
 def _fit(
     values: np.ndarray, table: FeatureTable | None, rows: np.ndarray, kind: str, read: ReadOptions | EventReadOptions
 ) -> FeatureScaler:
-    columns = None if table is None else of_training(table, rows)
+    columns = None if table is None else table.columns_of(rows)
     ordered = values if table is None or columns is None else table.in_order_of(columns, "", tell=False)
     if read.missing == "error" and table is not None and table.has_missing:
         raise DataError(

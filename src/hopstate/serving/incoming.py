@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from hopstate.data.columns import declared
 from hopstate.data.dates import shown_time
 from hopstate.data.events import ADD, EventStream
-from hopstate.data.features import FeatureTable
 from hopstate.data.past import Past
+from hopstate.data.preprocessing import FeatureTable
+from hopstate.data.readers.encode import declared
 from hopstate.data.readers.event_kinds import KINDS
 from hopstate.data.readers.event_tables import FEATURE
 from hopstate.data.readers.read_events import read_events

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.features import FeatureTable
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
+from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.edge_list import count_of, node_features, rows_in_order
 from hopstate.data.validate import check_ids
 from hopstate.data.vocabulary import Vocabulary

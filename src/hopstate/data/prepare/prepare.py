@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hopstate.data.column_facts import BLOCK
 from hopstate.data.event_store import VERSION, WORK
 from hopstate.data.prepare.engine import Engine
 from hopstate.data.prepare.engines import check_engine, open_engine
@@ -38,6 +37,7 @@ from hopstate.data.prepare.numbering import Numbering, logged
 from hopstate.data.prepare.settle import settle, settle_labels
 from hopstate.data.prepare.stage import PieceFiles, stage
 from hopstate.data.prepare.write import Writing, write_store
+from hopstate.data.preprocessing import BLOCK
 from hopstate.data.readers.node_sets import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.store import VERSION as GRAPH_VERSION

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.columns import Declared, check_declared, declared
-from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph, Keep, sides_of
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
-from hopstate.data.readers.encode import check_plain, encoded
+from hopstate.data.preprocessing import FeatureTable
+from hopstate.data.readers.encode import Declared, check_declared, check_plain, declared, encoded
 from hopstate.data.readers.node_sets import TWO, Bipartite, bipartite_of, in_sets, sets_by_name
 from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, say_nothing, time_note
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, check_unnamed, is_unnamed, read_as, role
@@ -84,7 +83,7 @@ def read_edge_list(
         header: whether the first line of edges holds names of columns; None goes by what stands in it.
         source_column, target_column: names; by default source/src/from..., target/dst/to..., else the first two.
         edge_columns: edge features; by default every other numeric column. An empty list takes none.
-        columns: what columns of features hold, where it is not as it looks; see `hopstate.data.columns.declared`.
+        columns: what columns of features hold, if it is not as it looks; see `hopstate.data.readers.encode.declared`.
         id_column, label_column, split_column: names in the node tables, by default id/node..., label/y/class..., split.
         missing: "error" names the columns and rows of features of nodes and edges without a number; with "mean" or
             "median" they stay in the graph's tables, to be filled by training nodes and their edges once these are

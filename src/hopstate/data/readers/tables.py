@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.features import MISSING as MISSING_OPTIONS
+from hopstate.data.preprocessing import MISSING as MISSING_OPTIONS
 from hopstate.data.readers.ids import MISSING, ids_of
 from hopstate.data.readers.text import Text, named_lines, read_layout, short_lines
 from hopstate.data.vocabulary import Vocabulary

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.features import TAG, FeatureTable
 from hopstate.data.graph import Graph, Keep
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.preprocessing import TAG, FeatureTable
 from hopstate.data.readers.notes import notes_of_list
 from hopstate.data.readers.tu import read_folds
 from hopstate.errors import FormatError, MissingFileError
