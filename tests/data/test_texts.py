@@ -8,13 +8,11 @@ import pandas as pd
 import pytest
 
 import hopstate
-from hopstate.data.columns import arranged, declared, kinds_of, of_training
 from hopstate.data.event_store import load_events, save_events
-from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph
-from hopstate.data.readers.encode import encoded
+from hopstate.data.preprocessing import MOST
+from hopstate.data.readers.encode import declared, encoded, kinds_of
 from hopstate.data.readers.tables import Table
-from hopstate.data.texts import MOST, decoded
 from hopstate.errors import DataError, HopstateWarning
 
 TRAIN = ["known"] * 10 + [f"v{i:03d}" for i in range(300) for _ in range(2)] + ["", ""]
@@ -26,13 +24,13 @@ def table(said=None, **columns):
 
 
 def run_columns(made, rows=None):
-    return of_training(made, np.arange(len(made)) if rows is None else rows)
+    return made.columns_of(np.arange(len(made)) if rows is None else rows)
 
 
 def quiet(made, columns):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return arranged(made, columns, "later", "tag ")
+        return made.in_order_of(columns, "later")
 
 
 # ---- a row alone and among others --------------------------------------------------------------------------
@@ -60,7 +58,7 @@ def test_all_rows_unknown_is_said_with_what_the_run_knows():
     columns = run_columns(table(venue=["KDD", "ICML"] * 10))
     later = table(declared(kinds_of(columns)), venue=["kdd", "icml"])
     with pytest.warns(HopstateWarning, match="venue"):
-        arranged(later, columns, "later", "tag ")
+        later.in_order_of(columns, "later")
 
 
 # ---- held-out rows -----------------------------------------------------------------------------------------
@@ -118,14 +116,6 @@ def test_codes_go_with_their_rows_and_through_files(tmp_path):
     again = load_events(tmp_path / "events")
     assert [text.words for text in again.edge_table.texts] == [("a", "b")]
     assert again.content_hash == events.content_hash
-
-
-def test_tables_of_columns_of_0_and_1_are_read_as_before():
-    made = table(price=[1.0, 2.0, 3.0], venue=["KDD", "", "ICML"])
-    plain = FeatureTable(made.columns, made.values)
-    (text,) = decoded(plain.columns, plain.values)
-    assert (text.words, text.codes.tolist(), text.before) == (("ICML", "KDD", ""), [1, 2, 0], 1)
-    np.testing.assert_array_equal(quiet(plain, made.columns[::-1]), quiet(made, made.columns[::-1]))
 
 
 def test_damaged_columns_of_texts_are_refused(tmp_path):

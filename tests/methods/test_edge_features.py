@@ -172,6 +172,7 @@ def test_edge_features_of_records_are_scaled_where_that_is_asked() -> None:
         table[["source", "target"]].to_numpy(), N, edge_attr=table[["hour", "amount"]].to_numpy(np.float32),
         x=np.ones((N, 1), np.float32), y=np.arange(N) % 2,
     )  # fmt: skip
+    record = record.with_(published=True)
     settings = {**SMALL, "model": MODEL["gat"]}
     with pytest.warns(HopstateWarning, match=r"read\.scale"):
         hopstate.fit("gat", record, out="raw", config=settings)

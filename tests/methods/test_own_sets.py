@@ -83,7 +83,7 @@ def test_tags_are_matched_by_name() -> None:
 
 
 def test_other_scales_are_named_where_they_are_left(tmp_path: Path) -> None:
-    graphs = read_tu(write("own", year=2010, tags=2))
+    graphs = read_tu(write("own", year=2010, tags=2)).as_published()
     with pytest.warns(HopstateWarning, match=r"read\.scale"):
         hopstate.fit("gin-graphs", graphs, out="raw", config=FAST)
     run = hopstate.fit("gin-graphs", graphs, out="scaled", config={**FAST, "read.scale": "standard"})

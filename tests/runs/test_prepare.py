@@ -137,17 +137,18 @@ def test_missing_values_are_marked_in_a_column_of_their_own():
     assert run.metrics["test"]["accuracy"] > 0.85
 
 
-def test_records_keep_their_scale_unless_they_come_from_tables():
+def test_records_are_scaled_as_tables_unless_they_are_published():
     edges, features, labels = frames()
     graph = hopstate.read_graph("a/e.csv", **write("a", edges, features, labels))
     context = Context(run=Path("a"), cache=Path("a"))
     _, kept = prepared(graph, FullBatchRun(data="made"), context)
     assert kept["x"]["kind"] == "standard"
     bare = graph.with_(x=graph.x)
+    _, same = prepared(bare, FullBatchRun(data="made"), context)
+    np.testing.assert_allclose(same["x"]["scale"], kept["x"]["scale"], rtol=F32_TIGHT)
+    published = bare.with_(published=True)
     with pytest.warns(HopstateWarning, match="scale"):
-        assert prepared(bare, FullBatchRun(data="made"), context) == (bare, {})
-    _, asked = prepared(bare, FullBatchRun(data="made", read=ReadOptions(scale="standard")), context)
-    np.testing.assert_allclose(asked["x"]["scale"], kept["x"]["scale"], rtol=F32_TIGHT)
+        assert prepared(published, FullBatchRun(data="made"), context) == (published, {})
 
 
 def test_named_data_are_not_scaled_by_default():

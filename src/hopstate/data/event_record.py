@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from hopstate.data.features import FeatureTable
 from hopstate.data.graph_arrays import Copied
+from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.targets import check_event_labels
 from hopstate.data.validate import beyond_clock, why_beyond
 from hopstate.data.vocabulary import Vocabulary
@@ -81,6 +81,7 @@ class EventRecord(Copied):
     from_start: bool = True
     class_names: tuple[str, ...] | None = None
     edge_table: FeatureTable | None = None
+    published: bool = False
     notes: tuple[str, ...] = ()
     dates: str = ""
     two_sets: bool = False

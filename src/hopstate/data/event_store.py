@@ -44,6 +44,7 @@ def save_events(stream: EventStream, folder: str | Path) -> None:
     meta["texts"] = None if table is None else lines_of(table)
     meta |= {"class_names": stream.class_names, "dates": [stream.dates] if stream.dates else None}
     meta["two_sets"] = ["u", "i"] if stream.two_sets else None  # the letters before ids
+    meta["published"] = ["features"] if stream.published else None
     write_folder(Path(folder), META, "event stream", meta, arrays)
 
 
@@ -64,7 +65,7 @@ def load_events(
     """
     check_finished(Path(folder))
     later: dict[str, Any] = {"columns": None, "notes": [], "class_names": None, "dates": None, "texts": None}
-    later["two_sets"] = None
+    later |= {"two_sets": None, "published": None}
     facts, arrays = read_folder(Path(folder), META, "event stream", VERSION, _FACTS, mmap=mmap, otherwise=later)
     ids, offsets = arrays.pop("node_ids", None), arrays.pop("node_id_offsets", None)
     values, columns = arrays.pop("edge_table", None), facts.pop("columns")
@@ -81,7 +82,7 @@ def load_events(
         facts["edge_table"] = None if values is None else table_of(columns, values, *texts)
         facts["notes"], facts["dates"] = tuple(facts["notes"]), "".join(facts["dates"] or ())
         facts |= {"node_ids": ids_from(ids, offsets), "from_start": from_start}
-        facts["two_sets"] = bool(facts["two_sets"])
+        facts["two_sets"], facts["published"] = bool(facts["two_sets"]), bool(facts["published"])
         stream = EventStream(**arrays, **facts)
     let_go(*arrays.values(), ids)  # what the checks have touched of mapped arrays
     return stream

@@ -41,6 +41,7 @@ class EventStream(EventRecord):
         from_start: no event came before the first. False lets deletions end edges that earlier events added.
         class_names: names of the labels 0..C-1, or of the T columns of labels; or None.
         edge_table: the event features as a user's table holds them, where they come from one; see `Graph.table`.
+        published: as in `Graph`.
         notes: sentences on how the data were read, and on what was left out.
         dates: the zone that the source's dates named, "" where its times are numbers; see `hopstate.data.dates`.
         two_sets: sources and targets are two sets of nodes whose ids the reader told apart: 7 became u7 or i7.

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hopstate.data.build import csr_rows
-from hopstate.data.features import FeatureTable
 from hopstate.data.graph_arrays import GraphArrays
 from hopstate.data.incoming import Incoming
+from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.pyg_arrays import edges_of_pyg, pyg_of
 from hopstate.data.store import load_fields, save_graph
 from hopstate.data.targets import as_amounts
@@ -56,6 +56,7 @@ class Graph(GraphArrays):
         table: the features as a user's table holds them, where they come from one: missing values, which x has as 0,
             and digits that float32 has no room for. What is trained on them is fitted to training nodes first.
         edge_table: the same of edge_attr, rows in the order of indices.
+        published: the features are those of a published data set, which `read.scale=auto` leaves as they are.
         notes: sentences on how the data were read, and on what was left out.
 
     Raises:
@@ -153,7 +154,8 @@ class Graph(GraphArrays):
             edge_weight: (E,) in the order of edges.
             edge_table: in the order of edges; edge_attr, where it is not given, is what it holds.
             two_sets: sources and targets are two sets of nodes; None goes by whether a node is both.
-            fields: x, y, masks, node_ids, node_type, class_names, name, source, table, notes of `Graph`.
+            fields: x, y, masks, node_ids, node_type, class_names, name, source, table, published,
+                notes of `Graph`.
 
         Raises:
             DataError: ids negative or out of range, wrong shapes; the first bad row is named.
@@ -214,7 +216,8 @@ class Graph(GraphArrays):
 
         Args:
             data: x and edge_attr may be sparse; adj_t stands in for edge_index.
-            fields: nan ("error" or "zero", for x), options of `from_edges` and fields of `Graph`, over what data holds.
+            fields: nan and missing (of x, see `edges_of_pyg`), options of `from_edges` and fields of `Graph`, over what
+                data holds.
         """
         edges, num_nodes, options = edges_of_pyg(data, **fields)
         return cls.from_edges(edges, num_nodes, **{"two_sets": None, **options})

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.features import FeatureTable
+from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.vocabulary import Vocabulary
 
 
@@ -48,6 +48,7 @@ class GraphArrays(Copied):
     source: str = ""
     table: FeatureTable | None = None
     edge_table: FeatureTable | None = None
+    published: bool = False
     notes: tuple[str, ...] = ()
 
     @property

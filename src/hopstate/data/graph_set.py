@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -64,6 +64,10 @@ class GraphSet(Copied):
                 raise DataError(
                     f"{where}: the {name} mask must be boolean of {self.num_graphs} graphs; got {mask.shape}"
                 )
+
+    def as_published(self) -> GraphSet:
+        """Return the set with its features marked as those of a published data set; see `Graph`."""
+        return replace(self, union=self.union.with_(published=True))
 
     @property
     def num_graphs(self) -> int:

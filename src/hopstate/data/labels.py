@@ -20,6 +20,7 @@ from hopstate.data.readers.local import check_numbers
 from hopstate.data.readers.tables import (
     IDS,
     Table,
+    as_frame,
     given,
     is_array,
     is_frame,
@@ -126,6 +127,7 @@ def read_labels(source: Any, options: LabelOptions) -> LabelTable | None:
     """
     if source is None:
         return None
+    source = as_frame(source)
     path = str(source) if isinstance(source, (str, os.PathLike)) else "the table of labels"
     if is_array(source) or path.endswith(".npy"):
         values = plain_array(source, path) if is_array(source) else np.array(read_npy(Path(path)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from hopstate.data.graph_arrays import GraphArrays
 from hopstate.data.readers.notes import notes_of_list
-from hopstate.data.validate import SPLITS, clean_features
+from hopstate.data.validate import SPLITS, clean_features, features_of_array
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
-def edges_of_pyg(data: Data, *, nan: str = "error", **fields: Any) -> tuple[np.ndarray, int | None, dict[str, Any]]:
+def edges_of_pyg(
+    data: Data, *, nan: str = "error", missing: str = "error", **fields: Any
+) -> tuple[np.ndarray, int | None, dict[str, Any]]:
     """Return edges (E, 2), the number of nodes, and options of `Graph.from_edges`, of what a `Data` holds.
 
     Taken are x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
@@ -26,6 +28,7 @@ def edges_of_pyg(data: Data, *, nan: str = "error", **fields: Any) -> tuple[np.n
     Args:
         data: x and edge_attr may be sparse; adj_t stands in for edge_index.
         nan: "error" or "zero", for x.
+        missing: "error" names NaN in x; others keep them in the graph's table, to be filled by training nodes.
         fields: options of `Graph.from_edges` and fields of `Graph`, over what data holds.
 
     Raises:
@@ -37,7 +40,12 @@ def edges_of_pyg(data: Data, *, nan: str = "error", **fields: Any) -> tuple[np.n
     found: dict[str, Any] = {"x": _dense(data.get("x")), "y": _dense(data.get("y")), "source": "torch-geometric"}
     attr = _dense(data.get("edge_attr"))
     if found["x"] is not None:
-        found["x"] = clean_features(found["x"], nan, f"{fields.get('source', 'Data')}: node features x")
+        what = f"{fields.get('source', 'Data')}: node features x"
+        if missing == "error":
+            found["x"] = clean_features(found["x"], nan, what)
+        else:
+            found["table"] = features_of_array(found["x"], nan, missing, what)
+            found["x"] = found["table"].plain()
     masks = {name: _mask(_dense(data.get(f"{name}_mask")), data.num_nodes) for name in SPLITS}
     found["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
     if data.get("node_ids") is not None:

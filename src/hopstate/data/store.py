@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.features import FeatureTable
 from hopstate.data.graph_arrays import GraphArrays
-from hopstate.data.texts import TextColumn
+from hopstate.data.preprocessing import FeatureTable, TextColumn
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, MissingFileError, StorageError
 from hopstate.io.files import recover_folder, replace_folder, save_array
@@ -56,6 +55,7 @@ def save_graph(graph: GraphArrays, folder: str | Path) -> None:
     meta |= {name: None if table is None else list(table.columns) for name, table in named.items()}
     meta |= {_TEXTS[key]: None if table is None else lines_of(table) for key, table in tables.items()}
     meta["notes"] = list(graph.notes)
+    meta["published"] = ["features"] if graph.published else None
     write_folder(Path(folder), META, "graph", meta, arrays)
 
 
@@ -67,6 +67,7 @@ def load_fields(folder: str | Path, *, mmap: bool = True) -> dict[str, Any]:
         FormatError: not a saved graph, of a newer version, or damaged.
     """
     later: dict[str, Any] = {"columns": None, "edge_columns": None, "notes": [], "texts": None, "edge_texts": None}
+    later["published"] = None
     fields, arrays = read_folder(Path(folder), META, "graph", VERSION, _FACTS, mmap=mmap, otherwise=later)
     ids, offsets = arrays.pop("node_ids", None), arrays.pop("node_id_offsets", None)
     tables = {key: (arrays.pop(key, None), fields.pop(name)) for key, name in _COLUMNS.items()}
@@ -79,7 +80,7 @@ def load_fields(folder: str | Path, *, mmap: bool = True) -> dict[str, Any]:
     with reading(folder, "a saved graph"):
         for key, (values, columns) in tables.items():
             fields[key] = None if values is None else table_of(columns, values, *texts[key])
-        fields["notes"] = tuple(fields["notes"])
+        fields["notes"], fields["published"] = tuple(fields["notes"]), bool(fields["published"])
         return {**arrays, **fields, "masks": masks, "node_ids": ids_from(ids, offsets)}
 
 

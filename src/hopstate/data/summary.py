@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hopstate.data.column_facts import FAR_APART, scale_ratio
-from hopstate.data.columns import DATE, kinds_of
 from hopstate.data.dates import shown_span, shown_times
 from hopstate.data.event_build import NANOSECONDS, UNITS
 from hopstate.data.events import DELETE, EventStream
-from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.preprocessing import CATEGORY, DATE, FAR_APART, OTHER, FeatureTable, scale_ratio
+from hopstate.data.readers.encode import kinds_of
 from hopstate.data.targets import default_names
-from hopstate.data.texts import CATEGORY, OTHER
 
 MAX_ROWS = 1 << 24  # rows that are sorted or converted at once, to bound the memory
 MAX_LISTED = 12  # columns, or distinct values, listed one by one
@@ -160,8 +158,8 @@ def _stream_doubts(stream: EventStream, head: EventStream, degree: np.ndarray) -
     if head.t.dtype.kind == "f" and len(head) > 1 and bool((head.t == np.floor(head.t)).all()):
         yield "times are floats but all whole numbers: integers would be exact"
     yield from _pair_doubts(stream, head, degree)
-    yield from _feature_doubts("edge", stream.edge_attr, stream.edge_table)
-    yield from _feature_doubts("node", stream.x)
+    yield from _feature_doubts("edge", stream.edge_attr, stream.edge_table, published=stream.published)
+    yield from _feature_doubts("node", stream.x, published=stream.published)
     yield from _label_doubts(stream.labels, stream.class_names, "event")
 
 
@@ -230,8 +228,8 @@ def _edge_doubts(graph: Graph) -> Iterator[str]:
         yield f"{graph.num_self_loops:,} edges join a node to itself"
     if not graph.is_undirected:
         yield "edges are directed: most methods here expect both directions stored"
-    yield from _feature_doubts("node", graph.x, graph.table)
-    yield from _feature_doubts("edge", graph.edge_attr, graph.edge_table)
+    yield from _feature_doubts("node", graph.x, graph.table, published=graph.published)
+    yield from _feature_doubts("edge", graph.edge_attr, graph.edge_table, published=graph.published)
     if graph.x is None:
         yield "there are no node features"
 
@@ -330,7 +328,9 @@ def _range(column: pd.Series) -> str:
     return f"{column.min():.4g} to {column.max():.4g}, mean {column.mean():.4g}, sd {column.std(ddof=0):.4g}"
 
 
-def _feature_doubts(name: str, array: np.ndarray | None, table: FeatureTable | None = None) -> Iterator[str]:
+def _feature_doubts(
+    name: str, array: np.ndarray | None, table: FeatureTable | None = None, *, published: bool
+) -> Iterator[str]:
     if array is None or not array.size:
         return
     array = np.asarray(array)  # numpy reduces a memory map itself without a copy
@@ -348,7 +348,7 @@ def _feature_doubts(name: str, array: np.ndarray | None, table: FeatureTable | N
         names = [f"column {i}" if table is None else repr(table.columns[i]) for i in (large, small)]
         what = (
             "fit does not scale them by default (--read.scale standard)"
-            if table is None
+            if published
             else "fit standardizes them by training rows (--read.scale none keeps them)"
         )
         most = f"{names[0]} and {names[1]}" if large != small else f"{names[0]}, which lies far from 0"

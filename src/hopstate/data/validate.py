@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from hopstate.data.graph_arrays import GraphArrays
+from hopstate.data.preprocessing import FeatureTable
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.scratch import let_go
 
@@ -146,6 +147,25 @@ def clean_features(array: np.ndarray, nan: str, what: str) -> np.ndarray:
         array = np.array(array)  # the caller's own, or a file, stays as it is
         array[bad] = np.nan_to_num(array[bad], nan=0.0, posinf=0.0, neginf=0.0)
     return array
+
+
+def features_of_array(array: np.ndarray, nan: str, missing: str, what: str) -> FeatureTable:
+    """Return the features of an array, which stays memory-mapped if it is float32 without a gap.
+
+    Missing values are treated as in tables: "error" names their rows, "auto" names infinities and keeps NaN.
+    """
+    if array.ndim != 2:
+        raise DataError(f"{what} have {array.ndim} axes, shape {array.shape}; expected 2")
+    if nan not in ("error", "zero") or array.dtype.kind not in "biuf":
+        clean_features(array[:0], nan, what)
+    if array.dtype != np.float32:
+        array = array.astype(np.float64)
+    gaps = not all(np.isfinite(array[i : i + 65536]).all() for i in range(0, len(array), 65536))
+    if gaps and nan == "zero":
+        array = np.where(np.isfinite(array), array, 0)
+    elif gaps and missing in ("error", "auto"):
+        check_finite(array if missing == "error" else np.where(np.isnan(array), 0, array), what)
+    return FeatureTable.of(tuple(f"column {i}" for i in range(array.shape[1])), array)
 
 
 def check_rows(array: np.ndarray, rows: int, what: str, ndim: int | tuple[int, ...], of: str = "nodes") -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
+from hopstate.data.graph_set import GraphSet
 from hopstate.datasets.catalogue import CATALOGUE
 from hopstate.datasets.download import RemoteFile, fetch
 from hopstate.datasets.entry import UNKNOWN, Dataset
@@ -35,6 +37,13 @@ def load_dataset(name: str, **options: Any) -> Any:
     entry = find_dataset(name)
     if entry is None:
         raise DataError(f"unknown data set {name!r}{nearest(name.lower(), _BY_NAME)}; `hopstate datasets` lists all")
+    record = _loaded(entry, options)
+    if isinstance(record, GraphSet):
+        return record.as_published()
+    return record.with_(published=True) if isinstance(record, (Graph, EventStream)) else record
+
+
+def _loaded(entry: Dataset, options: dict[str, Any]) -> Any:
     if entry.make is not None:
         return entry.make(**options)
     if entry.files:

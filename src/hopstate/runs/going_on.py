@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.columns import kinds_of
 from hopstate.data.dates import NAIVE, counted_in
 from hopstate.data.events import EventStream
+from hopstate.data.readers.encode import kinds_of
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.stream_state import StreamState
 from hopstate.datasets.registry import find_dataset, load_dataset

@@ -138,7 +138,7 @@ def record_of(kind: str, data: Any, tables: Mapping[str, Any], options: Mapping[
 
 def _of_objects(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of reading that say something of an object in memory: it stores its edges as it means them."""
-    return {key: options[key] for key in ("nan", "features", "labels") if options.get(key) is not None}
+    return {key: options[key] for key in ("nan", "missing", "features", "labels") if options.get(key) is not None}
 
 
 def _check_kind(kind: str, record: Record) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
-from hopstate.data.readers.tables import is_array, is_frame
+from hopstate.data.readers.tables import as_frame, is_array, is_frame
 from hopstate.datasets.registry import find_dataset
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
 from hopstate.io.cache import cache_folder
@@ -71,8 +71,9 @@ class load_run:  # noqa: N801 - a context manager
         method: str | None = None,
     ) -> None:
         self.folder, self.data, self.device = RunFolder.open(run), data, device
-        self.tables = {key: value for key, value in (read or {}).items() if is_frame(value) or is_array(value)}
-        self.read = {key: f"memory:{key}" if key in self.tables else value for key, value in (read or {}).items()}
+        given = {key: as_frame(value) for key, value in (read or {}).items()}
+        self.tables = {key: value for key, value in given.items() if is_frame(value) or is_array(value)}
+        self.read = {key: f"memory:{key}" if key in self.tables else value for key, value in given.items()}
         self.evaluation, self.bare, self.own, self.method = dict(evaluation or {}), bare, own, method
 
     def __enter__(self) -> tuple[Trainer, Task]:

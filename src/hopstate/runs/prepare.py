@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from hopstate.data.events import EventStream
-from hopstate.data.features import FeatureScaler, FeatureTable
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.node_codes import with_codes
-from hopstate.data.texts import OTHER
+from hopstate.data.preprocessing import OTHER, FeatureScaler, FeatureTable
 from hopstate.errors import ConfigError, DataError
 from hopstate.methods.method import Context, ReadOptions, RunConfig
 from hopstate.methods.shared.event_nodes import EventNodeRun

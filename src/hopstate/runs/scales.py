@@ -7,13 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hopstate.data.column_facts import FAR_APART, scale_ratio
-from hopstate.data.columns import of_training
 from hopstate.data.edge_splits import edges_of_links
 from hopstate.data.events import EventStream
-from hopstate.data.features import FeatureScaler, FeatureTable
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.preprocessing import FAR_APART, FeatureScaler, FeatureTable, scale_ratio
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.methods.method import ReadOptions, RunConfig, SetRun, SplitConfig
 from hopstate.methods.shared.event_run import EventReadOptions
@@ -52,8 +50,8 @@ def fitted_graph(graph: Graph, config: GraphRun, edges: bool) -> dict[str, Featu
     """Return scales of a graph's features by name (x, edge_attr): of the training nodes, and of the edges at them."""
     features = {"x": (graph.x, graph.table)} | ({"edge_attr": (graph.edge_attr, graph.edge_table)} if edges else {})
     meant: dict[str, str] = {}
+    kind = _kind(config.read.scale, published=graph.published)
     for name, (values, table) in features.items():
-        kind = _kind(config.read.scale, table is not None)
         if values is None or (kind == "none" and table is None):
             what = "node" if name == "x" else "edge"
             _warn_of_scales(values, config.read.scale, f"the {what} features of {graph.name}")
@@ -90,8 +88,8 @@ def fitted_set(graphs: GraphSet, config: FeatureSetRun, edges: bool) -> dict[str
     """Return scales of a set's features by name (x, edge_attr): of the training graphs."""
     union, found = graphs.union, {}
     features = {"x": (union.x, union.table)} | ({"edge_attr": (union.edge_attr, union.edge_table)} if edges else {})
+    kind = _kind(config.read.scale, published=union.published)
     for name, (values, table) in features.items():
-        kind = _kind(config.read.scale, table is not None)
         if values is None or (kind == "none" and table is None):
             what = "node" if name == "x" else "edge"
             _warn_of_scales(values, config.read.scale, f"the {what} features of {graphs.name}")
@@ -112,7 +110,7 @@ def _edges_at(graph: Graph, nodes: np.ndarray) -> np.ndarray:
 
 def fitted_stream(stream: EventStream, config: FeatureStreamRun) -> dict[str, FeatureScaler]:
     """Return scales of a stream's features by name (x, edge_attr): of the training events and their ends."""
-    kind = _kind(config.read.scale, stream.edge_table is not None)
+    kind = _kind(config.read.scale, published=stream.published)
     if kind == "none" and stream.edge_table is None:
         _warn_of_scales(stream.edge_attr, config.read.scale, f"the event features of {stream.name}")
         return {}
@@ -129,18 +127,19 @@ def fitted_stream(stream: EventStream, config: FeatureStreamRun) -> dict[str, Fe
 def _fit(
     values: np.ndarray, table: FeatureTable | None, rows: np.ndarray, kind: str, read: ReadOptions | EventReadOptions
 ) -> FeatureScaler:
-    columns = None if table is None else of_training(table, rows)
+    columns = None if table is None else table.columns_of(rows)
     ordered = values if table is None or columns is None else table.in_order_of(columns, "", tell=False)
     if read.missing == "error" and table is not None and table.has_missing:
         raise DataError(
             "there are missing values among the features; say how to fill them: --read.missing mean or median"
         )
-    return FeatureScaler.fit(ordered, rows, kind=kind, missing=read.missing, columns=columns)
+    scaler = FeatureScaler.fit(ordered, rows, kind=kind, missing=read.missing, columns=columns)
+    return scaler.sums() if (scaler.scale == 0).all() else scaler  # columns of ones, by which networks count
 
 
-def _kind(asked: str, own: bool) -> str:
-    """Return the scale that is meant: of "auto", standard for a user's own tables, none for all else."""
-    return asked if asked != "auto" else "standard" if own else "none"
+def _kind(scale: str, *, published: bool) -> str:
+    """Return the scale that is meant: of "auto", none for published features, standard for all others."""
+    return scale if scale != "auto" else "none" if published else "standard"
 
 
 def _warn_of_scales(values: np.ndarray | None, asked: str, what: str) -> None:

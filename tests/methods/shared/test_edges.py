@@ -158,6 +158,7 @@ def test_a_column_is_what_the_same_weights_are(method: str, tmp_path: Path) -> N
 
 def test_edge_features_of_far_apart_scales_warn_if_they_are_read() -> None:
     data = graph(edge_attr=(np.concatenate([numbers(), 2000 + 10 * numbers()], 1) * [1e-3, 1.0]).astype(np.float32))
+    data = data.with_(published=True)
     config = FullBatchRun(data="x")
     assert reads_edges(config, "gat")
     with pytest.warns(HopstateWarning, match=r"edges .*read\.scale"):

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import DTypeLike
 
-from hopstate.data.features import FeatureTable
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.prepare.source import LARGEST
-from hopstate.data.readers.edge_list import node_features, rows_in_order
+from hopstate.data.preprocessing import FeatureTable
+from hopstate.data.readers.edge_list import count_of, node_features, rows_in_order
 from hopstate.data.store import codes_of, lines_of
 from hopstate.data.validate import check_ids
 from hopstate.data.vocabulary import TEXT, Vocabulary, ids_array
@@ -247,12 +247,9 @@ class NodeTables:
         one = named is not None and features is not None and Path(features).resolve() == Path(str(labels)).resolve()
         without = named.columns if named is not None and one else ()
         x, ids, notes = node_features(features, key, "error", read.get("missing", "error"), without, {}, ())
-        if count is None and x is not None and ids is None:
-            count = len(x)
-        elif count is not None and x is not None and ids is not None:
+        count = count_of(count, x, ids, named)
+        if count is not None and x is not None and ids is not None:
             x, ids = x.take(rows_in_order(ids, count, str(features))), None
-        if count is None and ids is None and named is not None and named.ids is None:
-            count = len(named.y)
         if x is None and named is None and count is None:
             return None
         files = {"features": str(features), "labels": str(labels)}
@@ -277,7 +274,8 @@ class NodeTables:
             return met, None, self.count, own if labels is None else labels
         known = self.ids
         if any(ids is not None and ids.dtype.kind != "i" for ids in (met, known, labels)):
-            met, labels, known = (None if ids is None else ids.astype(TEXT) for ids in (met, labels, known))
+            labels, known = (None if ids is None else ids.astype(TEXT) for ids in (labels, known))
+            met = met.astype(TEXT)
         vocabulary = (
             Vocabulary(known) if known is not None else Vocabulary.of(met, *([] if labels is None else [labels]))
         )
@@ -293,8 +291,8 @@ class NodeTables:
         bad = np.flatnonzero(rows < 0)
         if len(bad):
             raise DataError(
-                f"{what}: id {ids[bad[:1]].tolist()[0]!r} is not in {self.files['features']} ({len(bad):,} such ids); add it "
-                "there, or remove the rows"
+                f"{what}: id {ids[bad[:1]].tolist()[0]!r} is not in {self.files['features']} ({len(bad):,} such ids); "
+                "add it there, or remove the rows"
             )
 
     def save(self, writer: Writer, labelled: np.ndarray, count: int) -> dict[str, Any]:

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.columns import Declared, check_declared, declared
-from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph, Keep, sides_of
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
-from hopstate.data.readers.encode import check_plain, encoded
+from hopstate.data.preprocessing import FeatureTable
+from hopstate.data.readers.encode import Declared, check_declared, check_plain, declared, encoded
 from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, say_nothing, time_note
 from hopstate.data.readers.roles import (
     SOURCES,
@@ -33,6 +32,7 @@ from hopstate.data.readers.roles import (
 from hopstate.data.readers.tables import (
     IDS,
     Table,
+    as_frame,
     given,
     is_array,
     is_numeric,
@@ -43,7 +43,7 @@ from hopstate.data.readers.tables import (
     rows_are_nodes,
     stem_of,
 )
-from hopstate.data.validate import check_ids, clean_features
+from hopstate.data.validate import check_ids, features_of_array
 from hopstate.data.vocabulary import TEXT, Vocabulary, count_shared
 from hopstate.errors import DataError, warn
 
@@ -95,7 +95,7 @@ def read_edge_list(
         header: whether the first line of edges holds names of columns; None goes by what stands in it.
         source_column, target_column: names; by default source/src/from..., target/dst/to..., else the first two.
         edge_columns: edge features; by default every other numeric column. An empty list takes none.
-        columns: what columns of features hold, where it is not as it looks; see `hopstate.data.columns.declared`.
+        columns: what columns of features hold, if it is not as it looks; see `hopstate.data.readers.encode.declared`.
         id_column, label_column, split_column: names in the node tables, by default id/node..., label/y/class..., split.
         missing: "error" names the columns and rows of features of nodes and edges without a number; with "mean" or
             "median" they stay in the graph's tables, to be filled by training nodes and their edges once these are
@@ -124,8 +124,7 @@ def read_edge_list(
     carried, told = _edge_features(table, used, nan, "error" if missing == "auto" else missing, said)
     asked = LabelOptions(
         id_column=id_column, label_column=label_column, split_column=split_column,
-        unlabelled=unlabelled, task=task, cells=label_cells,
-        text_ids=text_ids,
+        unlabelled=unlabelled, task=task, cells=label_cells, text_ids=text_ids,
     )  # fmt: skip
     named = read_labels(labels, asked)
     one_table = named is not None and _are_one(features, labels)
@@ -133,9 +132,8 @@ def read_edge_list(
     x, x_ids, more = node_features(features, id_column, nan, missing, without, said, table.frame.columns, text_ids)
     if x is None:
         x_ids = all_ids
-    if num_nodes is None and x is not None and x_ids is None:
-        num_nodes = len(x)
-    elif num_nodes is not None and x is not None and x_ids is not None:
+    num_nodes = count_of(num_nodes, x, x_ids, named)
+    if num_nodes is not None and x is not None and x_ids is not None:
         x = x.take(rows_in_order(x_ids, num_nodes, _called(features, FEATURES)))
     as_rows = num_nodes is not None or (named is not None and named.ids is None)
     pairs, two_sets = _two_sets(table, ends, pairs, bipartite_of(bipartite), as_rows=as_rows)
@@ -283,8 +281,6 @@ class _Nodes:
     ) -> None:
         features, labels = called
         label_ids = None if named is None else named.ids
-        if label_ids is None and named is not None and num_nodes is None:
-            num_nodes = len(named.y)
         self.vocabulary: Vocabulary | None = None
         self.notes: tuple[str, ...] = ()
         self.label_rows = np.empty(0, np.int64)
@@ -381,14 +377,13 @@ def node_features(
         others: columns of the table of edges.
         text_ids: ids are texts, as they are written.
     """
-    path = _called(source, FEATURES)
+    source, path = as_frame(source), _called(source, FEATURES)
     if source is None or is_array(source) or path.endswith(".npy"):
         check_declared(said, others, "the table of edges")
         if source is None:
             return None, None, ()
         found = plain_array(source, path) if is_array(source) else read_npy(Path(path))
-        missing = "error" if missing == "auto" else missing
-        return _array_features(found, nan, missing, f"{path}: node features"), None, ()
+        return features_of_array(found, nan, missing, f"{path}: node features"), None, ()
     table = read_table(source, [*IDS, *given(id_column)], what=FEATURES)
     table = replace(table, text_ids=text_ids)
     key = table.column(id_column, IDS, 0, "id_column")
@@ -410,6 +405,23 @@ def node_features(
     return features, ids, (*table.notes, *notes, *unnamed)
 
 
+def count_of(
+    num_nodes: int | None, x: FeatureTable | None, x_ids: np.ndarray | None, labels: LabelTable | None
+) -> int | None:
+    """Return the number of nodes if nodes are the rows 0..N-1, as in arrays of features or labels; else None.
+
+    Args:
+        num_nodes: as given.
+        x, x_ids: features of nodes and their ids.
+        labels: of nodes.
+    """
+    if num_nodes is None and x is not None and x_ids is None:
+        return len(x)
+    if num_nodes is None and labels is not None and labels.ids is None:
+        return len(labels.y)
+    return num_nodes
+
+
 def rows_in_order(ids: np.ndarray, num_nodes: int, where: str) -> np.ndarray:
     """Return the rows of a table of features whose ids are 0, 1, ..., num_nodes - 1.
 
@@ -417,23 +429,12 @@ def rows_in_order(ids: np.ndarray, num_nodes: int, where: str) -> np.ndarray:
         DataError: an id outside, or a node without a row.
     """
     _check_rows(ids, num_nodes, f"{where}: ids")
+    if len(np.unique(ids)) < len(ids):
+        raise DataError(f"{where} has several rows for one node")
     absent = np.setdiff1d(np.arange(num_nodes), ids)
     if len(absent):
         raise DataError(f"{where} has no row for {len(absent)} of {num_nodes} nodes, the first is {absent[0]}")
     return np.argsort(ids)
-
-
-def _array_features(array: np.ndarray, nan: str, missing: str, what: str) -> FeatureTable:
-    """Return the features of an array, which stays memory-mapped where it is float32 without a gap."""
-    if array.ndim != 2:
-        raise DataError(f"{what} have {array.ndim} axes, shape {array.shape}; expected 2")
-    if array.dtype.kind not in "biuf" or missing == "error":
-        clean_features(array[:0] if array.dtype.kind in "biuf" and nan == "zero" else array, nan, what)
-    if array.dtype != np.float32:
-        array = array.astype(np.float64)
-    if nan == "zero" and not all(np.isfinite(array[i : i + 65536]).all() for i in range(0, len(array), 65536)):
-        array = np.where(np.isfinite(array), array, 0)
-    return FeatureTable.of(tuple(f"column {i}" for i in range(array.shape[1])), array)
 
 
 def _one_kind(*columns: np.ndarray | None) -> list[Any]:

@@ -1,32 +1,107 @@
-"""Columns of features as tables hold them, each as a user said or as it looks: numbers, dates, texts as categories.
+"""Columns of features as tables hold them, each as a user declared it or as it looks: numbers, dates, texts.
 
-Nothing is taken for what it may not be: a text among numbers and a date of another form among dates are refused by
-their row, texts that hardly ever recur are left out. Which texts a column has is read from all of it; whether a model
-reads them, and which are categories of their own, follows from training rows alone
-(`hopstate.data.columns.of_training`).
+Nothing is guessed: a text among numbers and a date of another form among dates raise an error that names their row;
+texts that hardly ever recur are left out. Which texts a column has is read from all of it; which are categories of
+their own follows from training rows alone (`hopstate.data.preprocessing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from hopstate.data.columns import DATE, Declared
-from hopstate.data.features import FeatureTable
+from hopstate.data.preprocessing import DATE, MOST, OTHER, FeatureTable, TextColumn, text_of
 from hopstate.data.readers.ids import NO_LABEL
 from hopstate.data.readers.local import as_numbers, check_dates, check_numbers, date_forms
 from hopstate.data.readers.tables import Table, is_numeric
-from hopstate.data.texts import MOST, TextColumn, coded
-from hopstate.errors import DataError
+from hopstate.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ISO = r"\s*\d{4}-\d\d-\d\d"
 Block = tuple[tuple[str, ...], np.ndarray]  # names of columns (C,) and their values (N, C)
+Kind = Literal["number", "category", "date", "drop"]
+KINDS = ("number", "category", "date", "drop")
+IF_THERE = "?"  # at the end of a kind: of a column that a table need not have
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a column holds, as a user or a trained run declares it.
+
+    Args:
+        kind: see `KINDS`.
+        format: of dates, as strptime has it, "" for ISO dates; of numbers the decimal sign, "point" or "comma", "" for
+            plain ones.
+        needed: the table must have the column.
+    """
+
+    kind: Kind
+    format: str = ""
+    needed: bool = True
+
+
+def declared(columns: Sequence[str] | None) -> dict[str, Declared]:
+    """Return what is said of columns, from "venue=category", "when=date:%d/%m/%Y", ...
+
+    Raises:
+        ConfigError: no such kind, or no name.
+    """
+    found: dict[str, Declared] = {}
+    for text in columns or ():
+        name, sign, said = str(text).rpartition("=")
+        kind, _, form = said.partition(":")
+        needed, kind = not kind.endswith(IF_THERE), kind.removesuffix(IF_THERE)
+        if not sign or not name or kind not in KINDS or (form and not _has_form(kind, form)):
+            raise ConfigError(
+                f"read.columns says NAME=KIND of columns, KIND one of {', '.join(KINDS)}, date:FORMAT such as "
+                f"date:%d/%m/%Y, number:point (1,234.5) or number:comma (1.234,5); "
+                f"got {text!r}{nearest(kind, KINDS) if sign else ''}"
+            )
+        found[name] = Declared(kind, form, needed)  # type: ignore[arg-type]
+    return found
+
+
+def _has_form(kind: str, form: str) -> bool:
+    return kind == "date" or (kind == "number" and form in ("point", "comma"))
+
+
+def check_declared(said: Mapping[str, Declared], names: Iterable[str], where: str) -> None:
+    """Raise DataError where a column that something is said of stands in no table."""
+    known = list(dict.fromkeys(map(str, names)))
+    for name, one in said.items():
+        if one.needed and name not in known:
+            raise DataError(f"{where} has no column {name!r} (read.columns){nearest(name, known)}")
+
+
+def kinds_of(columns: Sequence[str], said: Sequence[str] | None = ()) -> tuple[str, ...]:
+    """Return what the columns of a trained run hold, as `declared` takes it, beside what the user said of them.
+
+    >>> kinds_of(("cites", "category venue=KDD", "other venue", "date when"))
+    ('cites=number?', 'venue=category?', 'when=date?')
+    """
+    own = declared(said)
+    texts = {name.removeprefix(OTHER) for name in columns if name.startswith(OTHER)}
+    found = {}
+    for name in columns:
+        if name.startswith(OTHER):
+            found[name.removeprefix(OTHER)] = "category"
+        elif name.startswith(DATE):
+            found[name.removeprefix(DATE)] = "date"
+        elif text_of(name, texts) is None:
+            found[name] = "number"
+    kept = [f"{name}={kind}{IF_THERE}" for name, kind in found.items() if name not in own]
+    return (*map(_if_there, said or ()), *kept)
+
+
+def _if_there(text: str) -> str:
+    name, _, said = text.rpartition("=")
+    kind, sign, form = said.partition(":")
+    return f"{name}={kind.removesuffix(IF_THERE)}{IF_THERE}{sign}{form}"
 
 
 @dataclass
@@ -65,17 +140,17 @@ def encoded(
             read.numbers[f"{DATE}{name}"] = _dates(table, name, one.format, what)
             read.notes.append(f"column {name!r} holds dates, read as seconds since 1970")
         elif one.kind == "category":
-            column = coded(name, _texts(table, name), asked=name in (said or {}), before=len(read.numbers))
+            column = TextColumn.of(name, _texts(table, name), declared=name in (said or {}), before=len(read.numbers))
             words = column.categories(least=1)
             read.notes.append(_told(column, words))
-            read.texts.append(column if words is not None else column.thin())
+            read.texts.append(column if words is not None else column.recurring())
             if words is not None:
                 if name not in (said or {}):
                     _check_words(table, name, what)
                     check_dates(_texts(table, name), f"{table.path}: column {name!r} of {what}", table.place, name)
                 own = column.names(words)
                 found = np.zeros((len(table.frame), len(own)), np.float32)
-                column.add_to(found, own)
+                column.encode(found, own)
                 read.blocks[name] = own, found
     return _joined(table, columns, read, what, nan, missing), tuple(read.notes)
 
@@ -206,8 +281,7 @@ def _told(column: TextColumn, words: tuple[str, ...] | None) -> str:
     """Return what is to be told of a column of texts of which words are categories, None where they hardly recur."""
     import pandas as pd
 
-    counts, _ = column.counts()
-    rows = {one: int(n) for one, n in zip(column.words, counts) if one}
+    rows = {one: int(n) for one, n in zip(column.words, column.counts()) if one}
     some = sum(rows.values())
     if words is None:
         forms = date_forms(pd.Series(list(rows), dtype=str))
@@ -225,4 +299,4 @@ def _told(column: TextColumn, words: tuple[str, ...] | None) -> str:
     return told
 
 
-__all__ = ["MOST", "encoded"]
+__all__ = ["Declared", "check_declared", "declared", "encoded", "kinds_of"]

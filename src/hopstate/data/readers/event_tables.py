@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.columns import Declared, check_declared, declared
 from hopstate.data.dates import NAIVE, zone_of
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
-from hopstate.data.features import FeatureTable
 from hopstate.data.labels import labels_of_events, several_columns
-from hopstate.data.readers.encode import encoded
+from hopstate.data.preprocessing import FeatureTable
+from hopstate.data.readers.encode import Declared, check_declared, declared, encoded
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.local import like_numbers
 from hopstate.data.readers.roles import (
@@ -90,9 +89,9 @@ def events_from_table(
         edge_columns: edge features; by default the columns named feat_0, f1, msg3 and so on, and a note names
             numeric columns beyond them. An empty list takes none.
         fields: of `EventStream`; missing ("error", "mean", "median") of event features without a number, which then
-            stay in edge_table; columns, what such columns hold (`hopstate.data.columns.declared`), which takes them as
-            features; missing_time ("error", "drop") of events without a time; task ("regression" takes labels as
-            amounts); unlabelled; label_cells ("whole", or "all": of texts such as "a;b" each label is a target
+            stay in edge_table; columns, what such columns hold (`hopstate.data.readers.encode.declared`), which takes
+            them as features; missing_time ("error", "drop") of events without a time; task ("regression" takes labels
+            as amounts); unlabelled; label_cells ("whole", or "all": of texts such as "a;b" each label is a target
             of its own). Several columns of labels are named "a,b", and are targets of their own too; bipartite (True,
             False, "auto"): sources and targets are two sets of nodes, see `hopstate.data.readers.roles`.
 

@@ -74,8 +74,8 @@ def read_events(
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
             (by default the usual names), header (whether a text's first line holds names of columns; by default it
             goes by what stands there), columns (what columns of features hold, where it is not as it looks, as
-            "venue=category"; see `hopstate.data.columns.declared`), num_nodes (ids are rows 0..num_nodes-1), x (node
-            features as an array or a .npy file; integer ids are then its rows, others stand for its rows in sorted
+            "venue=category"; see `hopstate.data.readers.encode.declared`), num_nodes (ids are rows 0..num_nodes-1), x
+            (node features as an array or a .npy file; integer ids are then its rows, others its rows in sorted
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
             be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
             without a usable time out), task ("regression" takes labels as amounts), label_cells ("all" takes each label
@@ -145,10 +145,10 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
         from hopstate.data.readers.dyglib import read_tgb_zip
 
         options = {key: value for key, value in options.items() if key not in OF_TABLES}
-        return read_tgb_zip(path, **options)
+        return read_tgb_zip(path, published=True, **options)
     if kind in ("dyglib", "jodie"):
         _check_options(options, f"{text} (read as {kind})", _FACTS)
-        return (dyglib.read_dyglib if kind == "dyglib" else dyglib.read_jodie)(path, **options)
+        return (dyglib.read_dyglib if kind == "dyglib" else dyglib.read_jodie)(path, published=True, **options)
     _check_options(options, text, _table_options())
     return event_tables.read_event_table(path, **{**_parquet_facts(path, options.get("num_nodes")), **options})
 
@@ -255,6 +255,7 @@ def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:
         raise MissingExtraError("tgb: data sets need py-tgb; install it with: pip install py-tgb") from None
     full = LinkPropPredDataset(name=name, root=options.pop("root", "datasets"), preprocess=True).full_data
     fields = {"edge_attr": full["edge_feat"], "labels": full["edge_label"], "name": name, "source": f"tgb:{name}"}
+    fields["published"] = True
     return EventStream.from_arrays(full["sources"], full["destinations"], full["timestamps"], **{**fields, **options})
 
 

@@ -98,11 +98,12 @@ def _from_path(text: str, format: str, nan: str, build: dict[str, Any], options:
     if text.startswith("pyg:"):
         from hopstate.data.readers.pyg import read_pyg_dataset
 
-        return read_pyg_dataset(text, nan=nan, **build, **_no_tables(options, "a torch-geometric data set"))
+        options = _no_tables(options, "a torch-geometric data set")
+        return read_pyg_dataset(text, nan=nan, published=True, **build, **options)
     if text.startswith("ogb:"):
         from hopstate.data.readers.pyg import read_ogb
 
-        return read_ogb(text[4:], nan=nan, **build, **_no_tables(options, "a data set of OGB"))  # type: ignore[return-value]
+        return read_ogb(text[4:], nan=nan, published=True, **build, **_no_tables(options, "a data set of OGB"))  # type: ignore[return-value]
     path = expanded(text)
     if not exists(path):
         raise MissingFileError(
@@ -124,7 +125,7 @@ def _from_path(text: str, format: str, nan: str, build: dict[str, Any], options:
 
     if kind == "matrix-market":
         return read_matrix_market(path, **build, **options)
-    return read_npz(path, kind, nan=nan, **build, **options)
+    return read_npz(path, kind, nan=nan, published=True, **build, **options)
 
 
 def detect_format(path: Path) -> str:
@@ -174,9 +175,10 @@ def _is_networkx(source: Any) -> bool:
 
 
 def _from_object(source: Any, options: dict[str, Any], nan: str) -> Graph:
-    options = _no_tables(options, "an object in memory")
     if hasattr(source, "edge_index") or hasattr(source, "adj_t"):
-        return Graph.from_pyg(source, nan=nan, **options)
+        missing = options.pop("missing", "error")
+        return Graph.from_pyg(source, nan=nan, missing=missing, **_no_tables(options, "an object in memory"))
+    options = _no_tables(options, "an object in memory")
     if hasattr(source, "tocoo"):
         return Graph.from_scipy(source, **options)
     raise FormatError(

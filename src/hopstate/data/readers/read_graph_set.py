@@ -51,14 +51,14 @@ def _read(source: str, build: dict[str, Any]) -> GraphSet:
     if source.startswith("pyg:"):
         from hopstate.data.readers.pyg import read_pyg_set
 
-        return read_pyg_set(source)
+        return read_pyg_set(source).as_published()
     if source.startswith("ogb:"):
         from hopstate.data.readers.pyg import read_ogb
 
         found = read_ogb(source[4:])
         if not isinstance(found, GraphSet):
             raise ConfigError(f"{source} is one graph; take a method of nodes for it")
-        return found
+        return found.as_published()
     from hopstate.data.readers.tu import is_tu_folder, read_tu, read_tu_folder
 
     if is_tu_folder(source):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.features import MISSING as MISSING_OPTIONS
+from hopstate.data.preprocessing import MISSING as MISSING_OPTIONS
 from hopstate.data.readers.ids import MISSING, ids_of
 from hopstate.data.readers.text import Text, named_lines, read_layout, short_lines
 from hopstate.data.vocabulary import Vocabulary
@@ -371,7 +371,12 @@ def as_frame(value: Any) -> Any:
         return value.read_all()
     if is_frame(value) or not hasattr(value, "to_frame"):
         return value
-    return value.to_numpy() if value.index.name is None else value.to_frame()
+    index = value.index
+    if index.name is not None or index.dtype.kind not in "iu":
+        return value.to_frame()
+    if np.array_equal(index, np.arange(len(index))):
+        return value.to_numpy()
+    return value.rename_axis("id").to_frame("value" if value.name in (None, *IDS) else value.name)
 
 
 def plain_array(value: Any, what: str) -> np.ndarray:

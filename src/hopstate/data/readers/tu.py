@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.features import TAG, FeatureTable
 from hopstate.data.graph import Graph, Keep
 from hopstate.data.graph_set import GraphSet, folds
+from hopstate.data.preprocessing import TAG, FeatureTable
 from hopstate.data.readers.notes import notes_of_list
 from hopstate.errors import FormatError, MissingFileError
 from hopstate.io.opening import check_size, exists, is_file, open_regular, read_text

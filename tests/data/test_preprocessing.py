@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from hopstate.data.features import FARTHEST, FeatureScaler, FeatureTable
+from hopstate.data import preprocessing
+from hopstate.data.preprocessing import FARTHEST, FeatureScaler, FeatureTable, row_blocks, scale_ratio
 from hopstate.errors import ConfigError, DataError
 from hopstate.testing.asserts import F32, F32_TIGHT
 
@@ -144,3 +145,22 @@ def test_other_choices_are_refused():
         fitted(values(), "minmax")
     with pytest.raises(ConfigError, match=r"read\.missing"):
         fitted(values(), missing="mode")
+
+
+def test_scales_far_apart():
+    rng = np.random.default_rng(0)
+    table = np.stack([rng.normal(size=50), 1998.0 + rng.integers(0, 26, 50), np.full(50, 1e9)], 1)
+    ratio, large, small = scale_ratio(table)
+    assert ratio > 1000
+    assert (large, small) == (1, 0)
+    assert scale_ratio(table[:, :1])[0] < 2
+    assert scale_ratio(np.zeros((5, 2)))[0] == 1
+
+
+@pytest.mark.parametrize("size", [1, 40, 1 << 22])
+def test_blocks_are_all_rows_in_order(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preprocessing, "BLOCK", size)
+    table = values()
+    starts, blocks = zip(*row_blocks(table), strict=True)
+    assert np.array_equal(np.concatenate(blocks), table, equal_nan=True)
+    assert list(starts) == np.cumsum([0, *map(len, blocks[:-1])]).tolist()

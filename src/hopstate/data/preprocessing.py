@@ -1,0 +1,500 @@
+"""How columns of features become numbers: scaled, filled and one-hot encoded as training rows say.
+
+N rows, F columns; n of the rows are for training. What is fitted reads these n rows alone; what is applied looks at one
+row at a time, so that a row comes out the same alone and among others. A column of texts becomes a column of 0 and 1
+for each frequent text, "category venue=ICML", and one for all others, "other venue"; a column of dates becomes "date
+when".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from hopstate.errors import ConfigError, DataError, nearest, warn
+from hopstate.io.scratch import let_go
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Missing = Literal["auto", "error", "mean", "median", "zero"]
+MISSING = ("auto", "error", "mean", "median", "zero")
+SCALES = ("standard", "robust", "none")
+TAG = "tag "  # columns so called are 1 if a row is of a category; one that a file lacks is 0 everywhere
+CATEGORY, OTHER, DATE = "category ", "other ", "date "
+LEAST = 2  # training rows of a category of its own; rarer ones are "other"
+MOST = 256  # categories of a column; other texts are "other"
+FEW = 20  # columns of fewer rows are categories even if no text recurs
+FARTHEST = 1e6  # scales from the middle; values further away are clipped to it
+FAR_APART = 1000.0  # ratio of two columns' scales that is worth a warning
+BLOCK = 1 << 22  # entries handled together
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def row_blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (first row, rows) of (N, F) values in blocks of about `BLOCK` entries; mapped pages are given back."""
+    step = max(1, BLOCK // max(1, values.shape[1]))
+    for start in range(0, len(values), step):
+        yield start, values[start : start + step]
+        let_go(values)
+
+
+# ---- columns of texts ---------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TextColumn:
+    """One column of texts, before training rows decide which of them are categories.
+
+    Args:
+        name: of the column.
+        words: (W,) its texts in order, "" for rows without one.
+        codes: (N,) int32 places in words; -1 of a text that is in one row alone, and was not kept.
+        before: how many columns of numbers and dates precede it.
+        declared: the user said that it holds categories; else they must recur.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    codes: np.ndarray
+    before: int = 0
+    declared: bool = False
+
+    @classmethod
+    def of(cls, name: str, text: pd.Series, *, declared: bool, before: int) -> TextColumn:
+        """Return a column of texts (N,), "" where there is none."""
+        codes, words = text.factorize(sort=True)
+        return cls(
+            name=name, words=tuple(map(str, words)), codes=codes.astype(np.int32), before=before, declared=declared
+        )
+
+    def take(self, rows: np.ndarray | slice) -> TextColumn:
+        """Return the column of some rows."""
+        return replace(self, codes=self.codes[rows])
+
+    def recurring(self) -> TextColumn:
+        """Return the column without texts of one row alone, which no training rows can make a category."""
+        kept = (self.counts() >= LEAST) | np.array([one == "" for one in self.words], bool)
+        place = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1).astype(np.int32)
+        return replace(self, words=tuple(compress(self.words, kept)), codes=place[self.codes])
+
+    def counts(self, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Return the number of rows of each text (W,)."""
+        codes = self.codes[rows]
+        return np.bincount(codes[codes >= 0], minlength=len(self.words))
+
+    def names(self, words: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of the columns that categories, and all other texts, become."""
+        return (*(f"{CATEGORY}{self.name}={one}" for one in words), f"{OTHER}{self.name}")
+
+    def categories(self, rows: np.ndarray | slice = slice(None), least: int = LEAST) -> tuple[str, ...] | None:
+        """Return the texts that occur in at least so many of the rows, the `MOST` most frequent; None if few recur."""
+        counts, alone = self.counts(rows), int((self.codes[rows] < 0).sum())
+        empty = np.array([one == "" for one in self.words], bool)
+        some, different = int(counts[~empty].sum()) + alone, int((counts[~empty] > 0).sum()) + alone
+        if not self.declared and counts.sum() + alone >= FEW and 2 * different > some:
+            return None
+        frequent = np.flatnonzero(~empty & (counts >= least)).tolist()
+        order = sorted(frequent, key=lambda at: (-counts[at], self.words[at]))[:MOST]
+        kept = sorted(self.words[at] for at in order)
+        return (*kept, *([""] if (counts[empty] >= least).any() else []))
+
+    def encode(self, found: np.ndarray, columns: Sequence[str]) -> None:
+        """Write a one into each row of zeros (N, F), in the column of its text, or in that of all others."""
+        place = {name: at for at, name in enumerate(columns)}
+        other = place[f"{OTHER}{self.name}"]
+        at = np.array([place.get(name, other) for name in self.names(self.words)[:-1]] + [other], np.int64)
+        found[np.arange(len(found)), at[self.codes]] = 1  # the last is for codes -1
+
+    def as_text(self) -> str:
+        """Return all but the codes as a line of JSON."""
+        kept = {"name": self.name, "words": self.words, "before": self.before, "declared": self.declared}
+        return json.dumps(kept, ensure_ascii=False)
+
+    @classmethod
+    def from_text(cls, line: str, codes: np.ndarray) -> TextColumn:
+        """Return the column of a line that `as_text` gave and its codes (N,).
+
+        Raises:
+            DataError: they are damaged, or do not fit.
+        """
+        try:
+            kept = json.loads(line)
+            words, before, declared = tuple(map(str, kept["words"])), int(kept["before"]), bool(kept["declared"])
+            made = cls(name=str(kept["name"]), words=words, codes=codes, before=before, declared=declared)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"a column of texts is damaged ({error!r})") from None
+        if codes.dtype != np.int32 or (len(codes) and not -1 <= codes.min() <= codes.max() < len(words)):
+            raise DataError(f"the codes of the column of texts {made.name!r} are none of its {len(words)} texts")
+        return made
+
+
+def text_of(name: str, texts: set[str]) -> str | None:
+    """Return the column of texts that one of a table's columns encodes, None for numbers and dates."""
+    if name.startswith(OTHER) and name.removeprefix(OTHER) in texts:
+        return name.removeprefix(OTHER)
+    if not name.startswith(CATEGORY):
+        return None
+    ends = [at for at, sign in enumerate(name) if sign == "="]
+    return next((name[len(CATEGORY) : at] for at in ends if name[len(CATEGORY) : at] in texts), None)
+
+
+# ---- tables -------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class FeatureTable:
+    """Features before they are scaled.
+
+    Args:
+        columns: (F,) their names.
+        values: (N, F) float32, or float64 where float32 would lose digits; NaN or infinite where a value is missing.
+        texts: columns of texts as they are in the file; values holds columns of 0 and 1 of the most frequent ones.
+
+    Raises:
+        DataError: names and values that do not match.
+    """
+
+    columns: tuple[str, ...]
+    values: np.ndarray
+    texts: tuple[TextColumn, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.columns):
+            raise DataError(f"{len(self.columns)} names of columns for features of shape {self.values.shape}")
+        if any(len(text.codes) != len(self.values) for text in self.texts):
+            raise DataError(f"columns of texts of other rows than the {len(self.values)} of their table")
+        view = self.values.view()
+        view.flags.writeable = False
+        object.__setattr__(self, "values", view)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @classmethod
+    def of(cls, columns: tuple[str, ...], values: np.ndarray, texts: tuple[TextColumn, ...] = ()) -> FeatureTable:
+        """Return a table of float64 values, kept as float32 if that loses nothing."""
+        if values.dtype != np.float32:
+            with np.errstate(over="ignore"):
+                small = values.astype(np.float32)
+            values = small if np.array_equal(small, values, equal_nan=True) else values
+        return cls(columns, values, texts)
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether any entry is no finite number."""
+        return not all(np.isfinite(block).all() for _, block in row_blocks(self.values))
+
+    def plain(self) -> np.ndarray:
+        """Return (N, F) float32: the values as they are, 0 where one is missing."""
+        if self.values.dtype == np.float32 and not self.has_missing:
+            return self.values
+        found = np.empty(self.values.shape, np.float32)
+        for start, block in row_blocks(self.values):
+            found[start : start + len(block)] = np.clip(np.where(np.isfinite(block), block, 0), -_LARGEST, _LARGEST)
+        return found
+
+    def take(self, rows: np.ndarray | slice) -> FeatureTable:
+        """Return some rows."""
+        return FeatureTable(self.columns, self.values[rows], tuple(text.take(rows) for text in self.texts))
+
+    def text_arrays(self) -> list[np.ndarray]:
+        """Return what columns of texts hold, as arrays of numbers."""
+        lines = [np.frombuffer(text.as_text().encode("utf-8", "surrogatepass"), np.uint8) for text in self.texts]
+        return lines + [text.codes for text in self.texts]
+
+    def numbers(self) -> list[int]:
+        """Return the places of the columns of numbers and dates."""
+        own = {text.name for text in self.texts}
+        return [at for at, name in enumerate(self.columns) if text_of(name, own) is None]
+
+    def without(self, place: int) -> FeatureTable:
+        """Return the table without its column of numbers at a place."""
+        kept = [at for at in range(len(self.columns)) if at != place]
+        ahead = sum(at < place for at in self.numbers())
+        texts = tuple(replace(text, before=text.before - (text.before > ahead)) for text in self.texts)
+        return FeatureTable(tuple(self.columns[at] for at in kept), self.values[:, kept], texts)
+
+    def columns_of(self, rows: np.ndarray) -> tuple[str, ...]:
+        """Return the columns that a model learns from training rows (n,), which alone decide about categories."""
+        rest, found = self.numbers(), list[str]()
+        for place in range(len(rest) + 1):
+            for text in self.texts:
+                words = text.categories(rows) if text.before == place else None
+                found += () if words is None else text.names(words)
+            found += [self.columns[at] for at in rest[place : place + 1]]
+        return tuple(found)
+
+    def in_order_of(
+        self, columns: tuple[str, ...], what: str, *, tell: bool = True, left: Sequence[str] = ()
+    ) -> np.ndarray:
+        """Return (N, F) values with the columns of a run, by name; texts that the run does not know are "other".
+
+        Args:
+            columns: (F,) of the run.
+            what: how messages call the table.
+            tell: warn of texts that the run does not know.
+            left: columns of texts that the run left out when it was trained; there is no warning about those.
+
+        Raises:
+            DataError: columns that are absent, unknown, or of another kind; they are named.
+        """
+        if self.columns == columns:
+            return self.values
+        known = {name.removeprefix(OTHER) for name in columns if name.startswith(OTHER)}
+        plain = {self.columns[at]: at for at in self.numbers()}
+        self._check_kinds(columns, known, plain, what)
+        _check_names(plain, {text.name for text in self.texts}, columns, what, known)
+        if tell:
+            self._warn_of_texts([text for text in self.texts if text.name not in left], columns, what, known)
+        found = np.zeros((len(self), len(columns)), self.values.dtype)
+        for place, name in enumerate(columns):
+            if name in plain:
+                found[:, place] = self.values[:, plain[name]]
+        for text in self.texts:
+            if text.name in known:
+                text.encode(found, columns)
+        return found
+
+    def _check_kinds(self, columns: Sequence[str], known: set[str], plain: Mapping[str, int], what: str) -> None:
+        mixed = [(name, "numbers", "texts") for name in plain if name in known]
+        mixed += [(text.name, "texts", "numbers") for text in self.texts if text.name in columns]
+        for name, own, trained in mixed:
+            kind = "category" if trained == "texts" else "number"
+            raise DataError(
+                f"{what}: column {name!r} holds {own}, the model was trained with {trained} in it; change the column, "
+                f"or read it with columns ['{name}={kind}']"
+            )
+
+    def _warn_of_texts(self, texts: Sequence[TextColumn], columns: Sequence[str], what: str, known: set[str]) -> None:
+        for text in texts:
+            if text.name not in known:
+                warn(f"{what}: column {text.name!r} of texts is left out, as the run does not know it")
+                continue
+            new = np.array([name not in columns for name in text.names(text.words)[:-1]] + [True], bool)[text.codes]
+            if not new.any():
+                continue
+            first = np.unique(text.codes[new])
+            shown = ", ".join(repr(f"{text.name}={text.words[at]}") for at in first[first >= 0].tolist()[:5])
+            told = f"{int(new.sum()):,} rows have texts that fewer than {LEAST} training rows had"
+            told += f" ({shown}{', ...' * (len(first) > 5)}); they count as other texts"
+            if new.all():
+                start = f"{CATEGORY}{text.name}="
+                own = [repr(name.removeprefix(start)) for name in columns if name.startswith(start)]
+                told += f"; no row has a text that the run knows ({', '.join(own[:5])}{', ...' * (len(own) > 5)})"
+            warn(f"{what}: {told}")
+
+
+def _check_names(
+    plain: Mapping[str, int], texts: set[str], columns: tuple[str, ...], what: str, known: set[str]
+) -> None:
+    """Raise DataError if columns of a run are absent, or others exist that it does not know.
+
+    Args:
+        plain: the table's columns of numbers and dates.
+        texts: its columns of texts.
+        columns, known: of the run, and its columns of texts.
+        what: how messages call the table.
+    """
+    own = dict.fromkeys(text_of(name, known) or name for name in columns)
+    absent = [n.removeprefix(DATE) for n in own if n not in plain and n not in texts and not n.startswith(TAG)]
+    more = [name.removeprefix(DATE) for name in plain if name not in columns]
+    if not absent and not more:
+        return
+    parts = [f"no column {', '.join(map(repr, absent))}{nearest(absent[0], more)}"] if absent else []
+    parts += [f"{', '.join(map(repr, more))}, which it does not know"] if more else []
+    drop = ", ".join(f"{name}=drop" for name in more)
+    out = f", or leave the others out with --read.columns '[{drop}]' (columns in Python)" if more else ""
+    raise DataError(
+        f"{what} does not have the columns of features that the model was trained with: there is "
+        f"{' and there is '.join(parts)}; give those columns{out}"
+    )
+
+
+# ---- scales and fillings ------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FeatureScaler:
+    """How each column is filled where empty, moved and divided, fitted to training rows by scikit-learn.
+
+    Args:
+        kind: "standard" (mean, standard deviation), "robust" (median, distance of the quartiles), or "none".
+        columns: names, or None where they have none.
+        fill: (F,) what replaces a missing value.
+        shift, scale: (F,) a value v becomes (v - shift) / scale; 0 everywhere if scale is 0.
+        marked: columns that are missing in some training rows: each gets a further column, 1 where it is missing.
+        rows: how many training rows were used.
+    """
+
+    kind: str
+    columns: tuple[str, ...] | None
+    fill: np.ndarray
+    shift: np.ndarray
+    scale: np.ndarray
+    marked: np.ndarray
+    rows: int
+
+    @classmethod
+    def fit(
+        cls, values: np.ndarray, rows: np.ndarray, *, kind: str, missing: str, columns: tuple[str, ...] | None
+    ) -> FeatureScaler:
+        """Return what the given rows (n,) of values (N, F) say.
+
+        A column with one value among them becomes 0, one with two values 0 and 1.
+
+        Raises:
+            ConfigError: another kind or another way to fill.
+        """
+        if kind not in SCALES:
+            raise ConfigError(f"read.scale is 'standard', 'robust' or 'none'; got {kind!r}")
+        if missing not in MISSING:
+            raise ConfigError(f"read.missing is one of {', '.join(MISSING)}; got {missing!r}")
+        width, step = values.shape[1], max(1, BLOCK // max(1, len(rows)))
+        fill, shift, scale, marked = np.zeros(width), np.zeros(width), np.ones(width), np.zeros(width, bool)
+        for start in range(0, width, step):
+            part = slice(start, start + step)
+            block = np.asarray(values[rows, part], np.float64)
+            fill[part], shift[part], scale[part], marked[part] = _statistics(
+                block, float(np.finfo(values.dtype).eps), kind, missing
+            )
+        return cls(
+            kind=kind, columns=columns, fill=fill, shift=shift, scale=scale, marked=np.flatnonzero(marked),
+            rows=len(rows),
+        )  # fmt: skip
+
+    def sums(self) -> FeatureScaler:
+        """Return a scaler that makes a column that never changes 1, not 0: sums over nodes count by it."""
+        constant = (self.scale == 0) & (self.fill != 0)
+        shift = np.where(constant, self.fill - 1, self.shift)
+        return replace(self, shift=shift, scale=np.where(self.scale == 0, 1, self.scale))
+
+    def apply(self, values: np.ndarray) -> np.ndarray:
+        """Return (N, F + marked) float32 of values (N, F).
+
+        Raises:
+            DataError: another number of columns.
+        """
+        width = len(self.fill)
+        if values.shape[1] != width:
+            raise DataError(f"there are {values.shape[1]} features, the model was trained with {width}")
+        found = np.empty((len(values), width + len(self.marked)), np.float32)
+        limit = _LARGEST if self.kind == "none" else FARTHEST
+        divisor = np.where(self.scale == 0, 1, self.scale)
+        for start, block in row_blocks(values):
+            missing = ~np.isfinite(block)
+            block = np.where(missing, self.fill, block.astype(np.float64))
+            if self.kind != "none":
+                with np.errstate(over="ignore"):
+                    block = np.where(self.scale == 0, 0, (block - self.shift) / divisor)
+            stop = start + len(block)
+            found[start:stop, :width] = np.clip(block, -limit, limit)
+            found[start:stop, width:] = missing[:, self.marked]
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain numbers and lists; `from_json` gives the same bits back."""
+        arrays = {name: getattr(self, name).tolist() for name in ("fill", "shift", "scale", "marked")}
+        names = None if self.columns is None else list(self.columns)
+        return {"kind": self.kind, "columns": names, **arrays, "rows": self.rows}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> FeatureScaler:
+        """Return what `as_json` gave.
+
+        Raises:
+            DataError: something is missing or of another shape.
+        """
+        try:
+            fill, shift, scale = (np.array(record[name], np.float64) for name in ("fill", "shift", "scale"))
+            marked, columns = np.array(record["marked"], np.int64), record["columns"]
+            names = None if columns is None else tuple(str(name) for name in columns)
+            rows, kind = int(record["rows"]), str(record["kind"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"the scales kept with the run are damaged ({error!r})") from None
+        shaped = fill.ndim == 1 and fill.shape == shift.shape == scale.shape and marked.ndim == 1
+        fitting = shaped and (names is None or len(names) == len(fill))
+        inside = fitting and not ((marked < 0) | (marked >= len(fill))).any()
+        if not inside or not np.isfinite([*fill, *shift, *scale]).all():
+            raise DataError("the scales kept with the run are damaged: they do not match each other")
+        return cls(kind=kind, columns=names, fill=fill, shift=shift, scale=scale, marked=marked, rows=rows)
+
+    def told(self, what: str, rows: str) -> str:
+        """Return one line on what was done, for a run's own notes; words for the features and for the rows."""
+        how = {
+            "standard": "standardised by the mean and deviation",
+            "robust": "scaled by the median and the distance of the quartiles",
+        }.get(self.kind, "left in their own scales; empty entries by the middle")
+        names = self.columns or ()
+        own = [at for at in np.flatnonzero(self.scale == 0).tolist() if not names or not names[at].startswith(OTHER)]
+        parts = [f"{what}: {how} of {self.rows:,} {rows} (--read.scale)"]
+        parts += [f"never changing there, hence 0: {self._named(own)}"] if own else []
+        marked = self._named(self.marked.tolist())
+        parts += [f"missing values filled (--read.missing), with a column that marks them: {marked}"] if marked else []
+        return "; ".join(parts)
+
+    def _named(self, places: Sequence[int]) -> str:
+        names = [str(i) if self.columns is None else self.columns[i] for i in places[:5]]
+        return ", ".join(names) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+
+
+def _statistics(
+    block: np.ndarray, eps: float, kind: str, missing: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return fill, shift, scale (0 of a constant) and whether some but not all are missing of each column of (n, b)."""
+    from sklearn.impute import SimpleImputer
+    from sklearn.preprocessing import StandardScaler
+
+    known = np.isfinite(block)
+    some = known.any(0)
+    block = np.where(known, block, np.nan)
+    block[:, ~some] = 0
+    if not len(block):
+        block = np.zeros((1, block.shape[1]))
+    # a power of two of about its largest value divides each column, so that no square overflows or vanishes
+    power = np.frexp(np.nanmax(np.abs(block), 0))[1]
+    block = np.ldexp(block, -power)
+    low, high = np.nanmin(block, 0), np.nanmax(block, 0)
+    constant = high - low <= 8 * eps
+    two = ~constant & (np.isnan(block) | (block == low) | (block == high)).all(0)
+    standard = StandardScaler().fit(block)
+    mean, shift, scale = standard.mean_, standard.mean_, np.sqrt(standard.var_)
+    if kind == "robust":
+        first, shift, third = np.nanpercentile(block, [25, 50, 75], axis=0)
+        scale = np.where(third > first, third - first, scale)  # they are equal if most values are one
+    shift = np.where(constant, mean, np.where(two, low, shift))
+    scale = np.where(constant, 0, np.where(two, high - low, scale))
+    fill = SimpleImputer(strategy="median" if missing == "median" else "mean").fit(block).statistics_
+    with np.errstate(over="ignore"):
+        fill, shift, scale = (
+            np.clip(np.ldexp(one, power), -np.finfo(float).max, np.finfo(float).max) for one in (fill, shift, scale)
+        )
+    fill = np.zeros_like(fill) if missing == "zero" else fill
+    if kind == "none":
+        shift, scale = np.zeros_like(shift), np.ones_like(scale)
+    return fill, shift, scale, some & ~known.all(0)
+
+
+def scale_ratio(values: np.ndarray) -> tuple[float, int, int]:
+    """Return the ratio of the scales of columns that change, and the columns with the largest and the smallest.
+
+    The largest root mean square is compared with the smallest standard deviation (with the distance, if a column has
+    two values): a year, about 2,000 everywhere, is far from a column of standard normal values.
+    """
+    from sklearn.preprocessing import StandardScaler
+
+    standard, width = StandardScaler(), values.shape[1]
+    low, high, two = np.full(width, np.inf), np.full(width, -np.inf), np.ones(width, bool)
+    for _, block in row_blocks(values):
+        finite = np.isfinite(block)
+        standard.partial_fit(np.where(finite, block, np.nan).astype(np.float64))
+        low = np.minimum(low, block.min(0, initial=np.inf, where=finite))
+        high = np.maximum(high, block.max(0, initial=-np.inf, where=finite))
+    for _, block in row_blocks(values):
+        two &= (~np.isfinite(block) | (block == low) | (block == high)).all(0)
+    mean, deviation = np.nan_to_num(standard.mean_), np.sqrt(np.nan_to_num(standard.var_))
+    changing = high - low > 8 * np.finfo(values.dtype).eps * np.maximum(np.abs(low), np.abs(high))
+    size = np.where(changing, np.hypot(mean, deviation), 0)
+    spread = np.where(changing, np.where(two, high - low, deviation), np.inf)
+    if not changing.any():
+        return 1.0, 0, 0
+    return float(size.max() / spread.min()), int(size.argmax()), int(spread.argmin())
