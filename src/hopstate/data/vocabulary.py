@@ -48,7 +48,7 @@ class Vocabulary:
 
         arrays = [ids_array(column) for column in columns]
         if all(isinstance(array, np.ndarray) for array in arrays):
-            return cls(np.unique(np.concatenate(arrays)))
+            return cls(np.sort(pc.unique(pa.array(np.concatenate(arrays))).to_numpy()))
         distinct = pc.unique(pa.concat_arrays([_as_text(array) for array in arrays]))
         return cls(distinct.take(pc.array_sort_indices(distinct)))
 
