@@ -18,8 +18,8 @@ from test_failing_disk import WRITERS, contents
 import hopstate
 from hopstate.compensation.gas import GasCache
 from hopstate.data.events import EventStream
-from hopstate.data.stream_state import StreamState
 from hopstate.data.stream_checkpoint import load_stream_state
+from hopstate.data.stream_state import StreamState
 from hopstate.io.cache import cached_array
 from hopstate.io.files import append_file, sync_file, write_text
 from hopstate.io.table import write_table

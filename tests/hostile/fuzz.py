@@ -60,10 +60,10 @@ def readers() -> list[Reader]:
     """Return all of them; good files lie in the present folder."""
     from yaml import YAMLError
 
-    from hopstate.data.stream_checkpoint import load_stream_state
     from hopstate.data.readers.read_events import read_events
     from hopstate.data.readers.read_graph import read_graph
     from hopstate.data.readers.tu import read_tu
+    from hopstate.data.stream_checkpoint import load_stream_state
     from hopstate.errors import ConfigError
     from hopstate.io.arrays import Archive, load_npy
     from hopstate.methods import get_method

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from hopstate.data.events import EventStream
-from hopstate.data.stream_state import StreamState
 from hopstate.data.stream_checkpoint import load_stream_state, save_stream_state
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError
 from hopstate.io.tensor_file import read_tensors, write_tensors
 from hopstate.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
