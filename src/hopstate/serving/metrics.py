@@ -26,7 +26,7 @@ from hopstate.serving.transaction import Receipt
 
 _SECONDS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _WINDOW = 60.0  # seconds over which the page tells a rate
-_ANSWERS = 1_000  # of each door, whose seconds the page tells
+_ANSWERS = 1_000  # of each route, whose seconds the page tells
 
 
 class ServiceMetrics:
@@ -42,9 +42,9 @@ class ServiceMetrics:
         self.registry = own = CollectorRegistry()
         self._make_of_events(own)
         self._make_of_models(own)
-        self.requests = Counter("hopstate_requests", "requests", ["door", "status"], registry=own)
+        self.requests = Counter("hopstate_requests", "requests", ["route", "status"], registry=own)
         self.seconds = Histogram(
-            "hopstate_request_seconds", "seconds to an answer", ["door"], buckets=_SECONDS, registry=own
+            "hopstate_request_seconds", "seconds to an answer", ["route"], buckets=_SECONDS, registry=own
         )
         self.waiting = Gauge("hopstate_waiting", "requests that wait", registry=own)
         self.queued = Gauge("hopstate_waiting_events", "events that are not on the disk yet", registry=own)
@@ -167,22 +167,22 @@ class ServiceMetrics:
         self.waiting.set(requests)
         self.queue = requests
 
-    def answered(self, door: str, status: int, start: float) -> None:
+    def answered(self, route: str, status: int, start: float) -> None:
         """Count a request."""
         now = time.perf_counter()
-        self.requests.labels(door, str(status)).inc()
-        self.seconds.labels(door).observe(now - start)
+        self.requests.labels(route, str(status)).inc()
+        self.seconds.labels(route).observe(now - start)
         if status < 400:
-            self._answers[door].append((now, now - start))
+            self._answers[route].append((now, now - start))
 
     def latency(self) -> dict[str, dict[str, float]]:
-        """Return by door how many were answered in the last minute (a thousand at most), and in how many seconds."""
+        """Return by route how many were answered in the last minute (a thousand at most), and in how many seconds."""
         since, found = time.perf_counter() - _WINDOW, {}
-        for door, answers in list(self._answers.items()):
+        for route, answers in list(self._answers.items()):
             took = [seconds for when, seconds in list(answers) if when >= since]
             if took:
                 p50, p99 = np.quantile(took, [0.5, 0.99]).tolist()
-                found[door] = {"answers": len(took), "p50": p50, "p99": p99}
+                found[route] = {"answers": len(took), "p50": p50, "p99": p99}
         return found
 
     def rate(self) -> float:
