@@ -1,4 +1,4 @@
-"""The HTTP routes of a live run: what they answer is what the run gives offline, and nothing that is sent breaks them."""
+"""The HTTP routes of a live run give what the run gives offline, and nothing that is sent breaks them."""
 
 import asyncio
 import json

@@ -33,6 +33,10 @@ from hopstate.serving.quality import Quality
 from hopstate.serving.transaction import Receipt, Request, Transaction
 from hopstate.streaming.slices import Steps
 
+T = TypeVar("T")
+AT_ONCE, SOON, LATER = 0.0, 0.015, 0.3  # seconds for which it lets others pass that come after it
+SINK = "sink or snapshot"  # what may be in trouble while events are taken
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -63,9 +67,6 @@ class BusyServiceError(HopstateError):
     """Too many requests wait."""
 
 
-T = TypeVar("T")
-
-
 def capture_warnings(steps: Steps[T]) -> Steps[tuple[T, list[str]]]:
     """Do work in slices without gradients; return what it returned, and the texts of its warnings."""
     told = list[str]()
@@ -78,9 +79,6 @@ def capture_warnings(steps: Steps[T]) -> Steps[tuple[T, list[str]]]:
                 return end.value, told + [str(one.message) for one in said]
         told += [str(one.message) for one in said]
         yield
-
-
-AT_ONCE, SOON, LATER = 0.0, 0.015, 0.3  # seconds for which it lets others pass that come after it
 
 
 class Work(Future[T]):
@@ -169,9 +167,6 @@ class SerialExecutor:
 def _at_once(work: Callable[[], T]) -> Steps[T]:
     yield from ()
     return work()
-
-
-SINK = "sink or snapshot"  # what may be in trouble while events are taken
 
 
 class OnlineEvaluator:

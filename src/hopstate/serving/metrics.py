@@ -27,6 +27,7 @@ from hopstate.serving.transaction import Receipt
 _SECONDS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _WINDOW = 60.0  # seconds over which the page tells a rate
 _ANSWERS = 1_000  # of each route, whose seconds the page tells
+Form = Literal["off", "text", "json"]
 
 
 class ServiceMetrics:
@@ -254,9 +255,6 @@ class StatePage:
         last, unit, dates = live.past.last_time, live.past.time_unit or "", self._dates
         age = now - last / IN_SECOND[unit] if dates and unit in IN_SECOND else None
         return {"last_time": last, "last_shown": shown_time(last, unit, dates), "last_age": age}
-
-
-Form = Literal["off", "text", "json"]
 
 
 class StructuredLogger:

@@ -32,6 +32,20 @@ from hopstate.errors import (
 )
 from hopstate.serving.log import PAGE, Commit, Entry, check_entries, check_start, paged, taken
 
+_FORMAT = "hopstate-log-1"
+_PATIENCE = 3.0  # seconds in which the server may yet learn that the writer before has gone
+_FEW = 16  # events that are inserted by one statement rather than copied
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_TABLES = """
+create schema if not exists {log};
+create table if not exists {log}.facts (key text primary key, value text not null);
+create table if not exists {log}.commits (first bigint primary key, events bigint not null);
+create table if not exists {log}.events (position bigint primary key, id bytea, body text not null);
+create unique index if not exists ids on {log}.events (id) where id is not null;
+create table if not exists {log}.parked (id bytea, body text not null, why text not null);
+create unique index if not exists parked_ids on {log}.parked (id) where id is not null;
+"""
+
 
 class Database:
     """A connection, used by one thread at a time.
@@ -127,21 +141,6 @@ def _psycopg() -> Any:
     except ImportError:
         raise MissingExtraError("PostgreSQL needs psycopg: pip install 'hopstate[postgres]'") from None
     return psycopg
-
-
-_FORMAT = "hopstate-log-1"
-_PATIENCE = 3.0  # seconds in which the server may yet learn that the writer before has gone
-_FEW = 16  # events that are inserted by one statement rather than copied
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_TABLES = """
-create schema if not exists {log};
-create table if not exists {log}.facts (key text primary key, value text not null);
-create table if not exists {log}.commits (first bigint primary key, events bigint not null);
-create table if not exists {log}.events (position bigint primary key, id bytea, body text not null);
-create unique index if not exists ids on {log}.events (id) where id is not null;
-create table if not exists {log}.parked (id bytea, body text not null, why text not null);
-create unique index if not exists parked_ids on {log}.parked (id) where id is not null;
-"""
 
 
 class PostgresLog:
