@@ -85,7 +85,7 @@ def at_doors(work: Callable[[ServiceEngine, Held], Any], run: Run, folder: Path)
 
 
 async def scores(engine: ServiceEngine) -> list[float]:
-    (found, _), _ = await engine.answered(partial(chances, pairs=PAIRS))
+    (found, _), _ = await engine.answer(partial(chances, pairs=PAIRS))
     return found.tolist()
 
 
@@ -127,9 +127,9 @@ def test_events_are_acknowledged_while_a_slice_runs(run: Run, tmp_path: Path) ->
     """They are on the disk: the run stands on them when it has the time, before anything that is asked from then on."""
 
     async def work(engine: ServiceEngine, log: Held) -> None:
-        long, taken = Long(), asyncio.create_task(engine.taken(EVENTS))
+        long, taken = Long(), asyncio.create_task(engine.take(EVENTS))
         await begun(log.begun)
-        asked = asyncio.create_task(engine.answered(long))
+        asked = asyncio.create_task(engine.answer(long))
         await begun(long.begun)
         log.leave.set()
         assert [one.position for one in await taken] == list(range(40))
@@ -147,15 +147,15 @@ def test_who_leaves_amid_a_commit_loses_nothing(run: Run, tmp_path: Path) -> Non
     """The events of its request are taken, once; those of others too, in the same commit or the next."""
 
     async def work(engine: ServiceEngine, log: Held) -> None:
-        first = asyncio.create_task(engine.taken(EVENTS[:10]))
+        first = asyncio.create_task(engine.take(EVENTS[:10]))
         await begun(log.begun)
-        others = [asyncio.create_task(engine.taken(EVENTS[i : i + 10])) for i in (10, 20)]
+        others = [asyncio.create_task(engine.take(EVENTS[i : i + 10])) for i in (10, 20)]
         await asyncio.sleep(0)
         first.cancel()
         others[0].cancel()
         log.leave.set()
         assert [one.position for one in await others[1]] == list(range(20, 30))
-        again = await engine.taken(EVENTS[:20])
+        again = await engine.take(EVENTS[:20])
         assert [(one.position, one.again) for one in again] == [(i, True) for i in range(20)]
         assert await scores(engine) == offline(run, 30)
 
@@ -169,9 +169,9 @@ def test_who_leaves_amid_an_answer_is_answered_no_further(run: Run, tmp_path: Pa
     async def work(engine: ServiceEngine, log: Held) -> None:
         log.leave.set()
         long = Long()
-        asked, waiting = asyncio.create_task(engine.answered(long)), asyncio.create_task(scores(engine))
+        asked, waiting = asyncio.create_task(engine.answer(long)), asyncio.create_task(scores(engine))
         await begun(long.begun)
-        taken, gone = asyncio.create_task(engine.taken(EVENTS[:20])), asyncio.create_task(scores(engine))
+        taken, gone = asyncio.create_task(engine.take(EVENTS[:20])), asyncio.create_task(scores(engine))
         await asyncio.sleep(0)
         asked.cancel()
         gone.cancel()
@@ -190,9 +190,9 @@ def test_a_stop_while_slices_run_answers_and_keeps_all(run: Run, tmp_path: Path)
     async def work(engine: ServiceEngine, log: Held) -> None:
         log.leave.set()
         long = Long()
-        asked = asyncio.create_task(engine.answered(long))
+        asked = asyncio.create_task(engine.answer(long))
         await begun(long.begun)
-        taken = asyncio.create_task(engine.taken(EVENTS[:20]))
+        taken = asyncio.create_task(engine.take(EVENTS[:20]))
         await asyncio.sleep(0)
         stopped = asyncio.create_task(engine.stop())
         await asyncio.sleep(0)
@@ -256,7 +256,7 @@ def test_a_connection_that_ends_amid_an_answer(path: str, run: Run, tmp_path: Pa
     async def whole() -> None:
         await engine.start()
         long, left = Long(), asyncio.Event()
-        held = asyncio.create_task(engine.answered(long))  # what is asked waits for it
+        held = asyncio.create_task(engine.answer(long))  # what is asked waits for it
         await begun(long.begun)
         parts = [{"type": "http.request", "body": body, "more_body": False}]
 

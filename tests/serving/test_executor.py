@@ -124,13 +124,13 @@ def test_answers_are_given_while_the_disk_syncs(run: Run, tmp_path: Path) -> Non
             return super().append(*told)
 
     def scores(engine: ServiceEngine) -> Any:
-        return engine.answered(partial(chances, pairs=[("u1", "v2"), ("u2", "v3")]))
+        return engine.answer(partial(chances, pairs=[("u1", "v2"), ("u2", "v3")]))
 
     async def work() -> None:
         engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path, log=Slow(tmp_path)), Limits())
         await engine.start()
         (before, _), _ = await scores(engine)
-        waiting = asyncio.create_task(engine.taken(EVENTS))
+        waiting = asyncio.create_task(engine.take(EVENTS))
         await asyncio.to_thread(begun.wait, 30)
         (during, _), _ = await scores(engine)
         assert not waiting.done()

@@ -174,36 +174,36 @@ class OnlineEvaluator:
 
     Args:
         live: the run.
-        executor: whose thread judges.
-        metrics, lines: where figures and alarms are told.
+        executor: its thread judges.
+        metrics, lines: where figures and alarms go.
     """
 
     def __init__(
         self, live: LiveRun, executor: SerialExecutor, metrics: ServiceMetrics, lines: StructuredLogger
     ) -> None:
-        self._live, self._executor, self._meters, self._lines = live, executor, metrics, lines
-        self.quality, self._before, self._told = Quality(live), live.past, 0
-        self._under_way: asyncio.Future[None] | None = None
+        self._live, self._executor, self._metrics, self._lines = live, executor, metrics, lines
+        self.quality, self._before, self._reported = Quality(live), live.past, 0
+        self._judgement: asyncio.Future[None] | None = None
 
-    async def done(self) -> None:
-        """Wait until what is being judged is."""
-        if self._under_way is not None:
-            await self._under_way
+    async def drain(self) -> None:
+        """Wait for what is being judged."""
+        if self._judgement is not None:
+            await self._judgement
 
-    def let(self) -> None:
-        """Let what came be judged, where it is not being done: nobody waits for it."""
-        if self._under_way is None or self._under_way.done():
-            self._under_way = asyncio.wrap_future(self._executor.submit_steps(self._judging, LATER))
+    def schedule(self) -> None:
+        """Judge what came in the background, unless that is under way."""
+        if self._judgement is None or self._judgement.done():
+            self._judgement = asyncio.wrap_future(self._executor.submit_steps(self._judging, LATER))
 
     def _judging(self) -> Steps[None]:
         before, self._before = self._before, self._live.past
         try:
             yield from self.quality.judging(before)
-            self._meters.judged(self.quality)
+            self._metrics.judged(self.quality)
         except Exception as error:  # of a figure: events are taken whatever becomes of it
             self.quality.alarm(f"quality is not judged: {error}")
-        news, self._told = self.quality.raised - self._told, self.quality.raised
-        self._meters.alarms.inc(news)
+        news, self._reported = self.quality.raised - self._reported, self.quality.raised
+        self._metrics.alarms.inc(news)
         for alarm in list(self.quality.alarms)[-news:] if news else ():
             self._lines("alarm", position=alarm.position, text=alarm.text)
 
@@ -215,7 +215,7 @@ class ServiceEngine:
         opened: opens the run; called in the thread that has it from then on.
         limits: see `Limits`.
         score_events: False scores no event as it comes, whatever a request says.
-        source: place from which events come as well (see `sources.open_source`).
+        source: place from which events come as well (see `kafka.open_source`).
         lines: where it says what happens.
 
     closed: it stopped as it should: all that was taken is answered, and a snapshot kept.
@@ -233,7 +233,7 @@ class ServiceEngine:
         self.source, self.lines = source, lines or StructuredLogger()
         self.opened, self.limits, self.score_events, self.metrics = opened, limits, score_events, ServiceMetrics()
         self._executor, self._disk = SerialExecutor("live run"), ThreadPoolExecutor(1, "log")
-        self._moving = asyncio.Lock()  # who may move the run
+        self._run_lock = asyncio.Lock()  # who may move the run
         self._events: asyncio.Queue[tuple[Request, asyncio.Future[list[Receipt]]]] = asyncio.Queue()
         self._waiting = 0
         self._is_open = self.ready = self.closed = False
@@ -247,7 +247,7 @@ class ServiceEngine:
         try:
             if self.source is not None:
                 source = open_source(self.source, self.live.log.facts())
-                self._pump = IngestLoop(self.live, source, score=self.score_events)
+                self._ingest_loop = IngestLoop(self.live, source, score=self.score_events)
         except BaseException:
             self.live.close(snapshot=False)
             raise
@@ -260,10 +260,10 @@ class ServiceEngine:
             await self._in_thread(self._opened)
         self.metrics.follow(self.live)
         self.evaluator = OnlineEvaluator(self.live, self._executor, self.metrics, self.lines)
-        self._told = StatePage(self.metrics, self.live)
+        self._state_page = StatePage(self.metrics, self.live)
         self._writer = asyncio.create_task(self._follow() if self.live.follows else self._write())
-        beside = [(self.source, self._draw), (self.live, self._tick)]
-        self._beside_it = [asyncio.create_task(work()) for what, work in beside if what is not None]
+        background = [(self.source, self._ingest), (self.live, self._tick)]
+        self._background = [asyncio.create_task(work()) for what, work in background if what is not None]
         self.ready = True
 
     async def stop(self) -> None:
@@ -271,35 +271,35 @@ class ServiceEngine:
         self.ready = False
         await self._events.join()
         self._writer.cancel()
-        for task in self._beside_it:
+        for task in self._background:
             task.cancel()
         if self.source is not None:
-            await self._in_thread(self._pump.source.close)
-        await self.evaluator.done()
+            await self._in_thread(self._ingest_loop.source.close)
+        await self.evaluator.drain()
         await self._in_thread(self.live.close)
         self.lines("closed", run=self.live.run.path.name, position=self.live.position)
         self._executor.close()
         self._disk.shutdown()
         self.closed = True
 
-    async def _draw(self) -> None:
+    async def _ingest(self) -> None:
         while True:
             try:
-                async with self._moving:
-                    receipts = await self._in_thread(self._pumped)
+                async with self._run_lock:
+                    receipts = await self._in_thread(self._ingest_once)
                 self.metrics.took(receipts, self.live)
                 self._trouble("source", "")
                 if receipts:
-                    self.evaluator.let()
+                    self.evaluator.schedule()
             except Exception as error:  # the same again, later
                 receipts = []
                 self._trouble("source", str(error) or type(error).__name__)
             await asyncio.sleep(0 if receipts else self.limits.look)
 
-    def _pumped(self) -> list[Receipt]:
+    def _ingest_once(self) -> list[Receipt]:
         begin = time.perf_counter()
-        receipts = self._pump.run_once()
-        self.metrics.drawn(self._pump.behind())
+        receipts = self._ingest_loop.run_once()
+        self.metrics.drawn(self._ingest_loop.behind())
         self._committed(receipts, begin)
         return receipts
 
@@ -337,7 +337,7 @@ class ServiceEngine:
     async def _in_thread(self, work: Callable[[], T], patience: float = AT_ONCE) -> T:
         return await asyncio.wrap_future(self._executor.submit(work, patience))
 
-    async def answered(self, question: Callable[[Session], Steps[T]], patience: float = AT_ONCE) -> tuple[T, list[str]]:
+    async def answer(self, question: Callable[[Session], Steps[T]], patience: float = AT_ONCE) -> tuple[T, list[str]]:
         """Return what answers a question to the run as it is now, and what it warned of.
 
         Args:
@@ -366,7 +366,7 @@ class ServiceEngine:
             self._waiting -= 1
             self.metrics.waits(self._waiting)
 
-    async def taken(self, events: list[dict[str, Any]], *, score: bool = True) -> list[Receipt]:
+    async def take(self, events: list[dict[str, Any]], *, score: bool = True) -> list[Receipt]:
         """Return receipts of events once they are durable; see `LiveRun.take`."""
         if self.live.follows:
             self.live.take([])  # refuses
@@ -388,7 +388,7 @@ class ServiceEngine:
                 group.append(self._events.get_nowait())
             found: Sequence[list[Receipt] | Exception]
             try:
-                async with self._moving:
+                async with self._run_lock:
                     found = await self._take_group([given for given, _ in group])
             except Exception as error:  # nobody waits for ever, and the next ones are taken
                 found = [error] * len(group)
@@ -404,7 +404,7 @@ class ServiceEngine:
                         future.set_result(answer)
                 self.metrics.events_waiting -= len(given.events)
                 self._events.task_done()
-            self.evaluator.let()
+            self.evaluator.schedule()
 
     async def _take_group(self, group: list[Request]) -> list[list[Receipt] | Exception]:
         """Take requests together where that goes, else one by one."""
@@ -456,7 +456,7 @@ class ServiceEngine:
         if new:
             self.lines("commit", first=new[0], events=len(new), seconds=time.perf_counter() - begin)
 
-    async def told(self) -> dict[str, Any]:
+    async def state(self) -> dict[str, Any]:
         """Return what the page shows; whoever asks waits where the log is busy, and nobody else does."""
         parked = await asyncio.to_thread(self.live.log.parked) if self.live.late == "park" else 0
-        return self._told.of(self.live, self.evaluator.quality, parked)
+        return self._state_page.of(self.live, self.evaluator.quality, parked)

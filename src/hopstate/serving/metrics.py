@@ -208,35 +208,35 @@ class StatePage:
     """What is told of a run.
 
     Args:
-        meters: of the service.
+        metrics: of the service.
         live: the run.
     """
 
-    def __init__(self, meters: ServiceMetrics, live: LiveRun) -> None:
-        self._meters = meters
+    def __init__(self, metrics: ServiceMetrics, live: LiveRun) -> None:
+        self._metrics = metrics
         self._method = settings_of_run(live.run, live.method)[0].name
         self._dates = dates_of(live.run, live.method)
 
     def of(self, live: LiveRun, quality: Quality, parked: int) -> dict[str, Any]:
         """Return what is shown of the run that serves, with how many events are kept aside."""
-        meters, now = self._meters, time.time()
+        metrics, now = self._metrics, time.time()
         return {
             **self._named(live),
             "position": live.position,
-            "events_per_second": meters.rate(),
+            "events_per_second": metrics.rate(),
             **self._last(live, now),
-            "arrived": None if meters.came is None else now - meters.came,
-            "waiting": meters.queue,
-            "waiting_events": meters.events_waiting,
-            "latency": meters.latency(),
+            "arrived": None if metrics.came is None else now - metrics.came,
+            "waiting": metrics.queue,
+            "waiting_events": metrics.events_waiting,
+            "latency": metrics.latency(),
             "nodes": live.past.num_nodes,
             "known_events": len(live.past),
             "snapshot": live.kept,
             "snapshot_age": None if live.kept_at is None else max(now - live.kept_at, 0.0),
             "follows": live.follows,
-            "lag": meters.lag,
-            "source_lag": meters.source_lag,
-            "trouble": meters.trouble(),
+            "lag": metrics.lag,
+            "source_lag": metrics.source_lag,
+            "trouble": metrics.trouble(),
             "quality": quality.told,
             "judged": quality.judged,
             "window": min(quality.judged, WINDOW),

@@ -167,7 +167,7 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
         """Take events: all of them are on the disk when this answers, or none."""
         if len(given.events) > engine.limits.events:
             raise DataError(f"a request has at most {engine.limits.events} events; got {len(given.events)}")
-        receipts = await engine.taken(given.events, score=given.score)
+        receipts = await engine.take(given.events, score=given.score)
         told = {"receipts": [receipt.shown() for receipt in receipts], "position": engine.live.position}
         if engine.live.other_fields == "ignore" and (ignored := engine.live.others(given.events)):
             told["ignored"] = [_text(name) for name in ignored]
@@ -177,7 +177,7 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
     async def rank(given: RankIn) -> dict[str, Any]:
         """Tell whom a source meets next."""
         options = given.model_dump(exclude={"source"})
-        table, told = await engine.answered(partial(ranking, sources=given.source, **options), SOON)
+        table, told = await engine.answer(partial(ranking, sources=given.source, **options), SOON)
         return {"ranked": _rows(table), "probability": table.attrs.get("probability"), "warnings": told}
 
     @app.post("/v2/models/{model}/infer", response_model=dict[str, Any])
@@ -185,7 +185,7 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
         """Tell how likely pairs are, in the Open Inference Protocol."""
         _check_name(model, name)
         pairs, t = given.pairs()
-        found, told = await engine.answered(partial(chances, pairs=pairs, time=t))
+        found, told = await engine.answer(partial(chances, pairs=pairs, time=t))
         outputs = [
             {"name": n, "datatype": "FP64", "shape": [len(column)], "data": _finite(column.tolist())}
             for n, column in zip(("score", "probability"), found, strict=True)
@@ -202,7 +202,7 @@ def _pages(app: FastAPI, engine: ServiceEngine) -> None:
     @app.get("/state")
     async def state() -> dict[str, Any]:
         """Tell what the page shows."""
-        return await engine.told()
+        return await engine.state()
 
     @app.head("/", include_in_schema=False)
     @app.get("/")
