@@ -57,8 +57,7 @@ def service(
         score_events, source, lines: see `ServiceEngine`.
     """
     limits = limits or Limits()
-    more: dict[str, Any] = {"source": source, "lines": lines}
-    engine = ServiceEngine(opened, limits, score_events=score_events, **more)
+    engine = ServiceEngine(opened, limits, score_events=score_events, source=source, lines=lines)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -82,6 +81,14 @@ def service(
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
     app.add_middleware(RequestLimits, engine=engine, token=token)  # outermost: it counts what the others refuse
 
+    _error_handlers(app)
+    _health(app, engine, name)
+    _answers(app, engine, name)
+    _pages(app, engine)
+    return app
+
+
+def _error_handlers(app: FastAPI) -> None:
     @app.exception_handler(HopstateError)
     async def told(request: Request, error: HopstateError) -> JSONResponse:
         return _error(error)
@@ -97,11 +104,6 @@ def service(
         return JSONResponse(
             {"error": f"a number, a text or a nesting that cannot be read: {type(error).__name__}"}, 422
         )
-
-    _health(app, engine, name)
-    _answers(app, engine, name)
-    _pages(app, engine)
-    return app
 
 
 def _unreadable(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -139,14 +141,12 @@ def _health(app: FastAPI, engine: ServiceEngine, name: str) -> None:
     @app.head("/v2/health/ready", include_in_schema=False)
     @app.get("/v2/health/ready", responses={503: {"description": "not ready"}})
     async def ready() -> JSONResponse:
-        ready = engine.ready
-        return JSONResponse({"ready": ready}, 200 if ready else 503)
+        return JSONResponse({"ready": engine.ready}, 200 if engine.ready else 503)
 
     @app.get("/v2/models/{model}/ready", responses={503: {"description": "not ready"}})
     async def model_ready(model: str) -> JSONResponse:
         _check_name(model, name)
-        ready = engine.ready
-        return JSONResponse({"name": name, "ready": ready}, 200 if ready else 503)
+        return JSONResponse({"name": name, "ready": engine.ready}, 200 if engine.ready else 503)
 
     @app.get("/v2/models/{model}")
     async def metadata(model: str) -> dict[str, Any]:
