@@ -94,7 +94,7 @@ def test_ages_of_what_has_not_been_are_none(client: TestClient) -> None:
     assert np.isnan(figure("hopstate_snapshot_age_seconds"))
     assert figure("hopstate_last_event_arrived") > 1.7e9  # when the service started: no age of half a century
     assert client.get("/state").json()["snapshot_age"] is None
-    client.app.state.doors.live.snapshot()  # type: ignore[attr-defined]
+    client.app.state.engine.live.snapshot()  # type: ignore[attr-defined]
     client.post("/events", json={"events": EVENTS[:2]})
     assert 0 <= figure("hopstate_snapshot_age_seconds") < 1e6
     told = client.get("/state").json()
@@ -111,12 +111,12 @@ def test_a_snapshots_age_goes_on_after_a_start(run: Run, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_alarms_are_counted_beyond_those_that_are_shown(client: TestClient) -> None:
-    judge = client.app.state.doors.judge  # type: ignore[attr-defined]
+    judge = client.app.state.engine.evaluator  # type: ignore[attr-defined]
     for k in range(3):
         for _ in range(6):
             judge.quality.alarm("something")
         client.post("/events", json={"events": EVENTS[k : k + 1]})
-        client.portal.call(judge.done)  # type: ignore[union-attr]
+        client.portal.call(judge.drain)  # type: ignore[union-attr]
     assert "hopstate_alarms_total 18.0" in client.get("/metrics").text
     assert len(client.get("/state").json()["alarms"]) == 10
 

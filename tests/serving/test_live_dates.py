@@ -70,9 +70,9 @@ def test_what_stream_has_added_is_said_to_be_unknown_to_a_live_run(
     class Stopped(uvicorn.Server):
         def run(self, sockets: Any = None) -> None:
             self.started = True
-            doors = self.config.app.state.doors
-            doors.live.close()
-            doors.closed = True
+            engine = self.config.app.state.engine
+            engine.live.close()
+            engine.closed = True
             sockets[0].close()
 
     monkeypatch.setattr(uvicorn, "Server", Stopped)

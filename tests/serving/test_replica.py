@@ -86,7 +86,7 @@ def test_a_replica_at_the_doors(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
             writer.take(events[20:30])
             assert (told("position", 30)["follows"], told("lag", 0)["position"]) == (True, 30)
             assert "hopstate_lag 0.0" in client.get("/metrics").text
-            live = app.state.doors.live
+            live = app.state.engine.live
 
             def broken(first: int) -> None:
                 raise StorageError("the log is away")

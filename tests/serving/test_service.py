@@ -1,4 +1,4 @@
-"""The doors of a live run: what they answer is what the run gives offline, and nothing that is sent breaks them."""
+"""The HTTP routes of a live run give what the run gives offline, and nothing that is sent breaks them."""
 
 import asyncio
 import json
@@ -128,7 +128,7 @@ def test_events_that_are_only_stored_change_no_score(run: Run, tmp_path: Path) -
         found = [client.post("/events", json={"events": [e], "score": k % 3 > 0}).json() for k, e in enumerate(events)]
         scores = [answer["receipts"][0]["score"] for answer in found]
         both = [Request([events[-1]], False), Request([events[-1]] * 2, True)]
-        together = client.portal.call(client.app.state.doors._take_group, both)  # type: ignore[attr-defined, union-attr]
+        together = client.portal.call(client.app.state.engine._take_group, both)  # type: ignore[attr-defined, union-attr]
         assert [[r.score is None for r in receipts] for receipts in together] == [[True], [False] * 2]
     again = pd.concat(list(replayed(run.path, tmp_path / "a")))["score"].tolist()
     assert scores == [None if k % 3 == 0 else again[k] for k in range(40)]
@@ -153,15 +153,15 @@ REFUSED: dict[str, tuple[str, str, Any, int]] = {
     "an unknown field": ("POST", "/rank", {"source": "u1", "tops": 3}, 422),
     "top of 0": ("POST", "/rank", {"source": "u1", "top": 0}, 422),
     "another model": ("GET", "/v2/models/other", None, 404),
-    "no such door": ("GET", "/nowhere", None, 404),
+    "no such route": ("GET", "/nowhere", None, 404),
     "columns that are missing": ("POST", "/v2/models/run/infer", {"inputs": []}, 422),
 }
 
 
 def test_what_is_refused(client: TestClient) -> None:
-    for kind, (method, door, body, status) in REFUSED.items():
+    for kind, (method, route, body, status) in REFUSED.items():
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        answer = client.request(method, door, content=content, headers={"Content-Type": "application/json"})
+        answer = client.request(method, route, content=content, headers={"Content-Type": "application/json"})
         assert answer.status_code == status, (kind, answer.text)
         assert answer.json().get("error") or answer.json()["detail"], kind
         assert client.get("/state").json()["position"] == 0, kind
@@ -187,14 +187,14 @@ def test_nothing_that_is_sent_breaks_a_door(client: TestClient) -> None:
         pair = [
             {"name": n, "shape": [1], "datatype": "BYTES", "data": [d]} for n, d in (("source", "u1"), ("target", 3))
         ]
-        for door, body in (
+        for route, body in (
             ("/events", {"events": [event]}),
             ("/rank", asked),
             ("/v2/models/run/infer", {"inputs": [*pair, data][rng.randrange(2) :]}),
             (rng.choice(["/events", "/rank"]), value(rng)),
         ):
-            answer = client.post(door, json=body)
-            assert answer.status_code < 500, (door, body, answer.text)
+            answer = client.post(route, json=body)
+            assert answer.status_code < 500, (route, body, answer.text)
             taken += sum(not r["again"] for r in answer.json()["receipts"]) if "receipts" in answer.json() else 0
     assert client.get("/state").json()["position"] == taken
 
@@ -252,7 +252,7 @@ def test_quality_is_told(client: TestClient) -> None:
     events = table(200, 60).to_dict("records")
     for i in range(0, 60, 20):
         assert client.post("/events", json={"events": events[i : i + 20]}).status_code == 200
-        client.portal.call(client.app.state.doors.judge.done)  # type: ignore[attr-defined, union-attr]
+        client.portal.call(client.app.state.engine.evaluator.drain)  # type: ignore[attr-defined, union-attr]
     told = client.get("/state").json()
     assert told["judged"] >= 1
     assert set(told["quality"]) <= {"random", "historical"}
@@ -326,7 +326,7 @@ def test_a_log_that_is_busy_holds_up_who_asks_for_what_it_counts(run: Run, tmp_p
     """The page counts late events, and nobody else waits for that."""
     busy = threading.Event()
     with TestClient(service(partial(LiveRun, run.path, folder=tmp_path, late="park"), name="run")) as client:
-        live = client.app.state.doors.live
+        live = client.app.state.engine.live
         live.log.parked = lambda: (busy.wait(30), 3)[1]
         told: list[int] = []
         page = threading.Thread(target=lambda: told.append(client.get("/state").json()["parked"]))

@@ -96,10 +96,10 @@ def spoiled(draw: Any, whole: Any) -> Any:
 
 @st.composite
 def requests(
-    draw: Any, doors: list[tuple[str, str, Any]], known: dict[str, Any]
+    draw: Any, routes: list[tuple[str, str, Any]], known: dict[str, Any]
 ) -> tuple[str, str, bytes, dict[str, str]]:
     """A method, a path, a body and headers."""
-    method, path, schema = draw(st.sampled_from(doors))
+    method, path, schema = draw(st.sampled_from(routes))
     model = draw(st.sampled_from(["run", "run", "run", "other", "..", "\0", "é", "a" * 300]))
     path = path.replace("{model}", quote(model, safe=""))
     if draw(st.integers(0, 9)) == 0:
@@ -143,18 +143,18 @@ EVENT: dict[str, Any] = {
 def fuzz(client: TestClient, count: int) -> dict[int, int]:
     """Send so many requests; return how many had each status."""
     described = client.get("/openapi.json").json()
-    known, doors = described["components"]["schemas"], []
+    known, routes = described["components"]["schemas"], []
     known["EventsIn"]["properties"]["events"]["items"] = EVENT
     for path, methods in described["paths"].items():
         for method, one in methods.items():
             body = one.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
-            doors += [(method.upper(), path, body)] * (6 if body else 1)
-    live, told = client.app.state.doors.live, dict[int, int]()  # type: ignore[attr-defined]
+            routes += [(method.upper(), path, body)] * (6 if body else 1)
+    live, told = client.app.state.engine.live, dict[int, int]()  # type: ignore[attr-defined]
 
     @settings(
         max_examples=count, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
     )
-    @given(requests(doors, known))
+    @given(requests(routes, known))
     def send(request: tuple[str, str, bytes, dict[str, str]]) -> None:
         method, path, text, headers = request
         before, mine = live.position, {one for one in ids(text) if one.isprintable()}

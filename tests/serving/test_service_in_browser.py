@@ -1,4 +1,4 @@
-"""The page of a live run in a real headless browser: on a telephone, on a desk, in the dark; skips without one.
+"""The page of a live run in a real headless browser: on a telephone, on a executor, in the dark; skips without one.
 
 What it shows is asked of a service: most tests have the answer in the page itself, so that nothing is fetched, and one
 starts a service with a token and asks it.

@@ -161,7 +161,7 @@ def test_a_service_takes_from_its_source_and_from_requests(
         assert bodies(live) == WHOLE
     rejecting = service(partial(LiveRun, run.path, folder=tmp_path), name="run", source=place)
     with pytest.raises(ConfigError, match="--late clamp"):
-        rejecting.state.doors.open()
+        rejecting.state.engine.open()
     LiveRun(run.path, folder=tmp_path).close()  # nothing holds it
 
 

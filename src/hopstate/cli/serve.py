@@ -115,22 +115,22 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     opened: Callable[[], LiveRun] = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
     lines = StructuredLogger(o.log_format)
     lines.take_warnings()
-    doors: dict[str, Any] = {"score_events": o.score_events == "always", "source": o.source, "lines": lines}
+    more: dict[str, Any] = {"score_events": o.score_events == "always", "source": o.source, "lines": lines}
     name = Path(os.path.abspath(o.run)).name
-    app = service(opened, name=name, token=token, hosts=_names(o.host, o.host_names), **doors)
-    app.state.doors.open()
+    app = service(opened, name=name, token=token, hosts=_names(o.host, o.host_names), **more)
+    app.state.engine.open()
     _make_even()
-    _tell_unknown(app.state.doors.live)
+    _tell_unknown(app.state.engine.live)
     port = place.getsockname()[1]
     url = f"http://{o.host}:{port}"
     server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, **_SERVER))
 
     place.listen(2048)  # who asks from now on waits until the service takes the call, and is not refused
-    told = partial(print, f"serving {name} at {url} (who next: /, doors: /docs)", flush=True)
-    return Answer({"serving": name, "url": url}, told, then=partial(_until_stopped, server, place, app.state.doors))
+    told = partial(print, f"serving {name} at {url} (who next: /, API: /docs)", flush=True)
+    return Answer({"serving": name, "url": url}, told, then=partial(_until_stopped, server, place, app.state.engine))
 
 
-def _until_stopped(server: uvicorn.Server, place: socket.socket, doors: ServiceEngine) -> int:
+def _until_stopped(server: uvicorn.Server, place: socket.socket, engine: ServiceEngine) -> int:
     """Serve at a socket until a signal stops it; return the exit status."""
     from hopstate.training.interrupts import signals_to
 
@@ -140,7 +140,7 @@ def _until_stopped(server: uvicorn.Server, place: socket.socket, doors: ServiceE
     with place, signals_to(stop):
         server.run(sockets=[place])
     gc.unfreeze()  # what it holds is let go as at any other end, and nothing tells of leaks
-    return DONE if doors.closed else INTERRUPTED if server.force_exit else FAILED
+    return DONE if engine.closed else INTERRUPTED if server.force_exit else FAILED
 
 
 def _names(host: str, more: list[str]) -> list[str] | None:

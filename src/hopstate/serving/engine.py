@@ -33,6 +33,10 @@ from hopstate.serving.quality import Quality
 from hopstate.serving.transaction import Receipt, Request, Transaction
 from hopstate.streaming.slices import Steps
 
+T = TypeVar("T")
+AT_ONCE, SOON, LATER = 0.0, 0.015, 0.3  # seconds for which it lets others pass that come after it
+SINK = "sink or snapshot"  # what may be in trouble while events are taken
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -63,9 +67,6 @@ class BusyServiceError(HopstateError):
     """Too many requests wait."""
 
 
-T = TypeVar("T")
-
-
 def capture_warnings(steps: Steps[T]) -> Steps[tuple[T, list[str]]]:
     """Do work in slices without gradients; return what it returned, and the texts of its warnings."""
     told = list[str]()
@@ -78,9 +79,6 @@ def capture_warnings(steps: Steps[T]) -> Steps[tuple[T, list[str]]]:
                 return end.value, told + [str(one.message) for one in said]
         told += [str(one.message) for one in said]
         yield
-
-
-AT_ONCE, SOON, LATER = 0.0, 0.015, 0.3  # seconds for which it lets others pass that come after it
 
 
 class Work(Future[T]):
@@ -112,16 +110,16 @@ class SerialExecutor:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
-    def give(self, work: Callable[[], T], patience: float = AT_ONCE) -> Future[T]:
+    def submit(self, work: Callable[[], T], patience: float = AT_ONCE) -> Future[T]:
         """Let the thread call work; return what will hold what it returned.
 
         Args:
             work: what is to be done.
             patience: seconds for which it lets others pass.
         """
-        return self.give_steps(lambda: _at_once(work), patience)
+        return self.submit_steps(lambda: _at_once(work), patience)
 
-    def give_steps(self, made: Callable[[], Steps[T]], patience: float = SOON) -> Future[T]:
+    def submit_steps(self, made: Callable[[], Steps[T]], patience: float = SOON) -> Future[T]:
         """Let the thread do work in slices until its end or cancel; made, which begins it, is called there too."""
         future: Work[T] = Work()
         steps: list[Steps[T]] = []
@@ -171,42 +169,41 @@ def _at_once(work: Callable[[], T]) -> Steps[T]:
     return work()
 
 
-SINK = "sink or snapshot"  # what may be in trouble while events are taken
-
-
 class OnlineEvaluator:
     """The quality of the run that serves.
 
     Args:
         live: the run.
-        desk: whose thread judges.
-        meters, lines: where figures and alarms are told.
+        executor: its thread judges.
+        metrics, lines: where figures and alarms go.
     """
 
-    def __init__(self, live: LiveRun, desk: SerialExecutor, meters: ServiceMetrics, lines: StructuredLogger) -> None:
-        self._live, self._desk, self._meters, self._lines = live, desk, meters, lines
-        self.quality, self._before, self._told = Quality(live), live.past, 0
-        self._under_way: asyncio.Future[None] | None = None
+    def __init__(
+        self, live: LiveRun, executor: SerialExecutor, metrics: ServiceMetrics, lines: StructuredLogger
+    ) -> None:
+        self._live, self._executor, self._metrics, self._lines = live, executor, metrics, lines
+        self.quality, self._before, self._reported = Quality(live), live.past, 0
+        self._judgement: asyncio.Future[None] | None = None
 
-    async def done(self) -> None:
-        """Wait until what is being judged is."""
-        if self._under_way is not None:
-            await self._under_way
+    async def drain(self) -> None:
+        """Wait for what is being judged."""
+        if self._judgement is not None:
+            await self._judgement
 
-    def let(self) -> None:
-        """Let what came be judged, where it is not being done: nobody waits for it."""
-        if self._under_way is None or self._under_way.done():
-            self._under_way = asyncio.wrap_future(self._desk.give_steps(self._judging, LATER))
+    def schedule(self) -> None:
+        """Judge what came in the background, unless that is under way."""
+        if self._judgement is None or self._judgement.done():
+            self._judgement = asyncio.wrap_future(self._executor.submit_steps(self._judging, LATER))
 
     def _judging(self) -> Steps[None]:
         before, self._before = self._before, self._live.past
         try:
             yield from self.quality.judging(before)
-            self._meters.judged(self.quality)
+            self._metrics.judged(self.quality)
         except Exception as error:  # of a figure: events are taken whatever becomes of it
             self.quality.alarm(f"quality is not judged: {error}")
-        news, self._told = self.quality.raised - self._told, self.quality.raised
-        self._meters.alarms.inc(news)
+        news, self._reported = self.quality.raised - self._reported, self.quality.raised
+        self._metrics.alarms.inc(news)
         for alarm in list(self.quality.alarms)[-news:] if news else ():
             self._lines("alarm", position=alarm.position, text=alarm.text)
 
@@ -218,7 +215,7 @@ class ServiceEngine:
         opened: opens the run; called in the thread that has it from then on.
         limits: see `Limits`.
         score_events: False scores no event as it comes, whatever a request says.
-        source: place from which events come as well (see `sources.open_source`).
+        source: place from which events come as well (see `kafka.open_source`).
         lines: where it says what happens.
 
     closed: it stopped as it should: all that was taken is answered, and a snapshot kept.
@@ -234,23 +231,23 @@ class ServiceEngine:
         lines: StructuredLogger | None = None,
     ) -> None:
         self.source, self.lines = source, lines or StructuredLogger()
-        self.opened, self.limits, self.score_events, self.meters = opened, limits, score_events, ServiceMetrics()
-        self._desk, self._disk = SerialExecutor("live run"), ThreadPoolExecutor(1, "log")
-        self._moving = asyncio.Lock()  # who may move the run
+        self.opened, self.limits, self.score_events, self.metrics = opened, limits, score_events, ServiceMetrics()
+        self._executor, self._disk = SerialExecutor("live run"), ThreadPoolExecutor(1, "log")
+        self._run_lock = asyncio.Lock()  # who may move the run
         self._events: asyncio.Queue[tuple[Request, asyncio.Future[list[Receipt]]]] = asyncio.Queue()
         self._waiting = 0
         self._is_open = self.ready = self.closed = False
 
     def open(self) -> None:
         """Open the run, so that what is wrong with it is raised before a service starts."""
-        self._desk.give(self._opened).result()
+        self._executor.submit(self._opened).result()
 
     def _opened(self) -> None:
         self.live: LiveRun = self.opened()
         try:
             if self.source is not None:
                 source = open_source(self.source, self.live.log.facts())
-                self._pump = IngestLoop(self.live, source, score=self.score_events)
+                self._ingest_loop = IngestLoop(self.live, source, score=self.score_events)
         except BaseException:
             self.live.close(snapshot=False)
             raise
@@ -261,12 +258,12 @@ class ServiceEngine:
         """Begin to take events; the run is opened where it is not yet."""
         if not self._is_open:
             await self._in_thread(self._opened)
-        self.meters.follow(self.live)
-        self.judge = OnlineEvaluator(self.live, self._desk, self.meters, self.lines)
-        self._told = StatePage(self.meters, self.live)
+        self.metrics.follow(self.live)
+        self.evaluator = OnlineEvaluator(self.live, self._executor, self.metrics, self.lines)
+        self._state_page = StatePage(self.metrics, self.live)
         self._writer = asyncio.create_task(self._follow() if self.live.follows else self._write())
-        beside = [(self.source, self._draw), (self.live, self._tick)]
-        self._beside_it = [asyncio.create_task(work()) for what, work in beside if what is not None]
+        background = [(self.source, self._ingest), (self.live, self._tick)]
+        self._background = [asyncio.create_task(work()) for what, work in background if what is not None]
         self.ready = True
 
     async def stop(self) -> None:
@@ -274,41 +271,41 @@ class ServiceEngine:
         self.ready = False
         await self._events.join()
         self._writer.cancel()
-        for task in self._beside_it:
+        for task in self._background:
             task.cancel()
         if self.source is not None:
-            await self._in_thread(self._pump.source.close)
-        await self.judge.done()
+            await self._in_thread(self._ingest_loop.source.close)
+        await self.evaluator.drain()
         await self._in_thread(self.live.close)
         self.lines("closed", run=self.live.run.path.name, position=self.live.position)
-        self._desk.close()
+        self._executor.close()
         self._disk.shutdown()
         self.closed = True
 
-    async def _draw(self) -> None:
+    async def _ingest(self) -> None:
         while True:
             try:
-                async with self._moving:
-                    receipts = await self._in_thread(self._pumped)
-                self.meters.took(receipts, self.live)
+                async with self._run_lock:
+                    receipts = await self._in_thread(self._ingest_once)
+                self.metrics.took(receipts, self.live)
                 self._trouble("source", "")
                 if receipts:
-                    self.judge.let()
+                    self.evaluator.schedule()
             except Exception as error:  # the same again, later
                 receipts = []
                 self._trouble("source", str(error) or type(error).__name__)
             await asyncio.sleep(0 if receipts else self.limits.look)
 
-    def _pumped(self) -> list[Receipt]:
+    def _ingest_once(self) -> list[Receipt]:
         begin = time.perf_counter()
-        receipts = self._pump.run_once()
-        self.meters.drawn(self._pump.behind())
+        receipts = self._ingest_loop.run_once()
+        self.metrics.drawn(self._ingest_loop.behind())
         self._committed(receipts, begin)
         return receipts
 
     def _trouble(self, what: str, text: str) -> None:
         """Tell what is wrong with a part, nothing where it is well."""
-        if self.meters.troubled(what, text):
+        if self.metrics.troubled(what, text):
             self.lines("trouble", of=what, text=text)
 
     async def _tick(self) -> None:
@@ -318,7 +315,7 @@ class ServiceEngine:
 
     def _ticked(self) -> None:
         try:
-            self.live.tick(again=(again := self.meters.is_troubled(SINK)))
+            self.live.tick(again=(again := self.metrics.is_troubled(SINK)))
             self._trouble("sink", "")
             if again:
                 self._trouble(SINK, "")
@@ -330,22 +327,22 @@ class ServiceEngine:
             try:
                 left = await self._in_thread(self.live.follow)
                 self._trouble("log", "")
-                self.meters.lagged(left, self.live)
+                self.metrics.lagged(left, self.live)
             except Exception as error:  # what is known is still answered
                 self._trouble("log", str(error) or type(error).__name__)
-                self.meters.lagged(None, self.live)
+                self.metrics.lagged(None, self.live)
                 left = 0
             await asyncio.sleep(0 if left else self.limits.look)
 
     async def _in_thread(self, work: Callable[[], T], patience: float = AT_ONCE) -> T:
-        return await asyncio.wrap_future(self._desk.give(work, patience))
+        return await asyncio.wrap_future(self._executor.submit(work, patience))
 
-    async def answered(self, question: Callable[[Session], Steps[T]], patience: float = AT_ONCE) -> tuple[T, list[str]]:
+    async def answer(self, question: Callable[[Session], Steps[T]], patience: float = AT_ONCE) -> tuple[T, list[str]]:
         """Return what answers a question to the run as it is now, and what it warned of.
 
         Args:
             question: from the run to the work.
-            patience: see `SerialExecutor.give`.
+            patience: see `SerialExecutor.submit`.
 
         Raises:
             BusyServiceError: too many wait.
@@ -353,7 +350,7 @@ class ServiceEngine:
 
         async def wait() -> tuple[T, list[str]]:
             return await asyncio.wrap_future(
-                self._desk.give_steps(lambda: capture_warnings(question(self.live.asked())), patience)
+                self._executor.submit_steps(lambda: capture_warnings(question(self.live.asked())), patience)
             )
 
         return await self._counted(wait)
@@ -362,14 +359,14 @@ class ServiceEngine:
         if self._waiting >= self.limits.waiting:
             raise BusyServiceError(f"{self._waiting} requests wait; come again in a second")
         self._waiting += 1
-        self.meters.waits(self._waiting)
+        self.metrics.waits(self._waiting)
         try:
             return await work()
         finally:
             self._waiting -= 1
-            self.meters.waits(self._waiting)
+            self.metrics.waits(self._waiting)
 
-    async def taken(self, events: list[dict[str, Any]], *, score: bool = True) -> list[Receipt]:
+    async def take(self, events: list[dict[str, Any]], *, score: bool = True) -> list[Receipt]:
         """Return receipts of events once they are durable; see `LiveRun.take`."""
         if self.live.follows:
             self.live.take([])  # refuses
@@ -377,7 +374,7 @@ class ServiceEngine:
         async def wait() -> list[Receipt]:
             future: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
             self._events.put_nowait((Request(events, score and self.score_events), future))
-            self.meters.events_waiting += len(events)
+            self.metrics.events_waiting += len(events)
             return await asyncio.shield(future)
 
         return await self._counted(wait)
@@ -391,7 +388,7 @@ class ServiceEngine:
                 group.append(self._events.get_nowait())
             found: Sequence[list[Receipt] | Exception]
             try:
-                async with self._moving:
+                async with self._run_lock:
                     found = await self._take_group([given for given, _ in group])
             except Exception as error:  # nobody waits for ever, and the next ones are taken
                 found = [error] * len(group)
@@ -399,15 +396,15 @@ class ServiceEngine:
             self._trouble("log", away[0] if away else "")
             for (given, future), answer in zip(group, found, strict=True):
                 if isinstance(answer, BaseException):
-                    self.meters.refused(answer)
+                    self.metrics.refused(answer)
                 if not future.done():
                     if isinstance(answer, BaseException):
                         future.set_exception(answer)
                     else:
                         future.set_result(answer)
-                self.meters.events_waiting -= len(given.events)
+                self.metrics.events_waiting -= len(given.events)
                 self._events.task_done()
-            self.judge.let()
+            self.evaluator.schedule()
 
     async def _take_group(self, group: list[Request]) -> list[list[Receipt] | Exception]:
         """Take requests together where that goes, else one by one."""
@@ -434,12 +431,14 @@ class ServiceEngine:
     async def _take(self, given: Request) -> list[Receipt]:
         begin, live = time.perf_counter(), self.live
         drafting = partial(live.drafting, given.events, score=given.score)
-        draft = await asyncio.wrap_future(self._desk.give_steps(drafting, AT_ONCE))
+        draft = await asyncio.wrap_future(self._executor.submit_steps(drafting, AT_ONCE))
         first = await asyncio.get_running_loop().run_in_executor(self._disk, draft.written, live.log)
         live.accept(draft)
-        self._desk.give(partial(self._settle, live, draft, first))  # nobody waits for it, and no draft comes before
+        self._executor.submit(
+            partial(self._settle, live, draft, first)
+        )  # nobody waits for it, and no draft comes before
         receipts = draft.receipts(first)
-        self.meters.took(receipts, live)
+        self.metrics.took(receipts, live)
         self._committed(receipts, begin)
         return receipts
 
@@ -457,7 +456,7 @@ class ServiceEngine:
         if new:
             self.lines("commit", first=new[0], events=len(new), seconds=time.perf_counter() - begin)
 
-    async def told(self) -> dict[str, Any]:
+    async def state(self) -> dict[str, Any]:
         """Return what the page shows; whoever asks waits where the log is busy, and nobody else does."""
         parked = await asyncio.to_thread(self.live.log.parked) if self.live.late == "park" else 0
-        return self._told.of(self.live, self.judge.quality, parked)
+        return self._state_page.of(self.live, self.evaluator.quality, parked)

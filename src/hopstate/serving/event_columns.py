@@ -24,6 +24,10 @@ from hopstate.serving.log import BETWEEN
 REMEMBERED_IDS = (
     1 << 18
 )  # ids of a run's own data up to which all are remembered; of more, those that came, up to so many
+ID = "event_id"
+LONGEST = 1_000  # characters of an id; each node's takes as much memory as the longest
+_NUMBERS: set[type] = {int, float}
+_quoted = json.encoder.encode_basestring_ascii
 
 
 class KnownRows:
@@ -91,12 +95,6 @@ def own_rows(ids: np.ndarray) -> tuple[np.ndarray, Vocabulary | None]:
     names, rows = np.unique(ids, return_inverse=True)
     is_rows = names.dtype.kind == "i" and np.array_equal(names, np.arange(len(names)))
     return rows, None if is_rows else Vocabulary(names)
-
-
-ID = "event_id"
-LONGEST = 1_000  # characters of an id; each node's takes as much memory as the longest
-_NUMBERS: set[type] = {int, float}
-_quoted = json.encoder.encode_basestring_ascii
 
 
 class Fields(NamedTuple):

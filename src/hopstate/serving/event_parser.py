@@ -40,8 +40,19 @@ from hopstate.serving.event_columns import ID, LONGEST, Columns, Fields, KnownRo
 from hopstate.training.run_folder import RunFolder
 
 AUTO, NEVER = "auto", "never"
-USUAL = "1d"  # beyond the clock: zones that a date did not name, and clocks that are off
+DEFAULT_SKEW = "1d"  # beyond the clock: zones that a date did not name, and clocks that are off
 _SINCE = datetime(1990, 1, 1, tzinfo=UTC).timestamp()  # numbers that all lie after it are no seconds from a start of 0
+Late = Literal["reject", "clamp", "park"]
+Note = Literal["late", "ahead", "unreadable", "differs"]  # why an event was kept aside, or that it differs
+OtherFields = Literal["refuse", "ignore"]
+_LARGEST = float(np.finfo(np.float32).max)
+_REMEMBERED = 256  # orders of fields
+_USUAL = ("src", "dst", "t")
+_ENDS = (
+    ("source", "source_column", "src", SOURCES),
+    ("target", "target_column", "dst", TARGETS),
+    ("time", "time_column", "t", TIMES),
+)
 
 
 class ClockSkewLimit:
@@ -65,7 +76,7 @@ class ClockSkewLimit:
         self._clock, self._unit, self._dates = clock, past.time_unit or "", dates
         self.by_clock = own_events > 0 and self._has_clock(past, own_events)
         self.length: int | float | None = None
-        self.told = USUAL if ahead == AUTO else str(ahead)
+        self.told = DEFAULT_SKEW if ahead == AUTO else str(ahead)
         if ahead != NEVER and len(past) and (self.by_clock or ahead != AUTO):
             self.length = parse_duration(past.events(len(past) - 1), self.told)
 
@@ -179,19 +190,6 @@ def id_of(event: Mapping[str, Any]) -> str | None:
     if isinstance(found, str) and (len(found) > LONGEST or (not found.isascii() and is_broken(found))):
         raise DataError(f"an event's {ID} has up to {LONGEST} characters; got {found[:40]!r}")
     return None if found is None else str(found)
-
-
-Late = Literal["reject", "clamp", "park"]
-Note = Literal["late", "ahead", "unreadable", "differs"]  # why an event was kept aside, or that it differs
-OtherFields = Literal["refuse", "ignore"]
-_LARGEST = float(np.finfo(np.float32).max)
-_REMEMBERED = 256  # orders of fields
-_USUAL = ("src", "dst", "t")
-_ENDS = (
-    ("source", "source_column", "src", SOURCES),
-    ("target", "target_column", "dst", TARGETS),
-    ("time", "time_column", "t", TIMES),
-)
 
 
 def check_handling(late: str, other_fields: str) -> None:

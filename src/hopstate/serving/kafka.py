@@ -35,6 +35,8 @@ from hopstate.serving.sinks import Sink
 from hopstate.serving.transaction import Receipt
 
 SECONDS = 10.0  # that a broker may take
+_BAD_SETTING_CODES = (-186, -170)  # librdkafka's codes of a setting that is none, and of one it was not built with
+BATCH = 500  # events that are committed together
 
 
 class Topic:
@@ -70,7 +72,7 @@ class Topic:
         except self.kafka.KafkaException as error:
             found = error.args[0]
             told = found.str() if isinstance(found, self.kafka.KafkaError) else error
-            if isinstance(found, self.kafka.KafkaError) and found.code() in _SETTINGS:
+            if isinstance(found, self.kafka.KafkaError) and found.code() in _BAD_SETTING_CODES:
                 raise ConfigError(f"{self.place}: {told}") from None
             raise StorageError(
                 f"{self.place} cannot be written or read ({told}); see whether its brokers run"
@@ -129,9 +131,6 @@ class Topic:
                 raise self.kafka.KafkaException(wrong[0])
         # beside messages an error waits: they would be lost with it, and it comes again where it lasts
         yield from ((m.partition(), m.offset(), m.value()) for m, e in zip(found, errors, strict=True) if e is None)
-
-
-_SETTINGS = (-186, -170)  # librdkafka's codes of a setting that is none, and of one it was not built with
 
 
 def _kafka() -> Any:
@@ -265,9 +264,6 @@ def with_id(arrived: Arrived) -> dict[str, Any]:
     """Return an event with an id."""
     event = arrived.event or {}
     return event if event.get(ID) is not None else event | {ID: arrived.id}
-
-
-BATCH = 500  # events that are committed together
 
 
 class IngestLoop:

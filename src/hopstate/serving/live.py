@@ -46,6 +46,8 @@ from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
 _ELSEWHERE = ("data", "read", "loop")  # settings that may change where data are moved, or tell of training alone
+BULK = 5_000  # events that are taken together when a log is read again without scores
+SLICE = 32  # events of a commit that are scored before others may ask
 
 
 def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: object) -> int | None:
@@ -81,10 +83,6 @@ def _signature(run: RunFolder) -> str:
     settings = {name: value for name, value in run.settings().items() if name not in _ELSEWHERE}
     text = json.dumps([settings, known_data(run)["content_hash"]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-BULK = 5_000  # events that are taken together when a log is read again without scores
-SLICE = 32  # events of a commit that are scored before others may ask
 
 
 class LiveRun:

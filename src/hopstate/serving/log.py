@@ -32,6 +32,23 @@ from hopstate.io.lock import file_lock
 
 BETWEEN = "\x1e"  # no JSON holds it, so texts may stand together with it between them
 PAGE = 1_000  # commits, or a few more events, that are read at a time
+ROW_EVENTS = 1_000  # events in a row, all of which are read for one of them
+NAME = "log.sqlite"
+_FORMAT = "hopstate-log-2"
+_TABLES = """
+create table if not exists facts (key text primary key, value text not null) without rowid;
+create table if not exists commits (first integer primary key, events integer not null);
+create table if not exists events (position integer primary key, id text, body text not null);
+create unique index if not exists ids on events (id) where id is not null;
+create table if not exists parked (id text, body text not null, why text not null);
+create unique index if not exists parked_ids on parked (id) where id is not null;
+insert into facts select 'format', '"{format}"' where not exists (select * from facts);
+"""
+# what reading a damaged file raises: values of other types than were written, and missing rows
+_DAMAGE = (ValueError, TypeError, LookupError, RecursionError, StopIteration)
+# what reading a damaged event raises
+_UNREADABLE = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
+_ID_TYPES, _NUMBER_TYPES, _VALUE_TYPES = {str, int}, {int, float}, {str, int, float, type(None)}
 
 
 class Entry(NamedTuple):
@@ -234,9 +251,6 @@ def bulks(log: EventLog, first: int, least: int) -> Iterator[list[str]]:
         yield bodies
 
 
-ROW_EVENTS = 1_000  # events in a row, all of which are read for one of them
-
-
 def packed(entries: Entries, first: int) -> Iterable[tuple[str, str | None, int]]:
     """Return rows of (texts, id, position of the first), from a position on; an id has its row alone."""
     if entries.ids is not None:
@@ -272,19 +286,6 @@ def from_rows(rows: Iterable[tuple[int, object]], at: int, end: int) -> tuple[st
             return None
         found += texts(row)[skipped:]
     return tuple(found) if len(found) == end - at else None
-
-
-NAME = "log.sqlite"
-_FORMAT = "hopstate-log-2"
-_TABLES = """
-create table if not exists facts (key text primary key, value text not null) without rowid;
-create table if not exists commits (first integer primary key, events integer not null);
-create table if not exists events (position integer primary key, id text, body text not null);
-create unique index if not exists ids on events (id) where id is not null;
-create table if not exists parked (id text, body text not null, why text not null);
-create unique index if not exists parked_ids on parked (id) where id is not null;
-insert into facts select 'format', '"{format}"' where not exists (select * from facts);
-"""
 
 
 class SqliteLog:
@@ -465,15 +466,6 @@ class _TakenError(Exception):
     """An id is there already."""
 
 
-_DAMAGE = (
-    ValueError,
-    TypeError,
-    LookupError,
-    RecursionError,
-    StopIteration,
-)  # of values of other kinds than was written
-
-
 class _named:  # noqa: N801 - a context manager
     """Within it errors of SQLite are told by name."""
 
@@ -501,10 +493,6 @@ def _apsw() -> Any:
     except ImportError:
         raise MissingExtraError("a live run needs apsw: pip install 'hopstate[serve]'") from None
     return apsw
-
-
-_UNREADABLE = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
-_ENDS, _NUMBERS, _VALUES = {str, int}, {int, float}, {str, int, float, type(None)}
 
 
 def rows(texts: Sequence[str], first: int, place: object) -> list[dict[str, Any]]:
@@ -547,7 +535,11 @@ def _are_events(found: Sequence[Any]) -> bool:
         times = {type(row["t"]) for row in found}
     except KeyError:
         return False
-    return ends <= _ENDS and times <= _NUMBERS and _VALUES.issuperset(type(v) for row in found for v in row.values())
+    return (
+        ends <= _ID_TYPES
+        and times <= _NUMBER_TYPES
+        and _VALUE_TYPES.issuperset(type(v) for row in found for v in row.values())
+    )
 
 
 def open_log(place: str | Path, *, read_only: bool = False) -> EventLog:

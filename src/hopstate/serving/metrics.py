@@ -26,7 +26,8 @@ from hopstate.serving.transaction import Receipt
 
 _SECONDS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _WINDOW = 60.0  # seconds over which the page tells a rate
-_ANSWERS = 1_000  # of each door, whose seconds the page tells
+_ANSWERS = 1_000  # of each route, whose seconds the page tells
+Form = Literal["off", "text", "json"]
 
 
 class ServiceMetrics:
@@ -42,9 +43,9 @@ class ServiceMetrics:
         self.registry = own = CollectorRegistry()
         self._make_of_events(own)
         self._make_of_models(own)
-        self.requests = Counter("hopstate_requests", "requests", ["door", "status"], registry=own)
+        self.requests = Counter("hopstate_requests", "requests", ["route", "status"], registry=own)
         self.seconds = Histogram(
-            "hopstate_request_seconds", "seconds to an answer", ["door"], buckets=_SECONDS, registry=own
+            "hopstate_request_seconds", "seconds to an answer", ["route"], buckets=_SECONDS, registry=own
         )
         self.waiting = Gauge("hopstate_waiting", "requests that wait", registry=own)
         self.queued = Gauge("hopstate_waiting_events", "events that are not on the disk yet", registry=own)
@@ -167,22 +168,22 @@ class ServiceMetrics:
         self.waiting.set(requests)
         self.queue = requests
 
-    def answered(self, door: str, status: int, start: float) -> None:
+    def answered(self, route: str, status: int, start: float) -> None:
         """Count a request."""
         now = time.perf_counter()
-        self.requests.labels(door, str(status)).inc()
-        self.seconds.labels(door).observe(now - start)
+        self.requests.labels(route, str(status)).inc()
+        self.seconds.labels(route).observe(now - start)
         if status < 400:
-            self._answers[door].append((now, now - start))
+            self._answers[route].append((now, now - start))
 
     def latency(self) -> dict[str, dict[str, float]]:
-        """Return by door how many were answered in the last minute (a thousand at most), and in how many seconds."""
+        """Return by route how many were answered in the last minute (a thousand at most), and in how many seconds."""
         since, found = time.perf_counter() - _WINDOW, {}
-        for door, answers in list(self._answers.items()):
+        for route, answers in list(self._answers.items()):
             took = [seconds for when, seconds in list(answers) if when >= since]
             if took:
                 p50, p99 = np.quantile(took, [0.5, 0.99]).tolist()
-                found[door] = {"answers": len(took), "p50": p50, "p99": p99}
+                found[route] = {"answers": len(took), "p50": p50, "p99": p99}
         return found
 
     def rate(self) -> float:
@@ -207,35 +208,35 @@ class StatePage:
     """What is told of a run.
 
     Args:
-        meters: of the service.
+        metrics: of the service.
         live: the run.
     """
 
-    def __init__(self, meters: ServiceMetrics, live: LiveRun) -> None:
-        self._meters = meters
+    def __init__(self, metrics: ServiceMetrics, live: LiveRun) -> None:
+        self._metrics = metrics
         self._method = settings_of_run(live.run, live.method)[0].name
         self._dates = dates_of(live.run, live.method)
 
     def of(self, live: LiveRun, quality: Quality, parked: int) -> dict[str, Any]:
         """Return what is shown of the run that serves, with how many events are kept aside."""
-        meters, now = self._meters, time.time()
+        metrics, now = self._metrics, time.time()
         return {
             **self._named(live),
             "position": live.position,
-            "events_per_second": meters.rate(),
+            "events_per_second": metrics.rate(),
             **self._last(live, now),
-            "arrived": None if meters.came is None else now - meters.came,
-            "waiting": meters.queue,
-            "waiting_events": meters.events_waiting,
-            "latency": meters.latency(),
+            "arrived": None if metrics.came is None else now - metrics.came,
+            "waiting": metrics.queue,
+            "waiting_events": metrics.events_waiting,
+            "latency": metrics.latency(),
             "nodes": live.past.num_nodes,
             "known_events": len(live.past),
             "snapshot": live.kept,
             "snapshot_age": None if live.kept_at is None else max(now - live.kept_at, 0.0),
             "follows": live.follows,
-            "lag": meters.lag,
-            "source_lag": meters.source_lag,
-            "trouble": meters.trouble(),
+            "lag": metrics.lag,
+            "source_lag": metrics.source_lag,
+            "trouble": metrics.trouble(),
             "quality": quality.told,
             "judged": quality.judged,
             "window": min(quality.judged, WINDOW),
@@ -254,9 +255,6 @@ class StatePage:
         last, unit, dates = live.past.last_time, live.past.time_unit or "", self._dates
         age = now - last / IN_SECOND[unit] if dates and unit in IN_SECOND else None
         return {"last_time": last, "last_shown": shown_time(last, unit, dates), "last_age": age}
-
-
-Form = Literal["off", "text", "json"]
 
 
 class StructuredLogger:

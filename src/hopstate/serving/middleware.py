@@ -26,12 +26,12 @@ class RequestLimits:
 
     Args:
         app: the application.
-        doors: whose limits, metrics and log lines are used.
+        engine: whose limits, metrics and log lines are used.
         token: what requests must carry (`Authorization: Bearer TOKEN`), None if nothing.
     """
 
-    def __init__(self, app: ASGIApp, doors: ServiceEngine, token: str | None) -> None:
-        self.app, self.doors, self.token = app, doors, token
+    def __init__(self, app: ASGIApp, engine: ServiceEngine, token: str | None) -> None:
+        self.app, self.engine, self.token = app, engine, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request or pass it on."""
@@ -51,9 +51,9 @@ class RequestLimits:
             status = CLIENT_LEFT if status == FAILED else status
             path = getattr(scope.get("route"), "path", path)
         finally:
-            self.doors.meters.answered(path, status, start)
+            self.engine.metrics.answered(path, status, start)
             seconds = time.perf_counter() - start
-            self.doors.lines("request", method=scope["method"], door=path, status=status, seconds=seconds)
+            self.engine.lines("request", method=scope["method"], route=path, status=status, seconds=seconds)
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope["path"], scope["method"], Headers(scope=scope))
@@ -63,7 +63,7 @@ class RequestLimits:
         if scope["method"] == "GET":
             await self.app(scope, receive, send)
             return
-        seconds = self.doors.limits.arrival
+        seconds = self.engine.limits.arrival
         try:
             async with asyncio.timeout(seconds):
                 whole = await _whole_body(receive)
@@ -92,8 +92,8 @@ class RequestLimits:
         length = headers.get("content-length", "0" if method in _WITHOUT_BODY else "")
         if not length.isdecimal() or "transfer-encoding" in headers:
             return JSONResponse({"error": "a request tells its length (Content-Length)"}, 411)
-        if int(length) > self.doors.limits.body:
-            return JSONResponse({"error": f"a request has at most {self.doors.limits.body} bytes"}, 413)
+        if int(length) > self.engine.limits.body:
+            return JSONResponse({"error": f"a request has at most {self.engine.limits.body} bytes"}, 413)
         return None
 
 

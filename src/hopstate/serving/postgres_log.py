@@ -32,26 +32,31 @@ from hopstate.errors import (
 )
 from hopstate.serving.log import PAGE, Commit, Entry, check_entries, check_start, paged, taken
 
+_FORMAT = "hopstate-log-1"
+_PATIENCE = 3.0  # seconds in which the server may yet learn that the writer before has gone
+_FEW = 16  # events that are inserted by one statement rather than copied
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_TABLES = """
+create schema if not exists {log};
+create table if not exists {log}.facts (key text primary key, value text not null);
+create table if not exists {log}.commits (first bigint primary key, events bigint not null);
+create table if not exists {log}.events (position bigint primary key, id bytea, body text not null);
+create unique index if not exists ids on {log}.events (id) where id is not null;
+create table if not exists {log}.parked (id bytea, body text not null, why text not null);
+create unique index if not exists parked_ids on {log}.parked (id) where id is not null;
+"""
 
-class Database:
-    """A connection, used by one thread at a time.
 
-    Args:
-        url: `postgresql://USER@HOST/DATABASE?...` with libpq's parameters.
-        own: names of parameters that are none of libpq's; see `own`.
-        begin: what to do with each new connection.
+class _Connection:
+    """A connection, used by one thread at a time and opened again if it broke.
 
-    own: values of these parameters.
-    place: the address as it may be shown.
-
-    Raises:
-        MissingExtraError: psycopg is not installed.
-        ConfigError: the address cannot be read.
+    schema: of the log, from `log=NAME` of the address.
+    place: the address as it may be shown, without user and password.
     """
 
-    def __init__(self, url: str, own: tuple[str, ...], begin: Callable[[Any], None] = lambda connection: None) -> None:
+    def __init__(self, url: str, begin: Callable[[Any], None]) -> None:
         self.psycopg = _psycopg()
-        self._address, self.own, self.place = _parts(url, own)
+        self._address, self.schema, self.place = _parts(url)
         self._begin, self._one_by_one, self._connection = begin, threading.RLock(), None
 
     @contextmanager
@@ -97,24 +102,23 @@ class Database:
         return made
 
     def close(self) -> None:
-        """Let go of it."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
-def _parts(url: str, own: tuple[str, ...]) -> tuple[str, dict[str, str], str]:
-    """Return libpq's address, what is our own, and both as they may be shown."""
+def _parts(url: str) -> tuple[str, str, str]:
+    """Return libpq's address, the schema, and the address as it may be shown."""
     try:
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         host = f"{parts.hostname or ''}{'' if parts.port is None else f':{parts.port}'}"
     except ValueError:
         raise ConfigError("an address is postgresql://USER@HOST/DATABASE?...; this one cannot be read") from None
-    mine = {key: value for key, value in options if key in own}
-    rest = urlencode([(key, value) for key, value in options if key not in own], quote_via=quote)
-    shown = f"postgresql://{host}{parts.path}" + (f"?{urlencode(mine)}" if mine else "")
-    return parts._replace(query=rest).geturl(), mine, shown
+    schema = dict(options).get("log", "hopstate")
+    rest = urlencode([(key, value) for key, value in options if key != "log"], quote_via=quote)
+    shown = f"postgresql://{host}{parts.path}?{urlencode({'log': schema})}"
+    return parts._replace(query=rest).geturl(), schema, shown
 
 
 def _first(error: BaseException) -> str:
@@ -127,21 +131,6 @@ def _psycopg() -> Any:
     except ImportError:
         raise MissingExtraError("PostgreSQL needs psycopg: pip install 'hopstate[postgres]'") from None
     return psycopg
-
-
-_FORMAT = "hopstate-log-1"
-_PATIENCE = 3.0  # seconds in which the server may yet learn that the writer before has gone
-_FEW = 16  # events that are inserted by one statement rather than copied
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_TABLES = """
-create schema if not exists {log};
-create table if not exists {log}.facts (key text primary key, value text not null);
-create table if not exists {log}.commits (first bigint primary key, events bigint not null);
-create table if not exists {log}.events (position bigint primary key, id bytea, body text not null);
-create unique index if not exists ids on {log}.events (id) where id is not null;
-create table if not exists {log}.parked (id bytea, body text not null, why text not null);
-create unique index if not exists parked_ids on {log}.parked (id) where id is not null;
-"""
 
 
 class PostgresLog:
@@ -163,8 +152,8 @@ class PostgresLog:
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         self.read_only = read_only
-        self._database = Database(url, ("log",), self._begin)
-        self.place, self.schema = self._database.place, self._database.own.get("log", "hopstate")
+        self._database = _Connection(url, self._begin)
+        self.place, self.schema = self._database.place, self._database.schema
         if not _NAME.fullmatch(self.schema):
             raise ConfigError(f"log={self.schema!r}: a log's name is of small letters, digits and _, at most 63")
         try:

@@ -1,4 +1,4 @@
-"""The doors of a live run: events in, answers out, over HTTP.
+"""HTTP routes of a live run: events in, answers out, over HTTP.
 
 `/v2/...` is the Open Inference Protocol, version 2; `/events` and `/rank` are what it has no word for.
 """
@@ -57,14 +57,13 @@ def service(
         score_events, source, lines: see `ServiceEngine`.
     """
     limits = limits or Limits()
-    more: dict[str, Any] = {"source": source, "lines": lines}
-    doors = ServiceEngine(opened, limits, score_events=score_events, **more)
+    engine = ServiceEngine(opened, limits, score_events=score_events, source=source, lines=lines)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        await doors.start()
+        await engine.start()
         yield
-        await doors.stop()
+        await engine.stop()
 
     security = [] if token is None else [Depends(HTTPBearer(auto_error=False))]  # the middleware checks it
     app = FastAPI(
@@ -76,12 +75,20 @@ def service(
         dependencies=security,
         responses=_RESPONSES,
     )
-    app.state.doors = doors
+    app.state.engine = engine
 
     if hosts is not None:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
-    app.add_middleware(RequestLimits, doors=doors, token=token)  # outermost: it counts what the others refuse
+    app.add_middleware(RequestLimits, engine=engine, token=token)  # outermost: it counts what the others refuse
 
+    _error_handlers(app)
+    _health(app, engine, name)
+    _answers(app, engine, name)
+    _pages(app, engine)
+    return app
+
+
+def _error_handlers(app: FastAPI) -> None:
     @app.exception_handler(HopstateError)
     async def told(request: Request, error: HopstateError) -> JSONResponse:
         return _error(error)
@@ -97,11 +104,6 @@ def service(
         return JSONResponse(
             {"error": f"a number, a text or a nesting that cannot be read: {type(error).__name__}"}, 422
         )
-
-    _health(app, doors, name)
-    _answers(app, doors, name)
-    _pages(app, doors)
-    return app
 
 
 def _unreadable(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -129,8 +131,8 @@ def _error(error: HopstateError) -> JSONResponse:
     return JSONResponse({"error": _text(error)}, 409 if isinstance(error, TimeOrderError) else 422)
 
 
-# ---- doors -------------------------------------------------------------------------------------------------
-def _health(app: FastAPI, doors: ServiceEngine, name: str) -> None:
+# ---- routes -------------------------------------------------------------------------------------------------
+def _health(app: FastAPI, engine: ServiceEngine, name: str) -> None:
     @app.head("/v2/health/live", include_in_schema=False)
     @app.get("/v2/health/live")
     async def live() -> dict[str, bool]:
@@ -139,14 +141,12 @@ def _health(app: FastAPI, doors: ServiceEngine, name: str) -> None:
     @app.head("/v2/health/ready", include_in_schema=False)
     @app.get("/v2/health/ready", responses={503: {"description": "not ready"}})
     async def ready() -> JSONResponse:
-        ready = doors.ready
-        return JSONResponse({"ready": ready}, 200 if ready else 503)
+        return JSONResponse({"ready": engine.ready}, 200 if engine.ready else 503)
 
     @app.get("/v2/models/{model}/ready", responses={503: {"description": "not ready"}})
     async def model_ready(model: str) -> JSONResponse:
         _check_name(model, name)
-        ready = doors.ready
-        return JSONResponse({"name": name, "ready": ready}, 200 if ready else 503)
+        return JSONResponse({"name": name, "ready": engine.ready}, 200 if engine.ready else 503)
 
     @app.get("/v2/models/{model}")
     async def metadata(model: str) -> dict[str, Any]:
@@ -154,22 +154,22 @@ def _health(app: FastAPI, doors: ServiceEngine, name: str) -> None:
         ids = {"datatype": "BYTES", "shape": [-1]}
         return {
             "name": name,
-            "versions": [doors.live.past.model],
+            "versions": [engine.live.past.model],
             "platform": "hopstate",
             "inputs": [{"name": "source", **ids}, {"name": "target", **ids}, {"name": "time", **ids}],
             "outputs": [{"name": n, "datatype": "FP64", "shape": [-1]} for n in ("score", "probability")],
         }
 
 
-def _answers(app: FastAPI, doors: ServiceEngine, name: str) -> None:
+def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
     @app.post("/events", response_model=EventsOut)
     async def events(given: EventsIn) -> JSONResponse:
         """Take events: all of them are on the disk when this answers, or none."""
-        if len(given.events) > doors.limits.events:
-            raise DataError(f"a request has at most {doors.limits.events} events; got {len(given.events)}")
-        receipts = await doors.taken(given.events, score=given.score)
-        told = {"receipts": [receipt.shown() for receipt in receipts], "position": doors.live.position}
-        if doors.live.other_fields == "ignore" and (ignored := doors.live.others(given.events)):
+        if len(given.events) > engine.limits.events:
+            raise DataError(f"a request has at most {engine.limits.events} events; got {len(given.events)}")
+        receipts = await engine.take(given.events, score=given.score)
+        told = {"receipts": [receipt.shown() for receipt in receipts], "position": engine.live.position}
+        if engine.live.other_fields == "ignore" and (ignored := engine.live.others(given.events)):
             told["ignored"] = [_text(name) for name in ignored]
         return JSONResponse(told)
 
@@ -177,7 +177,7 @@ def _answers(app: FastAPI, doors: ServiceEngine, name: str) -> None:
     async def rank(given: RankIn) -> dict[str, Any]:
         """Tell whom a source meets next."""
         options = given.model_dump(exclude={"source"})
-        table, told = await doors.answered(partial(ranking, sources=given.source, **options), SOON)
+        table, told = await engine.answer(partial(ranking, sources=given.source, **options), SOON)
         return {"ranked": _rows(table), "probability": table.attrs.get("probability"), "warnings": told}
 
     @app.post("/v2/models/{model}/infer", response_model=dict[str, Any])
@@ -185,7 +185,7 @@ def _answers(app: FastAPI, doors: ServiceEngine, name: str) -> None:
         """Tell how likely pairs are, in the Open Inference Protocol."""
         _check_name(model, name)
         pairs, t = given.pairs()
-        found, told = await doors.answered(partial(chances, pairs=pairs, time=t))
+        found, told = await engine.answer(partial(chances, pairs=pairs, time=t))
         outputs = [
             {"name": n, "datatype": "FP64", "shape": [len(column)], "data": _finite(column.tolist())}
             for n, column in zip(("score", "probability"), found, strict=True)
@@ -193,16 +193,16 @@ def _answers(app: FastAPI, doors: ServiceEngine, name: str) -> None:
         return JSONResponse({"model_name": name, "id": given.id, "outputs": outputs, "parameters": {"warnings": told}})
 
 
-def _pages(app: FastAPI, doors: ServiceEngine) -> None:
+def _pages(app: FastAPI, engine: ServiceEngine) -> None:
     @app.get("/metrics")
     async def metrics() -> Response:
         """Tell counts, latencies and ages to Prometheus."""
-        return Response(generate_latest(doors.meters.registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(engine.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/state")
     async def state() -> dict[str, Any]:
         """Tell what the page shows."""
-        return await doors.told()
+        return await engine.state()
 
     @app.head("/", include_in_schema=False)
     @app.get("/")

@@ -29,22 +29,22 @@ from hopstate.testing.asserts import F32
 
 
 @pytest.fixture
-def desk() -> Iterator[SerialExecutor]:
+def executor() -> Iterator[SerialExecutor]:
     made = SerialExecutor("test")
     yield made
     made.close()
 
 
-def test_one_thread_does_all_and_tells_what_came_of_it(desk: SerialExecutor) -> None:
-    names = [desk.give(lambda: threading.current_thread().name) for _ in range(3)]
+def test_one_thread_does_all_and_tells_what_came_of_it(executor: SerialExecutor) -> None:
+    names = [executor.submit(lambda: threading.current_thread().name) for _ in range(3)]
     assert [name.result() for name in names] == ["test"] * 3
-    failed = desk.give(lambda: 1 // 0)
+    failed = executor.submit(lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         failed.result()
-    assert desk.give(lambda: 7).result() == 7
+    assert executor.submit(lambda: 7).result() == 7
 
 
-def test_what_is_short_comes_between_the_slices_of_what_is_long(desk: SerialExecutor) -> None:
+def test_what_is_short_comes_between_the_slices_of_what_is_long(executor: SerialExecutor) -> None:
     done, begun, asked = [], threading.Event(), threading.Event()
 
     def long() -> Steps[str]:
@@ -56,9 +56,9 @@ def test_what_is_short_comes_between_the_slices_of_what_is_long(desk: SerialExec
             yield
         return "whole"
 
-    slow = desk.give_steps(long)
+    slow = executor.submit_steps(long)
     begun.wait()
-    later, quick = desk.give(lambda: done.append("later"), LATER), desk.give(lambda: done.append("quick"))
+    later, quick = executor.submit(lambda: done.append("later"), LATER), executor.submit(lambda: done.append("quick"))
     asked.set()
     assert (slow.result(), quick.result(), later.result()) == ("whole", None, None)
     assert done == ["slice 0", "quick", "slice 1", "slice 2", "later"]
@@ -71,7 +71,7 @@ def test_its_linear_algebra_has_one_thread_and_kernels_all() -> None:
         torch.set_num_threads(2)
         other = SerialExecutor("another")
         try:
-            assert other.give(lambda: (torch.get_num_threads(), usual_threads())).result() == (1, 2)
+            assert other.submit(lambda: (torch.get_num_threads(), usual_threads())).result() == (1, 2)
         finally:
             other.close()
         assert torch.get_num_threads() == 2
@@ -80,10 +80,10 @@ def test_its_linear_algebra_has_one_thread_and_kernels_all() -> None:
 
 
 def test_what_was_given_is_done_before_the_end() -> None:
-    desk, done = SerialExecutor("test"), list[int]()
+    executor, done = SerialExecutor("test"), list[int]()
     for k in range(5):
-        desk.give(partial(done.append, k), SOON * (k % 2))
-    desk.close()
+        executor.submit(partial(done.append, k), SOON * (k % 2))
+    executor.close()
     assert sorted(done) == [0, 1, 2, 3, 4]
 
 
@@ -123,21 +123,21 @@ def test_answers_are_given_while_the_disk_syncs(run: Run, tmp_path: Path) -> Non
             synced.wait(30)
             return super().append(*told)
 
-    def scores(doors: ServiceEngine) -> Any:
-        return doors.answered(partial(chances, pairs=[("u1", "v2"), ("u2", "v3")]))
+    def scores(engine: ServiceEngine) -> Any:
+        return engine.answer(partial(chances, pairs=[("u1", "v2"), ("u2", "v3")]))
 
     async def work() -> None:
-        doors = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path, log=Slow(tmp_path)), Limits())
-        await doors.start()
-        (before, _), _ = await scores(doors)
-        waiting = asyncio.create_task(doors.taken(EVENTS))
+        engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path, log=Slow(tmp_path)), Limits())
+        await engine.start()
+        (before, _), _ = await scores(engine)
+        waiting = asyncio.create_task(engine.take(EVENTS))
         await asyncio.to_thread(begun.wait, 30)
-        (during, _), _ = await scores(doors)
+        (during, _), _ = await scores(engine)
         assert not waiting.done()
         synced.set()
         assert [one.position for one in await waiting] == list(range(40))
-        (after, _), _ = await scores(doors)
-        await doors.stop()
+        (after, _), _ = await scores(engine)
+        await engine.stop()
         np.testing.assert_array_equal(before, during)
         assert (after != before).any()
 

@@ -74,18 +74,18 @@ def at_doors(work: Callable[[ServiceEngine, Held], Any], run: Run, folder: Path)
     async def whole() -> None:
         folder.mkdir(exist_ok=True)
         log = Held(folder)
-        doors = ServiceEngine(partial(LiveRun, run.path, folder=folder, log=log), Limits())
-        await doors.start()
-        await asyncio.wait_for(work(doors, log), SECONDS)
-        await asyncio.wait_for(doors.stop(), SECONDS)
-        assert doors._waiting == 0
+        engine = ServiceEngine(partial(LiveRun, run.path, folder=folder, log=log), Limits())
+        await engine.start()
+        await asyncio.wait_for(work(engine, log), SECONDS)
+        await asyncio.wait_for(engine.stop(), SECONDS)
+        assert engine._waiting == 0
         assert {task for task in asyncio.all_tasks() if task is not asyncio.current_task()} == set()
 
     asyncio.run(whole())
 
 
-async def scores(doors: ServiceEngine) -> list[float]:
-    (found, _), _ = await doors.answered(partial(chances, pairs=PAIRS))
+async def scores(engine: ServiceEngine) -> list[float]:
+    (found, _), _ = await engine.answer(partial(chances, pairs=PAIRS))
     return found.tolist()
 
 
@@ -97,9 +97,9 @@ async def begun(event: threading.Event) -> None:
     assert await asyncio.to_thread(event.wait, SECONDS)
 
 
-# ---- the desk ----------------------------------------------------------------------------------------------
+# ---- the executor ----------------------------------------------------------------------------------------------
 def test_work_that_is_cancelled_ends_with_its_slice() -> None:
-    desk, begun, leave, done = SerialExecutor("test"), threading.Event(), threading.Event(), list[str]()
+    executor, begun, leave, done = SerialExecutor("test"), threading.Event(), threading.Event(), list[str]()
 
     def long() -> Steps[None]:
         try:
@@ -111,29 +111,29 @@ def test_work_that_is_cancelled_ends_with_its_slice() -> None:
         finally:
             done.append("closed")
 
-    slow = desk.give_steps(long)
+    slow = executor.submit_steps(long)
     assert begun.wait(SECONDS)
-    never = desk.give(lambda: done.append("never"))
+    never = executor.submit(lambda: done.append("never"))
     assert never.cancel()
     slow.cancel()
     leave.set()
-    assert desk.give(lambda: 7).result(SECONDS) == 7
-    desk.close()
+    assert executor.submit(lambda: 7).result(SECONDS) == 7
+    executor.close()
     assert done == ["slice 0", "closed"]
 
 
-# ---- doors -------------------------------------------------------------------------------------------------
+# ---- engine -------------------------------------------------------------------------------------------------
 def test_events_are_acknowledged_while_a_slice_runs(run: Run, tmp_path: Path) -> None:
     """They are on the disk: the run stands on them when it has the time, before anything that is asked from then on."""
 
-    async def work(doors: ServiceEngine, log: Held) -> None:
-        long, taken = Long(), asyncio.create_task(doors.taken(EVENTS))
+    async def work(engine: ServiceEngine, log: Held) -> None:
+        long, taken = Long(), asyncio.create_task(engine.take(EVENTS))
         await begun(log.begun)
-        asked = asyncio.create_task(doors.answered(long))
+        asked = asyncio.create_task(engine.answer(long))
         await begun(long.begun)
         log.leave.set()
         assert [one.position for one in await taken] == list(range(40))
-        later = asyncio.create_task(scores(doors))
+        later = asyncio.create_task(scores(engine))
         assert not asked.done()
         long.leave.set()
         assert await later == offline(run, 40)
@@ -146,18 +146,18 @@ def test_events_are_acknowledged_while_a_slice_runs(run: Run, tmp_path: Path) ->
 def test_who_leaves_amid_a_commit_loses_nothing(run: Run, tmp_path: Path) -> None:
     """The events of its request are taken, once; those of others too, in the same commit or the next."""
 
-    async def work(doors: ServiceEngine, log: Held) -> None:
-        first = asyncio.create_task(doors.taken(EVENTS[:10]))
+    async def work(engine: ServiceEngine, log: Held) -> None:
+        first = asyncio.create_task(engine.take(EVENTS[:10]))
         await begun(log.begun)
-        others = [asyncio.create_task(doors.taken(EVENTS[i : i + 10])) for i in (10, 20)]
+        others = [asyncio.create_task(engine.take(EVENTS[i : i + 10])) for i in (10, 20)]
         await asyncio.sleep(0)
         first.cancel()
         others[0].cancel()
         log.leave.set()
         assert [one.position for one in await others[1]] == list(range(20, 30))
-        again = await doors.taken(EVENTS[:20])
+        again = await engine.take(EVENTS[:20])
         assert [(one.position, one.again) for one in again] == [(i, True) for i in range(20)]
-        assert await scores(doors) == offline(run, 30)
+        assert await scores(engine) == offline(run, 30)
 
     at_doors(work, run, tmp_path / "live")
     with LiveRun(run.path, folder=tmp_path / "live") as live:
@@ -166,12 +166,12 @@ def test_who_leaves_amid_a_commit_loses_nothing(run: Run, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_who_leaves_amid_an_answer_is_answered_no_further(run: Run, tmp_path: Path) -> None:
-    async def work(doors: ServiceEngine, log: Held) -> None:
+    async def work(engine: ServiceEngine, log: Held) -> None:
         log.leave.set()
         long = Long()
-        asked, waiting = asyncio.create_task(doors.answered(long)), asyncio.create_task(scores(doors))
+        asked, waiting = asyncio.create_task(engine.answer(long)), asyncio.create_task(scores(engine))
         await begun(long.begun)
-        taken, gone = asyncio.create_task(doors.taken(EVENTS[:20])), asyncio.create_task(scores(doors))
+        taken, gone = asyncio.create_task(engine.take(EVENTS[:20])), asyncio.create_task(scores(engine))
         await asyncio.sleep(0)
         asked.cancel()
         gone.cancel()
@@ -179,7 +179,7 @@ def test_who_leaves_amid_an_answer_is_answered_no_further(run: Run, tmp_path: Pa
         long.leave.set()
         assert await waiting == offline(run, 0)
         assert len(await taken) == 20
-        assert await scores(doors) == offline(run, 20)
+        assert await scores(engine) == offline(run, 20)
         assert (long.slices, long.closed) == (1, True)
 
     at_doors(work, run, tmp_path / "live")
@@ -187,14 +187,14 @@ def test_who_leaves_amid_an_answer_is_answered_no_further(run: Run, tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_stop_while_slices_run_answers_and_keeps_all(run: Run, tmp_path: Path) -> None:
-    async def work(doors: ServiceEngine, log: Held) -> None:
+    async def work(engine: ServiceEngine, log: Held) -> None:
         log.leave.set()
         long = Long()
-        asked = asyncio.create_task(doors.answered(long))
+        asked = asyncio.create_task(engine.answer(long))
         await begun(long.begun)
-        taken = asyncio.create_task(doors.taken(EVENTS[:20]))
+        taken = asyncio.create_task(engine.take(EVENTS[:20]))
         await asyncio.sleep(0)
-        stopped = asyncio.create_task(doors.stop())
+        stopped = asyncio.create_task(engine.stop())
         await asyncio.sleep(0)
         long.leave.set()
         assert [one.position for one in await taken] == list(range(20))
@@ -204,9 +204,9 @@ def test_a_stop_while_slices_run_answers_and_keeps_all(run: Run, tmp_path: Path)
 
     async def whole() -> None:
         log = Held(tmp_path)
-        doors = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path, log=log), Limits())
-        await doors.start()
-        await asyncio.wait_for(work(doors, log), SECONDS)
+        engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path, log=log), Limits())
+        await engine.start()
+        await asyncio.wait_for(work(engine, log), SECONDS)
 
     asyncio.run(whole())
     with LiveRun(run.path, folder=tmp_path) as live:
@@ -246,7 +246,7 @@ def test_a_connection_that_ends_amid_an_answer(path: str, run: Run, tmp_path: Pa
     """A ranking is given up, and counted as 499; events are taken all the same."""
     log = Held(tmp_path)
     app = service(partial(LiveRun, run.path, folder=tmp_path, log=log), name="run")
-    doors, sent = app.state.doors, list[Any]()
+    engine, sent = app.state.engine, list[Any]()
     told: dict[str, Any] = {"source": "u1"} if path == "/rank" else {"events": EVENTS[:5]}
     body = json.dumps(told).encode()
     heads = [(b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")]
@@ -254,9 +254,9 @@ def test_a_connection_that_ends_amid_an_answer(path: str, run: Run, tmp_path: Pa
     scope |= {"raw_path": path.encode(), "root_path": "", "scheme": "http", "server": ("h", 80), "app": app}
 
     async def whole() -> None:
-        await doors.start()
+        await engine.start()
         long, left = Long(), asyncio.Event()
-        held = asyncio.create_task(doors.answered(long))  # what is asked waits for it
+        held = asyncio.create_task(engine.answer(long))  # what is asked waits for it
         await begun(long.begun)
         parts = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -270,20 +270,22 @@ def test_a_connection_that_ends_amid_an_answer(path: str, run: Run, tmp_path: Pa
             sent.append(message)
 
         request = asyncio.create_task(app(scope, receive, send))  # type: ignore[arg-type]
-        while not doors._waiting > 1:
+        while not engine._waiting > 1:
             await asyncio.sleep(0)
         left.set()
         if path == "/rank":
             await asyncio.wait_for(request, SECONDS)
-            assert (sent, doors._waiting) == ([], 1)
+            assert (sent, engine._waiting) == ([], 1)
         log.leave.set()
         long.leave.set()
         await held
         await asyncio.wait_for(request, SECONDS)
-        await doors.stop()
+        await engine.stop()
 
     asyncio.run(whole())
     status = 499 if path == "/rank" else 200
-    assert doors.meters.registry.get_sample_value("hopstate_requests_total", {"door": path, "status": str(status)}) == 1
+    assert (
+        engine.metrics.registry.get_sample_value("hopstate_requests_total", {"route": path, "status": str(status)}) == 1
+    )
     with LiveRun(run.path, folder=tmp_path) as live:
         assert live.position == (0 if path == "/rank" else 5)

@@ -29,14 +29,14 @@ def test_requests_commits_and_alarms(form: str, tmp_path: Path) -> None:
     lines = StructuredLogger(form, out)  # type: ignore[arg-type]
     app = service(partial(LiveRun, run.path), name="run", lines=lines)
     with TestClient(app) as client:
-        doors = app.state.doors
+        engine = app.state.engine
         client.post("/events", json={"events": events[:4]})
-        doors.judge.quality.alarm('two words, a "quote"\nand a line')
+        engine.evaluator.quality.alarm('two words, a "quote"\nand a line')
         client.post("/events", json={"events": events[4:]})
         client.post("/events", json={"events": events[:1]})
         client.get("/nowhere?secret=1")
-        doors._trouble("source", "it is away")
-        doors._trouble("source", "it is away")
+        engine._trouble("source", "it is away")
+        engine._trouble("source", "it is away")
     told = out.getvalue().splitlines()
     if form == "off":
         assert not told
@@ -51,7 +51,7 @@ def test_requests_commits_and_alarms(form: str, tmp_path: Path) -> None:
     kinds = [row["event"] for row in rows]
     assert (kinds[0], kinds[-1]) == ("opened", "closed")
     assert [(row["first"], row["events"]) for row in rows if row["event"] == "commit"] == [(0, 4), (4, 2)]
-    asked = [(row["method"], row["door"], row["status"]) for row in rows if row["event"] == "request"]
+    asked = [(row["method"], row["route"], row["status"]) for row in rows if row["event"] == "request"]
     assert asked == [("POST", "/events", 200)] * 2 + [("POST", "/events", 409), ("GET", "other", 404)]
     assert [row["position"] for row in rows if row["event"] == "alarm"] == [4]
     assert kinds.count("trouble") == 1
