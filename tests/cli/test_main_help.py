@@ -8,7 +8,7 @@ import sys
 from hopstate.cli.main import COMMANDS
 
 # their options name what records and methods have
-LIBRARY = {"inspect", "top-error", "reproduce", "info", "datasets"}
+LIBRARY = {"inspect", "reproduce", "info", "datasets"}
 
 
 def imported(*calls: list[str]) -> set[str]:

@@ -22,7 +22,6 @@ RENAMED = {
 }
 METRICS = {"ap": "average_precision", "auc": "roc_auc"}
 VALUES = {"metric": METRICS, "batching.nodes": {"parts": "clusters"}}  # setting → former value → today's
-COMMANDS = {"top-error": {"parts": "clusters"}}  # options of commands that are no settings
 _METRIC = re.compile(r"((?:train_|val_)?(?:new_)?(?:historical_|inductive_)?(?:mean_)?)(ap|auc)((?:_low|_high)?)")
 
 
