@@ -22,7 +22,7 @@ _PUBLIC = {
     "hopstate.runs.asking": ("node_outputs",),
     "hopstate.runs.ensemble": ("ensemble",),
     "hopstate.runs.queries.ask": ("rank", "score"),
-    "hopstate.runs.analysis.questions": ("explain", "robustness"),
+    "hopstate.runs.analysis.questions": ("explain",),
     "hopstate.runs.hub": ("from_pretrained", "push_to_hub"),
     "hopstate.runs.export_check": ("check_program", "export_inputs"),
     "hopstate.runs.tune": ("tune",),
@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from hopstate.methods.nagphormer.model import NAGphormer as NAGphormer
     from hopstate.ops.selective_scan import selective_scan as selective_scan
     from hopstate.runs.analysis.questions import explain as explain
-    from hopstate.runs.analysis.questions import robustness as robustness
     from hopstate.runs.api import Run as Run
     from hopstate.runs.api import evaluate as evaluate
     from hopstate.runs.api import fit as fit

@@ -279,7 +279,7 @@ def _settings() -> Iterator[Case]:
         "os": "os:system",
         "path": "../evil:METHOD",
     }.items():
-        for command in ("evaluate", "predict", "stream", "explain", "robustness", "check-leak", "top-error"):
+        for command in ("evaluate", "predict", "stream", "explain", "check-leak"):
             more = {"predict": ("--out=p.csv",), "stream": ("--data=h.npz", "--out=p.csv"), "explain":
                     ("--pair", "1,2", "--time", "9")}.get(command, ())  # fmt: skip
             change = _do(lambda path, value=value: rewrite_json(path, method=value))

@@ -1,4 +1,4 @@
-"""`hopstate explain` and `hopstate robustness`: questions to a trained run."""
+"""`hopstate explain`: what a trained run's score or prediction is made of."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from hopstate.io.output import RAW
 
 
 def run(argv: list[str]) -> Answer:
-    """Run the command named first in argv."""
-    return {"explain": _explain, "robustness": _robustness}[argv[0]](argv[1:])
-
-
-def _explain(argv: list[str]) -> Answer:
+    """Explain a score or a prediction."""
     what = """What each past event (dyg-mamba), feature (pair-trees) or member (ensemble) added to a pair's score, as a
     table and a chart; or what a node's prediction owes to features, other nodes and edges (gradient times input)."""
     parser = Options(prog="hopstate explain", description=what, allow_abbrev=False)
@@ -148,36 +144,3 @@ def _show_features(found: Any, top: int) -> None:
     table.add_section()
     table.add_row("logit", "", f"{found.logit:+.4f}")
     screen().print(table)
-
-
-def _robustness(argv: list[str]) -> Answer:
-    what = "Test metrics of a trained run when its view of the past is made noisy."
-    parser = Options(prog="hopstate robustness", description=what, allow_abbrev=False)
-    parser.add_argument("run", help="run folder of dyg-mamba, dygformer, graphmixer or ctdg-ssm")
-    parser.add_argument("--noise", default=None, help="sequences, stream (histories); stream, laplacian (memories)")
-    parser.add_argument("--levels", default=None, help="shares of noise, e.g. 0,0.3,0.6 (default: 0 to 0.6 by 0.1)")
-    parser.add_argument("--seed", type=int, default=0, help="of the noise (default: 0)")
-    parser.add_argument("--data", default=None, help="other events than it was trained on: a file, folder or name")
-    parser.add_argument("--out", default=None, help="write the table: .csv, .csv.gz, .tsv or .parquet")
-    parser.add_argument("--plot", default=None, help="draw it: .png, .pdf or .svg")
-    parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
-    parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
-    o = parser.parse_args(argv)
-    try:
-        levels = None if o.levels is None else [float(part) for part in o.levels.split(",")]
-    except ValueError:
-        raise ConfigError(f"--levels takes shares joined by commas, e.g. 0,0.3,0.6; got {o.levels!r}") from None
-    kinds = None if o.noise is None else o.noise.split(",")
-    settings = {"seed": o.seed, "data": o.data, "out": o.out, "plot": o.plot, "device": o.device, "method": o.method}
-    from hopstate.runs.analysis import questions
-
-    table = questions.robustness(o.run, noise=kinds, levels=levels, **settings)
-    written, note = [path for path in (o.out, o.plot) if path], str(table.attrs["note"])
-
-    def show() -> None:
-        print(table.to_string(index=False, float_format=lambda value: f"{value:.4f}"))
-        if note:
-            print(f"note: {note}")
-        _show_written(written)
-
-    return Answer({"rows": rows_of(table), "written": written, "note": note}, show)

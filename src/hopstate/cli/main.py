@@ -24,7 +24,6 @@ COMMANDS = {
     "serve": ("hopstate.cli.serve", "take events as they happen, durably, and answer over HTTP"),
     "replay": ("hopstate.cli.serve", "what the events of a live run's log were scored, again"),
     "explain": ("hopstate.cli.analysis", "what each past event added to a pair's score, as a table and a timeline"),
-    "robustness": ("hopstate.cli.analysis", "metrics of a trained run when its view of the past is made noisy"),
     "ensemble": ("hopstate.cli.ensemble", "combine finished link prediction runs into one"),
     "compare": ("hopstate.cli.compare", "several methods over splits and seeds in one table"),
     "tune": ("hopstate.cli.tune", "search a method's settings on validation data"),
@@ -38,7 +37,6 @@ COMMANDS = {
     "prepare": ("hopstate.cli.prepare", "a table of events of any size as a store that --data maps into memory"),
     "check-leak": ("hopstate.cli.check_leak", "prove that no score of a trained run sees the future"),
     "datasets": ("hopstate.cli.datasets", "the data sets of the papers: where from, which are on disk"),
-    "top-error": ("hopstate.cli.top_error", "how far a trained backbone on node batches is from the whole graph"),
     "info": ("hopstate.cli.info", "versions, devices, and which fast paths are in use and why"),
     "completion": ("hopstate.cli.completion", "a script that lets bash, zsh or fish complete commands and options"),
 }

@@ -202,16 +202,6 @@ class TemporalModel(nn.Module):
     feature_dims: tuple[int, int]
 
 
-@runtime_checkable
-class NoisyLaplacians(Protocol):
-    """A model whose Laplacians can be disturbed.
-
-    laplacian_noise: spectral norm of the random symmetric matrices that are added to them, 0 for none.
-    """
-
-    laplacian_noise: float
-
-
 class HistoryModel(TemporalModel):
     """A network that is fed past events: `forward` maps a tokenizer's input of Q queries to (Q,) or (Q, C) logits."""
 

@@ -79,21 +79,6 @@ def test_contributions_of_events_add_up_and_lie_in_the_past(trained: Callable[[s
         hopstate.explain(run.path, u, v, t, out=tmp_path / "why.txt")
 
 
-def test_noise_in_histories_and_in_the_stream_moves_scores(trained: Callable[[str], Run], tmp_path: Path) -> None:
-    run = trained("dyg-mamba")
-    table = hopstate.robustness(run.path, levels=(0.0, 0.5), out=tmp_path / "r.csv", plot=tmp_path / "r.svg")
-    table = table[table.setting == "transductive"]
-    clean = table[table.sigma == 0].average_precision
-    assert clean.tolist() == pytest.approx([run.metrics["test"]["average_precision"]] * 2)
-    for noise in ("sequences", "stream"):
-        noisy = table[(table.sigma == 0.5) & (table.noise == noise)].average_precision.item()
-        assert noisy != pytest.approx(clean.iloc[0])
-    assert (tmp_path / "r.svg").read_text().startswith("<?xml")
-    for wrong in ({"levels": (1.5,)}, {"noise": ["edges"]}):
-        with pytest.raises(ConfigError):
-            hopstate.robustness(run.path, **wrong)
-
-
 def test_a_model_with_features_scores_a_stream_without(tmp_path: Path) -> None:
     bare = repeating(160).with_(edge_attr=None)
     x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
@@ -185,7 +170,6 @@ def test_explain_by_command(trained: Callable[[str], Run], tmp_path: Path, capsy
     assert main(["explain", run, "--pair", "one", "--time", "3"]) == 2
     assert main(["explain", run, "--pair", "u1,v2", "--time", "90", "--top", "-1"]) == 2
     assert main(["evaluate", run, "--evaluation.protocol", "mean"]) == 2
-    assert main(["robustness", run, "--levels", "a"]) == 2
 
 
 @pytest.mark.slow

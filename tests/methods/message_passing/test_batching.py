@@ -1,7 +1,8 @@
 """Every kind of batching: it learns, repeats itself, and gives the full result if its batch is everything."""
 
 import json
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hopstate.cli.main import main
 from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
@@ -21,7 +21,6 @@ from hopstate.methods.message_passing.all_nodes import embedder, exact_inference
 from hopstate.methods.message_passing.batching import Batching
 from hopstate.methods.message_passing.method import METHODS, FullBatchRun
 from hopstate.methods.message_passing.model import NORMALIZATION, Backbone
-from hopstate.methods.message_passing.top_error import relative_errors
 from hopstate.methods.method import Context
 from hopstate.random import seed_everything
 from hopstate.runs import api
@@ -31,6 +30,10 @@ from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
+
+from top_error import relative_errors
 
 KINDS = ["full", "top", "cluster", "gas", "saint", "shadow", "neighbor", "labor"]
 SMALL: dict[str, Any] = {
@@ -317,15 +320,6 @@ def test_relative_errors_order_the_methods(block: Any) -> None:
     assert errors["top"] < 0.3 * min(errors["cluster"], errors["cut"])
     whole = relative_errors(graph, model, Batching(num_clusters=20, clusters_per_batch=20))
     assert max(whole.values()) < 1e-5
-
-
-def test_top_error_command(trained: Callable[[str], api.Run], capsys: pytest.CaptureFixture[str]) -> None:
-    run = str(trained("gcn").path)
-    assert main(["top-error", run, "--clusters=10", "--share=0.5"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert 0 <= shown["top"] < shown["cluster"]
-    for wrong in ("--share=2", "--batches=0", "--clusters=0", "--seed=-1"):
-        assert main(["top-error", run, wrong]) == 2
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from hopstate.layers.pair_history import PairHistory
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.runs.analysis.questions import explain
-from hopstate.runs.analysis.robustness import robustness
 from hopstate.streaming.live import go_on, past_of
 from hopstate.testing.asserts import F32, F32_TIGHT
 from hopstate.tokens.pair_features import NAMES, PairFeatures
@@ -198,15 +197,6 @@ def _stopped(trainer: Trainer, step: Any, batch: Any, count: int) -> None:
     if trainer.progress.epoch == 1 and trainer.progress.step == 1:
         trainer.save()
         raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize(("method", "kind"), [("ctdg-ssm", "stream"), ("dyg-mamba", "sequences")])
-def test_noise_of_no_size_changes_nothing(method: str, kind: str, tmp_path: Path) -> None:
-    task = task_of(method, tmp_path, events())
-    noisy = robustness(task, noise=[kind, "stream"], levels=(0.0, 0.5))
-    still = task.evaluate("test")["average_precision"]
-    found = noisy[noisy.sigma == 0.0].query("setting == 'transductive'").average_precision
-    assert found.tolist()[0] == pytest.approx(still)
 
 
 def test_an_explained_score_is_a_sum_over_events_and_the_rest(tmp_path: Path) -> None:

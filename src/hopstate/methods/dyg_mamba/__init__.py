@@ -13,7 +13,6 @@
 | Eq. 15-16, link prediction | `model.DyGMamba`, `layers.heads.LinkHead` |
 | node classification | `model.DyGMambaNodes` |
 | Sec. 5.6, Figure 6 | `runs.analysis.similarity.similarity_map` |
-| robustness to noise | `tokens.noise.NoisyLookups`, `runs.analysis.robustness.robustness` |
 """
 
 # names of methods → the module here that defines them

@@ -4,7 +4,6 @@
 |---|---|
 | backbones; App. B.2: GCNII with jumping knowledge | `model.Backbone`, `blocks.BackboneConfig` |
 | A_ij = 1 if (j, i) is an edge; what edges carry | `data.incoming.Incoming`, `methods.shared.edges.EdgeConfig` |
-| Tables 3, 7, 8: relative error | `top_error.relative_errors` |
 
 `batching` says how a graph is cut and what stands for missing neighbours (`compensation`).
 """

@@ -1,18 +1,15 @@
-"""What is asked of a trained run beyond its scores: why a pair got its score, and how much noise it bears."""
+"""Explanations of a trained run: why a pair got its score, or a node its prediction."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hopstate.errors import ConfigError, HopstateWarning
 from hopstate.io.output import check_figure_path, check_table_path, write_table
 from hopstate.runs.analysis.explain import Explanation, FeatureExplanation, explain_pair
 from hopstate.runs.analysis.explain_node import NodeExplanation, explain_node
-from hopstate.runs.analysis.robustness import LEVELS, Noise, plot_robustness, untouched
-from hopstate.runs.analysis.robustness import robustness as measure
 from hopstate.runs.analysis.similarity import SimilarityMap
 from hopstate.runs.analysis.similarity import similarity_map as alike_tokens
 from hopstate.runs.data import known_data, settings_of_run
@@ -20,9 +17,6 @@ from hopstate.runs.going_on import kept_state
 from hopstate.runs.load import load_run
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.events import EventTask
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def explain(
@@ -141,47 +135,6 @@ def features_path(out: str | Path) -> Path:
     """Return where the features of an explanation by events are written beside its table: why.csv, why-features.csv."""
     name, dot, rest = Path(out).name.partition(".")
     return Path(out).with_name(f"{name}-features{dot}{rest}")
-
-
-def robustness(
-    run: str | Path,
-    *,
-    noise: Sequence[Noise] | None = None,
-    levels: Sequence[float] | None = None,
-    seed: int = 0,
-    data: Any = None,
-    out: str | Path | None = None,
-    plot: str | Path | None = None,
-    device: str | None = None,
-    method: str | None = None,
-) -> pd.DataFrame:
-    """Return test metrics of a trained run under noise; see `hopstate.runs.analysis.robustness`.
-
-    What noise in sequences does not reach is said in the table's `attrs["note"]`.
-
-    Args:
-        run: a run folder of a model of links that is fed from histories or has a node memory.
-        noise: kinds; None takes the model's own.
-        levels: shares of noise; None takes 0 to 0.6 by 0.1.
-        seed: of the noise.
-        data: other events than the run was trained on; None, or the record where it was trained on one.
-        out: also write the table there (.csv or .parquet).
-        plot: also draw it there (.png, .pdf or .svg).
-        device: where to compute; None takes the run's own setting.
-        method: as in `hopstate.evaluate`.
-    """
-    import torch
-
-    _check_paths(out, plot)
-    with load_run(run, data, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
-        task.model.eval()
-        table = measure(task, noise=noise, levels=LEVELS if levels is None else levels, seed=seed)
-        table.attrs["note"] = untouched(task, noise)
-    if out is not None:
-        write_table(table, Path(out))
-    if plot is not None:
-        plot_robustness(table, plot)
-    return table
 
 
 def _check_paths(out: str | Path | None, plot: str | Path | None) -> None:

@@ -1,5 +1,6 @@
 """CTDG-SSM's appendix E: noise in Laplacians and streams, other stand-ins for never, no norm, no residual."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,13 @@ import pandas as pd
 import pytest
 import torch
 
-import hopstate
-from hopstate.errors import ConfigError
 from hopstate.ops.filters.laplacian import dense_laplacian, noisy_laplacian
 from hopstate.runs.api import evaluate, fit
+from hopstate.runs.load import load_run
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
+
+from robustness import robustness
 
 SMALL: dict[str, Any] = {
     "model__dim": 6, "model__time_dim": 4, "model__static": "random", "model__static_dim": 4, "batch_size": 20,
@@ -48,30 +52,33 @@ def test_laplacians_with_noise_are_near_and_keep_their_range():
         assert not torch.equal(noisy, noisy_laplacian(L, epsilon, (3, 1)))
 
 
+def measured(run: Path, **options: Any) -> pd.DataFrame:
+    with load_run(run) as (_, task), torch.no_grad():
+        task.model.eval()
+        return robustness(task, **options)
+
+
 def test_robustness_of_a_memory(tmp_path):
     run = run_of(tmp_path / "a")
-    table = hopstate.robustness(run.path, levels=(0.0, 0.5))
+    table = measured(run.path, levels=(0.0, 0.5))
     assert list(dict.fromkeys(table.noise)) == ["stream", "laplacian"]
     whole = table[table.setting == "transductive"]
     assert whole[whole.sigma == 0].average_precision.tolist() == pytest.approx(
         [run.metrics["test"]["average_precision"]] * 2
     )
     assert (whole[whole.sigma == 0.5].average_precision != run.metrics["test"]["average_precision"]).all()
-    again = hopstate.robustness(run.path, levels=(0.5,), noise=["laplacian"])
+    again = measured(run.path, levels=(0.5,), noise=["laplacian"])
     assert again.average_precision.tolist() == pytest.approx(
         table[(table.sigma == 0.5) & (table.noise == "laplacian")].average_precision.tolist()
     )
-    for wrong in ({"noise": ["sequences"]}, {"noise": ["laplacian"], "levels": (1.5,)}):
-        with pytest.raises(ConfigError):
-            hopstate.robustness(run.path, **wrong)
 
 
 @pytest.mark.slow
 def test_made_up_edges_are_refused_if_there_are_deletions(tmp_path):
     run = run_of(tmp_path / "a", kind=True)
-    assert len(hopstate.robustness(run.path, noise=["laplacian"], levels=(0.2,)))
-    with pytest.raises(ConfigError, match="laplacian"):
-        hopstate.robustness(run.path, noise=["stream"], levels=(0.2,))
+    assert len(measured(run.path, noise=["laplacian"], levels=(0.2,)))
+    with pytest.raises(AssertionError, match="laplacian"):
+        measured(run.path, noise=["stream"], levels=(0.2,))
 
 
 @pytest.mark.parametrize(
