@@ -43,7 +43,6 @@ CALLS = {
     "inspect": ["own.csv"],
     "export": ["gcn", "--to=torch", "--out=exported"],
     "prepare": ["own.csv", "--out=store"],
-    "plan": ["nagphormer", "--nodes=1e6", "--edges=1e7", "--features=128"],
     "check-leak": ["recency", "--moments=2", "--queries=4"],
     "datasets": ["karate"],
     "info": [],
@@ -62,11 +61,6 @@ VALUES: dict[str, dict[str, Any]] = {  # some of what the calls above give
     "export": {"format": "torch", "check": None},
     "prepare": {"store": "store", "kind": "events", "rows": 160, "nodes": 18, "bad": 0},
     "check-leak": {"run": "recency", "leak": False},
-<<<<<<< HEAD
-    "top-error": {"share": 0.5, "nodes": "clusters"},
-=======
-    "check-crash": {"lost": 0},
->>>>>>> w-runs
     "completion": {"shell": "bash"},
 }
 NEEDS = {"tune": "optuna", "prepare": "duckdb", "serve": "uvicorn", "replay": "fastapi"}
