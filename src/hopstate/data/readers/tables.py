@@ -464,7 +464,12 @@ def _plain_column(column: pd.Series, name: str, what: str) -> pd.Series:
         if not column.isna().any():
             return column.astype(column.dtype.numpy_dtype)  # type: ignore[attr-defined]
         return column if column.dtype.kind in "iu" else column.astype(float if column.dtype.kind == "f" else object)
-    return _of_objects(column, name, what) if column.dtype == object else column
+    if column.dtype == object:
+        column = _of_objects(column, name, what)
+    if column.dtype.kind != "O":
+        return column
+    empty = (column == "").fillna(False).to_numpy(bool)  # as in a file, an empty text is a missing value
+    return column.mask(empty) if empty.any() else column
 
 
 def _of_objects(column: pd.Series, name: str, what: str) -> pd.Series:
