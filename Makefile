@@ -79,13 +79,12 @@ test-portable: $(VENV)/.installed-dev
 gpu:
 	PYTHONPATH=src $(PYTHON) benchmarks/gpu.py --out gpu-results
 
-# what follows from the code: docs/paper-to-code.md, docs/images, the table of options that help is printed from
+# what follows from the code: docs/paper-to-code.md, docs/images
 made: $(VENV)/.installed-dev
 	$(BIN)/python docs/made/paper_to_code.py
 	$(BIN)/python docs/made/recipes.py
 	$(BIN)/python docs/made/drawings.py
 	$(BIN)/python docs/made/notebooks.py
-	$(BIN)/python -m hopstate.cli.option_table
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check src tests benchmarks docs/examples

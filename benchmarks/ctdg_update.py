@@ -17,7 +17,7 @@ import torch
 from common import machine, median_time, require_green
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.datasets.temporal_generators import MessageConfig, generate_messages
-from hopstate.io.figure import draw_figure
+from hopstate.io.output import draw_figure
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.ops.filters.laplacian import dense_laplacian, sparse_laplacian
 from hopstate.ops.filters.quadrature import evolve

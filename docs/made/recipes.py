@@ -82,8 +82,8 @@ HEAD = """# Recipes that work
 What reached which figure on which data, and what it cost. Nothing here is an estimate: the first table is made of the
 runs in [results.jsonl](https://github.com/hopstate/hopstate/blob/main/docs/results.jsonl), the second of pages of
 results that say machine and command (`docs/made/recipes.py`). For data of your own, [choose a method](choose.md) first;
-`hopstate fit` then takes settings that suit the data where you give none, and `hopstate plan` says what a size costs
-before you run it.
+`hopstate fit` then takes settings that suit the data where you give none, and `--dry-run` measures what a run costs
+before you start it.
 
 ## Runs of recipes
 

@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 # module → public names; imported when first used, so that `import hopstate` stays quick. Type checkers read the
 # imports below, which a test holds to this table.
 _PUBLIC = {
-    "hopstate.runs.api": ("Run", "evaluate", "fit", "load", "open_run", "predict", "score_stream", "stream"),
+    "hopstate.runs.api": ("Run", "evaluate", "fit", "load", "open_run", "predict", "score_stream"),
     "hopstate.runs.asking": ("node_outputs",),
     "hopstate.runs.ensemble": ("ensemble",),
     "hopstate.runs.queries.ask": ("rank", "score"),
@@ -75,7 +75,6 @@ if TYPE_CHECKING:
     from hopstate.runs.api import open_run as open_run
     from hopstate.runs.api import predict as predict
     from hopstate.runs.api import score_stream as score_stream
-    from hopstate.runs.api import stream as stream
     from hopstate.runs.asking import node_outputs as node_outputs
     from hopstate.runs.ensemble import ensemble as ensemble
     from hopstate.runs.export_check import check_program as check_program
@@ -97,19 +96,12 @@ if TYPE_CHECKING:
     from hopstate.tokens.history import HistoryConfig as HistoryConfig
     from hopstate.tokens.history import HistoryTokenizer as HistoryTokenizer
 
-_FORMER = {"PartSampler": "ClusterSampler"}  # names that go with the next version
-
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
-    if name in _FORMER:
-        import warnings
-
-        warnings.warn(f"hopstate.{name} is called {_FORMER[name]} now", FutureWarning, stacklevel=2)
-        return __getattr__(_FORMER[name])
     raise AttributeError(f"module 'hopstate' has no attribute {name!r}")
 
 

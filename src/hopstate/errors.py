@@ -10,6 +10,7 @@ import dataclasses
 import operator
 import re
 import unicodedata
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -90,6 +91,30 @@ class HopstateWarning(UserWarning):
 
 class SlowPathWarning(HopstateWarning):
     """A fast path could not be used; the message names the reason. Given once per reason."""
+
+
+_muted: ContextVar[bool] = ContextVar("muted_warnings", default=False)
+
+
+@contextmanager
+def muted_warnings() -> Iterator[None]:
+    """Within it, `warn` prints nothing in this thread or task; the warning settings of the process stay as they are."""
+    token = _muted.set(True)
+    try:
+        yield
+    finally:
+        _muted.reset(token)
+
+
+def warn(message: str, stacklevel: int = 1) -> None:
+    """Give a HopstateWarning, except within `muted_warnings`.
+
+    Args:
+        message: what the user should know.
+        stacklevel: as `warnings.warn` has it for the caller.
+    """
+    if not _muted.get():
+        warnings.warn(message, HopstateWarning, stacklevel=stacklevel + 1)
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

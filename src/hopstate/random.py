@@ -35,24 +35,24 @@ def torch_rng(seed: int) -> torch.Generator:
 
 
 @contextmanager
-def torch_state_kept() -> Iterator[None]:
-    """Within it torch may draw; afterwards its state is what it was."""
-    with torch.random.fork_rng():
-        yield
+def random_state_kept(seed: int | None = None) -> Iterator[None]:
+    """Restore the global states of python, numpy and torch on exit, so that no call changes what its caller draws.
 
+    Python's matters too: `torch_geometric.nn.Sequential` names its generated code by a number drawn from it, so a seed
+    that stays behind gives a second one the layers' wiring of the first.
 
-@contextmanager
-def python_state_kept() -> Iterator[None]:
-    """Within it python's `random` may be seeded; afterwards its state is what it was.
-
-    Others draw names from it: `torch_geometric.nn.Sequential` takes the code of the one that drew the same number
-    before, so a seed that stays behind gives a second one the layers' wiring of the first.
+    Args:
+        seed: of all states on entry; None leaves them as they are.
     """
-    state = random.getstate()
+    python, numpy, tensors = random.getstate(), np.random.get_state(), rng_state()  # noqa: NPY002
     try:
+        if seed is not None:
+            seed_everything(seed)
         yield
     finally:
-        random.setstate(state)
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        set_rng_state(tensors)
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hopstate.cli.fit import fit_parser
 from hopstate.cli.main import COMMANDS, main
-from hopstate.cli.option_table import names_of
-from hopstate.methods import MODULES
+from hopstate.methods import MODULES, get_method
 
 ASK = """source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _hopstate; printf '%s\\n' "${COMPREPLY[@]}" """
 
@@ -42,7 +42,8 @@ def test_commands_methods_and_options(script: Path) -> None:
     assert completed(script, "fit", "") == set(MODULES)
     assert completed(script, "tune", "dyg") == {name for name in MODULES if name.startswith("dyg")}
     found = completed(script, "fit", "recency", "--data", "x.csv", "--")
-    assert found >= {f"--{name}" for name in names_of("recency")} | {"--json"}
+    known = fit_parser(get_method("recency")).keys()
+    assert found >= {f"--{name}" for name in known} | {"--json"}
     assert "--walks.walks" not in found
     assert completed(script, "predict", "RUN", "--sp") == {"--split"}
     assert completed(script, "predict", "./r") == set()  # left to the shell, which knows files

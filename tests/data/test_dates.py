@@ -9,10 +9,10 @@ from matplotlib.dates import AutoDateLocator
 from matplotlib.figure import Figure
 
 import hopstate
-from hopstate.data.cards.card import inspect_stream
-from hopstate.data.cards.plots import _plot_stream
 from hopstate.data.dates import drawn_times, shown_span, shown_times, zone_of
 from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.summary import summarize
+from hopstate.data.summary_plots import _plot_activity
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_every_table_of_a_run_has_the_dates_of_its_file(tmp_path, zone):
     assert run.score_stream(later)["t"].tolist() == later["time"].tolist()
     run.score_stream(table(zone, 128, 2), out=tmp_path / "out.csv")
     assert pd.read_csv(tmp_path / "out.csv")["t"].tolist() == table(zone, 128, 2)["time"].tolist()
-    facts = inspect_stream(read_events(tmp_path / "own.csv")).facts
+    facts = summarize(read_events(tmp_path / "own.csv")).facts
     assert own["time"][0] in facts["time"]
     assert facts["time span"] == "5 days"
     with pytest.raises(hopstate.errors.TimeOrderError, match=own["time"][0].replace("+", r"\+")):
@@ -169,9 +169,9 @@ def test_charts_of_a_stream_have_dates():
     assert str(drawn_times(0, "ms", "Z")) == "1970-01-01T00:00:00.000"
     assert drawn_times(t, "s", "") is t
     figure = Figure()
-    axes = figure.subplots(2, 2).reshape(-1)
-    _plot_stream(read_events(table("+01:00")), axes)
-    assert isinstance(axes[0].xaxis.get_major_locator(), AutoDateLocator)
+    axes = figure.subplots()
+    _plot_activity(axes, read_events(table("+01:00")))
+    assert isinstance(axes.xaxis.get_major_locator(), AutoDateLocator)
 
 
 def test_numbers_in_numbers_out(tmp_path):

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hopstate.data.dates import parse_times
 from hopstate.data.event_splits import (
     EVENT_SPLITS,
     chronological_split,
     dyglib_split,
-    parse_time,
     split_at,
     split_by_masks,
 )
@@ -54,7 +54,7 @@ def test_new_parts_touch_a_node_absent_from_training():
 
 def test_split_by_date_counts_in_the_unit_of_the_stream():
     days = np.arange(10) * 86400
-    split = split_at(stream_of(days, time_unit="s"), "1970-01-05", "1970-01-08T12:00:00")
+    split = split_at(stream_of(days, time_unit="s", dates="naive"), "1970-01-05", "1970-01-08T12:00:00")
     assert (split.train.tolist(), split.val.tolist(), split.test.tolist()) == ([0, 1, 2, 3, 4], [5, 6, 7], [8, 9])
     with pytest.raises(ConfigError, match="time_unit"):
         split_at(stream_of(days), "1970-01-05", "1970-01-08")
@@ -120,6 +120,6 @@ def test_years_in_nanoseconds_are_split_as_in_microseconds() -> None:
 @pytest.mark.parametrize("when", ["01/02/2026", " 1.2.2026", "13-02-26 12:00"])
 def test_a_date_of_either_order_is_no_time_and_told_why(when: str) -> None:
     with pytest.raises(ConfigError):
-        parse_time(stream_of(range(9), time_unit="s"), when)
+        parse_times([when], "s", "naive", "events")
     with pytest.raises(ConfigError):
-        parse_time(stream_of(range(9), time_unit="s"), "soon")
+        parse_times(["soon"], "s", "naive", "events")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hopstate.data.event_windows import parse_duration, split_windows
+from hopstate.data.event_splits import parse_duration, split_windows
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 

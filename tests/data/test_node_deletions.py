@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.cards.card import inspect_stream
 from hopstate.data.deletions import edge_ends, expand_node_deletions
 from hopstate.data.event_build import check_deletes
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.stream_state import StreamState
+from hopstate.data.summary import summarize
 from hopstate.errors import DataError
 from hopstate.ops.neighbors import PackedNeighbors
 
@@ -129,7 +129,7 @@ def test_a_file_names_no_target_where_a_node_is_deleted(word: str, tmp_path: Pat
     told = [(a, b, 1, 0), (a, c, 2, 0), (c, b, 3, 0), (a, b, 4, 1), (a, c, 4, 1), (c, a, 5, 0)]
     assert rows_of(stream) == told
     assert stream.edge_attr.ravel().tolist() == [2.5, 1, 4, 0, 0, 3]
-    facts = inspect_stream(stream).facts
+    facts = summarize(stream).facts
     assert (facts["events"], facts["deletions"]) == (6, 2)
     for name in ("again.parquet", "folder"):
         write_events(stream, tmp_path / name)

@@ -2,17 +2,20 @@
 
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.io
 
 import hopstate
 from hopstate.cli.main import main
 from hopstate.data.event_store import load_events, save_events
+from hopstate.data.graph import Graph
 from hopstate.data.prepare import prepare
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
-from hopstate.errors import ConfigError, DataError, FormatError, HopstateWarning
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, HopstateWarning
 
 CASES = "cases/readers"
 
@@ -282,22 +285,67 @@ def test_short_lines_are_counted_and_tabs_are_no_part_of_an_id(tmp_path: Path) -
 
 # ---- 10: Matrix Market ------------------------------------------------------------------------------------------
 @pytest.mark.shared
-def test_matrix_market_is_known_by_its_first_line(folder: Path) -> None:
+def test_a_matrix_is_a_graph_and_holds_no_events(folder: Path) -> None:
     path = folder / "10-size-line-of-matrix-market/graph.mtx"
-    for read in (read_events, read_graph):
-        with pytest.raises(FormatError, match="Matrix Market"):
-            read(path)
-    assert main(["inspect", str(path)]) == 1
-
-
-@pytest.mark.parametrize("kind", ["pattern general", "integer symmetric"])
-@pytest.mark.parametrize("name", ["m.mtx", "m.txt", "m"])
-def test_other_matrices_are_refused_too(tmp_path: Path, kind: str, name: str) -> None:
-    value = "" if "pattern" in kind else " 5"
-    text = f"%%matrixmarket matrix coordinate {kind}\n3 3 2\n2 1{value}\n3 1{value}\n"
-    path = write(tmp_path, text, name)
     with pytest.raises(FormatError, match="Matrix Market"):
+        read_events(path)
+    graph = read_graph(path)
+    assert (graph.num_nodes, graph.num_edges) == (9, 24)
+    assert graph.node_ids.ids.tolist() == list(range(1, 10))
+    assert main(["inspect", str(path)]) == 0
+
+
+@pytest.mark.parametrize("kind", ["pattern general", "integer symmetric", "real general"])
+@pytest.mark.parametrize("name", ["m.mtx", "m.txt", "m"])
+@pytest.mark.parametrize("undirected", [True, False])
+def test_matrices_give_the_edges_that_scipy_reads(tmp_path: Path, kind: str, name: str, undirected: bool) -> None:
+    value = "" if "pattern" in kind else " 5"
+    path = write(tmp_path, f"%%MatrixMarket matrix coordinate {kind}\n3 3 2\n2 1{value}\n3 1{value}\n", name)
+    graph, matrix = read_graph(path, undirected=undirected), scipy.io.mmread(path)
+    assert graph.content_hash == Graph.from_scipy(matrix, undirected=undirected, node_ids=graph.node_ids).content_hash
+    assert graph.num_edges == (4 if undirected or "symmetric" in kind else 2)
+    assert (graph.edge_weight is None) == ("pattern" in kind)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "%%MatrixMarket matrix coordinate real general\n3 4 1\n1 1 1\n",
+        "%%MatrixMarket matrix coordinate real general\n3 3 9999999999999\n1 1 1\n",
+        "%%MatrixMarket matrix coordinate real general\n9999999999 9999999999 1\n1 1 1\n",
+        "%%MatrixMarket matrix coordinate real general\n3 3 2\n1 1 1\n",
+        "%%MatrixMarket matrix coordinate real general\n3 3 1\n4 1 1\n",
+        "%%MatrixMarket matrix coordinate real general\n3 3 1\n1 1 nan\n",
+        "%%MatrixMarket matrix array real general\n2 2\n1\n1\n1\n1\n",
+        "%%MatrixMarket matrix coordinate complex general\n3 3 1\n1 1 1 1\n",
+        "%%MatrixMarket",
+    ],
+)
+def test_matrices_that_are_no_graph_are_rejected(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, text, "m.mtx")
+    with pytest.raises(HopstateError, match=r"m\.mtx"):
         read_graph(path)
+
+
+# ---- networkx ---------------------------------------------------------------------------------------------------
+def test_networkx_graphs_keep_nodes_and_attributes() -> None:
+    made = nx.Graph()
+    made.add_nodes_from([("b", {"size": 1.5, "y": 0}), ("a", {"size": 2.5, "y": 1}), ("alone", {"size": 3.5, "y": 1})])
+    made.add_edge("b", "a", weight=0.5)
+    for undirected in (True, False):  # its edges have no direction
+        graph = read_graph(made, label_column="y", undirected=undirected)
+        assert graph.node_ids.ids.tolist() == ["b", "a", "alone"]
+        assert (graph.x.tolist(), graph.y.tolist()) == ([[1.5], [2.5], [3.5]], [0, 1, 1])
+        assert (graph.num_edges, graph.edge_table.columns) == (2, ("weight",))
+    directed = nx.DiGraph([(0, 2), (2, 1)])
+    directed.add_node(3)
+    graph = read_graph(directed, undirected=False)
+    assert (graph.num_nodes, graph.num_edges) == (4, 2)
+    assert graph.node_ids.ids.tolist() == [0, 2, 1, 3]
+    assert read_graph(directed).num_edges == 4
+    assert read_graph(nx.empty_graph(5)).num_nodes == 5
+    with pytest.raises(DataError, match="networkx"):
+        read_graph(nx.Graph())
 
 
 # ---- 11, 12: the first line -------------------------------------------------------------------------------------

@@ -241,7 +241,7 @@ def test_minus_one_of_events_is_asked_about(tmp_path):
     found = read_events(table, unlabelled="none")
     assert found.labels[:3].tolist() == [1, 0, 2]
     assert found.class_names == ("-1", "0", "1")
-    assert read_events(table, unlabelled="0.1.0").labels[:3].tolist() == [0, -1, 1]
+    assert read_events(table, unlabelled="stored").labels[:3].tolist() == [0, -1, 1]
     signs = read_events(events(tmp_path, -1, 1))
     assert (signs.labels[:2].tolist(), signs.class_names) == ([0, 1], ("-1", "1"))
     assert read_events(events(tmp_path, 0, 1, 9), unlabelled="9").labels[:3].tolist() == [0, 1, -1]

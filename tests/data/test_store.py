@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +19,7 @@ from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError, MissingFileError, StorageError
-from hopstate.io import files, folders
+from hopstate.io import files
 
 
 @pytest.fixture
@@ -99,7 +102,6 @@ def test_a_failed_rename_puts_the_previous_graph_back(
     folder = tmp_path / "g"
     graph.save(str(folder))
     rename = Path.rename
-    monkeypatch.setattr(folders, "_exchange", lambda one, other: False)  # a system that has no exchange
 
     def fails(self: Path, target: Path) -> Path:
         if Path(target) == folder and not self.name.endswith(".old"):
@@ -114,16 +116,21 @@ def test_a_failed_rename_puts_the_previous_graph_back(
     assert [p.name for p in tmp_path.iterdir()] == ["g"]
 
 
-def test_what_a_kill_between_two_renames_left_is_put_back(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _stale(path: Path) -> Path:
+    """Return the name of what a process that has ended left unfinished for path."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    part = files.temporary_name(path)
+    return part.with_name(part.name.replace(f"-{os.getpid()}.", f"-{ended.pid}."))
+
+
+def test_what_a_kill_between_two_renames_left_is_put_back(graph: Graph, tmp_path: Path) -> None:
     folder = tmp_path / "g"
     graph.save(str(folder))
-    folder.rename(tmp_path / ".g.0123456789ab.old")
-    (tmp_path / ".g.ba9876543210.part").mkdir()
+    folder.rename(tmp_path / ".g.old")
+    _stale(folder).mkdir()
     assert Graph.load(str(folder)).content_hash == graph.content_hash
-    folder.rename(tmp_path / ".g.0123456789ab.old")
-    monkeypatch.setattr(folders, "_exchange", lambda one, other: False)
+    folder.rename(tmp_path / ".g.old")
     graph.with_(x=None).save(str(folder))
     assert Graph.load(str(folder)).x is None
     assert [p.name for p in tmp_path.iterdir()] == ["g"]

@@ -15,8 +15,8 @@ from hopstate.data.stream_checkpoint import check_folder, files_of, load_stream_
 from hopstate.data.stream_state import Memories, StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, MissingFileError, StorageError
-from hopstate.io import tensor_file
-from hopstate.io.tensor_file import write_tensors
+from hopstate.io import tensors as tensor_file
+from hopstate.io.tensors import write_tensors
 
 
 def events(first: int, count: int, ids: Any = None, kind: bool = False) -> EventStream:

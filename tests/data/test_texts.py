@@ -13,7 +13,7 @@ from hopstate.data.event_store import load_events, save_events
 from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph
 from hopstate.data.readers.encode import encoded
-from hopstate.data.readers.table import Table
+from hopstate.data.readers.tables import Table
 from hopstate.data.texts import MOST, decoded
 from hopstate.errors import DataError, HopstateWarning
 

@@ -23,6 +23,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -34,12 +35,13 @@ import pytest
 
 from hopstate.cli.compare import _settings
 from hopstate.cli.completion import OF_METHODS
+from hopstate.cli.fit import fit_parser, with_device
 from hopstate.cli.main import main
 from hopstate.cli.manner import Manner
-from hopstate.cli.option_table import check_names, listed, with_device
 from hopstate.cli.options import Options
 from hopstate.datasets import registry
 from hopstate.errors import ConfigError
+from hopstate.methods import MODULES, get_method
 
 ROOT = Path(__file__).parents[2]
 MADE = ROOT / "docs" / "notebooks"  # pages of notebooks, which run in test_notebooks
@@ -198,13 +200,24 @@ def stop_after_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hopstate.cli.reproduce.own_options", parsed)
 
 
+def check_names(method: str, words: Iterable[str]) -> None:
+    """Raise ConfigError for a word that is an option and none of a method's; values are not looked at."""
+    known = fit_parser(get_method(method)).keys()
+    groups = {key.rpartition(".")[0] for key in known if "." in key}
+    for word in words:
+        name = word.removeprefix("--").partition("=")[0].rstrip("+")
+        inside = any(name.startswith(f"{key}.") for key in known if key not in groups)  # of a setting that is a mapping
+        if word.startswith("--") and name not in (*known, *groups, "config", "print_config", "help") and not inside:
+            raise ConfigError(f"{method} has no option {word}")
+
+
 def check_command(words: list[str]) -> None:
     """Raise for a hopstate command with an option that it does not have; nothing runs.
 
     Methods of the user's own and words that are no options (`PATH`, `$RUN`) pass.
     """
     command, *rest = Manner.of(words)[1]
-    if command in OF_METHODS and rest and listed(rest[0]):
+    if command in OF_METHODS and rest and rest[0] in MODULES:
         own = OF_METHODS[command]
         named = [word for word, before in zip(rest[1:], rest, strict=False) if not {word, before} & set(own)]
         check_names(rest[0], with_device(word for word in named if word.partition("=")[0] not in own))
@@ -220,7 +233,7 @@ def check_command(words: list[str]) -> None:
             raise ConfigError(" ".join(words))
     if command == "compare" and "--" in rest:
         at, names = rest.index("--"), rest[0].split(",")
-        for name in filter(listed, names):
+        for name in filter(MODULES.__contains__, names):
             check_names(name, ["--data", "x", *with_device(_settings(name, rest[at + 1 :], names))])
 
 

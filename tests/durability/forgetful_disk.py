@@ -18,8 +18,6 @@ from typing import Any
 
 import pytest
 
-from hopstate.io import folders
-
 Names = dict[int, dict[str, int]]  # folder → name → file or folder, all of them by number
 Change = dict[str, int | None]  # name → what it is of after a call, None where it is gone
 Found = dict[str, bytes | None]  # path → content, None of a folder
@@ -61,7 +59,6 @@ class Disk:
         self._patch = pytest.MonkeyPatch()
         for name in (*ONE_PATH, *TWO_PATHS):
             self._patch.setattr(os, name, self._noted(name, getattr(os, name)))
-        self._patch.setattr(folders, "_exchange", self._noted("exchange", folders._exchange))
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -29,11 +29,9 @@ from hopstate.compensation.top.store import CompensationStore
 from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import write_events
 from hopstate.errors import StorageError
-from hopstate.io import folders
 from hopstate.io.cache import cached_array
-from hopstate.io.figure import draw_figure
 from hopstate.io.files import write_text
-from hopstate.io.table import write_table
+from hopstate.io.output import draw_figure, write_table
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.runs.reproduce.results import append
 from hopstate.sampling.negative_sets import Negatives
@@ -118,8 +116,6 @@ def failing(where: str, number: int, folder: Path) -> Iterator[None]:
 
     for name in names:
         patch.setattr(os, name, refuse(name, getattr(os, name)))
-    if where == "rename":
-        patch.setattr(folders, "_exchange", refuse("exchange", folders._exchange))
     try:
         yield
     finally:

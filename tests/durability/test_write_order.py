@@ -22,8 +22,8 @@ from hopstate.data.stream_checkpoint import load_stream_state
 from hopstate.data.stream_state import StreamState
 from hopstate.io.cache import cached_array
 from hopstate.io.files import append_file, sync_file, write_text
-from hopstate.io.table import write_table
-from hopstate.io.tensor_file import write_tensors
+from hopstate.io.output import write_table
+from hopstate.io.tensors import write_tensors
 from hopstate.serving.snapshots import double, keep
 from hopstate.training.checkpoint import Checkpoint, write_result
 from hopstate.training.run_folder import RunFolder

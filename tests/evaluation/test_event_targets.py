@@ -252,7 +252,7 @@ def test_labels_of_a_cell_and_amounts_are_targets_too(tmp_path: Path) -> None:
         (lambda f: f, {"read.label_column": "spam,spam"}, DataError, "spam"),
         (lambda f: f, {"read.edge_columns": ["bot"]}, ConfigError, "bot"),
         (lambda f: f, {"class_weights": "balanced"}, ConfigError, "class_weights"),
-        (lambda f: f, {"metric": "quadratic_kappa"}, ConfigError, "quadratic_kappa"),
+        (lambda f: f, {"metric": "macro_f2"}, ConfigError, "macro_f2"),
     ],
 )
 def test_what_cannot_be_learned_is_said(

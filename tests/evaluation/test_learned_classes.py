@@ -93,8 +93,6 @@ def test_classes_of_training_come_first() -> None:
 
 def test_a_class_that_is_not_known_is_an_error_where_answers_are_counted() -> None:
     chances = np.eye(3)[[0, 1, 2, 2]]
-    known = classification_metrics(("quadratic_kappa", "class_mae"), np.array([0, 1, 2, 3]), chances)
-    assert known == {"quadratic_kappa": 1.0, "class_mae": 0.0, "loss": 0.0}
     counted = classification_metrics(("accuracy", "balanced_accuracy"), np.array([0, 1, 2, 3]), chances)
     assert (counted["accuracy"], counted["balanced_accuracy"]) == (0.75, 0.75)
 

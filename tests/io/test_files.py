@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from hopstate.errors import StorageError
-from hopstate.io import folders
-from hopstate.io.files import append_file, replace_files, sync_file, write_text
-from hopstate.io.folders import replace_folder
+from hopstate.io.files import append_file, replace_files, replace_folder, sync_file, write_text
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs the names of open files")
 
@@ -17,7 +15,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="need
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Calls that sync, rename or delete, in order, each with its path."""
     found: list[tuple[str, str]] = []
-    fsync, replace, unlink, exchange = os.fsync, Path.replace, Path.unlink, folders._exchange
+    fsync, replace, unlink, rename = os.fsync, Path.replace, Path.unlink, Path.rename
 
     def synced(handle: int) -> None:
         found.append(("sync", os.readlink(f"/proc/self/fd/{handle}")))
@@ -32,14 +30,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
             found.append(("delete", str(path)))
         unlink(path, missing_ok=missing_ok)
 
-    def exchanged(one: Path, other: Path) -> bool:
-        found.append(("replace", str(other)))
-        return exchange(one, other)
+    def renamed(path: Path, target: Path) -> Path:
+        found.append(("replace", str(target)))
+        return rename(path, target)
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "replace", replaced)
     monkeypatch.setattr(Path, "unlink", deleted)
-    monkeypatch.setattr(folders, "_exchange", exchanged)
+    monkeypatch.setattr(Path, "rename", renamed)
     return found
 
 

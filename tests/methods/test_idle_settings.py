@@ -1,6 +1,5 @@
 """A setting that does nothing beside the others is refused by name; at its default it stands."""
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +15,6 @@ from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
 from hopstate.methods.method import Context
 from hopstate.methods.settings import as_dict, config_from
 from hopstate.methods.shared.link import feature_dims
-from hopstate.runs.api import fit
 from hopstate.training.run_folder import flatten
 
 IDLE = [
@@ -82,36 +80,6 @@ def test_widths_are_those_of_training():
 
 
 LOOP = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}}
-HELD = [
-    ("ctdg-ssm", {"split.val_time": 3.0, "split.test_time": "9"}),
-    ("ctdg-ssm", {"model.static_dim": 5}),
-    ("ctdg-ssm-nodes", {"model.pair_dim": 5, "model.node_gaps": True}),
-    ("graphmixer", {"num_neighbors": 5, "split.val_time": 3.0}),
-]
-
-
-HELD = [HELD[-1], *(pytest.param(*case, marks=pytest.mark.slow) for case in HELD[:-1])]
-
-
-@pytest.mark.parametrize(("method", "held"), HELD, ids=str)
-def test_a_run_that_was_made_with_idle_settings_opens_and_resumes(method, held, tmp_path):
-    """They were taken in earlier versions, and did nothing then."""
-    rng = np.random.default_rng(0)
-    src, dst = rng.integers(0, 8, 60), 8 + rng.integers(0, 6, 60)
-    stream = EventStream(src=src, dst=dst, t=np.arange(60), num_nodes=14, labels=rng.integers(0, 2, 60))
-    small = {"model.dim": 4, "model.time_dim": 4, "model.static": "none"} if method.startswith("ctdg") else {}
-    run = fit(method, stream, out=tmp_path / "run", config={**LOOP, **small})
-    config = json.loads((run.path / "config.json").read_text())
-    for name, value in held.items():
-        *groups, last = name.split(".")
-        place = config[groups[0]] if groups else config
-        assert place[last] != value
-        place[last] = value
-    (run.path / "config.json").write_text(json.dumps(config))
-    assert run.evaluate(data=stream) == run.metrics["test"]
-    assert fit(method, stream, out=run.path, resume=True, config={**LOOP, **small}).metrics == run.metrics
-    with pytest.raises(ConfigError, match="|".join(name.rsplit(".", 1)[-1] for name in held)):
-        fit(method, stream, out=tmp_path / "now", config={**LOOP, **small, **held})
 
 
 def test_counts_that_no_command_ends_with_are_refused():

@@ -271,7 +271,7 @@ def test_folder_of_a_start_that_was_refused_is_taken_by_other_settings(tmp_path:
         file.parent.mkdir(exist_ok=True)
         file.write_text("of the refused start")
     RunFolder.create(run.path, {"loop": {"seed": 2}}, resume=resume)
-    assert run.read_json("config.json") == {"loop": {"seed": 2}}
+    assert run.settings() == {"loop": {"seed": 2}}
     assert not [file for file in stale if file.exists()]
     assert kept.is_file()  # named by what it was made of
 
@@ -309,17 +309,19 @@ def test_nothing_is_deleted_beside_a_file_of_somebody_or_of_training(tmp_path: P
         with pytest.raises(ConfigError, match="--out"):
             RunFolder.create(run.path, {"loop": {"seed": 2}}, resume=resume)
     assert (run.path / "split.npz").read_text() == (run.path / more).read_text() == "kept"
-    assert run.read_json("config.json") == {"loop": {"seed": 1}}
+    assert run.settings() == {"loop": {"seed": 1}}
 
 
-def test_a_setting_that_did_not_exist_when_a_run_was_made_had_its_default(tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [{"loop": {"seed": 1}}, {"format": 1}, {"format": 3}, {"format": "2"}])
+def test_run_folder_of_another_format_is_refused_and_left_as_it_was(tmp_path: Path, settings: object) -> None:
     run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
     run.checkpoint.write_text("kept")
-    settings = {"resume": True, "defaults": {"loop": {"seed": 0, "matmul_precision": "highest"}, "model": {"dim": 8}}}
-    RunFolder.create(run.path, {"loop": {"seed": 1, "matmul_precision": "highest"}}, **settings)
-    run.write_json("config.json", {"loop": {"seed": 1}})
-    with pytest.raises(ConfigError, match=r"loop\.matmul_precision"):
-        RunFolder.create(run.path, {"loop": {"seed": 1, "matmul_precision": "medium"}}, **settings)
+    run.write_json("config.json", settings)
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        run.settings()
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        RunFolder.create(run.path, {"loop": {"seed": 1}}, resume=True)
+    assert run.read_json("config.json") == settings
 
 
 @pytest.mark.parametrize("name", ["config.json", "data.json", "thesis.txt"])

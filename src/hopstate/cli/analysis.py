@@ -9,7 +9,7 @@ from typing import Any
 from hopstate.cli.answer import Answer, rows_of
 from hopstate.cli.options import Options
 from hopstate.errors import ConfigError
-from hopstate.io.table import RAW
+from hopstate.io.output import RAW
 
 
 def run(argv: list[str]) -> Answer:
@@ -75,7 +75,7 @@ def _explain_node(run: str, node: str, top: int, where: dict[str, Any]) -> Answe
     def show() -> None:
         from rich.table import Table
 
-        from hopstate.io.screen import screen
+        from hopstate.io.output import screen
 
         screen().print(f"node {node}: {found.output!r}, logit {found.logit:+.4f}; gradient times input", markup=False)
         for name, rows in parts.items():
@@ -100,7 +100,7 @@ def _show(found: Any, top: int) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from hopstate.io.screen import screen
+    from hopstate.io.output import screen
 
     rows, told = found.table, found.features
     rows = rows.reindex(rows.contribution.abs().sort_values(ascending=False, kind="stable").index)
@@ -134,7 +134,7 @@ def _value(row: dict[str, Any]) -> str:
 def _show_features(found: Any, top: int) -> None:
     from rich.table import Table
 
-    from hopstate.io.screen import screen
+    from hopstate.io.output import screen
 
     table = Table(title=f"{found.source} - {found.target} at {found.when}: score {found.probability:.4f}")
     for name in ("feature", "value", "adds to the logit"):

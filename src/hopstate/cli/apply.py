@@ -10,7 +10,7 @@ from typing import Any
 from hopstate.cli.answer import Answer, lines, plain
 from hopstate.cli.options import Options
 from hopstate.errors import ConfigError
-from hopstate.io.table import RAW
+from hopstate.io.output import RAW
 
 
 def run(argv: list[str]) -> Answer:

@@ -11,7 +11,7 @@ from hopstate.cli.answer import Answer, rows_of
 from hopstate.cli.apply import grouped
 from hopstate.cli.options import Options
 from hopstate.errors import ConfigError
-from hopstate.io.table import RAW
+from hopstate.io.output import RAW
 
 _ENDS = "Exit status: 0 done, 1 the data or the run cannot be used, 2 wrong usage, 130 interrupted."
 
@@ -124,7 +124,7 @@ def _print(table: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from hopstate.io.screen import screen
+    from hopstate.io.output import screen
 
     shown = Table()
     for name in table.columns:

@@ -221,7 +221,7 @@ def show(rows: list[dict[str, Any]], data: str) -> None:
     from rich.table import Table
 
     from hopstate.evaluation.metrics import of_class
-    from hopstate.io.screen import screen
+    from hopstate.io.output import screen
     from hopstate.runs.reproduce import tables
 
     show_kinds(rows, data)

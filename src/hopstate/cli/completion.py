@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 from hopstate.cli.answer import Answer, lines
+from hopstate.cli.fit import fit_parser
 from hopstate.cli.main import COMMANDS
 from hopstate.cli.manner import FLAGS
-from hopstate.cli.option_table import names_of
 from hopstate.cli.options import Options
-from hopstate.methods import MODULES
+from hopstate.methods import MODULES, get_method
 
 SHELLS = ("bash", "zsh", "fish")
 OF_METHODS = {"fit": (), "tune": ("--trials", "--space", "--search_seed")}  # with options that tune alone has
@@ -47,8 +47,9 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
     shell = parser.parse_args(argv[1:]).shell
     options = {(command, ""): _options(command) for command in COMMANDS if command not in OF_METHODS}
+    keys = {name: fit_parser(get_method(name)).keys() for name in MODULES}
     for command, own in OF_METHODS.items():
-        options |= {(command, name): [*(f"--{key}" for key in names_of(name)), "--config", *own] for name in MODULES}
+        options |= {(command, name): [*(f"--{key}" for key in keys[name]), "--config", *own] for name in MODULES}
     script = _fish(options) if shell == "fish" else _bash(options)
     if shell == "zsh":
         script = f"autoload -Uz compinit bashcompinit && compinit && bashcompinit\n{script}"

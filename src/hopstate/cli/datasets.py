@@ -34,7 +34,7 @@ def run(argv: list[str]) -> Answer:
 def _show(rows: list[dict[str, Any]], name: str) -> None:
     from rich.table import Table
 
-    from hopstate.io.screen import screen
+    from hopstate.io.output import screen
 
     console = screen()
     if name and len(rows) <= 5:

@@ -38,7 +38,7 @@ def _print(done: Run) -> None:
     from rich.table import Table
 
     from hopstate.cli.fit import figure, print_warning
-    from hopstate.io.screen import screen
+    from hopstate.io.output import screen
 
     print_warning(done, screen())
     shown = {done.method: done.metrics["test"], **done.floors}

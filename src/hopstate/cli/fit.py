@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hopstate.cli.answer import DONE, INTERRUPTED, Answer, usage_of
-from hopstate.cli.option_table import check_names, fit_parser, help_of, listed, with_device
+from hopstate.cli.answer import DONE, INTERRUPTED, Answer, lines, usage_of
 from hopstate.cli.resumed import with_its_data
 from hopstate.errors import ConfigError
 from hopstate.methods import MODULES, get_method
-from hopstate.methods.method import Method
+from hopstate.methods.method import AnyMethod, Method
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hopstate.methods.method import Record, RunConfig
+    from hopstate.methods.parser import Parser
     from hopstate.runs.api import Run
 
-USAGE = f"""usage: hopstate fit METHOD --data DATA [--out RUN] [--resume] [--device auto|cpu|cuda] [--config FILE]
-       [--print_config] [options]
+USAGE = f"""usage: hopstate fit METHOD --data DATA [--out RUN] [--resume] [--dry-run] [--device auto|cpu|cuda]
+       [--config FILE] [--print_config] [options]
 
 methods: {", ".join(MODULES)}
 `hopstate fit METHOD --help` lists every option of a method with its default."""
@@ -28,26 +32,27 @@ methods: {", ".join(MODULES)}
 def run(argv: list[str]) -> Answer:
     """Train; status 130 where Ctrl-C stopped it."""
     argv = [*argv[:2], *with_device(argv[2:])]
-    if len(argv) > 1 and listed(argv[1]):  # what needs no parser needs no torch
-        if {"-h", "--help"} & set(argv[2:]):
-            return usage_of(help_of(argv[1]).rstrip("\n"))
-        check_names(argv[1], argv[2:])
     method = named_method(argv, USAGE)
     if method is None:
         return usage_of(USAGE)
     parser = fit_parser(method)
+    if {"-h", "--help"} & set(argv[2:]):
+        return usage_of(parser.format_help().rstrip("\n"))
     argv = [*argv[:2], *with_its_data(method.name, argv[2:])]
     parsed = parser.parse_args(argv[2:])
     out, resume, plain = (parsed.pop(name) for name in ("out", "resume", "no_auto"))
+    measured = parsed.pop("dry_run")
     from hopstate.methods.settings import parse_words
     from hopstate.runs.api import fit_config
     from hopstate.runs.data import settle
     from hopstate.training.ranks import present
 
-    parse = parse_words(method, parser, argv[2:], ("out", "resume", "no_auto"))
+    parse = parse_words(method, parser, argv[2:], ("out", "resume", "no_auto", "dry_run"))
     automatic: dict[str, Any] = {}
     config, record = settle(method, parse, out=out, resume=resume, suit=not plain, suited=automatic)
-    how: dict[str, Any] = {"say": _say, "floors": True, "settled": True, "automatic": automatic}
+    if measured:
+        return _dry_run(method, config, record)
+    how: dict[str, Any] = {"say": _say, "floors": True, "automatic": automatic}
     done = fit_config(method, config, out=out, resume=resume, record=record, **how)
     if not present().first:
         return Answer({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
@@ -59,6 +64,42 @@ def run(argv: list[str]) -> Answer:
         again = f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}"
         return Answer(record, partial(_say, again), INTERRUPTED)
     return Answer(record, partial(print_result, done))
+
+
+def _dry_run(method: Method, config: RunConfig, record: Record | None) -> Answer:
+    """Measure a few steps of the run that a command line describes."""
+    from hopstate.runs.dry_run import dry_run
+    from hopstate.training.progress import duration
+
+    cost = dry_run(method, config, record)
+    told = [f"{method.name}: {cost.parameters:,} parameters on {cost.device}"]
+    if cost.seconds is None:
+        told.append("steps: none (this method is not trained by steps, or its steps cannot be measured alone)")
+    else:
+        told.append(f"an epoch: {cost.steps:,} steps, {duration(cost.seconds)} without validation")
+        told.append(f"at most {cost.epochs:,} epochs: {duration(cost.epochs * cost.seconds)} without validation")
+    memory = {"memory": cost.memory_mb, "memory of the device": cost.device_memory_mb}
+    told += [f"{name}: {megabytes:,.0f} MB" for name, megabytes in memory.items() if megabytes is not None]
+    return Answer({"method": method.name, **asdict(cost)}, lines(*told))
+
+
+def fit_parser(method: AnyMethod) -> Parser:
+    """Return the parser of `hopstate fit METHOD`: the method's configuration and the command's own options."""
+    from hopstate.methods.parser import parser_of
+
+    parser = parser_of(method, prog=f"hopstate fit {method.name}")
+    parser.add_argument("--out", type=str, default=None, help="run folder; by default a new one under runs/")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out where it stopped")
+    cost = "measure a few steps and print parameters, memory and seconds of an epoch; nothing is trained or written"
+    parser.add_argument("--dry-run", action="store_true", help=cost)
+    plain = "settings marked [auto] keep their defaults, the paper's; otherwise they follow from the data"
+    parser.add_argument("--no-auto", action="store_true", help=plain)
+    return parser
+
+
+def with_device(words: Sequence[str]) -> list[str]:
+    """Return words in which --device, which other commands have, is the setting --loop.device."""
+    return [re.sub(r"\A--device(?=\Z|=)", "--loop.device", word) for word in words]
 
 
 def _say(text: str) -> None:
@@ -84,7 +125,7 @@ def print_result(done: Run) -> None:
     from rich.table import Table
 
     from hopstate.evaluation.metrics import of_class
-    from hopstate.io.screen import screen
+    from hopstate.io.output import screen
     from hopstate.runs.reproduce.tables import own_event_words
 
     console, result = screen(), _result(done)

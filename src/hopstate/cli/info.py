@@ -28,7 +28,7 @@ def run(argv: list[str]) -> Answer:
 def _show(record: dict[str, Any]) -> None:
     from rich.table import Table
 
-    from hopstate.io.screen import screen
+    from hopstate.io.output import screen
 
     console = screen()
     for name in FACTS:

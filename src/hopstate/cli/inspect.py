@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from hopstate.cli.answer import Answer, lines
 from hopstate.cli.apply import grouped
 from hopstate.cli.options import Options
-from hopstate.data.cards.card import Card
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
@@ -33,7 +32,7 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument(
         "--kind", choices=("auto", "graph", "graphs", "events"), default="auto", help="what the file holds"
     )
-    parser.add_argument("--plot", default=None, metavar="FILE.png", help="also draw degrees, times and gaps")
+    parser.add_argument("--plot", default=None, metavar="FILE.png", help="also draw two charts of the data")
     own, read = grouped(argv[1:], "--read.")
     options = parser.parse_args(own)
     if (Path(options.data) / "config.json").is_file():
@@ -43,23 +42,16 @@ def run(argv: list[str]) -> Answer:
             raise ConfigError(f"{options.data} is a run, of which a page is shown; leave --plot, --kind and --read out")
         text = run_card(options.data)
         return Answer({"run": options.data, "card": text}, lines(text))
+    from hopstate.data.summary import summarize
+
     record = load(options.data, options.kind, read)
-    card = _card(record)
+    summary = summarize(record)
     if options.plot:
-        from hopstate.data.cards.plots import plot_card
+        from hopstate.data.summary_plots import plot_summary
 
-        plot_card(record, options.plot)
+        plot_summary(record, options.plot)
     plots = [f"plots: {options.plot}"] if options.plot else []
-    return Answer({"data": options.data, "card": card, "plot": options.plot}, lines(card.text(), *plots))
-
-
-def _card(record: Graph | GraphSet | EventStream) -> Card:
-    from hopstate.data.cards.card import inspect_graph, inspect_stream
-    from hopstate.data.cards.set_card import inspect_set
-
-    if isinstance(record, GraphSet):
-        return inspect_set(record)
-    return inspect_graph(record) if isinstance(record, Graph) else inspect_stream(record)
+    return Answer({"data": options.data, "card": summary, "plot": options.plot}, lines(summary.text(), *plots))
 
 
 def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph | GraphSet | EventStream:
@@ -68,20 +60,15 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
     A TU collection's folder or text file is a set of graphs, and so is the address of one.
 
     Args:
-        source: the file, folder, name, or address of a table in a database.
+        source: the file, folder or name.
         kind: "graph", "graphs", "events" or "auto".
         read: how a file is read; options of graphs (features, labels, ...) make a table one.
     """
     from hopstate.data.event_store import is_event_folder
-    from hopstate.data.readers.addresses import fetched, is_address, shown, table_of
     from hopstate.data.readers.read_events import read_events
     from hopstate.data.readers.read_graph import read_graph
     from hopstate.data.readers.read_graph_set import is_set, read_graph_set
 
-    if is_address(source):
-        with fetched(source) as path:
-            record: Any = load(str(path), kind, read)
-            return replace(record, name=table_of(source), source=shown(source))
     read = dict(read or {})
     if find_dataset(source) is not None and not read:
         return load_dataset(source)

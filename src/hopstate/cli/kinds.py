@@ -57,7 +57,7 @@ def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
     """
     from rich.table import Table
 
-    from hopstate.io.screen import screen
+    from hopstate.io.output import screen
     from hopstate.runs.reproduce import tables
 
     metrics = list(dict.fromkeys(metric for row in rows for metric in row.get("kinds", {})))

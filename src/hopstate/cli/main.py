@@ -36,7 +36,6 @@ COMMANDS = {
     ),
     "export": ("hopstate.cli.export", "a trained network as a program: torch.export or ONNX"),
     "prepare": ("hopstate.cli.prepare", "a table of events of any size as a store that --data maps into memory"),
-    "plan": ("hopstate.cli.plan", "time, memory and disk of a run of any size, by stage, from measured points"),
     "check-leak": ("hopstate.cli.check_leak", "prove that no score of a trained run sees the future"),
     "check-crash": ("hopstate.cli.check_crash", "prove that a live run loses no event, whatever kills it"),
     "datasets": ("hopstate.cli.datasets", "the data sets of the papers: where from, which are on disk"),

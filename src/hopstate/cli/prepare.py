@@ -19,7 +19,7 @@ def run(argv: list[str]) -> Answer:
         "For edges too: --read.features, labels FILE, undirected, duplicates, self_loops, num_nodes, as fit has them."
     )
     parser = Options(prog="hopstate prepare", description=__doc__, epilog=how, allow_abbrev=False)
-    parser.add_argument("source", help="a file or folder of CSV or Parquet, or the address of a database's table")
+    parser.add_argument("source", help="a file or folder of CSV or Parquet")
     parser.add_argument("--kind", default="events", choices=["events", "edges"], help="what a row is (default: events)")
     parser.add_argument(
         "--out", required=True, help="folder of the store; the same command goes on with unfinished work"
@@ -49,7 +49,7 @@ def run(argv: list[str]) -> Answer:
 
 def _value(key: str, text: str) -> Any:
     """Return the value of an option of reading."""
-    if key in ("edge_columns", "order"):
+    if key == "edge_columns":
         return [name.strip() for name in text.strip("[] ").split(",") if name.strip()]
     if key in ("undirected", "header") and text.lower() in ("true", "false"):
         return text.lower() == "true"

@@ -140,7 +140,7 @@ def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from hopstate.io.screen import screen
+    from hopstate.io.output import screen
     from hopstate.runs.reproduce.tables import figure, metric_words
 
     console = screen()

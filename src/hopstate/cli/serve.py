@@ -212,7 +212,7 @@ def _replay(argv: list[str]) -> Answer:
     o = parser.parse_args(argv)
     import pandas as pd
 
-    from hopstate.io.table import check_table_path, write_table
+    from hopstate.io.output import check_table_path, write_table
     from hopstate.serving.replaying import replayed
 
     check_table_path(o.out)

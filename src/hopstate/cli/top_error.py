@@ -13,13 +13,11 @@ from hopstate.methods.message_passing.method import FullBatchRun, backbone_for, 
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.message_passing.top_error import relative_errors
 from hopstate.methods.method import Context
-from hopstate.methods.settings import as_made
 from hopstate.methods.shared.edges import message_graph
 from hopstate.methods.shared.node import node_labels
 from hopstate.runs.data import config_of_run, known_data, load_data, settings_of_run
 from hopstate.runs.prepare import prepared
 from hopstate.training.checkpoint import load_checkpoint, load_weights
-from hopstate.training.renamed import COMMANDS, VALUES, todays_words, warn_of
 from hopstate.training.room import not_beyond
 from hopstate.training.run_folder import RunFolder
 
@@ -47,10 +45,7 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument("--batches", type=int, default=10, help="most batches to look at (default: 10)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
-    names, values = COMMANDS["top-error"], {"nodes": VALUES["batching.nodes"]}
-    words, former = todays_words(argv[1:], {"clusters", "nodes"}, names=names, values=values)
-    warn_of(former, "the command line")
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv[1:])
     if not 0 < options.share <= 1:
         raise ConfigError(f"--share lies in (0, 1]; got {options.share}")
     if min(options.batches, options.clusters) < 1 or options.seed < 0:
@@ -77,7 +72,7 @@ def _trained(path: str, named: str | None) -> tuple[Graph, Backbone]:
     folder = RunFolder.open(path)
     method, settings = settings_of_run(folder, named)
     saved = load_checkpoint(folder.weights)
-    config = as_made(config_of_run(folder, method, settings), settings)
+    config = config_of_run(folder, method, settings)
     if not isinstance(config, FullBatchRun):
         raise ConfigError(f"{path} is a {method.name} run; this command takes gcn, sage, gin, gat, pna or gcnii")
     graph = load_data(config.data, config.read, "graph")

@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hopstate.cli.answer import INTERRUPTED, Answer, usage_of
-from hopstate.cli.fit import named_method
-from hopstate.cli.option_table import with_device
+from hopstate.cli.fit import named_method, with_device
 from hopstate.methods import MODULES
 from hopstate.methods.space import printable
 
@@ -76,7 +75,7 @@ def show(found: Search, method: str) -> None:
     from rich.table import Table
 
     from hopstate.evaluation.metrics import of_class
-    from hopstate.io.screen import screen
+    from hopstate.io.output import screen
 
     words = of_class(found.metric, found.positive_class)
     table = Table(title=f"{method}: validation {words} of the best of {len(found.trials)} trials")

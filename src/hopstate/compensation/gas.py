@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, FormatError, MissingFileError
-from hopstate.io.arrays import load_npy
 from hopstate.io.files import append_file, named_errors, remove_file, replace_file, reserve_array, sync_file
+from hopstate.io.tensors import load_npy
 from hopstate.layers.message import Adjacency, Normalization
 from hopstate.ops.sampling import Neighborhoods
 from hopstate.sampling.adjacency import around_adjacency

@@ -7,7 +7,6 @@ how each was read, and a run that keeps them reads later files alike.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -15,7 +14,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from hopstate.data.texts import CATEGORY, LEAST, OTHER, TextColumn, decoded, text_of
-from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
+from hopstate.errors import ConfigError, DataError, nearest, warn
 
 
 class Table(Protocol):
@@ -241,7 +240,7 @@ def _tell(mine: Sequence[TextColumn], columns: tuple[str, ...], what: str, texts
     if idle:
         said.append(f"columns of texts that the run does not know are left out: {', '.join(idle)}")
     for one in said:
-        warnings.warn(f"{what}: {one}", HopstateWarning, stacklevel=6)
+        warn(f"{what}: {one}", stacklevel=6)
 
 
 def _all_new(text: TextColumn, columns: tuple[str, ...]) -> str:

@@ -7,15 +7,17 @@ a column has a zone, "UTC" where offsets differ.
 
 from __future__ import annotations
 
+import math
 import re
-import warnings
 import zoneinfo
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hopstate.data.event_build import NANOSECONDS, UNITS
-from hopstate.errors import HopstateWarning
+from hopstate.errors import ConfigError, warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,23 +50,104 @@ def zone_of(values: pd.Series) -> str:
     return found.pop() if len(found) == 1 else "UTC"
 
 
-def warn_of_zone(values: Any, dates: str, what: str) -> None:
-    """Warn where dates name no zone and a run's own do: they are taken as UTC.
+def parse_times(values: Sequence[Any], unit: str, dates: str, name: str) -> list[float | int]:
+    """Return times as numbers in a stream's unit; a date without a zone is read in the zone of the stream's own dates.
+
+    Where the stream's own times name no one zone, such a date is taken as UTC, and a warning says so.
 
     Args:
-        values: a zone as `zone_of` gives it, or a column of times.
-        dates: of the run, as `EventStream.dates` has it.
-        what: whose dates they are.
+        values: numbers, numbers as text (whole ones stay exact), dates (`datetime`, `pandas.Timestamp`,
+            `numpy.datetime64`), or dates as text.
+        unit: of the stream, see `EventStream.time_unit`.
+        dates: of the stream, see `EventStream.dates`.
+        name: of the stream, for messages.
+
+    Raises:
+        ConfigError: neither a number nor a date, NaN, or a date on a stream whose unit is unknown.
     """
-    if dates in ("", NAIVE, "Z", "UTC") or (values if isinstance(values, str) else zone_of(values)) != NAIVE:
-        return
-    shown = dates if dates[0] in "+-" else "+00:00"
-    warnings.warn(
-        f"{what} name no time zone and are taken as UTC, where the run's own dates are in {dates}; write the zone with "
-        f"them, such as 2024-03-01T12:00:00{shown}",
-        HopstateWarning,
-        stacklevel=3,
-    )
+    found = [_number_or_date(value) for value in values]
+    moments = [one for one in found if isinstance(one, datetime)]
+    if moments and unit not in UNITS:
+        raise ConfigError(f"{name}: dates need a stream whose time_unit is one of {', '.join(UNITS)}; it is {unit!r}")
+    if any(one.tzinfo is None for one in moments):
+        warn_of_utc(dates, name)
+    return [_count(one, unit, dates) if isinstance(one, datetime) else one for one in found]
+
+
+def _number_or_date(when: Any) -> Any:
+    if isinstance(when, np.datetime64):
+        import pandas as pd
+
+        when = pd.Timestamp(when)
+    if isinstance(when, str):
+        for read in (int, float, datetime.fromisoformat):
+            try:
+                when = read(when.strip())
+                break
+            except ValueError:
+                continue
+        else:
+            if re.match(DAY_OR_MONTH, when):
+                raise ConfigError(f"{when!r} is a date whose {UNGUESSED}")
+            raise ConfigError(f"{when!r} is neither a number nor a date such as 2024-03-01 or 2024-03-01T12:00:00")
+    elif isinstance(when, date) and not isinstance(when, datetime):
+        when = datetime(when.year, when.month, when.day)
+    if when != when or (isinstance(when, float | np.floating) and not math.isfinite(when)):
+        raise ConfigError(f"a time must be a finite number or a date; got {when}")
+    return when
+
+
+def _count(when: datetime, unit: str, dates: str) -> int:
+    """Return a date in a unit since 1970, UTC."""
+    since = when - datetime(1970, 1, 1, tzinfo=None if when.tzinfo is None else UTC)
+    nanoseconds = since // timedelta(microseconds=1) * 1000 + getattr(when, "nanosecond", 0)
+    if when.tzinfo is None:
+        clock = np.array([nanoseconds // 1000]).astype("datetime64[us]")
+        nanoseconds -= int((clock - in_utc(clock, dates)).astype(np.int64)[0]) * 1000
+    return nanoseconds // UNITS[unit]
+
+
+def in_utc(local: np.ndarray, dates: str) -> np.ndarray:
+    """Return (Q,) datetime64 by the clock of a zone as UTC, in the same unit and never in another order.
+
+    An hour that the clock shows twice is the first of both; one that it leaves out is its end.
+    """
+    import pandas as pd
+
+    if dates in ("", NAIVE, "Z", "UTC") or not len(local):
+        return local
+    if _is_offset(dates):
+        return local - np.timedelta64(_seconds(dates), "s")
+    try:
+        zoned = pd.DatetimeIndex(local).tz_localize(
+            dates, ambiguous=np.ones(len(local), bool), nonexistent="shift_forward"
+        )
+    except (KeyError, ValueError, OSError):  # a zone that this machine does not know
+        return local
+    return zoned.tz_convert("UTC").tz_localize(None).to_numpy().astype(local.dtype)
+
+
+def counted_in(t: np.ndarray, unit: str, dates: str, what: str) -> np.ndarray:
+    """Return times (Q,) that dates without a zone were counted as, in the zone of a stream's own dates.
+
+    Args:
+        t: in a unit since 1970, counted as if they were UTC.
+        unit: of them.
+        dates: of the stream, see `EventStream.dates`.
+        what: whose dates they are, for the warning where the stream names no one zone.
+    """
+    warn_of_utc(dates, what)
+    return in_utc(t.astype(f"datetime64[{unit}]"), dates).astype(np.int64)
+
+
+def warn_of_utc(dates: str, what: str) -> None:
+    """Warn that dates without a zone are taken as UTC, unless a stream's own dates are in one zone or name none."""
+    if dates in ("", "UTC"):
+        warn(
+            f"{what}: a date without a time zone is taken as UTC, as the times of the run's data are in no one zone; "
+            "write the zone with it, such as 2024-03-01T12:00:00+00:00",
+            stacklevel=4,
+        )
 
 
 def _named(zone: str) -> str:
@@ -129,15 +212,23 @@ def _offsets(utc: np.ndarray, dates: str) -> np.ndarray:
     """Return (Q,) seconds by which a zone is ahead of UTC."""
     import pandas as pd
 
-    if re.fullmatch(r"[+-]\d\d:\d\d", dates, re.ASCII):
-        seconds = int(dates[1:3]) * 3600 + int(dates[4:6]) * 60
-        return np.full(len(utc), -seconds if dates[0] == "-" else seconds)
+    if _is_offset(dates):
+        return np.full(len(utc), _seconds(dates))
     try:
         zoned = pd.DatetimeIndex(utc).tz_localize("UTC").tz_convert(dates)
     except (KeyError, ValueError, OSError):  # a zone that this machine does not know
         return np.zeros(len(utc), np.int64)
     local = zoned.tz_localize(None).to_numpy()
     return (local - utc.astype(local.dtype)).astype("timedelta64[s]").astype(np.int64)
+
+
+def _is_offset(dates: str) -> bool:
+    return re.fullmatch(r"[+-]\d\d:\d\d", dates, re.ASCII) is not None
+
+
+def _seconds(offset: str) -> int:
+    seconds = int(offset[1:3]) * 3600 + int(offset[4:6]) * 60
+    return -seconds if offset[0] == "-" else seconds
 
 
 def _ends(offsets: np.ndarray, dates: str) -> np.ndarray:
@@ -166,4 +257,17 @@ def shown_span(span: Any, unit: str) -> str:
     return f"{text} {name}{'' if text == '1' else 's'}"
 
 
-__all__ = ["DAY_OR_MONTH", "NAIVE", "UNGUESSED", "drawn_times", "shown_span", "shown_time", "shown_times", "zone_of"]
+__all__ = [
+    "DAY_OR_MONTH",
+    "NAIVE",
+    "UNGUESSED",
+    "counted_in",
+    "drawn_times",
+    "in_utc",
+    "parse_times",
+    "shown_span",
+    "shown_time",
+    "shown_times",
+    "warn_of_utc",
+    "zone_of",
+]

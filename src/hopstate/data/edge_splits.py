@@ -19,7 +19,7 @@ import numpy as np
 from hopstate.data.graph import Graph
 from hopstate.data.validate import SPLITS
 from hopstate.errors import CheckpointError, DataError, FormatError
-from hopstate.io.arrays import Archive
+from hopstate.io.tensors import Archive
 from hopstate.ops.rows import bounds_of
 from hopstate.random import named_rng
 

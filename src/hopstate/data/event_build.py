@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,7 +11,8 @@ from hopstate.data.deletions import expand_node_deletions
 from hopstate.data.event_record import ADD, GONE, EventRecord, holds
 from hopstate.data.validate import beyond_clock, why_beyond
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, HopstateWarning
+from hopstate.errors import DataError
+from hopstate.errors import warn as give_warning
 
 S = TypeVar("S", bound=EventRecord)
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # of dates, in nanoseconds, coarsest first
@@ -45,8 +45,10 @@ def from_columns(make: type[S], src: Any, dst: Any, t: Any, *, warn: bool = True
             late = int(np.flatnonzero(t[1:] < t[:-1])[0]) + 1
             name = fields.get("name", where)  # not the path: a run knows its file by the whole of it
             message = f"{name}: events were not sorted by time (first at row {late}); they were sorted, ties kept"
-            warnings.warn(message, HopstateWarning, stacklevel=3)
+            give_warning(message, stacklevel=3)
         order = np.argsort(t, kind="stable")
+        rows = fields.get("file_rows")
+        fields["file_rows"] = order if rows is None else rows[order]
         columns = {name: column[order] for name, column in columns.items()}
         if table is not None:
             fields["edge_table"] = table.take(order)

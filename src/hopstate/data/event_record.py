@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from hopstate.data.event_labels import check_event_labels
 from hopstate.data.features import FeatureTable
 from hopstate.data.graph_arrays import Copied
+from hopstate.data.targets import check_event_labels
 from hopstate.data.validate import beyond_clock, why_beyond
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, TimeOrderError
@@ -85,6 +85,7 @@ class EventRecord(Copied):
     dates: str = ""
     two_sets: bool = False
     file_rows: np.ndarray | None = None
+    file_length: int = -1
 
     def __post_init__(self) -> None:
         if self.num_nodes < 0:
@@ -151,6 +152,10 @@ class EventRecord(Copied):
             let_go(self.src, self.dst, self.kind)
         return not bool((sources & destinations).any())
 
+    def in_file(self, rows: np.ndarray) -> np.ndarray:
+        """Return (Q,) the rows of the file at which the events at rows (Q,) stood, -1 for implied deletions."""
+        return rows if self.file_rows is None else self.file_rows[rows]
+
     # ---- parts -----------------------------------------------------------------------------------------
     def slice(self, start: int, stop: int) -> Self:
         """Return events start..stop-1 by position, as views; ids, nodes and node features stay those of the whole."""
@@ -185,7 +190,7 @@ class EventRecord(Copied):
     def with_(self, **changes: Any) -> Self:
         """Return a copy with some fields replaced (checked again); other features take the place of the table too."""
         dropped: dict[str, Any] = {"edge_table": None} if "edge_attr" in changes else {}
-        dropped |= {"file_rows": None} if len(changes.get("src", self.src)) != len(self) else {}
+        dropped |= {"file_rows": None, "file_length": -1} if len(changes.get("src", self.src)) != len(self) else {}
         return replace(self, **dropped | changes)
 
     def _columns(self) -> dict[str, np.ndarray]:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 import random
-import re
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
 
-from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED
+from hopstate.data.dates import parse_times
 from hopstate.data.events import EventStream
 from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError
@@ -23,6 +21,7 @@ from hopstate.io.scratch import let_go
 
 _EMPTY = np.empty(0, np.int64)
 IN_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_DURATIONS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}  # letter to seconds
 _EXACT = 2**53  # up to which float64 holds every integer
 EVENT_SPLITS = ("train", "val", "test", "new_val", "new_test")
 
@@ -72,13 +71,13 @@ def split_at(stream: EventStream, val_time: Any, test_time: Any) -> EventSplit:
 
     Args:
         val_time, test_time: in the stream's unit; or dates (`datetime`, or text such as "2024-03-01") where the
-            stream's time_unit is s, ms, us or ns since 1970, UTC.
+            stream's time_unit is s, ms, us or ns since 1970. A date without a zone is in that of the stream's dates.
 
     Raises:
         ConfigError: the times are out of order, or dates on a stream whose unit is unknown.
         DataError: no training, validation or test events remain.
     """
-    low, high = parse_time(stream, val_time), parse_time(stream, test_time)
+    low, high = parse_times([val_time, test_time], stream.time_unit, stream.dates, stream.name)
     if low > high:
         raise ConfigError(f"val_time {val_time} must not be after test_time {test_time}")
     first, second = np.searchsorted(stream.t, [low, high], side="right")
@@ -208,38 +207,56 @@ def _between(t: np.ndarray, share: float) -> int:
     return int(t[low]) + min(math.floor((place - low) * gap), max(gap - 1, 0))
 
 
-def parse_time(stream: EventStream, when: Any) -> float | int:
-    """Return a time in the stream's unit; dates count from 1970, UTC.
+# ---- windows of a fixed duration ---------------------------------------------------------------------------------
+def split_windows(stream: EventStream, window: Any) -> EventSplit:
+    """Split by a fixed duration before the last event: that long test, as long before it validation, training earlier.
+
+    Args:
+        window: a number in the stream's unit; or a duration as `parse_duration` takes it.
+
+    Raises:
+        ConfigError: no such duration, or one that leaves no time for training.
+        DataError: no training, validation or test events remain.
+    """
+    length, end = parse_duration(stream, window), stream.t[-1].item()
+    low, high = end - 2 * length, end - length
+    if low < stream.t[0]:
+        raise ConfigError(
+            f"two windows of {window} are {2 * length:g} of the stream's {end - stream.t[0].item():g} units of time "
+            "and leave none for training; give a shorter split.window"
+        )
+    return split_at(stream, low, high)
+
+
+def parse_duration(stream: EventStream, duration: Any) -> float | int:
+    """Return a duration in the stream's unit; a whole number of a stream of integers, exact.
 
     Args:
         stream: whose unit.
-        when: a number, a number as text (a whole one stays exact), a date, or a date as text.
+        duration: a number in it, or text such as 30s, 15m, 12h, 7d or 4w where the unit is s, ms, us or ns.
 
     Raises:
-        ConfigError: neither a number nor a date, NaN, or a date on a stream whose unit is unknown.
+        ConfigError: neither of these, not above 0, or a duration on a stream whose unit is unknown.
+
+    >>> import numpy as np
+    >>> one = np.zeros(1, np.int64)
+    >>> parse_duration(EventStream(src=one, dst=one, t=one, num_nodes=1, time_unit="ms"), "2h")
+    7200000
     """
-    if isinstance(when, str):
-        for read in (int, float, datetime.fromisoformat):
-            try:
-                when = read(when)
-                break
-            except ValueError:
-                continue
-        else:
-            if re.match(DAY_OR_MONTH, when):
-                raise ConfigError(f"{when!r} is a date whose {UNGUESSED}")
-            raise ConfigError(f"{when!r} is neither a number nor a date such as 2024-03-01 or 2024-03-01T12:00:00")
-    elif isinstance(when, date) and not isinstance(when, datetime):
-        when = datetime(when.year, when.month, when.day)
-    if not isinstance(when, datetime):
-        if isinstance(when, float | np.floating) and not math.isfinite(when):
-            raise ConfigError(f"a time must be a finite number or a date; got {when}")
-        return when
-    if stream.time_unit not in IN_SECOND:
-        raise ConfigError(
-            f"{stream.name}: dates need a stream whose time_unit is one of {', '.join(IN_SECOND)}; "
-            f"it is {stream.time_unit!r}"
-        )
-    when = when if when.tzinfo else when.replace(tzinfo=UTC)
-    microseconds = round((when - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 10**6)
-    return microseconds * IN_SECOND[stream.time_unit] // 10**6
+    text = str(duration).strip()
+    factor, number = 1, text
+    if text and text[-1] in _DURATIONS:
+        if stream.time_unit not in IN_SECOND:
+            raise ConfigError(
+                f"{stream.name}: what a time counts in is unknown, so {text!r} means nothing; say it "
+                "(--read.time_unit s) or give the window as a number in the file's own unit"
+            )
+        factor, number = _DURATIONS[text[-1]] * IN_SECOND[stream.time_unit], text[:-1]
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ConfigError(f"{duration!r} is no duration above 0 such as 12h, 7d or 3600 (in the stream's unit)")
+    length = value * factor
+    return max(1, round(length)) if stream.t.dtype.kind == "i" else length

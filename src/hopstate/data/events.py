@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from hopstate.data.event_build import check_deletes, from_columns
 from hopstate.data.event_record import ADD, DELETE, GONE, EventBatch, EventRecord
-from hopstate.data.temporal_data import columns_of, temporal_data_of
+from hopstate.errors import DataError
 
 if TYPE_CHECKING:
     from torch_geometric.data import TemporalData
@@ -42,8 +44,9 @@ class EventStream(EventRecord):
         notes: sentences on how the data were read, and on what was left out.
         dates: the zone that the source's dates named, "" where its times are numbers; see `hopstate.data.dates`.
         two_sets: sources and targets are two sets of nodes whose ids the reader told apart: 7 became u7 or i7.
-        file_rows: (E,) int64 where each event stood in its file, sorted by time alone, or None where it stands there
-            still; tables of answers are in that order.
+        file_rows: (E,) int64 the row of the user's table that each event stood in, -1 for implied deletions; None
+            where all stand there still. Tables of answers are in that order.
+        file_length: rows of that table, those that were left out too; -1 where none was.
 
     Raises:
         DataError: any promise above is broken, or an edge is deleted that does not stand; the message names the event.
@@ -78,7 +81,14 @@ class EventStream(EventRecord):
             data: events in any order.
             fields: the other fields of `EventStream`.
         """
-        columns = columns_of(data) | fields
+        arrays = {name: getattr(data, name, None) for name in ("src", "dst", "t", "msg", "y")}
+        columns: dict[str, Any] = {
+            name: None if value is None else value.detach().cpu().numpy() for name, value in arrays.items()
+        }
+        message = columns.pop("msg")
+        if message is not None:
+            message = message[:, None] if message.ndim == 1 else message if message.shape[1] else None
+        columns |= {"edge_attr": message, "labels": columns.pop("y"), "name": "temporal-data"} | fields
         return cls.from_arrays(columns.pop("src"), columns.pop("dst"), columns.pop("t"), **columns)
 
     def to_pyg(self) -> TemporalData:
@@ -87,7 +97,15 @@ class EventStream(EventRecord):
         Raises:
             DataError: the stream deletes edges or nodes, for which `TemporalData` has no place.
         """
-        return temporal_data_of(self)
+        import torch
+        from torch_geometric.data import TemporalData
+
+        if self.has_deletes:
+            raise DataError(f"{self.name} has events that delete, for which TemporalData has no place")
+        message = np.zeros((len(self), 0), np.float32) if self.edge_attr is None else self.edge_attr
+        columns = {"src": self.src, "dst": self.dst, "t": self.t, "msg": message}
+        columns |= {} if self.labels is None else {"y": self.labels}
+        return TemporalData(**{name: torch.from_numpy(np.array(column)) for name, column in columns.items()})
 
 
 __all__ = ["ADD", "DELETE", "GONE", "EventBatch", "EventStream"]

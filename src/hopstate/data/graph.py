@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from hopstate.data.amounts import as_amounts
 from hopstate.data.build import csr_rows
 from hopstate.data.features import FeatureTable
 from hopstate.data.graph_arrays import GraphArrays
 from hopstate.data.incoming import Incoming
 from hopstate.data.pyg_arrays import edges_of_pyg, pyg_of
 from hopstate.data.store import load_fields, save_graph
+from hopstate.data.targets import as_amounts
 from hopstate.data.validate import check_graph
 from hopstate.errors import DataError
 from hopstate.io.opening import reading
@@ -48,6 +48,8 @@ class Graph(GraphArrays):
         edge_weight: (E,) float32 weights of edges, at least 0, in the order of indices, or None where all weigh 1.
         masks: name ("train", "val", "test") to boolean (N,), or (R, N) where R splits are stored.
         node_ids: the user's own ids, or None where ids are 0..N-1.
+        node_type: (N,) int8 of a graph whose edges join two sets of nodes, such as users and items: 0 for nodes of the
+            first (the sources), 1 for the second, -1 for nodes without an edge. None for one set of nodes.
         class_names: names of the classes 0..C-1, or None.
         name: for messages and file names.
         source: where the arrays came from (path or generator), for messages.
@@ -61,7 +63,7 @@ class Graph(GraphArrays):
     """
 
     def __post_init__(self) -> None:
-        kinds = {"indptr": np.int64, "indices": np.int64, "x": np.float32}
+        kinds = {"indptr": np.int64, "indices": np.int64, "x": np.float32, "node_type": np.int8}
         for name, kind in (kinds | {"edge_attr": np.float32, "edge_weight": np.float32}).items():
             object.__setattr__(self, name, _frozen(getattr(self, name), kind))
         object.__setattr__(self, "y", _frozen_labels(self.y))
@@ -136,6 +138,7 @@ class Graph(GraphArrays):
         edge_attr: np.ndarray | None = None,
         edge_weight: np.ndarray | None = None,
         edge_table: FeatureTable | None = None,
+        two_sets: bool | None = False,
         **fields: Any,
     ) -> Graph:
         """Build a graph from a list of edges.
@@ -149,7 +152,8 @@ class Graph(GraphArrays):
             edge_attr: (E, D) in the order of edges.
             edge_weight: (E,) in the order of edges.
             edge_table: in the order of edges; edge_attr, where it is not given, is what it holds.
-            fields: x, y, masks, node_ids, class_names, name, source, table, notes of `Graph`.
+            two_sets: sources and targets are two sets of nodes; None goes by whether a node is both.
+            fields: x, y, masks, node_ids, node_type, class_names, name, source, table, notes of `Graph`.
 
         Raises:
             DataError: ids negative or out of range, wrong shapes; the first bad row is named.
@@ -174,6 +178,9 @@ class Graph(GraphArrays):
         )
         of_edges: dict[str, Any] = {key: array[taken] for key, array in carried.items()}
         of_edges["edge_table"] = None if edge_table is None else edge_table.take(taken)
+        if two_sets is not False and fields.get("node_type") is None:
+            where = fields.get("source") or fields.get("name") or "edges"
+            fields["node_type"] = sides_of(edges, len(indptr) - 1, where, needed=two_sets is True)
         return cls(indptr=indptr, indices=indices, **of_edges, **fields)
 
     @classmethod
@@ -194,6 +201,7 @@ class Graph(GraphArrays):
         own: dict[str, Any] = {
             "undirected": False,
             "edge_weight": None if (coo.data[stored] == 1).all() else coo.data[stored],
+            "two_sets": None,
         }
         own |= fields
         if own["undirected"]:
@@ -209,7 +217,7 @@ class Graph(GraphArrays):
             fields: nan ("error" or "zero", for x), options of `from_edges` and fields of `Graph`, over what data holds.
         """
         edges, num_nodes, options = edges_of_pyg(data, **fields)
-        return cls.from_edges(edges, num_nodes, **options)
+        return cls.from_edges(edges, num_nodes, **{"two_sets": None, **options})
 
     def to_pyg(self) -> Data:
         """Return a torch-geometric `Data`: x, y, edge_index, edge_attr, edge_weight and train/val/test masks."""
@@ -276,6 +284,23 @@ class Graph(GraphArrays):
             f"Graph({self.name!r}: {self.num_nodes:,} nodes, {self.num_edges:,} stored edges{loops}, "
             f"{self.num_features} features, {self.num_classes} classes, {self.num_splits} splits)"
         )
+
+
+def sides_of(edges: np.ndarray, num_nodes: int, where: str, *, needed: bool) -> np.ndarray | None:
+    """Return (N,) the `node_type` by the ends that nodes are, None where one is a source and a target.
+
+    Raises:
+        DataError: a node is both, and two sets are needed.
+    """
+    edges = np.asarray(edges)
+    source, target = edges if edges.shape[0] == 2 and edges.shape[1:] != (2,) else edges.reshape(-1, 2).T
+    found = np.full(num_nodes, -1, np.int8)
+    found[source] = 0
+    both = np.flatnonzero(found[target] == 0)
+    if needed and len(both):
+        raise DataError(f"{where}: node {target[both[0]]} is a source and a target, so nodes are not of two sets")
+    found[target] = 1
+    return None if len(both) or not len(source) else found
 
 
 def _frozen(array: Any, kind: type) -> np.ndarray | None:

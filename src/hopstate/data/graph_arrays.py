@@ -42,6 +42,7 @@ class GraphArrays(Copied):
     edge_weight: np.ndarray | None = None
     masks: Mapping[str, np.ndarray] = field(default_factory=dict)
     node_ids: Vocabulary | None = None
+    node_type: np.ndarray | None = None
     class_names: tuple[str, ...] | None = None
     name: str = "graph"
     source: str = ""
@@ -58,6 +59,11 @@ class GraphArrays(Copied):
     def num_edges(self) -> int:
         """Stored entries: an undirected edge counts twice, a self-loop once."""
         return len(self.indices)
+
+    @property
+    def two_sets(self) -> bool:
+        """Whether links join nodes of two sets, such as users and items."""
+        return self.node_type is not None
 
     @cached_property
     def degree(self) -> np.ndarray:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.amounts import as_amounts
 from hopstate.data.graph import Graph
 from hopstate.data.graph_arrays import Copied
+from hopstate.data.targets import as_amounts
 from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError
 from hopstate.ops.rows import bounds_of, ranges

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def edges_of_pyg(data: Data, *, nan: str = "error", **fields: Any) -> tuple[np.ndarray, int | None, dict[str, Any]]:
     """Return edges (E, 2), the number of nodes, and options of `Graph.from_edges`, of what a `Data` holds.
 
-    Taken are x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names.
+    Taken are x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
 
     Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise.
 
@@ -42,6 +42,8 @@ def edges_of_pyg(data: Data, *, nan: str = "error", **fields: Any) -> tuple[np.n
     found["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
     if data.get("node_ids") is not None:
         found["node_ids"] = Vocabulary(np.asarray(data["node_ids"]))
+    if data.get("node_type") is not None:
+        found["node_type"] = _two_sets(np.asarray(_dense(data["node_type"])), edges)
     if data.get("class_names") is not None:
         found["class_names"] = tuple(data["class_names"])
     options: dict[str, Any] = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}
@@ -73,9 +75,18 @@ def pyg_of(graph: GraphArrays) -> Data:
         data[f"{name}_mask"] = tensor(mask.T)
     if graph.node_ids is not None:
         data["node_ids"] = graph.node_ids.ids.tolist()
+    if graph.node_type is not None:
+        data["node_type"] = tensor(graph.node_type.astype(np.int64))
     if graph.class_names is not None:
         data["class_names"] = list(graph.class_names)
     return data
+
+
+def _two_sets(types: np.ndarray, edges: np.ndarray) -> np.ndarray | None:
+    """Return types of nodes where edges join type 0 and type 1, None where they say something else."""
+    first, second = types[edges].T
+    known = np.isin(types, (-1, 0, 1)).all() and (first != second).all() and (np.minimum(first, second) == 0).all()
+    return types.astype(np.int8) if known and len(edges) else None
 
 
 def _edges(data: Data) -> np.ndarray:

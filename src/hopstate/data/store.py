@@ -18,10 +18,9 @@ from hopstate.data.graph_arrays import GraphArrays
 from hopstate.data.texts import TextColumn
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, MissingFileError, StorageError
-from hopstate.io.arrays import load_npy
-from hopstate.io.files import save_array
-from hopstate.io.folders import recover_folder, replace_folder
+from hopstate.io.files import recover_folder, replace_folder, save_array
 from hopstate.io.opening import exists, read_json, reading
+from hopstate.io.tensors import load_npy
 
 VERSION = 1
 META = "graph.json"
@@ -31,7 +30,7 @@ _DTYPES: dict[str, tuple[str, ...]] = {
     "indices": ("int64",),
     "y": ("int64", "float32", "float64"),
 }
-_DTYPES |= {"x": ("float32",), "edge_attr": ("float32",), "edge_weight": ("float32",)}
+_DTYPES |= {"x": ("float32",), "edge_attr": ("float32",), "edge_weight": ("float32",), "node_type": ("int8",)}
 
 _COLUMNS = {"table": "columns", "edge_table": "edge_columns"}  # where the names of a table's columns stand
 _TEXTS = {"table": "texts", "edge_table": "edge_texts"}  # where its columns of texts stand
@@ -43,7 +42,9 @@ def save_graph(graph: GraphArrays, folder: str | Path) -> None:
     Raises:
         StorageError: the folder holds something else, or could not be written; what stood there is untouched.
     """
-    arrays = {key: getattr(graph, key) for key in ("indptr", "indices", "x", "y", "edge_attr", "edge_weight")}
+    arrays = {
+        key: getattr(graph, key) for key in ("indptr", "indices", "x", "y", "edge_attr", "edge_weight", "node_type")
+    }
     arrays |= {f"mask_{name}": mask for name, mask in graph.masks.items()}
     arrays["node_ids"] = None if graph.node_ids is None else graph.node_ids.ids
     tables = {"table": graph.table, "edge_table": graph.edge_table}

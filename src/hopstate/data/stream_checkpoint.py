@@ -28,7 +28,7 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, HopstateError, MissingFileError, StorageError
 from hopstate.io.files import check_writable, write_text
 from hopstate.io.opening import read_json
-from hopstate.io.tensor_file import SUM, read_tensors, write_tensors
+from hopstate.io.tensors import SUM, read_tensors, write_tensors
 
 FORMAT = "hopstate-live-2"
 LARGEST = 1 << 18  # events of a file that is not joined with others any more, which bounds what one save has to write

@@ -42,12 +42,7 @@ def in_own_order(stream: S) -> S:
         if (column := getattr(stream, name)) is not None
     }
     table = None if stream.edge_table is None else stream.edge_table.take(order)
-    return stream.with_(**columns, edge_table=table, file_rows=order)
-
-
-def as_in_file(stream: EventRecord, rows: np.ndarray) -> np.ndarray:
-    """Return the order (Q,) in which events at rows (Q,), rising, stood in their file, sorted by time alone."""
-    return np.arange(len(rows)) if stream.file_rows is None else np.argsort(stream.file_rows[rows], kind="stable")
+    return stream.with_(**columns, edge_table=table, file_rows=stream.in_file(order))
 
 
 def _refined(order: np.ndarray, equal: Sequence[np.ndarray], keys: Sequence[np.ndarray]) -> np.ndarray:

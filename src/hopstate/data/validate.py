@@ -39,7 +39,24 @@ def check_graph(graph: GraphArrays) -> None:
             _check_classes(graph, where)
     if graph.node_ids is not None and len(graph.node_ids) != graph.num_nodes:
         raise DataError(f"{where}: {len(graph.node_ids)} node ids for {graph.num_nodes} nodes")
+    if graph.node_type is not None:
+        _check_node_type(graph, graph.node_type, where)
     _check_masks(graph, where)
+
+
+def _check_node_type(graph: GraphArrays, node_type: np.ndarray, where: str) -> None:
+    """Raise DataError where an edge does not join two sets of nodes."""
+    check_rows(node_type, graph.num_nodes, f"{where}: node_type", 1)
+    if node_type.min(initial=0) < -1 or node_type.max(initial=0) > 1:
+        raise DataError(f"{where}: node_type is 0 or 1, or -1 for nodes without an edge")
+    ends = np.repeat(node_type, graph.degree), node_type[graph.indices]
+    bad = np.flatnonzero(ends[0] + ends[1] != 1)
+    if len(bad):
+        source = int(np.searchsorted(graph.indptr, bad[0], side="right")) - 1
+        raise DataError(
+            f"{where}: edge ({source}, {graph.indices[bad[0]]}) joins nodes of types {ends[0][bad[0]]} and "
+            f"{ends[1][bad[0]]}; edges of two sets join 0 and 1"
+        )
 
 
 def _check_weights(graph: GraphArrays, where: str) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.amounts import default_names
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
+from hopstate.data.targets import default_names
 from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
 from hopstate.evaluation.intervals import bootstrap_areas, limits_of
 from hopstate.evaluation.learned_classes import of_training, positive_last
@@ -23,8 +23,7 @@ from hopstate.evaluation.metrics import average_precision, classification_metric
 
 _SHARED = ("macro_f1", "accuracy", "balanced_accuracy")
 _AREAS = ("roc_auc", "average_precision")
-_ORDINAL = ("quadratic_kappa", "class_mae")  # go by the order of classes, which numbers have
-METRICS = ("roc_auc", "average_precision", *_SHARED, *_ORDINAL)
+METRICS = ("roc_auc", "average_precision", *_SHARED)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -59,7 +58,7 @@ class EventClasses:
         of a bootstrap if asked for, and the metric if it is another one. More: macro_f1, accuracy, roc_auc (each class
         against the rest, pooled over events; the mean over classes), the metric. If only one class occurs, also the
         cross-entropy ("loss"). A class that the model does not know is an error in macro_f1, accuracy and
-        balanced_accuracy; areas, and what goes by an order of classes, leave its events out.
+        balanced_accuracy; areas leave its events out.
 
         Args:
             rows: positions in the stream.
@@ -119,7 +118,6 @@ def event_classes(
     metric: str = "auto",
     trained: Mapping[str, Any] | None = None,
     train: np.ndarray | None = None,
-    ordered: bool = False,
     positive: str | None = None,
 ) -> EventClasses:
     """Return the classes of a stream's events; those that training events, or a trained run, do not have from C on.
@@ -129,12 +127,11 @@ def event_classes(
         metric: see `metric_of`.
         trained: data.json of the run, if there is one; runs of 0.1.0 had two classes.
         train: positions of training events, whose classes alone a model learns; None learns all.
-        ordered: the classes stand in the order of their names.
         positive: the positive class of two, `read.positive_class`; see `positive_last`.
 
     Raises:
         DataError: no labels, labels that are no classes, or one class only.
-        ConfigError: an unknown metric, one of two classes where there are more, or of an order where they are texts.
+        ConfigError: an unknown metric, or one of two classes where there are more.
 
     Warns:
         HopstateWarning: classes that the model does not know, by name.
@@ -144,11 +141,6 @@ def event_classes(
         if stream.class_names is None and set(own) <= {"0", "1"}:
             codes, own = np.where(codes < 0, -1, np.asarray([int(n) for n in own] or [0])[codes]), ("0", "1")
         named = stream.class_names is not None or own != ("0", "1")
-        if metric in _ORDINAL and stream.class_names is not None and not ordered:
-            raise ConfigError(
-                f"{metric} goes by an order of the classes, and {stream.name} has texts ({', '.join(own[:5])}); write "
-                "them as whole numbers in their order, or say it: --read.order '[FIRST, ..., LAST]'"
-            )
         learned = np.arange(len(codes)) if train is None else train
         codes, known, others = of_training(codes, learned, own)
         codes, last = positive_last(codes, learned, known or own, positive)

@@ -85,31 +85,6 @@ def balanced_accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
     return float(np.mean([found[y == c].mean() for c in np.unique(y)])) if len(y) else float("nan")
 
 
-def quadratic_kappa(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return Cohen's kappa of classes in their order, a disagreement weighted by its square; NaN where undefined.
-
-    Source: Cohen 1968, doi:10.1037/h0026256.
-
-    Args:
-        y: (n,) classes.
-        probabilities: (n, C).
-
-    >>> quadratic_kappa(np.array([0, 1, 2]), np.eye(3))
-    1.0
-    """
-    found = probabilities.argmax(1)
-    seen = ((y - found) ** 2).sum() * len(y)
-    true, said = (np.bincount(one, minlength=probabilities.shape[1]) for one in (y, found))
-    apart = np.subtract.outer(np.arange(len(true)), np.arange(len(true))) ** 2
-    chance = float((np.outer(true, said) * apart).sum())
-    return float(1 - seen / chance) if chance else float("nan")
-
-
-def class_mae(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return how many classes, in their order, the likeliest of probabilities (n, C) is from y (n,) on the average."""
-    return float(np.abs(probabilities.argmax(1) - y).mean()) if len(y) else float("nan")
-
-
 def cross_entropy(y: np.ndarray, probabilities: np.ndarray) -> float:
     """Return the mean negative log-probability, in nats, of the true class y (n,) under probabilities (n, C)."""
     if not len(y):
@@ -169,15 +144,10 @@ CLASSIFICATION: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "average_precision": average_precision,
     "macro_f1": macro_f1,
     "balanced_accuracy": balanced_accuracy,
-    "quadratic_kappa": quadratic_kappa,
-    "class_mae": class_mae,
 }
 
 
 COUNTED = ("accuracy", "macro_f1", "balanced_accuracy")  # in which a class that the model does not know counts
-
-
-DECIDED = (*COUNTED, "quadratic_kappa", "class_mae")  # of predicted classes, not of probabilities
 
 
 def classification_metrics(
@@ -186,7 +156,7 @@ def classification_metrics(
     """Return the metrics of those names and the cross-entropy ("loss") of labels y (n,) and probabilities (n, C).
 
     A class from C on is one that the model does not know: any answer is wrong, which accuracy, balanced_accuracy and
-    macro_f1 count; areas, what goes by an order of classes, and the cross-entropy leave such rows out.
+    macro_f1 count; areas and the cross-entropy leave such rows out.
 
     Args:
         names: of the metrics.
@@ -211,7 +181,7 @@ def classification_metrics(
     judged = {}
     for name in names:
         rows, found = (y, probabilities) if name in COUNTED else (own, among)
-        judged[name] = CLASSIFICATION[name](rows, found if weights is None or name not in DECIDED else found * weights)
+        judged[name] = CLASSIFICATION[name](rows, found if weights is None or name not in COUNTED else found * weights)
     return judged | {"loss": cross_entropy(own, among)}
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from hopstate.errors import DataError
 from hopstate.evaluation.metrics import roc_auc
 from hopstate.io.files import make_folder
-from hopstate.io.table import write_table
+from hopstate.io.output import write_table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,10 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hopstate.errors import StorageError
-from hopstate.io.files import replace_file, save_array
-from hopstate.io.leftovers import sweep
-
-DAY = 86400.0  # seconds after which an unfinished file is somebody's no longer
+from hopstate.io.files import remove_stale, replace_file, save_array
 
 
 def cache_folder() -> Path:
@@ -27,16 +24,7 @@ def cache_folder() -> Path:
 
 
 def cached_array(path: Path | None, shape: tuple[int, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
-    """Return compute() as float32, kept in the .npy file at path, or read from there where it is.
-
-    Args:
-        path: names all that the array depends on; None keeps nothing.
-        shape: of the array; a kept one of another shape, or a damaged one, is made again.
-        compute: makes the array.
-
-    Raises:
-        StorageError: the file could not be written.
-    """
+    """Return compute() as float32, kept in the .npy file at path, or read from there where it is."""
     if path is not None and path.is_file():
         with contextlib.suppress(ValueError, EOFError, OSError):
             kept = np.load(path, allow_pickle=False)
@@ -45,7 +33,7 @@ def cached_array(path: Path | None, shape: tuple[int, ...], compute: Callable[[]
     made = compute().astype(np.float32)
     if path is not None:
         try:
-            sweep(path.parent, older=DAY)  # two runs may fill the cache at once, so what is young may be at work
+            remove_stale(path.parent)
             replace_file(path, lambda part: save_array(part, made))
         except StorageError as error:
             raise StorageError(f"{error}: HOPSTATE_DATA names the cache") from error

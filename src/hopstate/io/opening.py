@@ -1,8 +1,7 @@
-"""Opening what users name: regular files alone, read no further than a limit, with every failure named.
+"""Opening files that users name: regular files only, within a size limit, with every failure named.
 
-Data files, run folders and weights come from anywhere. Whatever they hold, reading ends in a record or in a
-`HopstateError` that names the file: no device or pipe is waited for, nothing is unpacked without bound, and nothing
-that a library did not expect gets out as its own exception.
+Whatever a file contains, reading ends in a record or in a `HopstateError` that names the file: no device or pipe is
+waited for, and nothing is unpacked without bound.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ import errno
 import io
 import json
 import os
+import re
 import stat
-import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,8 +33,28 @@ FLOOR, RATIO = 2 << 30, 100  # what a packed file may unpack to: at least so man
 ZIP = b"PK\x03\x04"
 TEXTS = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".tab", ".dat")  # ends of names of tables as text
 JSON_BYTES = 64 << 20
-PATIENCE = 5.0  # seconds of reading between two lines that say how far it is
+_UNITS = {"": 1, "b": 1} | {f"{prefix}b": 1000**n for n, prefix in enumerate("kmgt", 1)}
+_UNITS |= {f"{prefix}ib": 1024**n for n, prefix in enumerate("kmgt", 1)}
+exists, is_file = os.path.exists, os.path.isfile  # False also for names that no file can have
 _limit: ContextVar[int | None] = ContextVar("max_bytes", default=None)
+
+
+def parse_bytes(text: str | int) -> int:
+    """Return a size such as "2GiB", "500 MB" or "1048576" in bytes.
+
+    Raises:
+        ConfigError: text is no size.
+
+    >>> parse_bytes("2GiB"), parse_bytes("500 MB")
+    (2147483648, 500000000)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(text))
+    if not match or match[2].lower() not in _UNITS:
+        raise ConfigError(f"{text!r} is no size in bytes; write for example 2GiB, 500MB or 1048576")
+    number = float(match[1]) * _UNITS[match[2].lower()]
+    if number >= 2**63:
+        raise ConfigError(f"{text!r} is more bytes than any machine has")
+    return int(number)
 
 
 @contextmanager
@@ -49,8 +67,6 @@ def at_most(max_bytes: int | str | None) -> Iterator[None]:
     if max_bytes is None:
         yield
         return
-    from hopstate.io.sizes import parse_bytes
-
     size = parse_bytes(max_bytes)
     if size < 1:
         raise ConfigError(f"max_bytes must be above 0; got {max_bytes}")
@@ -85,14 +101,15 @@ def check_size(path: str | Path, claimed: int, *, stored: int | None = None, wha
 
 
 def check_regular(path: str | Path) -> Path:
-    """Return the path of a regular file.
-
-    Raises:
-        MissingFileError: there is none, or there cannot be one of that name.
-        UnreadableFileError: a folder, a pipe, a socket or a device, or one that may not be looked at.
-    """
+    """Return the path of a regular file."""
     path = Path(path)
-    _check_kind(path, _look(path).st_mode)
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:
+        raise _unopened(path, error) from None
+    if not stat.S_ISREG(mode):
+        kind = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}.get(stat.S_IFMT(mode))
+        raise UnreadableFileError(f"{path} is {kind or 'a device'}, not a file; copy its content into a file")
     return path
 
 
@@ -104,60 +121,22 @@ def shown(text: object) -> str:
 
 
 def expanded(text: str | Path) -> Path:
-    """Return a path with ~ replaced where there is such a home."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:  # ~somebody who is not known here
-        return Path(text)
-
-
-def is_file(path: str | Path) -> bool:
-    """Return whether there is a regular file; False for names that no file can have."""
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except (OSError, ValueError):
-        return False
-
-
-def exists(path: str | Path) -> bool:
-    """Return whether there is anything of that name; False for names that nothing can have."""
-    try:
-        os.stat(path)
-    except (OSError, ValueError):
-        return False
-    return True
+    """Return a path with ~ replaced if there is such a home."""
+    return Path(os.path.expanduser(text))
 
 
 def open_regular(path: str | Path) -> IO[bytes]:
-    """Open a regular file for reading; neither a pipe nor a device is waited for.
-
-    Raises:
-        MissingFileError, UnreadableFileError: as `check_regular`, or it may not be read.
-    """
-    path = Path(path)
-    _check_kind(path, _look(path).st_mode)
-    try:  # it may have become something else since it was looked at
+    """Open a regular file for reading; neither a pipe nor a device is waited for."""
+    path = check_regular(path)
+    try:  # O_NONBLOCK: it may have become a pipe since
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError as error:
-        raise _cannot(path, error) from None
-    file = os.fdopen(handle, "rb")
-    try:
-        _check_kind(path, os.fstat(handle).st_mode)
-    except HopstateError:
-        file.close()
-        raise
-    return file
+        raise _unopened(path, error) from None
+    return os.fdopen(handle, "rb")
 
 
-def _look(path: Path) -> os.stat_result:
-    try:
-        return os.stat(path)
-    except (OSError, ValueError) as error:
-        raise _cannot(path, error) from None
-
-
-def _cannot(path: Path, error: OSError | ValueError) -> HopstateError:
-    if isinstance(error, ValueError):  # a NUL, or a character that file names cannot hold
+def _unopened(path: Path, error: OSError | ValueError) -> HopstateError:
+    if isinstance(error, ValueError):  # a NUL, or a character that file names cannot have
         return MissingFileError(f"no file can be called {shown(path)}: {error}")
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return MissingFileError(f"no file at {path}")
@@ -166,27 +145,13 @@ def _cannot(path: Path, error: OSError | ValueError) -> HopstateError:
     return UnreadableFileError(f"{path} cannot be read: {error.strerror or error}; check its permissions")
 
 
-def _check_kind(path: Path, mode: int) -> None:
-    if stat.S_ISREG(mode):
-        return
-    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
-    kind = next((name for test, name in kinds if test(mode)), "a device")
-    raise UnreadableFileError(f"{path} is {kind}, not a file; copy what it holds into a file")
-
-
 # ---- reading ---------------------------------------------------------------------------------------------------
 class Bounded(io.RawIOBase):
-    """A binary file that ends with a FormatError beyond the limit, and tells on a terminal how far it is.
-
-    Args:
-        file: an open file, unpacking as it is read.
-        path: of the file on disk, for messages.
-        text: refuse a NUL, which no text holds and which some parsers take for the end of a field.
-    """
+    """A binary file that ends with a FormatError beyond the limit."""
 
     def __init__(self, file: IO[bytes], path: Path, *, text: bool = False) -> None:
         self._file, self._path, self._text = file, path, text
-        self.size, self.count, self._told = path.stat().st_size, 0, time.monotonic()
+        self.size, self.count = path.stat().st_size, 0
 
     def readable(self) -> bool:
         """Return True."""
@@ -195,15 +160,12 @@ class Bounded(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Read some bytes into a buffer; return how many."""
         block = self._file.read(len(buffer))
-        if self._text and b"\0" in block:
+        if self._text and b"\0" in block:  # some parsers take it for the end of a field
             at = self.count + block.index(b"\0")
-            raise FormatError(f"{self._path} holds a NUL at byte {at:,}; it is no text, or UTF-16: save it as UTF-8")
+            raise FormatError(f"{self._path} has a NUL at byte {at:,}; it is no text, or UTF-16: save it as UTF-8")
         buffer[: len(block)] = block
         self.count += len(block)
         check_size(self._path, self.count, stored=self.size)
-        if time.monotonic() - self._told > PATIENCE:
-            self._told = time.monotonic()
-            print(f"reading {self._path}: {self.count / 1e6:,.0f} MB so far", file=sys.stderr)
         return len(block)
 
     def close(self) -> None:
@@ -212,26 +174,8 @@ class Bounded(io.RawIOBase):
         super().close()
 
 
-class _Member(io.RawIOBase):
-    """One file of a zip archive, which ends with it."""
-
-    def __init__(self, file: IO[bytes], name: str) -> None:
-        self._archive = file
-        self._file = zipfile.ZipFile(file).open(name)  # noqa: SIM115
-
-    def read(self, size: int = -1) -> bytes:
-        """Return some bytes."""
-        return self._file.read(size)
-
-    def close(self) -> None:
-        """Close the archive too."""
-        self._file.close()
-        self._archive.close()
-        super().close()
-
-
 def names_in(path: str | Path) -> list[str]:
-    """Return the files in a zip archive, those beside that systems add left out; none where it is damaged."""
+    """Return the files in a zip archive, without those that systems add; none if it is damaged."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = [info.filename for info in archive.infolist() if not info.is_dir()]
@@ -241,40 +185,27 @@ def names_in(path: str | Path) -> list[str]:
 
 
 def member_of(path: str | Path) -> str | None:
-    """Return the one file of a zip archive where that is a table as text, else None."""
+    """Return the only file of a zip archive if it is a text table, else None."""
     names = names_in(path)
     return names[0] if len(names) == 1 and names[0].lower().endswith(TEXTS) else None
 
 
 def bounded(path: str | Path, *, text: bool = False) -> io.BufferedReader:
-    """Open a file for reading within the limit, unpacked where it is gzip, or a zip of one table.
-
-    Raises:
-        MissingFileError, UnreadableFileError: as `open_regular`.
-    """
+    """Open a file for reading within the limit, decompressed if it is gzip, or a zip of one table."""
     import gzip
 
     path = Path(path)
     file = open_regular(path)
     magic = file.read(4)
     file.seek(0)
-    raw: IO[bytes] = gzip.GzipFile(fileobj=file) if magic[:2] == b"\x1f\x8b" else file  # type: ignore[assignment]
+    raw: Any = gzip.GzipFile(fileobj=file) if magic[:2] == b"\x1f\x8b" else file
     if magic == ZIP and (member := member_of(path)) is not None:
-        raw = _Member(file, member)  # type: ignore[assignment]
+        raw = zipfile.ZipFile(file).open(member)  # noqa: SIM115
     return io.BufferedReader(Bounded(raw, path, text=text), 1 << 18)
 
 
 def read_text(path: str | Path, *, most: int | None = None) -> str:
-    """Return the text of a file.
-
-    Args:
-        path: the file.
-        most: bytes that it may hold; None goes by the limit.
-
-    Raises:
-        MissingFileError, UnreadableFileError: as `open_regular`.
-        FormatError: too large, or no UTF-8.
-    """
+    """Return the text of a file."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if most is not None and size > most:
@@ -288,26 +219,12 @@ def read_text(path: str | Path, *, most: int | None = None) -> str:
 
 
 def read_json(path: str | Path, *, kind: type | None = dict, most: int = JSON_BYTES) -> Any:
-    """Return what a JSON file holds.
-
-    Args:
-        path: the file.
-        kind: what must stand at its top; None takes anything.
-        most: bytes that it may hold.
-
-    Raises:
-        MissingFileError, UnreadableFileError: as `open_regular`.
-        FormatError: no JSON, or another kind.
-    """
+    """Return what a JSON file holds."""
     return parse_json(read_text(path, most=most), str(path), kind=kind)
 
 
 def parse_json(text: str | bytes, where: str, *, kind: type | None = dict) -> Any:
-    """Return what a JSON text holds; kind as in `read_json`.
-
-    Raises:
-        FormatError: no JSON, or another kind.
-    """
+    """Return what a JSON text holds; kind as in `read_json`."""
     names: dict[type, str] = {dict: "an object {...}", list: "a list [...]"}
     try:
         found = json.loads(text, object_pairs_hook=_once)
@@ -331,12 +248,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @contextmanager
 def reading(path: object, what: str = "", error: type[HopstateError] = FormatError) -> Iterator[None]:
-    """Within it everything that goes wrong becomes a HopstateError that names a file.
+    """Turn every exception into a HopstateError that names a file.
 
     Args:
         path: the file or folder.
         what: what it is read as, for messages: "a table".
-        error: raised in place of exceptions that nobody named.
+        error: raised in place of unexpected exceptions.
     """
     how = f" as {what}" if what else ""
     try:
@@ -346,33 +263,19 @@ def reading(path: object, what: str = "", error: type[HopstateError] = FormatErr
             raise
         raise type(named)(f"{path}: {named}").with_traceback(named.__traceback__) from named
     except MemoryError as cause:
-        raise DataError(f"{path} does not fit into memory{_reason(cause)}") from cause
+        raise DataError(f"{path} does not fit into memory ({_summary(cause)})") from cause
     except RecursionError as cause:
         raise error(f"{path} is nested too deep to be read{how}") from cause
     except PermissionError as cause:
-        raise UnreadableFileError(f"{path} cannot be read{_reason(cause)}; check its permissions") from cause
+        raise UnreadableFileError(f"{path} cannot be read: {_summary(cause)}; check its permissions") from cause
     except OSError as cause:
-        raise error(f"{path} could not be read{how}{_reason(cause)}") from cause
+        raise error(f"{path} could not be read{how}: {_summary(cause)}") from cause
     except ImportError as cause:
-        raise MissingExtraError(f"{path} could not be read{how}: {_told(cause)}; {_module_of(cause)}") from cause
+        raise MissingExtraError(f"{path} could not be read{how}: {_summary(cause)}; install hopstate again") from cause
     except Exception as cause:
-        raise error(f"{path} could not be read{how}: it is damaged or something else ({_told(cause)})") from cause
+        raise error(f"{path} could not be read{how}: it is damaged or something else ({_summary(cause)})") from cause
 
 
-def _module_of(cause: ImportError) -> str:
-    """Return what stands in the way of an import: a file of the user's own by a package's name, or nothing known."""
-    name = (cause.name or "").partition(".")[0]
-    found = sys.modules.get(name)
-    file = None if found is None else found.__file__
-    if file and Path.cwd() in (Path(file).parent, Path(file).parent.parent):
-        return f"{file} hides a package by the name {name}: rename it, or work in another folder"
-    return "a package is missing or does not fit the others: install hopstate again"
-
-
-def _reason(cause: BaseException) -> str:
-    return f": {_told(cause)}" if str(cause).strip() else ""
-
-
-def _told(cause: BaseException) -> str:
+def _summary(cause: BaseException) -> str:
     lines = str(cause).strip().splitlines()
     return f"{type(cause).__name__}: {lines[-1][:300]}" if lines else type(cause).__name__

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from hopstate.errors import StorageError
-from hopstate.io.sizes import machine_memory
 
 _SHARE = 6  # of the machine's memory, one part may be pages of files
 _LEAST = 1 << 30  # bytes that are read before they are given back once more
@@ -24,12 +23,7 @@ _LOOKED_UP = 1024  # look-ups after which it is asked how much is held
 
 
 class Scratch:
-    """Makes arrays to be written and read.
-
-    Args:
-        folder: where their files lie; None keeps them in memory.
-        read: arrays of others, maybe mapped, whose pages `let_go` gives back too.
-    """
+    """Makes arrays to be written and read."""
 
     def __init__(self, folder: Path | None = None, read: Iterable[np.ndarray] = ()) -> None:
         self.folder = folder
@@ -42,11 +36,7 @@ class Scratch:
         return Scratch, (self.folder,)
 
     def __call__(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-        """Return a (rows, columns) tensor of any values.
-
-        Raises:
-            StorageError: the disk has no room for it, or the folder cannot be written to.
-        """
+        """Return a (rows, columns) tensor of any values."""
         size = rows * columns * dtype.itemsize
         if self.folder is None or not size:
             return torch.empty(rows, columns, dtype=dtype)
@@ -62,21 +52,14 @@ class Scratch:
 
 
 def mapped_array(folder: Path, count: int, dtype: Any) -> np.ndarray:
-    """Return (count,) numbers of any values in a file without a name.
-
-    Raises:
-        StorageError: the disk has no room for it, or the folder cannot be written to.
-    """
+    """Return (count,) numbers of any values in a file without a name."""
     if not count:
         return np.empty(0, dtype)
     return _mapped(folder, count * np.dtype(dtype).itemsize, "put the data where there is room").view(dtype)
 
 
 def folder_beside(array: np.ndarray) -> Path | None:
-    """Return where scratch of a mapped array goes, None if it is in memory.
-
-    That is the folder of its file, or the folder of all temporary files if that one cannot be written to.
-    """
+    """Return where scratch of a mapped array goes, None if it is in memory."""
     if not isinstance(array, np.memmap) or array.filename is None:
         return None
     folder = Path(array.filename).parent
@@ -91,6 +74,14 @@ def let_go(*arrays: np.ndarray | None) -> None:
             base.madvise(mmap.MADV_DONTNEED)
 
 
+def machine_memory() -> int:
+    """Return the bytes of this machine's memory, a very large number if unknown."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 1 << 62
+
+
 def held_of_files() -> int:
     """Return the bytes of mapped files that this process holds in memory now; 0 where it cannot be told."""
     try:
@@ -101,11 +92,7 @@ def held_of_files() -> int:
 
 
 class Held:
-    """Gives back what was read of mapped arrays once it exceeds a sixth of the machine's memory.
-
-    A place that is read again after that costs a fault, some ten times what a look-up does: so pages stay as long as
-    there is room. Where others hold all of it, there is still room for `_LEAST`.
-    """
+    """Gives back what was read of mapped arrays once it exceeds a sixth of the machine's memory."""
 
     def __init__(self) -> None:
         self._since, self._most = 0, machine_memory() // _SHARE
@@ -146,6 +133,3 @@ def _mapped(folder: Path, size: int, otherwise: str) -> np.ndarray:
             f"could not put an array of {size / 2**20:,.0f} MiB in {folder}: {error}; free some space there, let it be "
             f"written to, or {otherwise}"
         ) from error
-
-
-__all__ = ["Held", "Scratch", "folder_beside", "held_of_files", "let_go", "mapped_array", "mapping_of"]

@@ -56,11 +56,11 @@ class ReadOptions:
         task: what numbers as labels are: classes ("classification") or amounts ("regression"); "auto" asks in doubt.
         label_cells: of text with several labels in a cell ("a;b"): "ask", the "first", the "whole" as a class, or
             "all": a 0/1 label each.
-        order: classes from the first to the last, '[low, mid, high]', for metrics of classes in order; null takes
-            numbers by size and texts by alphabet.
         positive_class: the positive one of two classes, which roc_auc and average_precision are of; null takes 1, true
             or yes, otherwise the rarer class of the training rows.
         num_nodes: ids are then rows 0..num_nodes-1; null finds them.
+        bipartite: edges join two sets of nodes, as users and items; "auto" takes two where no node is in both columns,
+            or where they are called user and item: numbers in both are then u7 and i7.
         text_ids: take ids as they are written: 5746.10 and 5746.1 are two then, and so are 7 and 7.0.
         max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
             hundred times their size, at least 2 GiB.
@@ -86,9 +86,9 @@ class ReadOptions:
     unlabelled: str | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
     label_cells: Literal["ask", "first", "whole", "all"] = "ask"
-    order: tuple[str, ...] | None = None
     positive_class: str | None = None
     num_nodes: int | None = None
+    bipartite: bool | Literal["auto"] = "auto"
     text_ids: bool = False
     max_bytes: str | int | None = None
 
@@ -205,7 +205,6 @@ class Method(Generic[RecordT, RunT, TaskT]):
         floors: (data record, configuration, context, task) → name → test metrics of what a run must stand above.
         reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled.
         space: what `hopstate tune` searches where a user names nothing, by dotted name; empty where nothing is known.
-        earlier: what a setting stood for before it existed, by dotted name; run folders from before then lack it.
         transductive: configuration → what of a graph's inputs depends on all of its nodes at once, in words, so that
             nodes that come later change the answers for all others; "" where neighbourhoods alone count.
         explains: whether its scores are sums over events or features, which `hopstate explain` tells.
@@ -220,7 +219,6 @@ class Method(Generic[RecordT, RunT, TaskT]):
     data: Literal["graph", "graphs", "events", "sequences"]
     summary: str
     source: str
-    earlier: Mapping[str, Any] = field(default_factory=dict)
     reads_edges: Callable[[RunT], bool] = lambda config: False
     suit: Callable[[RecordT, RunT, tuple[str, ...]], Mapping[str, Any]] | None = None
     automatic: tuple[str, ...] = ()

@@ -15,7 +15,6 @@ from hopstate.errors import ConfigError, FormatError
 from hopstate.io.opening import exists, read_text, reading, shown
 from hopstate.methods.hints import hint, in_words
 from hopstate.methods.method import AnyMethod
-from hopstate.training.renamed import VALUES, former_names, former_values, todays_words, warn_of, with_todays_names
 from hopstate.training.run_folder import flatten
 
 SETTINGS_BYTES = 4 << 20  # of a file of settings
@@ -131,7 +130,6 @@ def _checked_settings(parser: Parser, path: str) -> str:
 class Parser(ArgumentParser):
     """A jsonargparse parser whose complaints are ConfigErrors that suggest the nearest name."""
 
-    own = True  # of a method of the library
     _settings: Sequence[str] = ()  # files of settings that were given
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
@@ -150,7 +148,6 @@ class Parser(ArgumentParser):
         """Parse arguments; a group that has a kind may be named by it alone: --batching top, --split=random."""
         if args is not None:
             self._settings = [_checked_settings(self, path) for path in _settings_files(args)]
-            args = self._by_todays_names(args)
             for arg, after in zip(args, [*args[1:], ""]):
                 if arg.startswith("--"):
                     _check_group(self, *((arg[2:], after) if "=" not in arg else arg[2:].split("=", 1)), word=True)
@@ -160,25 +157,6 @@ class Parser(ArgumentParser):
                 "--freeze=true" if a == "--freeze" and b.startswith("-") else a for a, b in zip(args, [*args[1:], "-"])
             ]
         return super().parse_args(args, *more, **settings)
-
-    def _by_todays_names(self, args: Sequence[str]) -> list[str]:
-        """Return arguments in which former names of settings are today's, those in files of settings too."""
-        words: list[str] = []
-        known, rest = self.keys(), iter(args)
-        for arg in rest:
-            name, sign, value = arg.partition("=")
-            if name == "--config":
-                path = value if sign else next(rest, "")
-                settings = load_yaml(read_text(path, most=SETTINGS_BYTES)) if exists(path) else {}
-                if former_names(settings, known) or (self.own and former_values(settings, known)):
-                    words += arguments_of(with_todays_names(settings, path, known, values=self.own))
-                else:
-                    words.append(f"--config={path}")
-            else:
-                words.append(arg)
-        made, former = todays_words(words, known, values=VALUES if self.own else {})
-        warn_of(former, "the command line")
-        return made
 
     def _of_kind(self, argument: str, after: str, kinds: set[str]) -> str:
         name, sign, value = argument.partition("=")
@@ -200,7 +178,6 @@ def parser_of(method: AnyMethod, prog: str | None = None) -> Parser:
         allow_abbrev=False,
         parser_mode="hopstate",
     )
-    parser.own = ":" not in method.name
     parser.add_argument(
         "--config", action=ActionConfigFile, help="YAML or JSON file of settings; later flags override it"
     )

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from pathlib import PurePath
 from typing import Any
 
+import numpy as np
 from jsonargparse import ArgumentParser, Namespace
 
 from hopstate.errors import ConfigError
 from hopstate.io.opening import shown
-from hopstate.methods.method import AnyMethod, Method, RunConfig, RunT
+from hopstate.methods.method import Method, RunConfig, RunT
 from hopstate.methods.parser import Parser, arguments_of, shared_parser
-from hopstate.training.renamed import with_todays_names
 from hopstate.training.run_folder import flatten
 
-# settings that runs of 0.1.0 did not have, with what was done then
-BEFORE = {"scale": "none", "unlabelled": "0.1.0", "task": "classification", "label_cells": "whole"}
-BEFORE |= {"missing": "error"}
 _LARGEST = {"layers": 10_000}  # by the end of a name; other sizes of a model go up to SIZE
 SIZE = 1 << 20
 _COUNTS = {"bootstrap": 1_000_000, "num_negatives": 10_000_000, "num_neighbors": SIZE}  # by the last of a name's parts
@@ -35,6 +35,8 @@ def config_of(method: Method[Any, RunT, Any], parsed: Namespace, parser: Argumen
         _check_sizes(as_dict(config))
     except ConfigError as error:
         raise ConfigError(f"{error}{parser.given_in()}" if isinstance(parser, Parser) else str(error)) from error
+    # jsonargparse keeps exceptions of unions in cycles, and their frames lead to the data of the calls around them
+    gc.collect(1)
     return config
 
 
@@ -60,7 +62,7 @@ def config_from(method: Method[Any, RunT, Any], settings: Mapping[str, Any]) -> 
         ConfigError: an unknown key (the nearest is suggested) or a value of the wrong type.
     """
     parser = shared_parser(method)
-    settings = with_todays_names(settings, "the settings", parser.keys(), values=parser.own)
+    settings = {key: _plain(value) for key, value in flatten(settings).items()}
     _check_plain(parser, settings)
     return config_of(method, parser.parse_args(arguments_of(settings)), parser)
 
@@ -92,51 +94,19 @@ def parse_words(
     return parse
 
 
-def with_earlier(method: AnyMethod, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run folder's settings, those that did not exist when it was made at what they stood for then."""
-    had = flatten(settings)
-    filled = json.loads(json.dumps(dict(settings)))
-    for name, value in method.earlier.items():
-        *groups, last = name.split(".")
-        if name not in had:
-            place = filled
-            for group in groups:
-                place = place.setdefault(group, {})
-                if not isinstance(place, dict):
-                    raise ConfigError(f"{group} is a group of settings; got {shown(place)!r}")
-            place[last] = value
-    return filled
-
-
-def resumed(method: Method[Any, RunT, Any], config: RunT, stored: Mapping[str, Any]) -> RunT:
-    """Return config with what a run folder means by settings that came after it, where config has their defaults.
-
-    Args:
-        method: the run's.
-        config: what it is to be resumed with.
-        stored: its config.json, nested.
-    """
-    now, named = flatten(as_dict(config)), flatten(stored)
-    default = flatten(as_dict(config_from(method, {"data": now["data"]})))
-    changed = {k: v for k, v in method.earlier.items() if named.get(k, v) == v and now[k] == default[k] != v}
-    return config_from(method, now | changed) if changed else config
-
-
-def as_made(config: RunT, settings: Mapping[str, Any]) -> RunT:
-    """Return a configuration in which reading options that are newer than a run mean what was done when it was made.
-
-    Args:
-        config: of the run's method.
-        settings: the run's own, as its folder holds them.
-    """
-    read, reading = config.read, settings.get("read")
-    if not isinstance(reading, Mapping):
-        return config
-    usual = {f.name: f.default for f in dataclasses.fields(read)}
-    changes = {
-        k: v for k, v in BEFORE.items() if k in usual and reading.get(k, v) == v and getattr(read, k) == usual[k]
-    }
-    return dataclasses.replace(config, read=dataclasses.replace(read, **changes)) if changes else config
+def _plain(value: Any) -> Any:
+    """Return a setting as JSON has it: numpy's numbers and arrays, paths and dates become plain values."""
+    if isinstance(value, np.floating):
+        return float(str(value))  # of float32 the number as it is written: 0.01, not 0.00999999977648
+    if isinstance(value, (date, np.datetime64)):
+        return str(value)
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, np.ndarray):
+        return [_plain(part) for part in value] if value.ndim else _plain(value[()])
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else list(map(_plain, value))
+    return str(value) if isinstance(value, PurePath) else value
 
 
 def _check_plain(parser: Parser, settings: Mapping[str, Any]) -> None:
@@ -156,7 +126,9 @@ def _check_plain(parser: Parser, settings: Mapping[str, Any]) -> None:
                 raise ConfigError(f"{key} is a group of settings; got {shown(value)!r}")
         parts = value if isinstance(value, (list, tuple)) else [value]
         if not all(part is None or isinstance(part, (bool, int, float, str)) for part in parts):
-            raise ConfigError(f"{key} takes a plain value or a list of them; got {shown(value)!r}")
+            raise ConfigError(
+                f"{key} takes a plain value or a list of them, not {type(value).__name__}: {shown(value)}"
+            )
 
 
 def as_dict(config: RunConfig) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,8 +14,8 @@ from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_re
 from hopstate.io.cache import cache_folder
 from hopstate.methods import get_method
 from hopstate.methods.method import Context, Method
-from hopstate.methods.settings import as_dict, as_made, config_from, parse_given, resumed
-from hopstate.random import python_state_kept
+from hopstate.methods.settings import as_dict, parse_given
+from hopstate.random import random_state_kept
 from hopstate.runs.applying import evaluate, keep_past, predict, score_stream
 from hopstate.runs.arrivals import keep_ids
 from hopstate.runs.beginnings import held, new_folder
@@ -25,7 +24,6 @@ from hopstate.runs.data import (
     check_same_data,
     data_metrics,
     describe,
-    idle_of,
     known_data,
     load_data,
     notes_of_record,
@@ -112,10 +110,6 @@ class Run:
         """Return scores of new events and keep the state after them; see `hopstate.score_stream` for the options."""
         return score_stream(self.path, data, **options)
 
-    def stream(self, data: Any, **options: Unpack[StreamOptions]) -> pd.DataFrame:
-        """Return what `score_stream` does, under its former name, which goes with the next version."""
-        return stream(self.path, data, **options)
-
     def node_outputs(self, nodes: Any, t: Any = None, **options: Unpack[NodeOptions]) -> pd.DataFrame:
         """Return the chances of the classes of nodes at times; see `hopstate.node_outputs` for the options."""
         from hopstate.runs.asking import node_outputs
@@ -198,11 +192,11 @@ def fit(
     if in_memory and resume:
         record = record_of(chosen.data, data, given.tables, reading(built.read))
     kept = partial(keep, tables=given.tables, wanted=keep_data) if in_memory else None
-    how: dict[str, Any] = {"floors": True, "settled": True, "kept": kept, "automatic": automatic}
+    how: dict[str, Any] = {"floors": True, "kept": kept, "automatic": automatic}
     return fit_config(chosen, built, out=out, resume=resume, record=record, **how)
 
 
-@python_state_kept()
+@random_state_kept()
 def fit_config(
     method: Method,
     config: RunConfig,
@@ -213,7 +207,6 @@ def fit_config(
     splits: tuple[str, ...] = SPLITS,
     say: Callable[[str], None] | None = None,
     floors: bool = False,
-    settled: bool = False,
     kept: Callable[[RunFolder, Any], str] | None = None,
     automatic: Mapping[str, Any] | None = None,
 ) -> Run:
@@ -227,8 +220,6 @@ def fit_config(
         splits: what the chosen weights are evaluated on; a search leaves the test split out.
         say: told, a line each, how the data were read and made ready; None shows it where progress is shown.
         floors: also judge what the method must stand above, into floors.json.
-        settled: config comes from `runs.data.settle`, and means what it says; else the defaults of settings that are
-            newer than a run that is resumed mean what was done when it was made.
         kept: keeps a record that was given in memory with the run, or returns why not; see `hopstate.runs.kept.keep`.
         automatic: settings that followed from the data, noted in data.json; a run that is resumed keeps its own.
 
@@ -238,12 +229,6 @@ def fit_config(
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
     check_loggers(config.loop.logger, config.loop.tensorboard)
-    defaults, idle = None, {}
-    if resume:
-        stored = RunFolder(str(out)).settings()
-        idle = idle_of(method, stored) if stored.get("method") == method.name else {}
-        config = config if settled or not stored else as_made(resumed(method, config, stored), stored)
-        defaults = stored_config(method, as_made(config_from(method, {"data": config.data, **method.earlier}), stored))
     record = load_data(config.data, config.read, method.data) if record is None else record
     ranks = present()
     if ranks.size > 1:
@@ -252,7 +237,7 @@ def fit_config(
     with held(out, method.name, config.data, ranks) as folder:
         run, told = (RunFolder if ranks.first else Onlooker)(folder), ""
         if ranks.first:
-            run.create(folder, stored_config(method, config), resume=resume, defaults=defaults, idle=idle)
+            run.create(folder, stored_config(method, config), resume=resume)
             if (run.path / "data.json").is_file():  # before anything of the run is rewritten
                 check_same_data(run, record)
             keep_ids(run, record)
@@ -264,7 +249,7 @@ def fit_config(
         own = ranks if shared else None
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data), ranks=own)
         ready, features = prepared(record, config, context, edges=method.reads_edges(config))
-        for text in (*notes_of_record(record), *notes_of(features, record), *([told] if told else ())):
+        for text in (*notes_of_record(ready), *notes_of(features, record), *([told] if told else ())):
             say(f"note: {text}") if say is not None else note(config.loop, f"note: {text}")
         if shared and ranks.first:
             ranks.wait()
@@ -359,16 +344,6 @@ def load(path: str | Path) -> Run:
     return open_run(path)
 
 
-def stream(run: str | Path, data: Any, **options: Unpack[StreamOptions]) -> pd.DataFrame:
-    """Return what `score_stream` does, under its former name, which goes with the next version.
-
-    Args:
-        run, data, options: as in `score_stream`.
-    """
-    warnings.warn("hopstate.stream is called score_stream now", FutureWarning, stacklevel=2)
-    return score_stream(run, data, **options)
-
-
 __all__ = [
     "Run",
     "evaluate",
@@ -379,5 +354,4 @@ __all__ = [
     "open_run",
     "predict",
     "score_stream",
-    "stream",
 ]

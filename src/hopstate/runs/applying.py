@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hopstate.data.dates import shown_time, shown_times
+from hopstate.data.dates import shown_time
 from hopstate.errors import ConfigError, HopstateError, HopstateWarning, TimeOrderError
 from hopstate.io.files import check_output
 from hopstate.io.lock import locked
-from hopstate.io.table import check_table_path, write_table
+from hopstate.io.output import check_table_path, write_table
+from hopstate.runs.answers import in_given_order, plain_table
 from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.going_on import (
     PAST,
@@ -98,7 +99,7 @@ def predict(
         own: the run's own events, where it was trained on a record in memory.
         device: where to compute; None takes the run's own setting.
         method: as in `evaluate`.
-        raw: as in `hopstate.io.table.write_table`.
+        raw: as in `hopstate.io.output.write_table`.
 
     Raises:
         FormatError: out has another extension; nothing is computed.
@@ -112,35 +113,34 @@ def predict(
 
     folder = RunFolder.open(run)
     check_table(out, folder, method, data, read)  # before the work, not after it
-    found = None if data is None else _later(folder, data, split, read, fresh, own, device)
-    if found is None:
-        with load_run(run, data, read, device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
+    table = None if data is None else _later(folder, data, split, read, fresh, own, device)
+    if table is None:
+        flat = plain_table(data) if is_temporal(folder) else data
+        with load_run(run, flat, read, device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
             task.model.eval()
-            stream = task.stream if isinstance(task, (LinkTask, EventNodeTask)) else None
-            found = task.predict(split), *(("", "") if stream is None else (stream.time_unit, stream.dates))
-    columns, unit, dates = found
-    table = _dated(pd.DataFrame(columns), unit, dates if "dates" in known_data(folder) else "")
+            columns = task.predict(split)
+            if isinstance(task, (LinkTask, EventNodeTask)):
+                stream, whole = task.stream, data is not None and split == "all"
+                dates = stream.dates if "dates" in known_data(folder) else ""
+                table = in_given_order(columns, stream, data, stream.time_unit, dates, whole=whole)
+            else:
+                table = pd.DataFrame(columns)
     if out is not None:
         write_table(table, Path(out), raw=raw)
     return table
 
 
-def _dated(table: pd.DataFrame, unit: str, dates: str) -> pd.DataFrame:
-    """Return a table with its times as a file wrote them: dates in their zone, or numbers."""
-    return table.assign(t=shown_times(table["t"].to_numpy(), unit, dates)) if dates and "t" in table else table
-
-
 def _later(
     folder: RunFolder, data: Any, split: str, read: Mapping[str, Any] | None, fresh: bool, own: Any, device: str | None
-) -> tuple[dict[str, Any], str, str] | None:
-    """Return predictions of events after a run's past, their unit of time and zone; None where the data are none."""
+) -> pd.DataFrame | None:
+    """Return predictions of events after a run's past; None where the data are none."""
     import torch
 
     from hopstate.streaming.live import empty_past, go_on
 
     if not is_temporal(folder):
         return None
-    new = new_events(folder, data, read or {}, features=fresh)
+    new = new_events(folder, plain_table(data), read or {}, features=fresh)
     if (fresh and split != "all") or is_own(folder, new):
         return None
     if split != "all":
@@ -160,7 +160,7 @@ def _later(
                 f"data at {shown_time(past.last_time, past.time_unit or '', dates)}; give only later events, or "
                 "--fresh to score them as a stream of their own, without what the run has seen"
             ) from error
-        return columns, after.time_unit or "", dates
+        return in_given_order(columns, new, data, after.time_unit or "", dates, whole=True)
 
 
 def check_table(
@@ -248,11 +248,12 @@ def score_stream(
         again: the very events that were taken last have happened once more.
         device: where to compute; None takes the run's own setting.
         method: as in `evaluate`.
-        raw: as in `hopstate.io.table.write_table`.
+        raw: as in `hopstate.io.output.write_table`.
 
     Returns:
         Columns src, dst, t (in the unit of the run's own data), score; of a method for nodes, node, t, and score, the
-        chance of the second of two classes, or prediction and p_<class>.
+        chance of the second of two classes, or prediction and p_<class>. Rows and index are those of data, whatever
+        the order of its times; what is not scored, such as a deletion, has no score.
 
     Raises:
         ConfigError: the run's method does not work on event streams, or an option of read that it does not have.
@@ -261,7 +262,6 @@ def score_stream(
             stays as it was.
         StorageError: the state or the scores could not be written; then the state stays as it was.
     """
-    import pandas as pd
     import torch
 
     from hopstate.data.stream_checkpoint import check_folder, load_stream_state, save_stream_state
@@ -280,11 +280,11 @@ def score_stream(
         trainer.precision(),
     ):
         assert isinstance(task, LiveTask)
-        new = as_trained(folder, new_events(folder, data, read or {}))
+        new = as_trained(folder, new_events(folder, plain_table(data), read or {}))
         start = None if fresh else state if state is not None else kept_state(folder)
         past = own_past(folder, task, own) if start is None else load_stream_state(start, model=fingerprint(task))
         columns, after = go_on(task, past, new, again=again)
         dates = str(known_data(folder).get("dates") or "")
-        table = _dated(pd.DataFrame(columns), after.time_unit or "", dates)
+        table = in_given_order(columns, new, data, after.time_unit or "", dates, whole=True)
         save_stream_state(after, target, before=lambda: None if out is None else write_table(table, Path(out), raw=raw))
     return table

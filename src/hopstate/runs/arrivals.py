@@ -12,9 +12,9 @@ from hopstate.data.edge_splits import kept_pairs, link_keys
 from hopstate.data.graph import Graph
 from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.io.arrays import load_npy
 from hopstate.io.files import replace_file, save_array
 from hopstate.io.opening import exists
+from hopstate.io.tensors import load_npy
 from hopstate.methods.method import Method, RunConfig
 from hopstate.methods.shared.node import save_npz
 from hopstate.training.run_folder import RunFolder

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import shown_time, shown_times
-from hopstate.data.event_splits import parse_time
-from hopstate.data.readers.frames import is_frame
+from hopstate.data.dates import parse_times, shown_time, shown_times
+from hopstate.data.readers.tables import is_frame
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
+from hopstate.runs.answers import with_index_of
 from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.going_on import check_temporal, kept_state, own_past
 from hopstate.runs.load import load_run
@@ -62,6 +62,7 @@ def node_outputs(
     from hopstate.streaming.live import fingerprint, outputs_at
     from hopstate.training.tasks.event_node import EventNodeTask
 
+    given = nodes
     if t is None:
         if not is_frame(nodes) or not {"node", "t"} <= set(nodes.columns):
             raise ShapeError("give nodes and their times, or a table with columns node and t")
@@ -82,13 +83,13 @@ def node_outputs(
         rows, names, times = _asked(past, nodes, t, dates)
         found = outputs_at(task, past, rows, times)
         shown = shown_times(times, past.time_unit or "", dates)
-        return pd.DataFrame({"node": names, "t": shown} | task.classes.columns(found))
+        return with_index_of(pd.DataFrame({"node": names, "t": shown} | task.classes.columns(found)), given)
 
 
 def _asked(past: StreamState, nodes: Any, t: Any, dates: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (Q,) rows of nodes, their ids, and times in the type of the past's."""
     names = np.atleast_1d(np.asarray(nodes))
-    times = times_in(past, np.atleast_1d(np.asarray(t)))
+    times = times_in(past, np.atleast_1d(np.asarray(t)), dates)
     if names.ndim != 1 or times.shape not in ((1,), names.shape):
         raise ShapeError(f"one time for each node, or one for all: got {names.shape} nodes and {times.shape} times")
     times = np.broadcast_to(times, names.shape).copy()
@@ -131,14 +132,12 @@ def first_after(last: Any) -> Any:
     return last.dtype.type(last + 1 if last.dtype.kind == "i" else np.nextafter(last, np.inf))
 
 
-def times_in(past: StreamState, t: np.ndarray) -> np.ndarray:
-    """Return times as numbers in the unit and type of a past's."""
+def times_in(past: StreamState, t: np.ndarray, dates: str) -> np.ndarray:
+    """Return times as numbers in the unit and type of a past's; dates without a zone are in that of the run's own."""
     kind = past.time_dtype if len(past) else t.dtype
-    if t.dtype.kind == "M":
-        t = t.astype("datetime64[us]").astype(object)
-    if t.dtype.kind in "OU":
-        stream = past.events(0, 0)
-        t = np.array([parse_time(stream, value) for value in t.tolist()])
+    if t.dtype.kind in "OUM":
+        values = list(t) if t.dtype.kind == "M" else t.tolist()
+        t = np.array(parse_times(values, past.time_unit or "", dates, "the run's events"))
     if t.dtype.kind == "O" and all(isinstance(value, int) for value in t.tolist()):
         t = t.astype(np.float64)  # beyond 64 bits, which is said below
     if t.dtype.kind not in "iuf":

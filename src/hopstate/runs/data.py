@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.readers.addresses import check_no_password, fetched, is_address, table_of
-from hopstate.data.readers.addresses import shown as shown_address
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
 from hopstate.io.opening import at_most, exists, shown
 from hopstate.io.opening import reading as naming
 from hopstate.methods import method_of_run
 from hopstate.methods.method import Context, Method
-from hopstate.methods.settings import BEFORE, as_dict, config_from, with_earlier
+from hopstate.methods.settings import as_dict, config_from
 from hopstate.methods.shared.event_nodes import EventNodeRun
 from hopstate.runs.kept import from_memory, load_kept
 from hopstate.training.loggers.choose import check_loggers
@@ -48,38 +46,24 @@ def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method
         if not isinstance(settings.get(group), dict):
             raise CheckpointError(f"{folder.path / 'config.json'} lacks the settings {group}; it is of no hopstate run")
     with naming(folder.path / "config.json", "settings", CheckpointError):
-        return method, from_memory(folder, with_earlier(method, settings))
+        return method, from_memory(folder, settings)
 
 
 def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
-    """Return the configuration of a run's settings, those that do nothing at their defaults.
+    """Return the configuration of a run's settings.
 
     Raises:
         ConfigError: one of them is unknown or cannot work; the file is named.
     """
-    with naming(folder.path / "config.json", "settings", CheckpointError), idle_reset():
+    with naming(folder.path / "config.json", "settings", CheckpointError):
         return config_from(method, settings)
-
-
-def idle_of(method: Method, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run that do nothing beside its others, by dotted name, at their defaults.
-
-    Args:
-        method: the method.
-        stored: what the run's config.json holds.
-    """
-    known = {field.name for field in fields(method.config)}
-    own = {k: v for k, v in flatten(stored).items() if k.partition(".")[0] in known}
-    with idle_reset():
-        stood = flatten(as_dict(config_from(method, own)))
-    return {k: stood[k] for k, v in own.items() if k in stood and stood[k] != v}
 
 
 def load_data(source: str, read: Any, kind: str) -> Any:
     """Return the record of a file, folder or data set name.
 
     Args:
-        source: the file, folder, name, or address of a table in a database.
+        source: the file, folder or name.
         read: the method's own dataclass of reading options.
         kind: what the method works on: "graph", "graphs", "events" or "sequences".
 
@@ -90,11 +74,6 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     record = load_kept(source)
     if record is not None:
         return record
-    if is_address(source):
-        check_no_password(source)
-        with fetched(source) as path:
-            record = load_data(str(path), read, kind)
-            return replace(record, name=table_of(source), source=shown_address(source))
     named = find_dataset(source)
     if named is not None and not exists(source):
         changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}
@@ -156,10 +135,8 @@ def settle(
         config = parse({})
     check_loggers(config.loop.logger, config.loop.tensorboard)  # before data are read, which may take long
     if resume and out is not None and (Path(out) / "config.json").is_file():
-        stored = flatten(with_earlier(method, RunFolder(out).settings()))
-        before = {f"read.{key}": value for key, value in BEFORE.items()}
-        known = flatten(as_dict(config))
-        return parse({k: v for k, v in (before | stored | idle_of(method, stored)).items() if k in known}), record
+        stored, known = flatten(RunFolder(out).settings()), flatten(as_dict(config))
+        return parse({k: v for k, v in stored.items() if k in known}), record
     begun = isinstance(config, EventNodeRun) and config.init is not None
     if method.suit is None or not (suit or begun):
         return parse({}), record

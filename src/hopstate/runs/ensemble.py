@@ -60,7 +60,7 @@ def ensemble(
             raise ConfigError(f"{folder.path} was trained on other data than {found.data} holds now")
     in_memory = data is None and (folders[0].path / FACTS).is_file()
     kept = partial(_copied, folders[0]) if in_memory else None
-    return fit_config(method, made, out=out, record=record, floors=True, settled=True, kept=kept)
+    return fit_config(method, made, out=out, record=record, floors=True, kept=kept)
 
 
 def _copied(source: RunFolder, run: RunFolder, record: Any) -> str:

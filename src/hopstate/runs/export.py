@@ -23,6 +23,7 @@ from hopstate.io.opening import shown
 from hopstate.methods import method_of_run
 from hopstate.methods.method import AnyMethod
 from hopstate.ops import use_reference_ops
+from hopstate.random import random_state_kept
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.calibrated import Curve, curve_of
 from hopstate.runs.queries.session import session
@@ -39,6 +40,7 @@ NEEDED = ("onnx", "onnxscript")
 RUNTIMES = {18: "1.14", 19: "1.16", 20: "1.17", 21: "1.18"}  # opset to the first onnxruntime that reads it
 
 
+@random_state_kept(0)
 def export_run(
     run: str | Path,
     to: Format,

@@ -18,6 +18,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError
 from hopstate.io.opening import read_json
 from hopstate.methods import method_of_run
+from hopstate.random import random_state_kept
 from hopstate.runs.export import FILES, refuse, spec_of
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.calibrated import Calibrator
@@ -51,6 +52,7 @@ class Questions:
     what: str
 
 
+@random_state_kept(0)
 def export_inputs(
     run: str | Path, pairs: Any = None, time: Any = None, *, own: Any = None, method: str | None = None
 ) -> dict[str, np.ndarray]:
@@ -222,6 +224,7 @@ class Checked:
         return f"{self.asked:,} {self.what}, the largest differences from the run's own: {largest}{parts}"
 
 
+@random_state_kept(0)
 def check_program(
     run: str | Path, program: str | Path, pairs: Any = None, time: Any = None, *, own: Any = None,
     method: str | None = None,

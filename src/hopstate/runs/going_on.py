@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.columns import kinds_of
-from hopstate.data.dates import warn_of_zone
+from hopstate.data.dates import NAIVE, counted_in
 from hopstate.data.events import EventStream
-from hopstate.data.readers.frames import is_frame
+from hopstate.data.readers.tables import is_frame
 from hopstate.data.stream_state import StreamState
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, MissingFileError
 from hopstate.io.opening import exists, expanded, shown
-from hopstate.methods.settings import as_made
 from hopstate.runs.data import config_of_run, known_data, load_data, reading, same_data, settings_of_run
 from hopstate.runs.prepare import prepared_as
 from hopstate.streaming.live import fingerprint, past_of
@@ -29,7 +28,7 @@ from hopstate.training.run_folder import RunFolder
 PAST = "past"  # folder of a run: what its memory is after all of its own data
 _OF_TABLES = (
     *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
-    *("missing", "columns", "unlabelled", "task", "label_cells", "text_ids"),
+    *("missing", "columns", "unlabelled", "task", "label_cells", "text_ids", "bipartite"),
 )
 
 
@@ -102,7 +101,7 @@ def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> StreamS
         HopstateWarning: the data are not those that it was trained on.
     """
     method, settings = settings_of_run(folder)
-    config = as_made(config_of_run(folder, method, settings), settings)
+    config = config_of_run(folder, method, settings)
     record = own if own is not None and not isinstance(own, (str, Path)) else None
     if own is None and config.data.startswith("memory:"):
         raise ConfigError(
@@ -178,7 +177,9 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         if "label_column" in read or not any(f"no column {name.strip()!r}" in str(error) for name in absent):
             raise
         events = read_events(data, from_start=False, **options)
-    warn_of_zone(events.dates, str(known_data(folder).get("dates") or ""), f"{events.name}: its dates")
+    dates = str(known_data(folder).get("dates") or "")
+    if events.dates == NAIVE and dates != NAIVE:
+        events = events.with_(t=counted_in(events.t, events.time_unit, dates, events.name), dates=dates)
     named, table = settings["read"].get("edge_columns") or (), events.edge_table
     if "edge_columns" in read and table is not None and len(table.columns) == len(named):  # other names, in that order
         events = events.with_(edge_table=replace(table, columns=tuple(named)))
@@ -190,7 +191,7 @@ def own_reading(folder: RunFolder, own: Mapping[str, Any], data: Any) -> dict[st
     # features and number of the nodes are of the run's own data; records have no columns to name
     if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
         return {}
-    found = {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale", "order")}
+    found = {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale")}
     return found | _columns_of(folder, own)
 
 
@@ -213,7 +214,7 @@ def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read
         data: a path, a table, the name of a data set or a record; the last two are as they are.
         read: what is said of the source.
     """
-    from hopstate.data.readers.labels import has_column
+    from hopstate.data.labels import has_column
 
     tabled = is_frame(data)
     if not tabled and not isinstance(data, (str, os.PathLike)):

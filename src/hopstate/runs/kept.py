@@ -1,6 +1,6 @@
 """Data that a run was given in memory: made records, and kept so that the run can be applied without them.
 
-They lie in the folder data of the run: tables as CSV files and arrays as .npy, which are read as they were then,
+They lie in the folder data of the run: tables as Parquet files and arrays as .npy, which are read as they were then,
 graphs and event streams as folders. What is larger than `MOST` is kept only where that is asked for; a `Run` of this
 process holds what is not.
 """
@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from hopstate.data.event_store import load_events, save_events
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.readers.frames import as_frame, is_array, is_frame, write_held
 from hopstate.data.readers.read_events import read_events
-from hopstate.data.readers.read_graph import held_tables, read_graph
-from hopstate.errors import CheckpointError, ConfigError
-from hopstate.io.files import make_folder
+from hopstate.data.readers.read_graph import read_graph
+from hopstate.data.readers.tables import as_frame, is_array, is_frame, plain_array, write_frame
+from hopstate.errors import CheckpointError, ConfigError, DataError
+from hopstate.io.files import make_folder, save_array
 from hopstate.io.opening import exists
 from hopstate.training.run_folder import RunFolder
 
@@ -127,7 +129,7 @@ def record_of(kind: str, data: Any, tables: Mapping[str, Any], options: Mapping[
         return read_events(data, **options)
     if kind == "graph":
         _check_pyg(data, "graph")
-        tabled = held_tables(data) or isinstance(data, (str, os.PathLike))
+        tabled = is_frame(data) or isinstance(data, (str, os.PathLike))
         return read_graph(data, **(options if tabled else _of_objects(options)))
     if kind == "graphs" and isinstance(data, (list, tuple)):
         return GraphSet.from_pyg(data)
@@ -181,13 +183,24 @@ def keep(run: RunFolder, record: Record, tables: Mapping[str, Any], wanted: bool
     folder = run.path / FOLDER
     make_folder(folder)
     if tables:
-        facts: dict[str, Any] = {stem: write_held(table, folder, stem).name for stem, table in tables.items()}
+        facts: dict[str, Any] = {stem: _write(table, folder, stem) for stem, table in tables.items()}
     else:
         assert isinstance(record, (Graph, EventStream))
         record.save(str(folder / RECORD)) if isinstance(record, Graph) else save_events(record, folder / RECORD)
         facts = {RECORD: RECORD}
     run.write_json(FACTS, facts)
     return ""
+
+
+def _write(value: Any, folder: Path, stem: str) -> str:
+    """Write a table as .parquet, an array as .npy, and return the name of the file."""
+    if is_frame(value):
+        write_frame(value, folder / f"{stem}.parquet", f"the table of {stem}")
+        return f"{stem}.parquet"
+    if not is_array(value):
+        raise DataError(f"{stem} are a {type(value).__name__}; give a file, a table of pandas or pyarrow, or an array")
+    save_array(folder / f"{stem}.npy", np.ascontiguousarray(plain_array(value, f"the array {stem}")))
+    return f"{stem}.npy"
 
 
 def hold(run: RunFolder, record: Record) -> None:
@@ -221,7 +234,7 @@ def from_memory(run: RunFolder, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _names(stem: str) -> tuple[str, ...]:
-    return (RECORD,) if stem == RECORD else (f"{stem}.csv", f"{stem}.npy")
+    return (RECORD,) if stem == RECORD else (f"{stem}.parquet", f"{stem}.npy")
 
 
 def load_kept(source: str) -> Any:

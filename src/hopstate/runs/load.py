@@ -14,15 +14,14 @@ import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
-from hopstate.data.readers.frames import is_array, is_frame
+from hopstate.data.readers.tables import is_array, is_frame
 from hopstate.datasets.registry import find_dataset
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
 from hopstate.io.cache import cache_folder
 from hopstate.io.opening import expanded
 from hopstate.io.opening import reading as naming
 from hopstate.methods.method import Context, Method
-from hopstate.methods.settings import as_made
-from hopstate.random import python_state_kept
+from hopstate.random import random_state_kept
 from hopstate.runs.arrivals import tell_links, tell_new
 from hopstate.runs.data import (
     config_of_run,
@@ -92,7 +91,7 @@ class load_run:  # noqa: N801 - a context manager
         """A folder that goes with this; made where it is needed: a process that is killed leaves it behind."""
         return Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="hopstate-")))
 
-    @python_state_kept()
+    @random_state_kept()
     def _load(self) -> tuple[Trainer, Task]:
         method, settings = settings_of_run(self.folder, self.method)
         saved, cells = load_checkpoint(self.folder.weights), settings.get("read", {}).get("label_cells")
@@ -134,7 +133,7 @@ class load_run:  # noqa: N801 - a context manager
             raise ConfigError(f"{method.name} has no settings of evaluation to change")
         if self.evaluation:
             settings["evaluation"] |= self.evaluation
-        made, filled = {"read": settings.get("read", {})}, settings.get("read", {}).get("missing", "error")
+        filled = settings["read"].get("missing", "error")
         if "scale" in self.read:
             raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
         if self.data is not None:
@@ -142,8 +141,7 @@ class load_run:  # noqa: N801 - a context manager
             settings["read"] = own | ({"missing": filled} if filled != "error" else {}) | dict(self.read)
         if isinstance(self.data, (str, Path)):
             settings["data"] = str(self.data)
-        config = config_of_run(self.folder, method, settings)
-        return as_made(config, made) if self.data is None else config
+        return config_of_run(self.folder, method, settings)
 
     def _own_reading(self, kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
         """Return how the run's own data were read, as far as that says something of the others."""

@@ -21,6 +21,7 @@ from hopstate.runs.asking import times_in
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import is_temporal, kept_state, own_past
 from hopstate.runs.load import load_run
+from hopstate.runs.queries.shown import dates_of
 from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import fingerprint, outputs_at
@@ -58,7 +59,7 @@ class TrainedModel(nn.Module):
         super().__init__()
         folder = RunFolder.open(run)
         self._opened = folder.path.resolve(), data, device
-        temporal = is_temporal(folder)
+        temporal, self._dates = is_temporal(folder), dates_of(folder)
         with load_run(run, data, device=device, bare=temporal) as (_, task):
             self.task = task
             self.network = bare(task.model)
@@ -197,7 +198,7 @@ class TrainedModel(nn.Module):
         assert self.past is not None
         rows = [self.rows(nodes) for nodes in asked[:-1]]
         kind = self.past.time_dtype
-        t = times_in(self.past, np.atleast_1d(np.asarray(asked[-1]))) if rows else np.empty(0, kind)
+        t = times_in(self.past, np.atleast_1d(np.asarray(asked[-1])), self._dates) if rows else np.empty(0, kind)
         return rows, np.broadcast_to(t, rows[0].shape).copy() if rows else t
 
     @torch.no_grad()

@@ -13,6 +13,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.features import FeatureScaler, FeatureTable
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.node_codes import with_codes
 from hopstate.data.texts import OTHER
 from hopstate.errors import ConfigError, DataError
 from hopstate.methods.method import Context, ReadOptions, RunConfig
@@ -45,6 +46,9 @@ def prepared(record: Record, config: RunConfig, context: Context, *, edges: bool
         DataError: other columns than the run was trained with, or missing values that it cannot fill.
         ConfigError: another scale or another filling.
     """
+    if isinstance(record, Graph) and record.x is None and (context.trained or {"node_codes": True}).get("node_codes"):
+        record = with_codes(record)
+        context.noted["node_codes"] = True
     read = config.read
     if not isinstance(record, (Graph, GraphSet, EventStream)) or not isinstance(read, (ReadOptions, EventReadOptions)):
         return record, {}

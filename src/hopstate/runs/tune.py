@@ -23,7 +23,7 @@ from hopstate.io.files import remove_file, write_text
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.lock import locked
 from hopstate.io.opening import check_regular, exists, read_json, reading, shown
-from hopstate.io.table import write_table
+from hopstate.io.output import write_table
 from hopstate.methods import get_method
 from hopstate.methods.method import Method, RunConfig
 from hopstate.methods.settings import as_dict, config_from, parse_given
@@ -34,13 +34,13 @@ from hopstate.runs.beginnings import begun
 from hopstate.runs.data import load_data, settle
 from hopstate.runs.kept import name_of
 from hopstate.runs.tune_spaces import space_of, suggest
-from hopstate.training.renamed import todays_metric
-from hopstate.training.run_folder import RunFolder, flatten
+from hopstate.training.run_folder import PATHS, RunFolder, flatten
 
 if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
 FREE = tuple(f"config.loop.{name}" for name in ("progress", "device", "tensorboard", "logger", "checkpoint_seconds"))
+FREE += tuple(f"config.{name}" for name in PATHS if name != "init")  # content_hash decides
 
 
 @dataclass(frozen=True)
@@ -283,9 +283,8 @@ def _search(study: Any, folder: Path, method: Method, *, interrupted: bool = Fal
             best, order = attributes, trial.value
     if best is None:
         return Search(folder, trials=rows, interrupted=interrupted)
-    metric = best["metric"] if ":" in method.name else todays_metric(best["metric"])
     positive = best.get("positive_class")
-    return Search(folder, metric, best["mode"], best["value"], best["settings"], rows, interrupted, positive)
+    return Search(folder, best["metric"], best["mode"], best["value"], best["settings"], rows, interrupted, positive)
 
 
 def _keep(found: Search, method: Method, config: RunConfig) -> None:

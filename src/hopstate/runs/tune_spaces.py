@@ -13,7 +13,6 @@ from hopstate.io.opening import exists, read_text, shown
 from hopstate.methods.method import Method
 from hopstate.methods.parser import SETTINGS_BYTES, load_yaml, parser_of
 from hopstate.methods.space import Range, Space, parse_values, scalar
-from hopstate.training.renamed import VALUES, former_names, warn_of
 
 
 def space_of(method: Method, given: Mapping[str, Any] | Iterable[str] = ()) -> Space:
@@ -42,7 +41,6 @@ def space_of(method: Method, given: Mapping[str, Any] | Iterable[str] = ()) -> S
         raise ConfigError(
             f"no search space is known for {method.name}; give one, e.g. --space loop.optim.lr=1e-4:1e-2:log"
         )
-    space = _by_todays_names(space, method)
     _check(space, method)
     return space
 
@@ -77,23 +75,6 @@ def _read(path: Path) -> Space:
     if not isinstance(tree, Mapping):
         raise ConfigError(f"{path} must hold keys with their values, e.g. loop.optim.lr: 1e-4:1e-2:log")
     return {str(key): parse_values(str(key), value) for key, value in tree.items()}
-
-
-def _by_todays_names(space: Space, method: Method) -> Space:
-    """Return a space whose settings and their values have today's names; a warning names those that had others."""
-    parser, made, former = parser_of(method), Space(), dict[str, str]()
-    known, renamed = parser.keys(), VALUES if parser.own else {}
-    for key, values in space.items():
-        names = former_names(dict.fromkeys(key.split(",")), known)
-        today = ",".join(names.get(name, name) for name in key.split(","))
-        if today != key and today in space:
-            raise ConfigError(f"the space gives {today} and, by its former name, {key}; leave {key} out")
-        if not isinstance(values, Range) and today in renamed:
-            names |= {f"{today} {v}": renamed[today][v] for v in values if v in renamed[today]}
-            values = list(dict.fromkeys(renamed[today].get(v, v) for v in values))
-        made[today], former = values, former | names
-    warn_of(former, "--space")
-    return made
 
 
 def _check(space: Space, method: Method) -> None:

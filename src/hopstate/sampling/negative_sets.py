@@ -13,9 +13,9 @@ import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.errors import DataError, FormatError, MissingFileError
-from hopstate.io.arrays import Archive
 from hopstate.io.files import replace_file
 from hopstate.io.opening import exists, parse_json
+from hopstate.io.tensors import Archive
 from hopstate.ops.rows import ranges
 
 

@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from hopstate.data.dates import shown_time
-from hopstate.data.event_splits import IN_SECOND
-from hopstate.data.event_windows import parse_duration
+from hopstate.data.event_splits import IN_SECOND, parse_duration
 from hopstate.data.stream_state import StreamState
 
 AUTO, NEVER = "auto", "never"

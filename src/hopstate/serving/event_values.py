@@ -51,7 +51,7 @@ def number_as_read(value: Any, name: str, k: int, kinds: list[Any]) -> float | N
         raise DataError(f"event {k}: feature {name} is a finite number; got {value!r}") from None
 
 
-def times_as_read(past: StreamState, given: list[Any], places: Sequence[int]) -> np.ndarray:
+def times_as_read(past: StreamState, given: list[Any], places: Sequence[int], dates: str) -> np.ndarray:
     """Return times (n,) in the past's unit and type, each read by itself."""
     for k, value in zip(places, given, strict=True):
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
@@ -60,9 +60,9 @@ def times_as_read(past: StreamState, given: list[Any], places: Sequence[int]) ->
             raise DataError(f"event {k}: {value} is no time of this run, whose times are of 64 bits")
     try:
         if len(set(map(type, given))) == 1 and not isinstance(given[0], str):
-            return times_in(past, np.array(given))
+            return times_in(past, np.array(given), dates)
         # each by itself: whole numbers beside others would be rounded as these are
-        each = [times_in(past, np.array([value], object if isinstance(value, str) else None)) for value in given]
+        each = [times_in(past, np.array([value], object if isinstance(value, str) else None), dates) for value in given]
         return np.concatenate(each)
     except ConfigError as error:
         raise DataError(str(error)) from None

@@ -6,7 +6,6 @@ numbers), so that what an event means does not depend on which others it is read
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -24,7 +23,7 @@ from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.stream_state import StreamState
 from hopstate.data.validate import beyond_clock
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import ConfigError, DataError, FutureTimeError, HopstateWarning, TimeOrderError
+from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, muted_warnings
 from hopstate.io.files import is_broken
 from hopstate.runs.data import config_of_run, known_data, reading, settings_of_run
 from hopstate.runs.going_on import own_reading
@@ -182,8 +181,7 @@ class Incoming:
         if past.node_ids is not None and past.node_ids.ids.dtype.kind == "U":  # texts that look like numbers stay texts
             names, codes = np.unique(np.concatenate([frame["src"], frame["dst"]]).astype(str), return_inverse=True)
             frame["src"], frame["dst"] = codes[: len(frame)], codes[len(frame) :]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", HopstateWarning)  # said of the run's own file
+        with muted_warnings():  # the run's own file gave them
             events = read_events(frame, from_start=False, **options)
             if names is not None:
                 events = events.with_(node_ids=Vocabulary(names))
@@ -252,7 +250,7 @@ class Incoming:
     ) -> tuple[list[dict[str, Any]], np.ndarray]:
         text = past.node_ids is not None and past.node_ids.ids.dtype.kind == "U"
         named = [self._named(body, place, text, strict) for place, body in zip(places, bodies, strict=True)]
-        return named, times_as_read(past, [body["t"] for body in named], places)
+        return named, times_as_read(past, [body["t"] for body in named], places, self._dates)
 
     def _named(self, body: Mapping[str, Any], k: int, text: bool, strict: bool) -> dict[str, Any]:
         """Return an event with source, target and time under the names src, dst and t, its kind, and its features."""

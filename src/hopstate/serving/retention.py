@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from hopstate.data.event_windows import parse_duration
+from hopstate.data.event_splits import parse_duration
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.serving.event_log import EventLog

@@ -22,7 +22,7 @@ from hopstate.data.dates import shown_times
 from hopstate.errors import ConfigError, HopstateWarning, StorageError
 from hopstate.io.files import make_folder
 from hopstate.io.opening import reading
-from hopstate.io.table import write_table
+from hopstate.io.output import write_table
 from hopstate.serving.kafka import SECONDS, Topic
 from hopstate.serving.postgres import Database, is_postgres
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hopstate.errors import CheckpointError, TimeOrderError
-from hopstate.io.tensor_file import read_tensors, write_tensors
+from hopstate.io.tensors import read_tensors, write_tensors
 
 FORMAT = "hopstate-node-state-1"
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.errors import ShapeError
-from hopstate.io import progress
+from hopstate.io.output import report_progress
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.streaming.protocols import Replayable, Scores
 from hopstate.streaming.scores import check_scores
@@ -69,7 +69,7 @@ def moments(
     for batch in history if shown else ():
         model.observe(batch)
     for b in range(len(boundaries)):
-        progress.at(b, len(boundaries) - 1)
+        report_progress(b, len(boundaries) - 1)
         yield b
         if shown and b + 1 < len(boundaries):
             model.observe(stream.take(rows[boundaries[b] : boundaries[b + 1]]))

@@ -18,7 +18,7 @@ from torch import Tensor
 from hopstate.errors import CheckpointError, MissingFileError
 from hopstate.io.files import replace_file, replace_files
 from hopstate.io.opening import exists, shown
-from hopstate.io.tensor_file import fill_tensor_file, header_record, safe_tensors
+from hopstate.io.tensors import fill_tensor_file, header_record, safe_tensors
 
 FORMAT = 1
 

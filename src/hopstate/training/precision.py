@@ -55,7 +55,9 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
     devices: Any = [int(number)] if number else 1
     if number and int(number) >= torch.cuda.device_count():
         raise ConfigError(f"device {device}: torch sees {torch.cuda.device_count()} here, counted from 0")
-    return Fabric(accelerator=accelerator, devices=devices, **how)
+    fabric = Fabric(accelerator=accelerator, devices=devices, **how)
+    fabric.__dict__.pop("run", None)  # a wrapped method that refers to the object: a cycle, which keeps the model
+    return fabric
 
 
 def _leave() -> None:

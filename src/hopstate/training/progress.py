@@ -19,8 +19,7 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 
 from hopstate.evaluation.metrics import of_class
-from hopstate.io.figure import draw_figure
-from hopstate.io.progress import listening
+from hopstate.io.output import draw_figure, listening
 from hopstate.training.loggers.choose import check_loggers
 from hopstate.training.loggers.worker import Loggers
 from hopstate.training.position import Progress

@@ -15,6 +15,7 @@ from hopstate.training.tasks.protocols import BatchT, Microbatches, Rehearses, T
 BATCHES = 3  # at most, of which the first compiles and fills caches that training uses
 SECONDS = 1.0  # after which no third batch is begun
 SHARE = 0.02  # of a run's steps at most
+ENOUGH = 1_000_000  # steps of a run that is measured and not trained
 
 
 def step_seconds(

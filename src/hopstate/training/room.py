@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from hopstate.errors import CheckpointError, ConfigError
-from hopstate.io.sizes import machine_memory
+from hopstate.io.scratch import machine_memory
 
 _SIZED = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
 SPARE = 1 << 30  # bytes that building may take beside weights and data

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 import platform
 import subprocess
 import sys
@@ -17,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
-from hopstate.io.files import append_file, make_folder, remove_file, sync_file, write_text
-from hopstate.io.leftovers import is_part
+from hopstate.io.files import append_file, is_temporary, make_folder, remove_file, sync_file, write_text
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.opening import exists, parse_json, read_json, read_text, shown
-from hopstate.training.renamed import todays_metric, todays_metrics, with_todays_names
 
+PATHS = ("data", "init", "read.features", "read.labels", "read.x")  # settings that may name a file
+RUN_FORMAT = 2  # of config.json and all that lies beside it; a run folder of another is refused
 LIBRARIES = (
     "hopstate",
     "torch",
@@ -42,7 +43,7 @@ LEFT = (
     "config.json",
     "environment*.json",
     "tokens/hops_*.npy",
-    "histories/history-*.npy",
+    "gas_cache/history-*.npy",
     "data/*.csv",  # what was given in memory
     "data/*.npy",
     "data/kept.json",
@@ -70,8 +71,6 @@ class RunFolder:
         config: dict[str, Any],
         *,
         resume: bool = False,
-        defaults: dict[str, Any] | None = None,
-        idle: dict[str, Any] | None = None,
     ) -> RunFolder:
         """Make the folder, or with resume take up an earlier run of the same configuration.
 
@@ -82,8 +81,6 @@ class RunFolder:
             path: the folder.
             config: the run's settings.
             resume: take up the run that is there.
-            defaults: values of settings that did not exist yet when that run was made.
-            idle: values by dotted name that stand for that run's own, which do nothing.
 
         Raises:
             ConfigError: the folder holds something else, or a run and resume is off, or a run of other settings.
@@ -98,9 +95,9 @@ class RunFolder:
         elif not resume:
             raise ConfigError(f"{path} is not empty; add --resume to continue that run, or choose another --out")
         else:
-            run._check_same(config, defaults or {}, idle or {})
+            run._check_same(config)
         make_folder(run.path)
-        run.write_json("config.json", config)
+        run.write_json("config.json", {"format": RUN_FORMAT, "folder": str(run.path.resolve()), **config})
         number = len(list(run.path.glob("environment*.json"))) if resume else 0  # each start's is kept
         name = f"environment-{number}.json" if number else "environment.json"
         run.write_json(name, environment(config.get("loop", {}).get("seed")))
@@ -131,20 +128,44 @@ class RunFolder:
         return not files or (files <= own and self._started())
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of the run that is there by today's names, nothing where there is none.
+        """Return the settings of the run that is there, nothing where there is none.
+
+        If the folder was moved together with its data, paths lead to where the data are now.
 
         Raises:
-            CheckpointError: they are damaged.
+            CheckpointError: they are damaged, or of another format.
         """
         path = self.path / "config.json"
-        stored = self.read_json("config.json") if path.is_file() else {}
-        return with_todays_names(stored, str(path)) if isinstance(stored, dict) and _of_library(stored) else stored
+        if not path.is_file():
+            return {}
+        stored = self.read_json("config.json")
+        form = stored.pop("format", 1)
+        if form != RUN_FORMAT:
+            raise CheckpointError(
+                f"{path}: the run folder has format {shown(form)}, this version of hopstate reads format {RUN_FORMAT}; "
+                "train again, or use the version that wrote it"
+            )
+        before = stored.pop("folder", None)
+        return self._moved(stored, before) if isinstance(before, str) else stored
+
+    def _moved(self, settings: dict[str, Any], before: str) -> dict[str, Any]:
+        """Return settings whose missing files are looked for at the same place relative to the run folder."""
+        here = str(self.path.resolve())
+        for name in PATHS if before != here else ():
+            *groups, key = name.split(".")
+            place = settings.get(groups[0]) if groups else settings
+            path = place.get(key) if isinstance(place, dict) else None
+            if isinstance(place, dict) and isinstance(path, str) and os.path.isabs(path) and not exists(path):
+                found = os.path.normpath(os.path.join(here, os.path.relpath(path, before)))
+                if exists(found):
+                    place[key] = found
+        return settings
 
     def _is_unfinished(self, file: Path) -> bool:
         """Return whether a file is a lock, or unfinished, or stands in a folder that is."""
         if file == self.path / LOCK or (file.parent.name == "data" and file.name == f".record{LOCK}"):
             return True
-        return any(is_part(Path(name)) for name in file.relative_to(self.path).parts)
+        return any(is_temporary(Path(name)) for name in file.relative_to(self.path).parts)
 
     def _started(self) -> bool:
         """Return whether config.json is that of a run; a start that was killed early left nothing else."""
@@ -156,13 +177,18 @@ class RunFolder:
             return False
         return isinstance(config, dict) and {"method", "data", "loop"} <= config.keys()
 
-    def _check_same(self, config: dict[str, Any], defaults: dict[str, Any], idle: dict[str, Any]) -> None:
+    def _check_same(self, config: dict[str, Any]) -> None:
         free = ["patience", "progress", "device", "checkpoint_seconds", "tensorboard", "logger"]
         optim = config.get("loop", {}).get("optim", {})
         if optim.get("schedule") == "constant" and not optim.get("warmup"):
             free.append("epochs")  # under a falling schedule every step depends on the number of epochs
         old, new = flatten(self.settings()), flatten(config)
-        old = {k: v for k, v in flatten(json.loads(json.dumps(defaults))).items() if k in new} | old | idle
+        if exists(self.path / "data.json"):  # the content of the data decides, not their place
+            old |= {
+                name: new[name]
+                for name in PATHS
+                if name != "init" and _is_path(old.get(name)) and _is_path(new.get(name))
+            }
         changed = [
             k
             for k in sorted(old.keys() | new.keys(), key=lambda k: (k != "method", k))
@@ -209,9 +235,6 @@ class RunFolder:
         missing = {"method", "metric", "best_epoch"} - found.keys()
         if missing:
             raise CheckpointError(f"{path} has no {', '.join(sorted(missing))}; train again")
-        if _of_library(found):
-            found["metric"] = todays_metric(found["metric"])
-            found |= {"metrics": {split: todays_metrics(own) for split, own in metrics.items()}} if metrics else {}
         return found
 
     def floors(self, split: str = "test") -> dict[str, dict[str, float | None]]:
@@ -225,14 +248,12 @@ class RunFolder:
         parts = list(found.values()) if isinstance(found, dict) else [None]
         if not all(isinstance(of, dict) and all(v is None or is_number(v) for v in of.values()) for of in parts):
             raise CheckpointError(f"{path} is damaged: metrics in it are numbers, by floor; train again")
-        if self._named_by_library():
-            found = {name: todays_metrics(of) for name, of in found.items()}
         return floors_of(found, split)
 
     def history(self) -> list[dict[str, Any]]:
         """Return the metric rows written so far; a torn last line is passed over."""
         path = self.path / "metrics.jsonl"
-        rows, named = [], self._named_by_library()
+        rows = []
         text = read_text(path) if exists(path) else ""
         lines = text.splitlines()
         for number, line in enumerate(lines, 1):
@@ -245,24 +266,24 @@ class RunFolder:
             wrong = [key for key, value in row.items() if value is not None and not is_number(value)]
             if wrong or type(row.get("epoch")) is not int:
                 raise CheckpointError(f"line {number} of {path} gives {wrong[0] if wrong else 'no epoch'} no number")
-            rows.append(todays_metrics(row) if named else row)
+            rows.append(row)
         return rows
-
-    def _named_by_library(self) -> bool:
-        """Return whether metrics have the library's names; a method of a user's own keeps its own."""
-        return not exists(self.path / "config.json") or _of_library(self.read_json("config.json"))
 
     def start_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Write metrics.jsonl and metrics.csv anew with rows (those up to the checkpoint when resuming)."""
         write_text(self.path / "metrics.jsonl", "".join(json.dumps(_null(row)) + "\n" for row in rows))
-        write_text(self.path / "metrics.csv", _csv(rows, header=True) if rows else "")
+        write_text(self.path / "metrics.csv", _csv(rows, _columns(rows), header=True) if rows else "")
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Append one row to metrics.jsonl and metrics.csv."""
         table = self.path / "metrics.csv"
-        text = _csv([row], header=not table.is_file() or not table.stat().st_size)
         append_file(self.path / "metrics.jsonl", json.dumps(_null(row)) + "\n")
-        append_file(table, text)
+        columns = read_text(table).partition("\n")[0].split(",") if table.is_file() else []
+        if row.keys() <= set(columns):
+            append_file(table, _csv([row], columns, header=False))
+        else:  # the first epoch with a validation has more columns than those before it
+            rows = self.history()
+            write_text(table, _csv(rows, _columns(rows), header=True))
 
     def sync_metrics(self) -> None:
         """Bring the rows to disk, before a checkpoint that says they are there."""
@@ -293,11 +314,6 @@ def is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300  # neither NaN nor infinite
 
 
-def _of_library(settings: Any) -> bool:
-    """Return whether config.json or result.json is of a method of the library, not of a user's own."""
-    return isinstance(settings, dict) and ":" not in str(settings.get("method"))
-
-
 def _null(value: Any) -> Any:
     """Return value with NaN and infinities as None: JSON has neither."""
     if isinstance(value, dict):
@@ -307,9 +323,18 @@ def _null(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _csv(rows: list[dict[str, Any]], *, header: bool) -> str:
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and os.path.isabs(value)
+
+
+def _columns(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the names of all columns, in the order of the rows that have most."""
+    return list(dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row))
+
+
+def _csv(rows: list[dict[str, Any]], columns: list[str], *, header: bool) -> str:
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n", extrasaction="ignore")
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
     if header:
         writer.writeheader()
     writer.writerows(rows)

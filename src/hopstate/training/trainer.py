@@ -42,7 +42,7 @@ from hopstate.training.position import FitResult, Progress
 from hopstate.training.precision import make_fabric, matmul_precision
 from hopstate.training.progress import Reporter, judging
 from hopstate.training.ranks import ended, joined_loss, present, step_seed
-from hopstate.training.rehearsal import step_seconds
+from hopstate.training.rehearsal import ENOUGH, step_seconds
 from hopstate.training.room import peak_memory_mb
 from hopstate.training.run_folder import RunFolder, json_text
 from hopstate.training.tasks.protocols import FitsWhole, Task, beside_metrics, parts_of, positive_class
@@ -128,6 +128,19 @@ class Trainer:
             reporter.final(metrics, self.progress)
             reporter.draw(self.run.history(), self.progress)
         return FitResult(stop.ended, self.progress, metrics)
+
+    def measured_epoch(self) -> tuple[float | None, int]:
+        """Return the seconds that an epoch's steps take and their number, from a few steps that leave no trace."""
+        task = self.task
+        parameters = [p for p in task.model.parameters() if p.requires_grad]
+        if not parameters:
+            return None, 0
+        optimizer = make_optimizer(self.config.optim, parameters, state_parameters(task.model))
+        task.model, self.optimizer = self.fabric.setup(task.model, optimizer)
+        count = task.num_batches(0)
+        with training_products(task.model):
+            step = step_seconds(task, self._backward, epoch=0, start=0, steps=ENOUGH)
+        return None if step is None else step * count, count
 
     def _begin(self, reporter: Reporter, size: int) -> None:
         """Say before the first step how large the run is, and how long it may take."""

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import hopstate
-from hopstate.data.cards.card import inspect_stream
 from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.summary import summarize
 from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.evaluation.event_classes import event_classes
 from hopstate.methods.method import Context
@@ -128,7 +128,7 @@ def test_labels_in_text_are_classes_with_names(tmp_path):
     assert stream.class_names == ("ok", "fraud")  # the rarer is 1
     np.testing.assert_array_equal(stream.labels, frame["label"] == "fraud")
     assert any("0 = ok" in note and "1 = fraud" in note for note in stream.notes)
-    assert "ok: " in inspect_stream(stream).facts["labels"]
+    assert "ok: " in summarize(stream).facts["classes"]
     write_events(stream, tmp_path / "folder")
     write_events(stream, tmp_path / "e.parquet")
     for again in (tmp_path / "folder", tmp_path / "e.parquet"):

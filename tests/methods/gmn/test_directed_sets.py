@@ -13,7 +13,6 @@ from torch_geometric.nn import ResGatedGraphConv
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import DataError
-from hopstate.methods import get_method
 from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun, build, build_gin, prepared_set
 from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig, prepared
 from hopstate.methods.gmn.model import GMN
@@ -220,9 +219,3 @@ def test_other_numbers_of_edge_features_than_the_trained_are_refused(tmp_path: P
     assert build(set_of(listed("features")), config, context).model.edge_dim == 2
     with pytest.raises(DataError, match="toy"):
         build(set_of(listed()), config, context)
-
-
-def test_runs_from_before_keep_what_they_meant() -> None:
-    for name in ("gmn-graphs", "gin-graphs"):
-        assert get_method(name).earlier["flow"] == "target_to_source"
-    assert get_method("gmn-graphs").earlier["edges"] == "features"

@@ -12,8 +12,6 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.message import Adjacency
 from hopstate.layers.mpnn import WalkEncoder
-from hopstate.methods.gmn.graphs import METHODS as METHODS_OF_SETS
-from hopstate.methods.gmn.method import METHODS
 from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.nodes import token_inputs
 from hopstate.methods.gmn.ordering import node_order, order_key
@@ -239,5 +237,3 @@ def test_walk_features_of_different_tokens_differ():
         shares.append(float(phi.std(0).norm() / phi.mean(0).norm()))
     assert shares[0] > 2 * shares[1]
     assert shares[0] > 0.5
-    for earlier in (METHODS["gmn"].earlier, METHODS_OF_SETS["gmn-graphs"].earlier):
-        assert earlier["model.walk_norm"] is False

@@ -280,7 +280,7 @@ def test_histories_in_memory_and_on_disk(tmp_path: Path) -> None:
         assert set(load_checkpoint(run / "model.safetensors").tensors) == {"model"}
         sizes.append(sum(t.numel() for t in load_checkpoint(run / "checkpoint.safetensors").tensors["task"].values()))
     assert found[0] == found[1]
-    assert (tmp_path / "disk/histories/history-1.npy").is_file()
+    assert (tmp_path / "disk/gas_cache/history-1.npy").is_file()
     assert sizes[0] > 120 * 8
     assert sizes[1] < 10
 

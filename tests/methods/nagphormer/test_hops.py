@@ -9,9 +9,8 @@ import torch
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, FormatError, StorageError
-from hopstate.io.block_file import BlockFile
-from hopstate.methods.nagphormer import hop_file, hops
-from hopstate.methods.nagphormer.hops import HopTokens, hop_tokens
+from hopstate.methods.nagphormer import hops
+from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.ops.propagate import hop_powers_naive
 from hopstate.testing.asserts import assert_close_rmse
 
@@ -43,25 +42,10 @@ def test_equals_definition(on_disk: bool, extra_width: int | None, tmp_path: Pat
     assert tokens.rows(rows[:0]).shape == (0, 4, joined.shape[1])
 
 
-def test_disk_and_memory_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_and_memory_agree(tmp_path: Path) -> None:
     g, rows = graph(2500, 33), np.arange(2500)[::-1].copy()
-    monkeypatch.setattr(hop_file, "WINDOW", 5000)  # several windows of rows, of waiting hops too
     stored = hop_tokens(g, 4, memory_budget=2500 * 5 * 4 * 4 * 10, folder=tmp_path)
     torch.testing.assert_close(stored.rows(rows), hop_tokens(g, 4, memory_budget=PLENTY).rows(rows))
-
-
-def test_a_mapped_graph_leaves_more_of_the_budget_to_a_block(tmp_path: Path) -> None:
-    g = graph(2000, 40)
-    g.save(tmp_path / "graph")
-    mapped, held = Graph.load(tmp_path / "graph"), g.x.nbytes + g.indices.nbytes + g.indptr.nbytes
-    assert hops._room(g, [g.x], 1 << 20) == 1 << 18
-    assert hops._room(mapped, [mapped.x], 1 << 20) == 1 << 19
-    assert hops._room(g, [g.x], 1 << 21) == (1 << 20) - held
-    stored = [
-        hop_tokens(one, 2, memory_budget=1 << 20, folder=tmp_path / str(at)) for at, one in enumerate((g, mapped))
-    ]
-    assert all(tokens.path for tokens in stored)
-    np.testing.assert_allclose(stored[0].array, stored[1].array, rtol=1e-5, atol=1e-6)
 
 
 def test_rows_are_copies() -> None:
@@ -71,17 +55,10 @@ def test_rows_are_copies() -> None:
     assert tokens.rows(np.array([3])).any()
 
 
-def test_reads_again_after_letting_go(tmp_path: Path) -> None:
-    tokens = hop_tokens(graph(), 3, memory_budget=4 * (4 * 50 * 4), folder=tmp_path)
-    expected = tokens.rows(np.arange(50))
-    for _ in range(5):  # every read exceeds a quarter of the budget
-        assert torch.equal(tokens.rows(np.arange(50)), expected)
-
-
 def test_a_file_of_the_same_tokens_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = 4 * (4 * 50 * 4)
     first = hop_tokens(graph(), 3, memory_budget=small, folder=tmp_path)
-    monkeypatch.setattr(hops, "_write", None)
+    monkeypatch.setattr(hops, "replace_file", None)
     again = hop_tokens(graph(), 3, memory_budget=small, folder=tmp_path)
     assert again.path == first.path
     with pytest.raises(TypeError):  # other features: another file, which would have to be written
@@ -114,26 +91,20 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(BlockFile, "put", stop)
+    monkeypatch.setattr(hops, "hop_powers", stop)
     with pytest.raises(KeyboardInterrupt):
         hop_tokens(graph(), 2, memory_budget=4000, folder=tmp_path)
     assert os.listdir(tmp_path) == []
 
 
-def test_whatever_byte_of_a_file_of_tokens_is_another_it_is_refused(tmp_path: Path) -> None:
-    def made() -> HopTokens:
-        return hop_tokens(graph(), 3, memory_budget=4 * (4 * 50 * 4), folder=tmp_path)
-
-    expected = made().rows(np.arange(50))
+def test_a_damaged_file_of_tokens_is_refused(tmp_path: Path) -> None:
+    made = hop_tokens(graph(), 3, memory_budget=3200, folder=tmp_path)
+    expected = made.rows(np.arange(50))
     path = next(tmp_path.glob("hops_*.npy"))
-    data, rng = path.read_bytes(), np.random.default_rng(0)
-    for at in [*range(0, len(data), 331), len(data) - 1]:
-        wrong = bytearray(data)
-        wrong[at] ^= 1 << int(rng.integers(8))
+    data = path.read_bytes()
+    for wrong in (data[:-8], data[:100], b"", data[:-4] + np.float32("nan").tobytes()):
         path.write_bytes(wrong)
         with pytest.raises(FormatError, match=r"hops_.*\.npy"):
-            made()
+            hop_tokens(graph(), 3, memory_budget=3200, folder=tmp_path).rows(np.arange(50))
     path.unlink()
-    assert torch.equal(made().rows(np.arange(50)), expected)
-    path.with_suffix(".crc32").unlink()  # as files of version 0.1.0
-    assert torch.equal(made().rows(np.arange(50)), expected)
+    assert torch.equal(hop_tokens(graph(), 3, memory_budget=3200, folder=tmp_path).rows(np.arange(50)), expected)

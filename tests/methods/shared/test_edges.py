@@ -1,6 +1,5 @@
 """What methods make of a graph's edges: direction, weights, features; what they refuse; runs made before they did."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from hopstate.methods.nagphormer.method import HopTokensConfig, NAGphormerRun
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.edges import EdgeConfig
 from hopstate.random import seed_everything
-from hopstate.runs import api
 from hopstate.runs.scales import fitted_graph
 from hopstate.testing.asserts import F32_SUM, F32_TIGHT, relative_rmse
 from hopstate.training.config import LoopConfig
@@ -184,28 +182,6 @@ def test_flow_turns_messages_around(method: str, tmp_path: Path) -> None:
     back = outputs(made(method, data.reversed(), tmp_path, flow="target_to_source"))
     torch.testing.assert_close(forward, back, rtol=F32_SUM, atol=F32_SUM)
     assert (outputs(made(method, data.reversed(), tmp_path)) - forward).abs().max() > 1e-4
-
-
-def as_made_by_0_1_0(run: Path) -> None:
-    """Take out of a run folder the settings that did not exist then."""
-    config = json.loads((run / "config.json").read_text())
-    del config["edges"]
-    (run / "config.json").write_text(json.dumps(config))
-    known = json.loads((run / "data.json").read_text())
-    known.pop("edge_columns")
-    (run / "data.json").write_text(json.dumps(known))
-
-
-def test_runs_made_before_keep_what_they_meant(tmp_path: Path) -> None:
-    data, meant = graph(edge_attr=numbers(3)), {"use": "drop", "flow": "target_to_source"}
-    config = {"model": {"dim": 8, "num_layers": 2}, "loop": QUICK, "edges": meant}
-    run = api.fit("gcn", data, out=tmp_path / "run", config=config)
-    expected = run.predict(data)[["p_0", "p_1"]]
-    as_made_by_0_1_0(run.path)
-    np.testing.assert_allclose(api.predict(run.path, data=data)[["p_0", "p_1"]], expected, rtol=F32_SUM)
-    again = api.fit("gcn", data, out=run.path, resume=True, config={k: config[k] for k in ("model", "loop")})
-    assert again.metrics == run.metrics
-    assert json.loads((run.path / "config.json").read_text())["edges"] == meant | {"weight": None}  # it says so itself
 
 
 def test_psi_of_a_gmn_receives_over_in_edges(tmp_path: Path) -> None:

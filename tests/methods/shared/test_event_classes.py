@@ -1,7 +1,5 @@
 """Classes of nodes at their events: any number of them, some unknown, weighted, named; and outputs at any time."""
 
-import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,16 +195,6 @@ def test_labels_that_are_no_classes_are_refused(label: np.ndarray, named: str, t
 def test_runs_of_links_have_no_outputs_of_nodes(trained: Callable[[str], Run]) -> None:
     with pytest.raises(ConfigError, match="recency"):
         trained("recency").node_outputs(["u0"], [200])
-
-
-def test_runs_that_noted_no_classes_stay_as_they_were(binary: Run, tmp_path: Path) -> None:
-    """Run folders of 0.1.0: one logit, neither classes nor these settings noted."""
-    run = shutil.copytree(binary.path, tmp_path / "run")
-    for file, gone in (("data.json", ("target",)), ("config.json", ("metric", "class_weights"))):
-        kept = json.loads((run / file).read_text())
-        (run / file).write_text(json.dumps({key: value for key, value in kept.items() if key not in gone}))
-    assert evaluate(run) == pytest.approx(binary.metrics["test"])
-    pd.testing.assert_frame_equal(hopstate.predict(run), binary.predict(), rtol=F32)
 
 
 @ONE

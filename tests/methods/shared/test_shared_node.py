@@ -10,7 +10,7 @@ import torch
 
 import hopstate
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError
+from hopstate.errors import ConfigError
 from hopstate.methods.message_passing.method import METHODS, FullBatchRun, build
 from hopstate.methods.method import Context, ReadOptions
 from hopstate.methods.parser import parser_of
@@ -103,42 +103,11 @@ def test_weights_that_mean_nothing_are_named(said, words, tmp_path):
         built(classes(["spam", "ham"]), tmp_path, {"class_weights": said})
 
 
-def test_classes_stand_in_the_order_that_is_said(tmp_path):
-    order = ("low", "mid", "high")
-    labels = classes(["high", "low", "mid", "low"])
-    labels.loc[7, "label"] = None
-    graph = hopstate.read_graph(EDGES, labels=labels, order=order)
-    assert graph.class_names == order
-    named = [order[c] if c >= 0 else "" for c in graph.y]
-    assert named == labels["label"].fillna("").tolist()
-    turned = hopstate.read_graph(EDGES, labels=labels, order=order[::-1])
-    np.testing.assert_array_equal(np.where(graph.y < 0, -1, 2 - graph.y), turned.y)
-    grades = pd.DataFrame({"id": np.arange(N), "label": np.arange(N) % 3 + 1})
-    assert hopstate.read_graph(EDGES, labels=grades, order=[3, 2, 1]).y.tolist()[:3] == [2, 1, 0]
-    task = built(labels.dropna(), tmp_path, {"metric": "quadratic_kappa"}, order=order)
-    assert task.labels.target.names == order
-
-
-@pytest.mark.parametrize(
-    ("read", "error", "words"),
-    [
-        ({"order": ["low", "high"]}, DataError, "mid"),
-        ({"order": ["low", "mid", "high", "mid"]}, ConfigError, "mid"),
-        ({"order": ["low"], "label_cells": "all"}, ConfigError, "order"),
-        ({"order": ["low"], "task": "regression"}, ConfigError, "order"),
-    ],
-)
-def test_orders_that_mean_nothing_are_named(read, error, words):
-    with pytest.raises(error, match=words):
-        hopstate.read_graph(EDGES, labels=classes(["high", "low", "mid"]), **read)
-
-
-def test_the_command_line_takes_weights_and_orders():
-    words = ["--data=x", "--class_weights=[spam=5, ham=1]", "--read.order=[low, mid, high]"]
+def test_the_command_line_takes_weights():
+    words = ["--data=x", "--class_weights=[spam=5, ham=1]"]
     parser = parser_of(METHODS["mlp"])
     config = parse_words(METHODS["mlp"], parser, words)({})
     assert config.class_weights == ("spam=5", "ham=1")
-    assert config.read.order == ("low", "mid", "high")
     assert config_from(METHODS["mlp"], json.loads(json.dumps(as_dict(config)))) == config
     assert config_from(METHODS["mlp"], {"data": "x", "class_weights": "balanced"}).class_weights == "balanced"
     with pytest.raises(ConfigError, match="class_weights"):

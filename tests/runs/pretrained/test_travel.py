@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, StorageError
-from hopstate.io.tensor_file import write_tensors
+from hopstate.io.tensors import write_tensors
 from hopstate.runs.api import Run
 from hopstate.runs.hub import from_pretrained
 from hopstate.runs.pretrained.travel import FORMAT, check_saved, save_pretrained

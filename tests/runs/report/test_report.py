@@ -29,7 +29,7 @@ def make_run(folder: Path, method: str, data: str, test: dict[str, float], *, se
     folder.mkdir(parents=True)
     settings = {"data": data, "method": method, "loop": {"seed": seed, "epochs": 3}, "model": {"dim": 8, **more}}
     metric = next(iter(test))
-    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "config.json").write_text(json.dumps({"format": 2, **settings}))
     history = [
         {"epoch": e, "train_loss": 1 / e, f"val_{metric}": test[metric] - 0.01 * (3 - e), "seconds": 0.1}
         for e in (1, 2, 3)

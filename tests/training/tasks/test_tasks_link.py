@@ -297,7 +297,7 @@ def test_predictions_carry_the_user_s_ids():
     task = _task()
     table = task.predict("test")
     rows = task.split.test
-    assert list(table) == ["src", "dst", "t", "score"]
+    assert list(table) == ["row", "src", "dst", "t", "score"]
     np.testing.assert_array_equal(table["src"], task.stream.src[rows])
     expected = task.scorer("test").score(task.stream.src[rows], task.stream.dst[rows], task.stream.t[rows])
     np.testing.assert_allclose(table["score"], expected, rtol=F32_TIGHT)

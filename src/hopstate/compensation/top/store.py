@@ -23,9 +23,8 @@ from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.ridge import LowRankCompensation
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError
-from hopstate.io.cache import DAY
-from hopstate.io.leftovers import sweep
-from hopstate.io.tensor_file import read_tensors, write_tensors
+from hopstate.io.files import remove_stale
+from hopstate.io.tensors import read_tensors, write_tensors
 
 FORMAT = "hopstate-compensation-1"
 OTHER = {"graph": "another graph", "model": "another model", "settings": "other settings", "nodes": "other nodes"}
@@ -60,7 +59,7 @@ class CompensationStore:
 
     def __init__(self, folder: str | Path, key: Key) -> None:
         self.folder, self.key = Path(folder), key
-        sweep(self.folder, older=DAY)
+        remove_stale(self.folder)
         for path in sorted(self.folder.glob("*.safetensors"))[:1]:
             self._read(path)
 

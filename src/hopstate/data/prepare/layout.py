@@ -13,8 +13,8 @@ from hopstate.data.readers.ids import MISSING
 from hopstate.data.readers.node_sets import ONE, bipartite_of
 from hopstate.data.readers.notes import say_nothing
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, read_as
-from hopstate.data.readers.table import Table, Text, is_numeric
-from hopstate.data.readers.tables import read_layout
+from hopstate.data.readers.tables import Table, is_numeric
+from hopstate.data.readers.text import Text, read_layout
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
 from hopstate.io.opening import exists, expanded, open_regular, reading, shown
 
@@ -29,7 +29,7 @@ OPTIONS = (
 EDGE_OPTIONS = (
     *("source_column", "target_column", "edge_columns", "undirected", "duplicates", "self_loops", "num_nodes"),
     *("header", "features", "labels", "id_column", "label_column", "split_column"),
-    *("missing", "unlabelled", "task", "label_cells", "order"),
+    *("missing", "unlabelled", "task", "label_cells"),
 )
 _SAMPLE = 1000  # rows by which columns are told apart
 

@@ -13,8 +13,8 @@ from hopstate.data.event_store import META, VERSION, WORK
 from hopstate.data.store import META as GRAPH_META
 from hopstate.data.store import VERSION as GRAPH_VERSION
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, StorageError
-from hopstate.io.arrays import load_npy
-from hopstate.io.opening import exists, read_json
+from hopstate.io.opening import exists
+from hopstate.io.tensors import load_npy
 
 BAD_ROWS = "bad_rows.csv"
 MARKERS = {"events": META, "edges": GRAPH_META}  # what comes last, by what a row is
@@ -89,18 +89,6 @@ def no_empty_folder(out: Path) -> Iterator[None]:
             with contextlib.suppress(OSError):  # what holds something stays
                 out.rmdir()
         raise
-
-
-def made(out: Path, kind: str, address: str) -> Prepared:
-    """Return what a finished store of a database's table holds.
-
-    Raises:
-        StorageError: it is of another.
-    """
-    meta = read_json(out / MARKERS[kind])
-    if meta.get("source") != address:
-        raise StorageError(f"{out} holds {kind} of another source; choose another folder")
-    return prepared_of(out, kind == "edges", meta)
 
 
 def prepared_of(out: Path, edges: bool, meta: dict[str, Any]) -> Prepared:

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.features import FeatureTable
-from hopstate.data.readers.classes import LabelOptions
+from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.readers.edge_list import node_features, rows_in_order
-from hopstate.data.readers.labels import LabelTable, read_labels
 from hopstate.data.validate import check_ids
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError
@@ -53,7 +52,6 @@ def read_nodes(read: Mapping[str, Any]) -> NodeTables:
     asked = LabelOptions(
         id_column=key, label_column=read.get("label_column"), split_column=read.get("split_column"),
         unlabelled=read.get("unlabelled"), task=read.get("task", "auto"), cells=read.get("label_cells", "ask"),
-        order=None if read.get("order") is None else tuple(map(str, read["order"])),
     )  # fmt: skip
     named = read_labels(labels, asked)
     one = named is not None and features is not None and Path(features).resolve() == Path(str(labels)).resolve()

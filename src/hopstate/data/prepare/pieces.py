@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.prepare.layout import Columns, Layout, type_name
-from hopstate.data.readers.table import Text
+from hopstate.data.readers.text import Text
 from hopstate.errors import FormatError
 from hopstate.io.opening import bounded
 
@@ -136,10 +135,9 @@ def _spaced(text: Text, columns: Columns) -> Iterator[pa.Table]:
         "na_filter": False,
     }
     schema = pa.schema([(name, pa.string()) for name in columns.all])
-    with warnings.catch_warnings(), bounded(text.path, text=True) as file:
-        warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with more cells than the others
+    with bounded(text.path, text=True) as file:
         try:
             for frame in pd.read_csv(file, usecols=columns.all, chunksize=1 << 16, **plain, **text.options):
                 yield pa.Table.from_pandas(frame[columns.all], schema, preserve_index=False)
-        except (pd.errors.ParserWarning, pd.errors.ParserError) as error:
+        except pd.errors.ParserError as error:
             raise FormatError(f"{text.path}: {str(error)[:200]}; mend those lines") from None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -29,7 +28,6 @@ from hopstate.data.prepare.made import (
     BAD_ROWS,
     MARKERS,
     Prepared,
-    made,
     no_empty_folder,
     nothing_half,
     prepared_of,
@@ -40,18 +38,15 @@ from hopstate.data.prepare.numbering import Numbering, logged
 from hopstate.data.prepare.settle import settle, settle_labels
 from hopstate.data.prepare.stage import PieceFiles, stage
 from hopstate.data.prepare.write import Writing, write_store
-from hopstate.data.readers.addresses import called, fetch, is_address, shown, table_of
 from hopstate.data.readers.node_sets import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.store import VERSION as GRAPH_VERSION
-from hopstate.errors import ConfigError, HopstateError, StorageError
-from hopstate.io.arrays import load_npy
-from hopstate.io.files import make_folder, replace_file, write_text
-from hopstate.io.leftovers import sweep
+from hopstate.errors import ConfigError, StorageError
+from hopstate.io.files import make_folder, remove_stale, write_text
 from hopstate.io.lock import locked
-from hopstate.io.opening import exists, read_json
-from hopstate.io.sizes import parse_bytes
-from hopstate.io.table import write_table
+from hopstate.io.opening import exists, parse_bytes, read_json
+from hopstate.io.output import write_table
+from hopstate.io.tensors import load_npy
 
 LEAST = 512 << 20  # bytes of memory
 _WORK_VERSION = 2  # of what lies in the folder of work
@@ -77,8 +72,7 @@ def prepare(
     features, which it would refuse, are written to bad_rows.csv in the store.
 
     Args:
-        source: a file or folder of CSV or Parquet, files following each other in the order of their names; or the
-            address of a table in a database (`hopstate.data.readers.addresses`), which is copied to the store first.
+        source: a file or folder of CSV or Parquet, files following each other in the order of their names.
         out: the store, a folder. What an earlier call with the same source left there unfinished is gone on with.
         kind: what a row is.
         engine: of `hopstate.data.prepare.engines.ENGINES`.
@@ -105,12 +99,9 @@ def prepare(
         raise ConfigError(f"a row is one of {', '.join(MARKERS)}; got {kind!r}")
     nodes = read_nodes(read) if kind == "edges" else None
     refuse_other(out, kind)
-    looked = None if is_address(source) else _look(source, out, read, kind)
+    found, columns, facts = _look(source, read, kind)
     try:
         with no_empty_folder(out), locked(out, "a store"):
-            if looked is None and exists(out / MARKERS[kind]):
-                return made(out, kind, shown(str(source)))
-            found, columns, facts = looked or _look(source, out, read, kind)
             rows = piece_rows or min(1 << 19, max(1 << 14, budget >> 12))
             work = _Work(out, found, columns, read, rows, say, kind)
             if not work.finished():
@@ -128,27 +119,11 @@ def prepare(
         ) from error
 
 
-def _look(
-    source: str | Path, out: Path, read: Mapping[str, Any], kind: str
-) -> tuple[list[Layout], Columns, dict[str, Any]]:
-    """Return how files lie, their columns, and what they are called; a database's table is copied to the work first."""
-    if not is_address(source):
-        files = files_of(source)
-        facts = {"name": stem_of(files[0] if len(files) == 1 else Path(source)), "source": str(source)}
-        return *layouts(files, read, kind == "edges"), facts
-    address, work = str(source), out / WORK
-    facts = {"name": table_of(address), "source": shown(address)}
-    copy = work / f"table-{hashlib.blake2b(facts['source'].encode(), digest_size=8).hexdigest()}.parquet"
-    try:
-        if not copy.is_file():
-            make_folder(work)
-            replace_file(copy, lambda part: fetch(address, part))
-        with called(copy, address):
-            return *layouts([copy], read, kind == "edges"), facts
-    except HopstateError:
-        if not exists(work / "plan.json"):
-            shutil.rmtree(work, ignore_errors=True)
-        raise
+def _look(source: str | Path, read: Mapping[str, Any], kind: str) -> tuple[list[Layout], Columns, dict[str, Any]]:
+    """Return the layouts of the files, their columns, and the name and source of the store."""
+    files = files_of(source)
+    facts = {"name": stem_of(files[0] if len(files) == 1 else Path(source)), "source": str(source)}
+    return *layouts(files, read, kind == "edges"), facts
 
 
 class _Work:
@@ -191,7 +166,7 @@ class _Work:
                     f"{out} is the unfinished store of another source, of files that have changed since, or of other "
                     "options; delete it, or choose another folder"
                 )
-            sweep(self.folder)
+            remove_stale(self.folder)
         else:
             make_folder(self.folder)
             write_text(plan, json.dumps({**self.plan, "piece_rows": rows, "work": _WORK_VERSION}))

@@ -163,7 +163,7 @@ class Labels:
 
 
 def settle_labels(facts: Sequence[Fact], column: str, where: Path) -> Labels | None:
-    """Return labels as `hopstate.data.readers.event_labels.event_labels` has them; None where they are no classes.
+    """Return labels as `hopstate.data.labels.labels_of_events` has them; None where they are no classes.
 
     Raises:
         DataError: -1, which may be "no label", amounts with gaps, or texts in one piece and numbers in another.

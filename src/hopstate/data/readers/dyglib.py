@@ -16,8 +16,8 @@ from hopstate.data.readers.times_exact import check_digits
 from hopstate.data.validate import beyond_clock, check_num_nodes, why_beyond
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, MissingFileError
-from hopstate.io.arrays import load_npy
 from hopstate.io.opening import bounded, exists, reading
+from hopstate.io.tensors import load_npy
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,26 +12,39 @@ import numpy as np
 
 from hopstate.data.columns import Declared, check_declared, declared
 from hopstate.data.features import FeatureTable
-from hopstate.data.graph import Graph, Keep
-from hopstate.data.readers.classes import LabelOptions
+from hopstate.data.graph import Graph, Keep, sides_of
+from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.readers.encode import check_plain, encoded
-from hopstate.data.readers.labels import LabelTable, read_labels
+from hopstate.data.readers.node_sets import TWO, Bipartite, bipartite_of, in_sets, sets_by_name
 from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, say_nothing, time_note
-from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, check_unnamed, read_as, role
-from hopstate.data.readers.table import Table, is_numeric
-from hopstate.data.readers.tables import IDS, given, node_ids, read_npy, read_table, rows_are_nodes, stem_of
+from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, check_unnamed, is_unnamed, read_as, role
+from hopstate.data.readers.tables import (
+    IDS,
+    Table,
+    given,
+    is_array,
+    is_numeric,
+    node_ids,
+    plain_array,
+    read_npy,
+    read_table,
+    rows_are_nodes,
+    stem_of,
+)
 from hopstate.data.validate import check_ids, clean_features
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, HopstateWarning
+from hopstate.errors import DataError, warn
 
+FEATURES, LABELS = "the table of features", "the table of labels"  # in messages, of tables in memory
 NO_ENDS = (*TIMES, "weight", "label")  # names of columns that are no ends, wherever they stand
 
 
 def read_edge_list(
-    path: Path,
+    source: Any,
+    /,
     *,
-    features: str | Path | None = None,
-    labels: str | Path | None = None,
+    features: Any = None,
+    labels: Any = None,
     nan: str = "error",
     num_nodes: int | None = None,
     header: bool | None = None,
@@ -46,8 +59,9 @@ def read_edge_list(
     unlabelled: str | None = None,
     task: Any = "auto",
     label_cells: Any = "ask",
-    order: Sequence[str] | None = None,
     text_ids: bool = False,
+    bipartite: Any = "auto",
+    nodes: np.ndarray | None = None,
     undirected: bool = True,
     duplicates: Keep = "drop",
     self_loops: Keep = "keep",
@@ -59,7 +73,7 @@ def read_edge_list(
     file of features (or labels) stands for nodes 0..N-1 and stays memory-mapped.
 
     Args:
-        path: table of edges: two columns of ids, others numeric edge features.
+        source: table of edges, a path or in memory: two columns of ids, others numeric edge features.
         features: table with an id column, all others features; it may be the table of labels too, whose columns of
             labels and splits are then no features.
         labels: table with an id and a label column, and optionally one named split: train, val, test or empty.
@@ -74,8 +88,11 @@ def read_edge_list(
         missing: "error" names the columns and rows of features of nodes and edges without a number; with "mean" or
             "median" they stay in the graph's tables, to be filled by training nodes and their edges once these are
             known.
-        unlabelled, task, label_cells, order: see `hopstate.data.readers.classes.LabelOptions`.
+        unlabelled, task, label_cells: see `hopstate.data.labels.LabelOptions`.
         text_ids: ids are texts, as they are written in all tables.
+        bipartite: True, False or "auto": whether sources and targets are two sets of nodes; see
+            `hopstate.data.readers.node_sets`. "auto" takes two where no node is in both columns.
+        nodes: the ids of all nodes in order, if there are no features; by default those of edges and labels.
         undirected, duplicates, self_loops: see `Graph.from_edges`.
         options: fields of `Graph`.
 
@@ -84,7 +101,8 @@ def read_edge_list(
         DataError: a missing column, an id that is missing, negative or unknown, values that are no numbers, or labels
             that could mean several things.
     """
-    table = read_table(path, [*SOURCES, *TARGETS, *given(source_column, target_column)], num_ids=2, header=header)
+    known = [*SOURCES, *TARGETS, *given(source_column, target_column)]
+    table = read_table(source, known, num_ids=2, header=header, what="the table of edges")
     table = replace(table, text_ids=text_ids)
     said = declared(columns)
     meant = [name for name, one in said.items() if one.needed]
@@ -95,24 +113,32 @@ def read_edge_list(
     asked = LabelOptions(
         id_column=id_column, label_column=label_column, split_column=split_column,
         unlabelled=unlabelled, task=task, cells=label_cells,
-        order=None if order is None else tuple(map(str, order)), text_ids=text_ids,
+        text_ids=text_ids,
     )  # fmt: skip
     named = read_labels(labels, asked)
-    one_table = named is not None and features is not None and Path(features).resolve() == Path(str(labels)).resolve()
+    one_table = named is not None and _are_one(features, labels)
     without = named.columns if named is not None and one_table else ()
     x, x_ids, more = node_features(features, id_column, nan, missing, without, said, table.frame.columns, text_ids)
+    if x is None:
+        x_ids = nodes
     if num_nodes is None and x is not None and x_ids is None:
         num_nodes = len(x)
     elif num_nodes is not None and x is not None and x_ids is not None:
-        x = x.take(rows_in_order(x_ids, num_nodes, str(features)))
-    nodes = _Nodes(table, ends, pairs, features, x_ids, labels, named, num_nodes)
-    fields: dict[str, Any] = {"node_ids": nodes.vocabulary, "edge_table": carried}
+        x = x.take(rows_in_order(x_ids, num_nodes, _called(features, FEATURES)))
+    as_rows = num_nodes is not None or (named is not None and named.ids is None)
+    pairs, two_sets = _two_sets(table, ends, pairs, bipartite_of(bipartite), as_rows=as_rows)
+    called = _called(features, FEATURES), _called(labels, LABELS)
+    numbered = _Nodes(table, ends, pairs, x_ids, named, num_nodes, called)
+    fields: dict[str, Any] = {"node_ids": numbered.vocabulary, "edge_table": carried}
     fields |= {} if x is None else {"x": x.plain(), "table": x}
-    fields |= named.fields(nodes.label_rows, nodes.count) if named is not None else {}
-    edges = np.stack(nodes.edges, 1)
+    fields |= named.fields(numbered.label_rows, numbered.count) if named is not None else {}
+    edges = np.stack(numbered.edges, 1)
     build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
-    notes = edge_notes(edges, nodes.count, **build, features=carried is not None)
-    roles = read_as(table, {"source": ends[0], "target": ends[1]}, used)
+    notes = edge_notes(edges, numbered.count, **build, features=carried is not None)
+    if two_sets is not False:
+        fields["node_type"] = sides_of(edges, numbered.count, str(table.path), needed=two_sets is True)
+    sets = "" if fields.get("node_type") is None else _told_sets(fields["node_type"], numbered.vocabulary)
+    roles = read_as(table, {"source": ends[0], "target": ends[1]}, used, sets=sets)
     fields["notes"] = (
         roles,
         *table.notes,
@@ -120,11 +146,75 @@ def read_edge_list(
         *idle,
         *told,
         *more,
-        *nodes.notes,
+        *numbered.notes,
         *(named.notes if named is not None else ()),
     )
-    own = {"source": str(path), "name": stem_of(path), **fields}
-    return Graph.from_edges(edges, nodes.count, **build, **{**own, **options})
+    own = {"source": str(table.path), "name": stem_of(Path(table.path)), **fields}
+    return Graph.from_edges(edges, numbered.count, **build, **{**own, **options})
+
+
+def _two_sets(
+    table: Table, ends: tuple[str, str], pairs: list[np.ndarray], bipartite: Bipartite, *, as_rows: bool
+) -> tuple[list[np.ndarray], bool | None]:
+    """Return ids of sources and targets, and whether they are two sets of nodes; None goes by the rows.
+
+    Numbers that are in both columns of two sets get a letter in front, unless ids are the rows of nodes.
+    """
+    if bipartite is False or as_rows:
+        return pairs, None if bipartite == "auto" else bipartite
+    by_name = sets_by_name(*ends, unnamed=is_unnamed(table))
+    shared = pairs[0].dtype.kind == pairs[1].dtype.kind and len(np.intersect1d(pairs[0], pairs[1])) > 0
+    if not shared or (bipartite == "auto" and by_name != TWO):
+        return pairs, None
+    source, target, _ = in_sets((pairs[0], pairs[1]), None, TWO, True, str(table.path))
+    return [source, target], True
+
+
+def _told_sets(node_type: np.ndarray, ids: Vocabulary | None) -> str:
+    first = [int(np.argmax(node_type == side)) for side in (0, 1)]
+    names = [row if ids is None else ids.names(np.array([row]))[0] for row in first]
+    sizes = [int((node_type == side).sum()) for side in (0, 1)]
+    return (
+        f"{TWO}: {sizes[0]:,} sources such as {names[0]}, {sizes[1]:,} targets such as {names[1]} (--read.bipartite "
+        "false takes them as one)"
+    )
+
+
+def read_networkx(graph: Any, *, undirected: bool, **options: Any) -> Graph:
+    """Return the graph of a networkx graph, with attributes of its nodes and edges as columns of features.
+
+    Args:
+        graph: of any class of networkx; nodes keep its order, and texts or integers as their ids.
+        undirected: store each edge of a directed graph in both directions; edges of others always are.
+        options: as `read_edge_list`; label_column may name an attribute of nodes.
+
+    Raises:
+        DataError: an attribute of edges is called source or target, or attributes cannot be used.
+    """
+    import pandas as pd
+
+    whole = all(type(node) is int for node in graph.nodes)
+    names = {node: node if whole else str(node) for node in graph.nodes}
+    edges = pd.DataFrame([data for *_, data in graph.edges(data=True)], index=range(graph.number_of_edges()))
+    for place, end in enumerate(("source", "target")):
+        if end in edges:
+            raise DataError(f"the networkx graph: edges have an attribute {end!r}; rename it")
+        edges.insert(place, end, [names[edge[place]] for edge in graph.edges()])
+    if not len(edges):
+        edges = edges.astype({"source": "int64" if whole else str, "target": "int64" if whole else str})
+    nodes = pd.DataFrame([data for _, data in graph.nodes(data=True)], index=range(len(names)))
+    ids = list(names.values())
+    if not len(ids):
+        raise DataError("the networkx graph has no nodes")
+    if nodes.shape[1]:
+        if "id" in nodes:
+            raise DataError("the networkx graph: nodes have an attribute 'id'; rename it")
+        nodes.insert(0, "id", ids)
+        labels = options.get("label_column") is not None
+        options = ({"labels": nodes} if labels else {}) | options
+        options = ({"features": nodes} if nodes.shape[1] > 1 + labels else {}) | options
+    own = {"name": str(getattr(graph, "name", "")) or "graph", "source": "memory", "nodes": np.array(ids)}
+    return read_edge_list(edges, undirected=undirected or not graph.is_directed(), **{**own, **options})
 
 
 def ends_of(
@@ -174,12 +264,12 @@ class _Nodes:
         table: Table,
         columns: tuple[str, str],
         pairs: list[np.ndarray],
-        features: str | Path | None,
         x_ids: np.ndarray | None,
-        labels: str | Path | None,
         named: LabelTable | None,
         num_nodes: int | None,
+        called: tuple[str, str],
     ) -> None:
+        features, labels = called
         label_ids = None if named is None else named.ids
         if label_ids is None and named is not None and num_nodes is None:
             num_nodes = len(named.y)
@@ -204,10 +294,10 @@ class _Nodes:
             raise DataError(f"{table.path} holds no edges and no node table was given; a graph needs at least one node")
         self.edges = [known.rows(ids) for ids in pairs]
         for column, ids, rows in zip(columns, pairs, self.edges, strict=True):
-            _check_known(ids, rows, f"{table.path}: column {column!r}", table, str(features))
+            _check_known(ids, rows, f"{table.path}: column {column!r}", table, features)
         if label_ids is not None:
             self.label_rows = known.rows(label_ids)
-            _check_known(label_ids, self.label_rows, f"{labels}", None, str(features))
+            _check_known(label_ids, self.label_rows, labels, None, features)
             if x_ids is None:
                 self.notes = alone_note(label_ids, pairs)
         self.count = len(known)
@@ -234,9 +324,8 @@ def _features_of(
                 check_plain(table, name, "edge features")
         if left:
             when = date_hint(table.frame, left)
-            warnings.warn(
+            warn(
                 f"{table.path}: columns {', '.join(left)} are no numbers and were left out (--read.edge_columns){when}",
-                HopstateWarning,
                 stacklevel=4,
             )
     else:
@@ -253,8 +342,19 @@ def _edge_features(
     return features, (*notes, *time_note(table.frame, [name for name in chosen if name not in said]))
 
 
+def _called(source: Any, name: str) -> str:
+    return str(source) if isinstance(source, (str, os.PathLike)) else name
+
+
+def _are_one(features: Any, labels: Any) -> bool:
+    """Return whether features and labels stand in one table."""
+    if isinstance(features, (str, os.PathLike)) and isinstance(labels, (str, os.PathLike)):
+        return Path(features).resolve() == Path(labels).resolve()
+    return features is labels
+
+
 def node_features(
-    path: str | Path | None,
+    source: Any,
     id_column: str | None,
     nan: str,
     missing: str,
@@ -269,25 +369,26 @@ def node_features(
         others: columns of the table of edges.
         text_ids: ids are texts, as they are written.
     """
-    if path is None or str(path).endswith(".npy"):
+    path = _called(source, FEATURES)
+    if source is None or is_array(source) or path.endswith(".npy"):
         check_declared(said, others, "the table of edges")
-        found = None if path is None else read_npy(Path(path))
+        if source is None:
+            return None, None, ()
+        found = plain_array(source, path) if is_array(source) else read_npy(Path(path))
         missing = "error" if missing == "auto" else missing
-        return found if found is None else _array_features(found, nan, missing, f"{path}: node features"), None, ()
-    table = replace(read_table(Path(path), [*IDS, *given(id_column)]), text_ids=text_ids)
+        return _array_features(found, nan, missing, f"{path}: node features"), None, ()
+    table = read_table(source, [*IDS, *given(id_column)], what=FEATURES)
+    table = replace(table, text_ids=text_ids)
     key = table.column(id_column, IDS, 0, "id_column")
     assert key is not None
     columns = [str(name) for name in table.frame.columns if name not in (key, *without)]
     if not columns:
-        raise DataError(
-            f"{path} has no column of features beside {', '.join([key, *without])}; {rows_are_nodes(Path(path))}"
-        )
+        raise DataError(f"{path} has no column of features beside {', '.join([key, *without])}; {rows_are_nodes(path)}")
     check_declared(said, [*columns, *others], str(path))
     told = [name for name in columns if name.lower() in ("label", "class") and name not in said]
     if told:
-        warnings.warn(
+        warn(
             f"{path}: column {told[0]!r} is read as a feature; where it holds what is to be predicted, remove it",
-            HopstateWarning,
             stacklevel=4,
         )
     ids, unnamed = node_ids(table, key, id_column)

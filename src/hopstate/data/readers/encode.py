@@ -18,7 +18,7 @@ from hopstate.data.columns import DATE, Declared
 from hopstate.data.features import FeatureTable
 from hopstate.data.readers.ids import NO_LABEL
 from hopstate.data.readers.local import as_numbers, check_dates, check_numbers, date_forms
-from hopstate.data.readers.table import Table, is_numeric
+from hopstate.data.readers.tables import Table, is_numeric
 from hopstate.data.texts import MOST, TextColumn, coded
 from hopstate.errors import DataError
 

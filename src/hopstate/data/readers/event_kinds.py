@@ -10,7 +10,7 @@ import numpy as np
 from hopstate.data.events import ADD, DELETE, GONE
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.roles import role
-from hopstate.data.readers.table import Table, is_numeric
+from hopstate.data.readers.tables import Table, is_numeric
 from hopstate.errors import DataError
 
 KINDS = ("kind", "op", "operation")

@@ -14,9 +14,9 @@ from hopstate.data.columns import Declared, check_declared, declared
 from hopstate.data.dates import NAIVE, zone_of
 from hopstate.data.events import ADD, GONE, EventStream
 from hopstate.data.features import FeatureTable
+from hopstate.data.labels import labels_of_events, several_columns
 from hopstate.data.readers.encode import encoded
 from hopstate.data.readers.event_kinds import NONE, kind_column, kinds_of, node_deletions
-from hopstate.data.readers.event_labels import labels_of_events
 from hopstate.data.readers.local import like_numbers
 from hopstate.data.readers.node_sets import ONE, bipartite_of, in_sets, sets_by_name
 from hopstate.data.readers.roles import (
@@ -32,9 +32,7 @@ from hopstate.data.readers.roles import (
     read_as,
     role,
 )
-from hopstate.data.readers.several import named_columns as several_columns
-from hopstate.data.readers.table import SEPARATORS, Table, is_numeric
-from hopstate.data.readers.tables import read_table, stem_of
+from hopstate.data.readers.tables import SEPARATORS, Table, is_numeric, read_table, stem_of
 from hopstate.data.readers.times import timed, with_clock
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
@@ -48,7 +46,8 @@ FEATURE = re.compile(r"(feat|feature|edge_attr|msg|f)_?\d+", re.IGNORECASE)
 
 
 def read_event_table(
-    path: Path,
+    source: Any,
+    /,
     *,
     source_column: str | None = None,
     target_column: str | None = None,
@@ -60,17 +59,19 @@ def read_event_table(
     header: bool | None = None,
     **fields: Any,
 ) -> EventStream:
-    """Return the events of a .csv, .tsv, .txt (any of them .gz) or .parquet file; see `events_from_table`.
+    """Return the events of a file or a table in memory; see `events_from_table`.
 
     Text without a header, as SNAP's edge lists, is read as source, target, time. text_ids: ids are texts, as written.
     header: whether the first line holds names of columns; None goes by what stands in it.
     """
     given = [c for c in (source_column, target_column, time_column, kind_column) if c is not None]
     given += [] if label_column is None else [label_column, *(part.strip() for part in label_column.split(","))]
-    table = read_table(path, [*SOURCES, *TARGETS, *TIMES, *given], num_ids=2, header=header)
+    known = [*SOURCES, *TARGETS, *TIMES, *given]
+    table = read_table(source, known, num_ids=2, header=header, what="the table of events")
     table = replace(table, text_ids=text_ids)
     columns = (source_column, target_column, time_column, kind_column, label_column)
-    return events_from_table(table, columns, edge_columns, **{"name": stem_of(path), "source": str(path), **fields})
+    own = {"name": stem_of(Path(table.path)), "source": str(table.path)}
+    return events_from_table(table, columns, edge_columns, **{**own, **fields})
 
 
 def events_from_table(
@@ -86,7 +87,7 @@ def events_from_table(
         fields: of `EventStream`; missing ("error", "mean", "median") of event features without a number, which then
             stay in edge_table; columns, what such columns hold (`hopstate.data.columns.declared`), which takes them as
             features; missing_time ("error", "drop") of events without a time; task ("regression" takes labels as
-            amounts); unlabelled; order; label_cells ("whole", or "all": of texts such as "a;b" each label is a target
+            amounts); unlabelled; label_cells ("whole", or "all": of texts such as "a;b" each label is a target
             of its own). Several columns of labels are named "a,b", and are targets of their own too; bipartite (True,
             False, "auto"): sources and targets are two sets of nodes, see `hopstate.data.readers.node_sets`.
 
@@ -97,10 +98,11 @@ def events_from_table(
     """
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
+    fields["file_length"] = len(table.frame)
     bipartite = bipartite_of(fields.pop("bipartite", "auto"))
     missing, missing_time = fields.pop("missing", "error"), fields.pop("missing_time", "error")
     task, cells = fields.pop("task", "auto"), fields.pop("label_cells", "whole")
-    order, unlabelled = fields.pop("order", None), fields.pop("unlabelled", None)
+    unlabelled = fields.pop("unlabelled", None)
     several = several_columns(table, ends[-1])
     said = declared(fields.pop("columns", None))
     check_declared(said, table.frame.columns, str(table.path))
@@ -114,6 +116,7 @@ def events_from_table(
     dates = zone_of(table.frame[str(time)]) if not form else NAIVE
     table, t, fields["time_unit"], told = timed(table, str(time), fields.get("time_unit", ""), missing_time, form)
     notes = (*notes, *told)
+    fields["file_rows"] = table.rows
     kinds = None
     if kind is not None:
         table, kinds = node_deletions(table, kinds_of(table, kind), source, target)
@@ -133,7 +136,7 @@ def events_from_table(
     rows = _rows(src, dst, fields)
     notes = (roles, *table.notes, *notes, *idle)
     features, more = _event_features(table, edge_columns, missing, said, kinds) if len(edge_columns) else (None, ())
-    labels, names, told = labels_of_events(table, several or (label,), task, cells, order, unlabelled)
+    labels, names, told = labels_of_events(table, several or (label,), task, cells, unlabelled)
     left = _text_columns(table, [*named, *several, *edge_columns, *said])
     own = {"class_names": names, "notes": (*notes, *more, *told, *left), "dates": dates}
     return EventStream.from_arrays(

@@ -7,8 +7,7 @@ with zeros in front all of it is text, and so it is where one is no number. Spac
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,46 +16,13 @@ from hopstate.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from hopstate.data.readers.tables import Table
+
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "n/a", "-nan", "<NA>", "#N/A")
 NO_ID = (r"\N", "NULL", "-", "--", "?", "<NA>", "#N/A")  # the others are names too: NA is Namibia
 NO_LABEL = (*MISSING[1:], r"\N", "?")
 EXACT = 2**53  # beyond it float64 does not tell whole numbers apart
 _WHOLE = r"[+-]?[0-9]+(?:\.0*)?"
-
-
-class Table(Protocol):
-    """What is asked of a table (`table.Table`)."""
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """The columns."""
-        ...
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        ...
-
-    @property
-    def first_line(self) -> int | None:
-        """Line that row 0 stands in."""
-        ...
-
-    def place(self, row: int) -> str:
-        """Return how messages call a row."""
-        ...
-
-    def text(self, column: str) -> pd.Series | None:
-        """Return a column as it is written, None where there is no text."""
-        ...
-
-    def worded(self, column: str) -> pd.Series:
-        """Return a column in which words for nothing are texts."""
-        ...
-
-    def leading_zeros(self) -> bool:
-        """Return whether a number with zeros in front may stand anywhere."""
-        ...
 
 
 def ids_of(table: Table, column: str, *, text_ids: bool = False) -> np.ndarray:

@@ -1,11 +1,10 @@
-"""The public .npz layouts of graphs, and matrices that scipy saved, read without pickle.
+"""The public .npz layouts of graphs, matrices that scipy saved, and Matrix Market files, read without pickle.
 
 Source: heterophilous: github.com/yandex-research/heterophilous-graphs; gnn-benchmark: github.com/shchur/gnn-benchmark.
 """
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ from hopstate.data.graph import Graph
 from hopstate.data.readers.notes import notes_of_list
 from hopstate.data.validate import SPLITS, check_num_nodes, clean_features
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, FormatError, HopstateWarning
-from hopstate.io.arrays import Archive
-from hopstate.io.opening import check_size
+from hopstate.errors import DataError, FormatError, warn
+from hopstate.io.opening import bounded, check_size
+from hopstate.io.tensors import Archive
 
 LAYOUTS = {
     "heterophilous": ("node_features", "node_labels", "edges"),
@@ -53,6 +52,37 @@ def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> 
     num_nodes = fields.pop("num_nodes")
     fields["notes"] = (*fields.pop("notes", ()), *notes_of_list(edges, num_nodes, options))
     return Graph.from_edges(edges, num_nodes, **{"source": str(path), "name": path.stem, **fields, **options})
+
+
+def read_matrix_market(path: Path, **options: Any) -> Graph:
+    """Return the graph of a square matrix in the Matrix Market format; nodes keep their numbers from 1.
+
+    Args:
+        path: the file, a sparse ("coordinate") matrix of any symmetry.
+        options: options of `Graph.from_edges` and fields of `Graph`.
+
+    Raises:
+        FormatError: a dense matrix, one of complex numbers, or a damaged file.
+        DataError: a matrix that is not square.
+    """
+    import scipy.io
+
+    with bounded(path) as file:
+        rows, columns, entries, layout, kind, _ = scipy.io.mminfo(file)
+    if layout != "coordinate" or kind == "complex":
+        raise FormatError(f"{path} holds a matrix of kind {layout!r}, {kind!r}; give a sparse matrix of real numbers")
+    if rows != columns or rows < 1:
+        raise DataError(f"{path}: the matrix has shape ({rows}, {columns}); an adjacency is square, a row a node")
+    check_size(path, 16 * int(entries), what=f"{entries:,} entries")
+    check_num_nodes(int(rows), int(entries), str(path), None)
+    with bounded(path) as file:
+        matrix = scipy.io.mmread(file)
+    bad = np.flatnonzero(~np.isfinite(matrix.data))
+    if len(bad):
+        ends = f"{matrix.row[bad[0]] + 1} -> {matrix.col[bad[0]] + 1}"
+        raise DataError(f"{path}: the weight of the edge {ends} is {matrix.data[bad[0]]}; give it a number")
+    own = {"source": str(path), "name": path.name.split(".")[0], "node_ids": Vocabulary(np.arange(1, rows + 1))}
+    return Graph.from_scipy(matrix, **{**own, **options})
 
 
 def _heterophilous(arrays: Archive) -> tuple[np.ndarray, dict[str, Any]]:
@@ -183,5 +213,5 @@ def _names(arrays: Archive, key: str) -> np.ndarray | None:
     try:
         return arrays[key]
     except FormatError as error:
-        warnings.warn(f"{error}; the names are left out", HopstateWarning, stacklevel=2)
+        warn(f"{error}; the names are left out", stacklevel=2)
         return None

@@ -17,9 +17,9 @@ from urllib.parse import parse_qsl
 
 from hopstate.data.graph import Graph
 from hopstate.errors import DownloadError, FormatError, MissingFileError, nearest
-from hopstate.io.arrays import checked_zip
 from hopstate.io.cache import cache_folder
 from hopstate.io.opening import check_size, open_regular
+from hopstate.io.tensors import check_zip
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -39,7 +39,7 @@ def read_pyg_file(path: Path, **fields: Any) -> Graph:
     with open_regular(path) as file:
         packed = file.read(4) == b"PK\x03\x04"
     if packed:
-        checked_zip(path).close()
+        check_zip(path)
     try:
         with weights_only():
             record = torch.load(path, map_location="cpu", weights_only=True)

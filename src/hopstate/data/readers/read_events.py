@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,12 @@ import numpy as np
 
 from hopstate.data.event_build import check_deletes
 from hopstate.data.events import EventStream
-from hopstate.data.readers.classes import AS_BEFORE
-from hopstate.data.readers.frames import files_of, is_array, is_frame
+from hopstate.data.labels import AS_STORED
+from hopstate.data.readers.tables import is_array, is_frame, plain_array
 from hopstate.data.ties import TIES, Ties, in_own_order
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
-from hopstate.io.arrays import load_npy
 from hopstate.io.files import is_broken, replace_file
 from hopstate.io.opening import (
     at_most,
@@ -31,6 +31,7 @@ from hopstate.io.opening import (
     reading,
     shown,
 )
+from hopstate.io.tensors import load_npy
 
 if TYPE_CHECKING:
     from torch_geometric.data import TemporalData
@@ -66,8 +67,8 @@ def read_events(
     an edge that stands.
 
     Args:
-        source: path, "tgb:NAME", or the object in memory; a table of pandas or pyarrow is read as the same table in a
-            CSV file, see `hopstate.data.readers.frames`.
+        source: path, "tgb:NAME", or the object in memory: a `TemporalData`, a table of pandas, pyarrow, polars or
+            DuckDB, or a dictionary of columns.
         format: "auto" goes by content and name; else a key of `EVENT_FORMATS`.
         from_start: no event came before the first. False lets deletions end edges that earlier events added.
         max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
@@ -81,7 +82,7 @@ def read_events(
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
             be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
             without a usable time out), task ("regression" takes labels as amounts), label_cells ("all" takes each label
-            of a cell such as "a;b" as a target of its own), order (the classes from first to last), unlabelled (the
+            of a cell such as "a;b" as a target of its own), unlabelled (the
             value of a label that stands for "no label", "none" where there is none; None asks about -1), text_ids (True
             takes ids as they are written, also where all of a column look like numbers), bipartite (True, False or
             "auto": whether sources and targets are two sets of nodes, see `hopstate.data.readers.node_sets`);
@@ -111,8 +112,8 @@ def read_events(
     }
     options = {k: v for k, v in options.items() if v is not None and v not in usual.get(k, ())}
     options |= {} if from_start else {"from_start": False}
-    if is_array(options.get("x")) and not isinstance(options["x"], np.ndarray):
-        options["x"] = options["x"].detach().cpu().numpy()
+    if is_array(options.get("x")):
+        options["x"] = plain_array(options["x"], "the array x")
     if isinstance(options.get("x"), (str, os.PathLike)):
         options["x"] = _features(Path(options["x"]))
     if isinstance(source, EventStream):
@@ -175,7 +176,6 @@ def _table_options() -> tuple[str, ...]:
         "task",
         "text_ids",
         "label_cells",
-        "order",
         "unlabelled",
     )
     return (*OPTIONS, *own, *_FACTS)
@@ -185,8 +185,8 @@ def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) 
     """Raise a ConfigError for an option that a source has no use for."""
     if options.get("missing") == "auto" and "missing" not in known:
         options.pop("missing")  # nothing is asked for
-    if options.get("unlabelled") == AS_BEFORE and "unlabelled" not in known:
-        options.pop("unlabelled")  # of a run from before
+    if options.get("unlabelled") == AS_STORED and "unlabelled" not in known:
+        options.pop("unlabelled")  # of a file of our own
     for name in {"text_ids", "bipartite"} - {*known}:
         options.pop(name, None)  # of tables alone
     for name in options:
@@ -199,8 +199,7 @@ def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) 
 def _detect(path: Path) -> str:
     from hopstate.data.event_store import check_finished, is_event_folder
     from hopstate.data.readers.dyglib import is_jodie
-    from hopstate.data.readers.foreign import check_foreign
-    from hopstate.data.readers.tables import looks_like_text
+    from hopstate.data.readers.text import check_archive, looks_like_text
     from hopstate.data.readers.tgb import EDGES
 
     if path.is_dir():
@@ -213,15 +212,20 @@ def _detect(path: Path) -> str:
         return "dyglib"
     elif path.suffix == ".zip" and ((one := member_of(path)) is None or EDGES.fullmatch(one.rpartition("/")[2])):
         if one is None and not any(name.endswith(".pkl") for name in names_in(path)):  # TGB's negatives
-            check_foreign(path)
+            check_archive(path)
         return "tgb-zip"
-    elif _is_parquet(path) or member_of(path) is not None:
+    elif _is_binary_table(path) or member_of(path) is not None:
         return "table"
     elif looks_like_text(path):
         return "jodie" if is_jodie(path) else "table"
-    check_foreign(path)
+    check_archive(path)
     known = "\n".join(f"  {name}: {what}" for name, what in EVENT_FORMATS.items())
     raise FormatError(f"{path} is of no format that holds events. Known:\n{known}")
+
+
+def _is_binary_table(path: Path) -> bool:
+    with open_regular(path) as file:
+        return file.read(8).startswith((b"PAR1", b"ARROW1"))
 
 
 def _is_parquet(path: Path) -> bool:
@@ -240,12 +244,11 @@ def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
     if not is_frame(source) and all(hasattr(source, name) for name in ("src", "dst", "t")):
         _check_options(options, "a TemporalData", tuple(name for name in _FIELDS if name not in ("src", "dst", "t")))
         return events_from_pyg(source, **options)
-    if is_frame(source):
+    if is_frame(source) or isinstance(source, Mapping):
         _check_options(options, "a table", _table_options())
         from hopstate.data.readers.event_tables import read_event_table
 
-        with files_of({"events": source}) as files:
-            return read_event_table(files["events"], **{"name": "table", "source": "memory", **options, "header": True})
+        return read_event_table(source, **{"name": "table", "source": "memory", **options})
     raise FormatError(f"cannot read events from a {type(source).__name__}; give a path, a table or TemporalData")
 
 
@@ -348,7 +351,7 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
         facts["kind_column"] = "kind"
     if "node_ids" in facts:
         facts["node_ids"] = Vocabulary(_ids(facts["node_ids"], path))
-    return {"unlabelled": AS_BEFORE, **facts}
+    return {"unlabelled": AS_STORED, **facts}
 
 
 def _ids(values: list[Any], path: Path) -> np.ndarray:

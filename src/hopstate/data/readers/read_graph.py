@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from hopstate.data.event_store import check_finished
 from hopstate.data.graph import Graph, Keep
-from hopstate.data.readers.foreign import check_foreign
-from hopstate.data.readers.frames import files_of, is_array, is_frame
+from hopstate.data.readers.tables import is_frame
+from hopstate.data.readers.text import check_archive, is_matrix_market, looks_like_text
 from hopstate.errors import ConfigError, FormatError, MissingFileError, nearest
 from hopstate.io.opening import ZIP, at_most, exists, expanded, member_of, open_regular, reading, shown
 
@@ -19,6 +21,7 @@ FORMATS = {
     "gnn-benchmark": ".npz with the CSR parts adj_*, attr_* and labels",
     "scipy": ".npz that scipy.sparse.save_npz wrote, a square matrix",
     "edges": "table of edges (.csv, .tsv, .txt, .parquet, .gz), with --read.features and --read.labels tables",
+    "matrix-market": "sparse square matrix in the Matrix Market format (.mtx, .mtx.gz)",
     "folder": "folder that Graph.save wrote",
     "pyg": "torch-geometric Data saved as .pt, or pyg:Class:name?root=... for its own data sets",
 }
@@ -26,9 +29,15 @@ TABLES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".parquet", ".pq", ".ta
 _ONLY_TABLES = (
     *("header", "features", "labels", "num_nodes", "source_column", "target_column"),
     *("edge_columns", "columns", "id_column", "label_column", "split_column"),
-    *("missing", "unlabelled", "task", "label_cells", "order", "text_ids"),
+    *("missing", "unlabelled", "task", "label_cells", "text_ids", "bipartite"),
 )
-_USUAL = {"missing": "error", "task": "auto", "label_cells": "ask", "text_ids": False}  # as good as not given
+_USUAL = {
+    "missing": "error",
+    "task": "auto",
+    "label_cells": "ask",
+    "text_ids": False,
+    "bipartite": "auto",
+}  # as good as not given
 
 
 def read_graph(
@@ -42,12 +51,11 @@ def read_graph(
     max_bytes: int | str | None = None,
     **options: Any,
 ) -> Graph:
-    """Return the graph of a file, a folder, a table of edges, a torch-geometric `Data` or a scipy sparse matrix.
+    """Return the graph of a file, a folder, a table of edges, or an object of torch-geometric, networkx or scipy.
 
     Args:
-        source: path, "pyg:Class:name?root=...", "ogb:ogbn-...", or the object in memory. Tables of pandas or pyarrow,
-            of edges as well as of features and labels, are read as the same tables in CSV files; see
-            `hopstate.data.readers.frames`.
+        source: path, "pyg:Class:name?root=...", "ogb:ogbn-...", or the object in memory. Edges, features and labels
+            may be tables of pandas, pyarrow, polars or DuckDB, or dictionaries of columns.
         format: "auto" goes by content and extension; else a key of `FORMATS`.
         nan: "error" names the rows of features that hold NaN or infinities; "zero" replaces these by 0.
         undirected: store every edge in both directions.
@@ -70,39 +78,20 @@ def read_graph(
     _check_options(format, duplicates, self_loops, options)
     if isinstance(source, Graph):
         return source
-    tables = held_tables(source, options.get("features"), options.get("labels"))
-    if tables:
-        return _from_tables(source, tables, options, {"format": format, "nan": nan, **build, "max_bytes": max_bytes})
+    if is_frame(source) or isinstance(source, Mapping):
+        from hopstate.data.readers.edge_list import read_edge_list
+
+        own = {"name": "table", "source": "memory"}
+        with at_most(max_bytes):
+            return read_edge_list(source, nan=nan, **build, **{**own, **options})
+    if _is_networkx(source):
+        from hopstate.data.readers.edge_list import read_networkx
+
+        return read_networkx(source, nan=nan, **build, **options)
     if not isinstance(source, (str, os.PathLike)):
         return _from_object(source, {**build, **options}, nan)
     with at_most(max_bytes), reading(source, "a graph"):
         return _from_path(os.fspath(source), format, nan, build, options)
-
-
-def held_tables(source: Any, features: Any = None, labels: Any = None) -> dict[str, Any]:
-    """Return the tables and arrays among what a graph is read from: "edges", "features", "labels" → table.
-
-    Args:
-        source: of edges.
-        features, labels: of nodes; labels that are the very table of features are left out.
-    """
-    beside = {"features": features, "labels": None if labels is features else labels}
-    found = {"edges": source} if is_frame(source) else {}
-    return found | {name: value for name, value in beside.items() if is_frame(value) or is_array(value)}
-
-
-def _from_tables(source: Any, tables: dict[str, Any], options: dict[str, Any], more: dict[str, Any]) -> Graph:
-    """Return the graph of tables of which some are in memory."""
-    if not is_frame(source) and not isinstance(source, (str, os.PathLike)):
-        raise ConfigError(f"tables of features and labels belong to tables of edges, not to a {type(source).__name__}")
-    one = options.get("labels") is options.get("features")
-    with files_of(tables) as files:
-        options |= {name: str(path) for name, path in files.items() if name != "edges"}
-        if one and "features" in files:
-            options["labels"] = str(files["features"])
-        if "edges" not in files:
-            return read_graph(source, **more, **options)
-        return read_graph(files["edges"], **more, **{"name": "table", **options, "header": True}).with_(source="memory")
 
 
 def _from_path(text: str, format: str, nan: str, build: dict[str, Any], options: dict[str, Any]) -> Graph:
@@ -131,8 +120,10 @@ def _from_path(text: str, format: str, nan: str, build: dict[str, Any], options:
         from hopstate.data.readers.pyg import read_pyg_file
 
         return read_pyg_file(path, nan=nan, **build, **options)
-    from hopstate.data.readers.npz import read_npz
+    from hopstate.data.readers.npz import read_matrix_market, read_npz
 
+    if kind == "matrix-market":
+        return read_matrix_market(path, **build, **options)
     return read_npz(path, kind, nan=nan, **build, **options)
 
 
@@ -157,17 +148,17 @@ def detect_format(path: Path) -> str:
     if magic.startswith(ZIP):
         if member_of(path) is not None:
             return "edges"
-        check_foreign(path)
+        check_archive(path)
         return "auto"
     if name.endswith(".npz"):
         raise FormatError(
             f"{path} is called .npz but holds no archive; it is truncated or something else, fetch it again"
         )
-    if magic.startswith(b"PAR1"):
+    if magic.startswith((b"PAR1", b"ARROW1")):
         return "edges"
-    from hopstate.data.readers.tables import looks_like_text
-
     if name.removesuffix(".gz").endswith(TABLES) or looks_like_text(path):
+        if is_matrix_market(path):
+            return "matrix-market"
         return "edges"
     raise FormatError(f"{path} begins with {magic!r}, which is no format known here; {known_formats()}")
 
@@ -175,6 +166,11 @@ def detect_format(path: Path) -> str:
 def known_formats() -> str:
     """Return the known formats in one line for messages."""
     return "known: " + "; ".join(f"{name} ({what})" for name, what in FORMATS.items())
+
+
+def _is_networkx(source: Any) -> bool:
+    networkx = sys.modules.get("networkx")
+    return networkx is not None and isinstance(source, networkx.Graph)
 
 
 def _from_object(source: Any, options: dict[str, Any], nan: str) -> Graph:
@@ -185,7 +181,7 @@ def _from_object(source: Any, options: dict[str, Any], nan: str) -> Graph:
         return Graph.from_scipy(source, **options)
     raise FormatError(
         f"cannot read a graph from a {type(source).__name__}; give a path, a table of edges, a torch-geometric Data, a "
-        f"scipy sparse matrix, or build one with Graph.from_edges"
+        f"networkx graph, a scipy sparse matrix, or build one with Graph.from_edges"
     )
 
 

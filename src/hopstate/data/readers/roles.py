@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from hopstate.data.readers.table import Table
+from hopstate.data.readers.tables import Table
 from hopstate.errors import DataError
 
 

@@ -1,152 +1,329 @@
-"""CSV, TSV, whitespace-separated text and Parquet to data frames, with ids kept as the user wrote them."""
+"""Tables from files and from memory: CSV, TSV, Parquet, Arrow and DataFrames, with ids as the user wrote them."""
 
 from __future__ import annotations
 
-import csv
-import io
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.readers.foreign import check_foreign_text, check_lengths, ragged
-from hopstate.data.readers.ids import MISSING
-from hopstate.data.readers.table import Table, Text
+from hopstate.data.features import MISSING as MISSING_OPTIONS
+from hopstate.data.readers.ids import MISSING, ids_of
+from hopstate.data.readers.text import Text, named_lines, read_layout, short_lines
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, FormatError, HopstateError
-from hopstate.io.arrays import load_npy
-from hopstate.io.opening import ZIP, bounded, check_size, open_regular, reading
+from hopstate.errors import ConfigError, DataError, FormatError, nearest
+from hopstate.io.opening import check_size, open_regular, reading
+from hopstate.io.tensors import load_npy
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 IDS = ("id", "node", "node_id", "nodeid", "name")  # columns of node ids
-SPACES = r"\s+"  # the separator that is any white space
-SAMPLE = 1000  # lines looked at to tell separator, header and leading zeros
-LONGEST = 1 << 24  # bytes of a line
-WIDEST = 1 << 15  # columns
-TAIL = 1 << 20  # bytes in which the last line is looked for
+SEPARATORS = "cells are separated by a comma, a tab, a semicolon or spaces"
+_LARGEST = float(np.finfo(np.float32).max)
+_PANDAS_INDEX = "__index_level_"  # beginning of the columns in which pandas writes an index without a name
+_MAGIC = {"Parquet": b"PAR1", "Arrow": b"ARROW1", "gzip": b"\x1f\x8b"}
+_ENDS = {"Parquet": (".parquet", ".pq"), "Arrow": (".arrow", ".feather"), "gzip": (".gz",)}
 
 
-def read_table(path: Path, id_columns: Sequence[str] = (), num_ids: int = 1, header: bool | None = None) -> Table:
-    """Return a table from a .csv, .tsv, .txt (any of them .gz) or .parquet file, told apart by content.
-
-    The separator is read from the first lines. Text has a header where the first line names known columns, is not
-    numeric above numeric ids or values, or, in a .csv, holds nothing that recurs as an id, which a note says. Lines
-    before it that start with # or % are skipped. Ids such as "007" or "NA" stay strings.
+@dataclass(frozen=True)
+class Table:
+    """A table and where it came from.
 
     Args:
-        path: the file.
+        frame: the columns.
+        path: the file, or how messages call a table in memory.
+        first_line: line of the file, from 1, of row 0; None if the table has no lines.
+        rows: the file's own rows of those in frame, if some were left out; None if none was.
+        source: the layout of the text file; None for other tables.
+        text_ids: ids are texts even if all of a column look like numbers.
+        filled: columns as they are written except for cells that were filled in, by name.
+        notes: sentences on how the file was read.
+    """
+
+    frame: pd.DataFrame
+    path: Path | str
+    first_line: int | None
+    rows: np.ndarray | None = None
+    source: Text | None = None
+    text_ids: bool = False
+    filled: Mapping[str, pd.Series] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [str(name) for name in self.frame.columns]
+
+    def origin(self, rows: np.ndarray) -> np.ndarray:
+        """Return the file's own numbers of rows of the frame."""
+        return rows if self.rows is None else self.rows[rows]
+
+    def place(self, row: int) -> str:
+        """Return "row 3 (line 5)" for messages."""
+        row = int(self.origin(np.asarray(row)))
+        return f"row {row}" if self.first_line is None else f"row {row} (line {row + self.first_line})"
+
+    def column(self, given: str | None, known: Sequence[str], otherwise: int | None, option: str) -> str | None:
+        """Return the name of a column: the one given, else one of the known names, else the one at a position.
+
+        Raises:
+            DataError: the given column does not exist, or the table has too few.
+        """
+        names = self.names
+        if given is not None:
+            if given not in names:
+                hint = nearest(given, names)
+                raise DataError(f"{self.path} has no column {given!r} ({option}){hint}; it has: {', '.join(names)}")
+            return given
+        found = next((name for want in known for name in names if name.lower() == want), None)
+        if found is not None or otherwise is None:
+            return found
+        if otherwise >= len(names):
+            raise self.too_narrow(option)
+        return names[otherwise]
+
+    def too_narrow(self, option: str) -> FormatError:
+        """Return the error of a table that has too few columns for that of an option."""
+        hint = f"; {SEPARATORS}" if len(self.names) == 1 else ""
+        have = f"{len(self.names)} columns ({', '.join(self.names)})"
+        return FormatError(f"{self.path} has only {have}; {option} is missing{hint}")
+
+    def ids(self, column: str) -> np.ndarray:
+        """Return a column of ids as int64 or str; see `hopstate.data.readers.ids.ids_of`."""
+        return ids_of(self, column, text_ids=self.text_ids)
+
+    def text(self, column: str) -> pd.Series | None:
+        """Return a column as it is written, row by row; None if the table is not text."""
+        if column in self.filled:
+            return self.filled[column]
+        if self.source is None:
+            return None
+        found = self.source.column(column)
+        return found if self.rows is None else found.iloc[self.rows].reset_index(drop=True)
+
+    def worded(self, column: str) -> pd.Series:
+        """Return a column in which words for a missing value, such as NA, are texts; what is empty stays missing."""
+        values = self.frame[column]
+        if self.source is None or not values.isna().any() or (text := self.text(column)) is None:
+            return values
+        text = text.str.strip()
+        words = values.isna() & (text != "")
+        return text.where(text != "") if words.any() else values
+
+    def kept(self, column: str) -> pd.Series:
+        """Return a column, as it is written if a number of it has leading zeros."""
+        values = self.worded(column)
+        if values.dtype.kind not in "iuf" or not self.leading_zeros():
+            return values
+        text = self.text(column)
+        zeros = text is not None and bool(text.str.match(r"\s*[+-]?0[0-9]").any())
+        return text.str.strip().replace("", None) if text is not None and zeros else values
+
+    def leading_zeros(self) -> bool:
+        """Return whether anything in the file may be a number with leading zeros."""
+        return self.source is not None and self.source.leading_zeros
+
+    def numbers(self, columns: Sequence[str], what: str, nan: str, missing: str) -> np.ndarray:
+        """Return columns of numbers as (rows, columns) float64.
+
+        Args:
+            columns: their names.
+            what: how messages call them.
+            nan: "zero" puts 0 for what is missing or infinite.
+            missing: "error" rejects what is missing or infinite, "auto" what is infinite; others leave it as it is.
+
+        Raises:
+            DataError: text in a column, or a missing number; column and row are named.
+            ConfigError: another nan or missing.
+        """
+        if nan not in ("error", "zero"):
+            raise ConfigError(f"nan is 'error' or 'zero'; got {nan!r}")
+        if missing not in MISSING_OPTIONS:
+            raise ConfigError(f"missing is one of {', '.join(MISSING_OPTIONS)}; got {missing!r}")
+        for name in columns:
+            if not is_numeric(self.frame[name]):
+                self._reject_text(name, what)
+        values = self.frame[list(columns)].to_numpy(np.float64, na_value=np.nan)
+        bad = ~np.isfinite(values)
+        if nan == "zero":
+            return np.where(bad, 0, values)
+        large = np.isfinite(values) & (np.abs(values) > _LARGEST)
+        if large.any():
+            row, at = map(int, np.argwhere(large)[0])
+            raise DataError(
+                f"{self.path}: {what} hold {values[row, at]:g} in {self.place(row)} of column {columns[at]!r}, beyond "
+                f"{_LARGEST:.1e}, the largest number of 32 bits; scale the column"
+            )
+        rejected = bad if missing == "error" else np.isinf(values) & (missing == "auto")
+        if rejected.any():
+            raise self._gaps(rejected, columns, what, missing)
+        return values
+
+    def _reject_text(self, name: str, what: str) -> None:
+        import pandas as pd
+
+        bad = pd.to_numeric(self.frame[name], errors="coerce").isna() & self.frame[name].notna()
+        row = int(np.argmax(bad.to_numpy()))
+        raise DataError(
+            f"{self.path}: column {name!r} of {what} holds {self.frame[name].iloc[row]!r} in {self.place(row)}; "
+            f"correct it, or declare the column: --read.columns '[{name}=category]' or '[{name}=drop]'"
+        )
+
+    def _gaps(self, bad: np.ndarray, columns: Sequence[str], what: str, missing: str) -> DataError:
+        """Return the error of cells without a usable number; bad: (rows, columns)."""
+        counts = bad.sum(0)
+        where = np.flatnonzero(counts)
+        parts = []
+        for at in where[:5].tolist():
+            rows = np.flatnonzero(bad[:, at])
+            more = f" ({len(rows)} rows in all)" if len(rows) > 1 else ""
+            parts.append(f"{', '.join(self.place(int(row)) for row in rows[:3])} of column {columns[at]!r}{more}")
+        cells = "; ".join(parts) + (f"; and {len(where) - 5} more columns" if len(where) > 5 else "")
+        named = f"{', '.join(columns[:3])}{', ...' * (len(columns) > 3)}"
+        unusable = "NaN or infinities" if missing == "error" else "infinities"
+        fill = "choose --read.missing mean, median (of the training rows) or zero, with a column that marks them"
+        either = f"{fill}, or --read.nan zero"
+        hints = {"node features": either, "edge features": either, "event features": fill}
+        return DataError(
+            f"{self.path}: {what} ({named}) hold {unusable} in {cells}; fill them in, or "
+            f"{hints.get(what, '--read.nan zero')}"
+        )
+
+
+def is_numeric(values: pd.Series) -> bool:
+    """Return whether a column holds numbers, or nothing."""
+    import pandas as pd
+
+    return pd.api.types.is_numeric_dtype(values.dtype) or bool(values.isna().all())
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------
+def read_table(
+    source: Any,
+    id_columns: Sequence[str] = (),
+    num_ids: int = 1,
+    header: bool | None = None,
+    what: str = "the table",
+) -> Table:
+    """Return a table of a file or in memory.
+
+    The format of a file is found from its content, and so is the separator of text. Text has a line of names if that
+    line names known columns, is not numeric above numeric ids or values, or, in a .csv, holds nothing that recurs as
+    an id (then a note says so). Lines before it that start with # or % are skipped. Ids such as "007" or "NA" stay
+    strings. A table in memory keeps its types; a named index is a column.
+
+    Args:
+        source: path of a .csv, .tsv, .txt (any of them .gz, or alone in a .zip), .parquet or .arrow file, or a table of
+            pandas, pyarrow, polars or DuckDB, or a dictionary of columns.
         id_columns: names that mark a header, and whose columns hold ids.
-        num_ids: how many leading columns hold ids where no name is known; 2 for edges and events.
-        header: whether the first line of a text holds names of columns; None goes by what stands in it.
+        num_ids: how many leading columns hold ids if no name is known; 2 for edges and events.
+        header: whether the first line of a text holds names of columns; None finds it from the content.
+        what: how messages call a table in memory.
 
     Raises:
         MissingFileError: no such file.
-        FormatError: neither text nor Parquet, empty, or lines of unequal length.
-        DataError: a first line 0,1,... of edges or events, which may be names or a row.
+        FormatError: neither text nor Parquet nor Arrow, empty, or lines of unequal length.
+        DataError: a first line 0,1,... of edges or events, which may be names or a row; a table in memory that has no
+            columns, or cells that are neither texts, numbers nor dates.
     """
-    with open_regular(path) as file:
-        magic = file.read(4)
-    _check_name(path, magic)
-    with reading(path, "a table"):
-        if magic == b"PAR1":
-            return Table(read_parquet(path), path, None)
-        return _read_text(path, id_columns, num_ids, header)
+    if is_frame(source) or isinstance(source, Mapping):
+        table = Table(_plain(source, what), what, None)
+    else:
+        path = Path(source)
+        with open_regular(path) as file:
+            magic = file.read(8)
+        _check_name(path, magic)
+        with reading(path, "a table"):
+            if magic.startswith((_MAGIC["Parquet"], _MAGIC["Arrow"])):
+                table = Table(_from_arrow(_read_arrow(path, magic), str(path)), path, None)
+            else:
+                table = _read_text(path, id_columns, num_ids, header)
+    known = {name.lower() for name in id_columns}
+    if num_ids > 1 and not any(name.lower() in known for name in table.names):
+        _check_no_matrix(table.frame, table.path)
+    return table
 
 
 def _check_name(path: Path, magic: bytes) -> None:
-    """Raise FormatError where a file is called Parquet or gzip, but does not begin as these do."""
-    for ends, begins, what in (((".parquet", ".pq"), b"PAR1", "Parquet"), ((".gz",), b"\x1f\x8b", "gzip")):
-        if magic and path.name.lower().endswith(ends) and not magic.startswith(begins):
+    """Raise FormatError if a file is called Parquet, Arrow or gzip, but does not begin as these do."""
+    for what, ends in _ENDS.items():
+        if magic and path.name.lower().endswith(ends) and not magic.startswith(_MAGIC[what]):
             raise FormatError(
-                f"{path} begins with {magic!r}, which is not {what}, as its name says; fetch it again, "
+                f"{path} begins with {magic[:4]!r}, which is not {what}, as its name says; fetch it again, "
                 "or rename it to what it is (.csv, .tsv, .txt)"
             )
 
 
-def read_parquet(path: Path) -> pd.DataFrame:
-    """Return the table of a Parquet file.
-
-    Raises:
-        FormatError: it claims more rows than the file can hold, or columns of one name, or of lists or records.
-    """
-    import pandas as pd
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        facts = file.metadata
-        # facts of a single column are not asked for: damaged ones end the process inside of pyarrow
-        unpacked = sum(max(facts.row_group(i).total_byte_size, 0) for i in range(facts.num_row_groups))
-        cells = 8 * max(1, facts.num_columns) * facts.num_rows
-        check_size(path, max(cells, unpacked))
-        schema = file.schema_arrow
-        twice = {name for name in schema.names if schema.names.count(name) > 1}
-        if twice:
-            raise FormatError(f"{path} has two columns of the same name: {', '.join(sorted(twice))}")
-        nested = [field.name for field in schema if field.type.num_fields]
-        if nested:
-            raise FormatError(
-                f"{path}: column {nested[0]!r} holds lists or records; a table has one value in each cell"
-            )
-    frame = pd.read_parquet(path, engine="pyarrow")
-    for field in schema:  # whole numbers with gaps: not by way of fractions, which would round large ones
-        if (
-            field.name in frame
-            and frame[field.name].dtype.kind == "f"
-            and str(field.type).lstrip("u").startswith("int")
-        ):
-            column = pq.read_table(path, columns=[field.name])[field.name]
-            whole = pd.UInt64Dtype() if str(field.type)[0] == "u" else pd.Int64Dtype()
-            frame[field.name] = column.to_pandas(types_mapper={field.type: whole}.get)
-    return frame
-
-
-def looks_like_text(path: Path) -> bool:
-    """Return whether the beginning of a file (unpacked, if .gz) is text."""
-    try:
-        with bounded(path) as file:
-            head = file.read(4096)
-    except HopstateError:
-        raise
-    except (OSError, EOFError, zlib.error):
-        return False
-    return b"\0" not in head and (not head or sum(b < 9 or 13 < b < 32 for b in head) == 0)
-
-
-def _check_end(path: Path, separator: str, cells: int) -> None:
-    """Raise FormatError where a file that is not packed stops within a line; a last line may lack its end alone."""
-    with open_regular(path) as file:
-        magic = file.read(4)
-        packed = magic == ZIP or magic[:2] == b"\x1f\x8b"
-        file.seek(max(0, file.seek(0, 2) - TAIL))
-        _, newline, last = file.read().rpartition(b"\n")
-    if packed or not newline or not last.strip() or last.lstrip()[:1] in (b"#", b"%"):
-        return
-    found = len(_fields(last.decode("utf-8", "replace"), separator))
-    if found < cells:
-        raise FormatError(
-            f"{path} stops within its last line: {found} of {cells} cells, and no end of line; it was cut off, or is "
-            "still being written. Fetch it again, or take that line out"
-        )
-
-
 def _read_text(path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None) -> Table:
     text, first_line, keys = read_layout(path, id_columns, num_ids, header)
-    with ragged(path):
+    with named_lines(path):
         frame = text.frame(na_values={name: [""] if name in keys else list(MISSING) for name in text.names})
-    notes = text.notes + (_short_lines(text) if len(frame) and frame.iloc[:, -1].isna().any() else ())
-    known = {name.lower() for name in id_columns}
-    if num_ids > 1 and not any(name.lower() in known for name in text.names):
-        _check_no_matrix(frame, path)
+    notes = text.notes + (short_lines(text) if len(frame) and frame.iloc[:, -1].isna().any() else ())
     frame = frame.drop(columns=[name for name in text.names if not name])  # a row number that pandas wrote
     return Table(frame, path, first_line, source=text, notes=notes)
 
 
-def _check_no_matrix(frame: pd.DataFrame, path: Path) -> None:
-    """Raise DataError where a table is an adjacency matrix: as many rows as columns, of the same names or symmetric."""
+def _read_arrow(path: Path, magic: bytes) -> pa.Table:
+    """Return the table of a Parquet or Arrow file, of no more bytes than the file can hold."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if magic.startswith(_MAGIC["Arrow"]):
+        with open_regular(path) as file, pa.ipc.open_file(file) as reader:
+            table = reader.read_all()
+        table.validate(full=True)  # offsets of a damaged file would be followed anywhere
+        check_size(path, table.nbytes)
+        return table
+    with pq.ParquetFile(path) as file:
+        facts = file.metadata
+        # facts of a single column are not read: damaged ones end the process inside of pyarrow
+        unpacked = sum(max(facts.row_group(i).total_byte_size, 0) for i in range(facts.num_row_groups))
+        check_size(path, max(8 * max(1, facts.num_columns) * facts.num_rows, unpacked))
+        _check_names(file.schema_arrow.names, str(path))
+        return file.read()
+
+
+def _check_names(names: Sequence[Any], where: str) -> None:
+    twice = sorted({str(name) for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise FormatError(f"{where} has two columns of the same name: {', '.join(twice)}")
+
+
+def _from_arrow(table: pa.Table, where: str) -> pd.DataFrame:
+    import pandas as pd
+
+    names = [str(name) for name in table.column_names]
+    _check_names(names, where)
+    kept = [at for at, name in enumerate(names) if not name.startswith(_PANDAS_INDEX)]
+    return pd.DataFrame({names[at]: _column_of_arrow(table.column(at), names[at], where) for at in kept})
+
+
+def _column_of_arrow(column: pa.ChunkedArray, name: str, where: str) -> Any:
+    """Return a column for pandas. Integers with gaps stay integers: as floats, large ones would be rounded."""
+    import pandas as pd
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], kind.value_type)
+        kind = kind.value_type
+    if kind.num_fields or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        holds = "bytes" if not kind.num_fields else "lists or records"
+        raise FormatError(f"{where}: column {name!r} holds {holds}; a table has one text, number or date in each cell")
+    if pa.types.is_decimal(kind):
+        column, kind = column.cast(pa.float64()), pa.float64()
+    if pa.types.is_integer(kind) and column.null_count:
+        whole = pd.Int64Dtype() if pa.types.is_signed_integer(kind) else pd.UInt64Dtype()
+        return column.to_pandas(types_mapper=lambda _: whole)
+    return column.to_pandas()
+
+
+def _check_no_matrix(frame: pd.DataFrame, path: Path | str) -> None:
+    """Raise DataError if a table is an adjacency matrix: as many rows as columns, of the same names or symmetric."""
     names, rows = [str(name) for name in frame.columns], len(frame)
     named = len(names) == rows + 1 and rows > 1 and _same(frame.iloc[:, 0], names[1:])
     if not named and len(names) != rows:
@@ -160,7 +337,7 @@ def _check_no_matrix(frame: pd.DataFrame, path: Path) -> None:
     start, names_of = ("0", "frame.columns") if named else ("None", "range(len(frame))")
     raise DataError(
         f"{path} looks like an adjacency matrix (as many rows as columns, {'the same names' if named else 'numbers'}); "
-        f"give a list of edges: frame = pandas.read_csv('{path.name}', index_col={start}); "
+        f"give a list of edges: frame = pandas.read_csv('{Path(path).name}', index_col={start}); "
         "frame.stack()[lambda s: s != 0].rename_axis(['source', 'target']).reset_index(name='weight')"
         f".to_csv('edges.csv', index=False), or scipy.sparse.csr_array(frame) in Python ({names_of} are the nodes)"
     )
@@ -170,182 +347,48 @@ def _same(column: pd.Series, names: Sequence[str]) -> bool:
     return column.astype(str).str.strip().tolist() == [name.strip() for name in names]
 
 
-def read_layout(
-    path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None = None
-) -> tuple[Text, int, list[str]]:
-    """Return how a table lies in a text file, the line of its first row, and its columns of ids; see `read_table`."""
-    with bounded(path, text=True) as file:
-        lines = [line.decode("utf-8-sig") for line in _first_lines(file, path)]
-    skip = next((i for i, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), len(lines))
-    remark = lines[0] if skip else ""
-    lines = [line for line in lines[skip:] if line.strip()]
-    if not lines:
-        raise FormatError(f"{path} is empty: write it again, with a line a row")
-    _check_table(path, remark, lines)
-    separator = _separator(lines, path, remark)
-    rows = [_fields(line, separator) for line in lines]
-    check_lengths(path, rows, skip)
-    numbered = _are_places(rows[0])
-    if header is None:
-        asked = numbered and num_ids == 2 and rows[0][0] and len(rows) > 1 and separator != SPACES and not remark
-        if asked:
-            raise DataError(
-                f"{path}: its first line, {','.join(rows[0])}, may be numbers of columns, as pandas writes them, or a "
-                "row like the others; say which: --read.header true or --read.header false (header in Python)"
-            )
-        found, sure = _has_header(rows, id_columns, num_ids, path)
-        found |= numbered and not rows[0][0]
-    else:
-        found, sure = header, True
-    width = len(rows[0]) if found else max(map(len, rows))
-    names = [name.strip() for name in rows[0]] if found else [f"column {i}" for i in range(width)]
-    if found and numbered:
-        names = [name and f"column {name}" for name in names]
-    lower = {name.lower() for name in id_columns}
-    if num_ids == 1 and not names[0] and not lower & {name.lower() for name in names}:
-        names[0] = "id"  # the index of a table of nodes
-    if len(names) > WIDEST:
-        raise FormatError(f"{path} has {len(names):,} columns; tables of at most {WIDEST:,} are read")
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise FormatError(
-            f"{path} has two columns of the same name, {', '.join(map(repr, twice))}; rename one in the first line"
-        )
-    _check_end(path, separator, len(names))
-    keys = [name for name in names if name.lower() in lower] or [name for name in names if name][:num_ids]
-    text = Text(
-        path,
-        tuple(names),
-        {
-            "sep": separator,
-            "skiprows": skip + found,
-            "keep_default_na": False,
-            "low_memory": False,
-            "encoding": "utf-8-sig",
-            "skipinitialspace": separator != SPACES,
-        },
-        () if sure else (_unsure(rows[0], found, num_ids),),
-    )
-    return text, skip + found + 1, keys
+# ---- in memory -------------------------------------------------------------------------------------------------
+def is_frame(value: Any) -> bool:
+    """Return whether a value is a table: of pandas, or one that gives its columns as Arrow does."""
+    if hasattr(value, "iloc"):
+        return hasattr(value, "columns")
+    arrow = hasattr(value, "to_pandas") or hasattr(value, "__arrow_c_stream__")
+    return arrow and (hasattr(value, "columns") or hasattr(value, "schema"))
 
 
-def _check_table(path: Path, remark: str, lines: Sequence[str]) -> None:
-    """Raise FormatError where a file's first remark or lines say that it is no table."""
-    if remark.lower().startswith("%%matrixmarket"):
-        raise FormatError(
-            f"{path} is a matrix in Matrix Market's format, not a table; read it in Python, "
-            f"scipy.io.mmread({path.name!r}), and give hopstate the matrix, or write its entries as a table "
-            "source,target,weight"
-        )
-    check_foreign_text(path, lines)
-    if lines[0].lstrip().startswith(("{", "[")):
-        raise FormatError(f"{path} is JSON, not a table; write it as CSV or Parquet")
+def is_array(value: Any) -> bool:
+    """Return whether a value is an array of numpy or a tensor of torch."""
+    return isinstance(value, np.ndarray) or (hasattr(value, "detach") and hasattr(value, "numpy"))
 
 
-def _are_places(first: Sequence[str]) -> bool:
-    """Return whether a line is 0,1,...,n-1, or the same behind an empty cell: the header of a table without names."""
-    cells = [cell.strip() for cell in first]
-    cells = cells[1:] if not cells[0] else cells
-    return len(first) > 1 and cells == [str(place) for place in range(len(cells))]
+def as_frame(value: Any) -> Any:
+    """Return what can be read more than once as a table or array: columns and streams too; others as they are."""
+    if hasattr(value, "read_next_batch"):
+        return value.read_all()
+    if is_frame(value) or not hasattr(value, "to_frame"):
+        return value
+    return value.to_numpy() if value.index.name is None else value.to_frame()
 
 
-def _unsure(first: Sequence[str], header: bool, num_ids: int) -> str:
-    """Return the note on a first line of which nothing tells whether it holds names or a row."""
-    what, other = ("names of columns", "false") if header else ("a row", "true")
-    how = (
-        f"--read.header {other} reads it otherwise"
-        if num_ids == 2
-        else "a first line of names such as id leaves no doubt"
-    )
-    return f"the first line was read as {what}: {', '.join(first[:10])}; nothing tells names from a row there ({how})"
+def plain_array(value: Any, what: str) -> np.ndarray:
+    """Return an array or a tensor as an array of numbers or texts.
 
-
-def _short_lines(text: Text) -> tuple[str, ...]:
-    """Return a note on lines with fewer cells than there are columns; none where there is none."""
-    separator, count, first, total = text.options["sep"], 0, 0, 0
-    with bounded(text.path, text=True) as file:
-        lines = io.TextIOWrapper(file, "utf-8-sig", "replace", newline="")
-        for _ in range(text.options["skiprows"]):
-            next(lines, None)
-        rows = (line.split() for line in lines) if separator == SPACES else csv.reader(lines, delimiter=separator)
-        for row in rows:
-            total += bool(row)
-            if 0 < len(row) < len(text.names):
-                count, first = count + 1, first or total
-    if not count:
-        return ()
-    return (
-        f"{count:,} of {total:,} rows have fewer cells than there are columns, the first is row {first - 1}; their "
-        "last cells are empty",
-    )
-
-
-def _first_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
-    for number in range(SAMPLE):
-        line = file.readline(LONGEST)
-        if not line:
-            return
-        if len(line) == LONGEST:
-            raise FormatError(f"{path}: line {number + 1} is longer than {LONGEST:,} bytes; it is no table")
-        yield line
-
-
-def _separator(lines: list[str], path: Path, remark: str) -> str:
-    """Return what cuts the first lines: tabs where all have as many, or in a .tsv; commas where all have some.
-
-    Else it is the sign that cuts most of them into as many fields as the first, or white space. Where cells between
-    tabs fall apart at spaces into as many numbers in each line, as KONECT writes them, white space cuts.
+    Raises:
+        DataError: it holds something else.
     """
-    tabs, commas = ({line.count(sign) for line in lines} for sign in "\t,")
-    tsv = path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
-    if min(tabs) and (len(tabs) == 1 or tsv):
-        parts = [line.split() for line in lines]
-        more = {len(row) for row in parts} == {len(parts[0])} and len(parts[0]) > len(lines[0].rstrip("\n").split("\t"))
-        numbers = more and all(_is_number(cell) for row in parts[1:] or parts for cell in row)
-        return SPACES if more and (numbers or remark.startswith("%")) else "\t"
-    head = lines[:20]
-    for separator in (",", "\t", ";"):
-        counts = [len(_fields(line, separator)) for line in head]
-        if counts[0] > 1 and counts.count(counts[0]) >= 0.9 * len(counts):
-            return separator
-    return "," if min(commas) else SPACES if len(head[0].split()) > 1 else ","
-
-
-def _fields(line: str, separator: str) -> list[str]:
-    return line.split() if separator == SPACES else next(csv.reader([line.rstrip("\r\n")], delimiter=separator))
-
-
-def _has_header(rows: list[list[str]], known: Sequence[str], num_ids: int, path: Path) -> tuple[bool, bool]:
-    """Return whether the first line holds names of columns, and whether anything says so."""
-    first, body = rows[0], rows[1:]
-    names = [field.strip().lower() for field in first]
-    if any(name in {k.lower() for k in known} for name in names):
-        return True, True
-    if any(_is_number(field) for field in first):
-        return False, True
-    for i in range(len(first)):
-        column = [row[i] for row in body if len(row) > i]
-        if column and all(_is_number(field) for field in column):
-            return True, True  # words above numbers
-    seen = {field for row in body for field in row[:num_ids]}
-    if seen & set(first[:num_ids]):
-        return False, True
-    return ".csv" in path.name.lower(), not body
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    array = value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
+    if array.dtype.kind in "OUS" and array.ndim == 1:
+        return array.astype(str)
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{what} is an array of {array.dtype}; give numbers, or a table")
+    return array
 
 
 def read_npy(path: Path) -> np.ndarray:
     """Return the array of a .npy file, memory-mapped.
 
     Raises:
-        MissingFileError, UnreadableFileError, FormatError: as `hopstate.io.arrays.load_npy`.
+        MissingFileError, UnreadableFileError, FormatError: as `hopstate.io.tensors.load_npy`.
         DataError: neither a vector nor a matrix, or of neither numbers nor strings.
     """
     array = load_npy(path, mmap=True)
@@ -354,38 +397,119 @@ def read_npy(path: Path) -> np.ndarray:
     return array
 
 
-def check_unique(ids: np.ndarray, where: str) -> None:
-    """Raise DataError, naming it, where an id stands more than once."""
-    try:
-        Vocabulary(ids)
-    except DataError as error:
-        raise DataError(f"{where}: {error}") from None
+def write_frame(value: Any, path: Path, what: str) -> None:
+    """Write a table in memory as a Parquet file that `read_table` reads as it reads the table itself."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    frame = _plain(value, what)
+    mixed = [name for name in frame.columns if frame[name].dtype == object]
+    frame = frame.assign(**{name: frame[name].map(str, na_action="ignore") for name in mixed})
+    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), path)
 
 
-def node_ids(table: Table, column: str, said: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the ids of a table of nodes, of which none stands twice, and a note where nobody named their column.
-
-    Args:
-        table, column: where they stand.
-        said: the name that a user gave.
+def _plain(frame: Any, what: str) -> pd.DataFrame:
+    """Return a table of pandas with plain columns, rows from 0, and a named index as a column.
 
     Raises:
-        DataError: no ids, or one twice; without names of columns, with what to do where rows are the nodes.
+        DataError: two columns of one name, several levels of names or of the index, an index of texts without a name,
+            cells that hold lists, records or bytes, or no column at all.
     """
-    unnamed = said is None and column == "column 0"
+    import pandas as pd
+    import pyarrow as pa
+
+    if isinstance(frame, Mapping):
+        frame = pd.DataFrame(frame)
+    if not hasattr(frame, "iloc"):
+        frame = _from_arrow(frame if isinstance(frame, pa.Table) else pa.table(frame), what)
+    if frame.columns.nlevels > 1 or frame.index.nlevels > 1:
+        which = "names of columns" if frame.columns.nlevels > 1 else "the index"
+        raise DataError(f"{what}: {which} have several levels (MultiIndex); flatten them, e.g. by reset_index()")
+    index = frame.index
+    if index.name is not None:
+        if index.name in frame.columns:
+            raise DataError(f"{what}: the index and a column are both called {index.name!r}; rename one of them")
+        frame = frame.reset_index()
+    elif index.dtype.kind not in "iu" and len(index):
+        raise DataError(
+            f"{what}: its index holds {pd.api.types.infer_dtype(index)} such as {index[0]!r} and has no name; "
+            "name it (rename_axis('id')) to use it as a column, or leave it out (reset_index(drop=True))"
+        )
+    if not len(frame.columns):
+        raise DataError(f"{what} has no columns")
+    numbered = [str(name) for name in frame.columns] == [str(place) for place in range(frame.shape[1])]
+    names = [f"column {n}" if numbered or isinstance(n, (int, np.integer)) else str(n) for n in frame.columns]
+    _check_names(names, what)
+    frame = frame.set_axis(names, axis=1).reset_index(drop=True)
+    return pd.DataFrame({name: _plain_column(frame[name], what) for name in names})
+
+
+def _plain_column(column: pd.Series, what: str) -> pd.Series:
+    """Return a column of numpy's numbers, of texts, dates, or of pandas' integers with gaps."""
+    import pandas as pd
+
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(column.cat.categories.dtype)
+    if isinstance(column.dtype, pd.ArrowDtype):
+        import pyarrow as pa
+
+        column = pd.Series(_column_of_arrow(pa.chunked_array(column.array.__arrow_array__()), str(column.name), what))
+    if column.dtype.kind == "c":
+        raise DataError(f"{what}: column {column.name!r} holds complex numbers; give their parts as two columns")
+    if isinstance(column.dtype, pd.api.extensions.ExtensionDtype) and column.dtype.kind in "iufb":
+        if not column.isna().any():
+            return column.astype(column.dtype.numpy_dtype)
+        return column if column.dtype.kind in "iu" else column.astype(float if column.dtype.kind == "f" else object)
+    return _of_objects(column, what) if column.dtype == object else column
+
+
+def _of_objects(column: pd.Series, what: str) -> pd.Series:
+    """Return a column of Python objects with the type that all of them have."""
+    import pandas as pd
+
+    inferred = pd.api.types.infer_dtype(column, skipna=True)
+    if inferred in ("bytes", "mixed"):
+        for row, cell in enumerate(column):  # few: most mixtures are called by what they mix
+            if isinstance(cell, bytes) or pd.api.types.is_list_like(cell):
+                raise DataError(
+                    f"{what}: column {column.name!r} holds a {type(cell).__name__} in row {row}; a table has one text, "
+                    "number or date in each cell"
+                )
+    if inferred == "integer" and column.isna().any():
+        return column.astype("Int64")
+    if inferred in ("integer", "floating", "mixed-integer-float", "decimal"):
+        return pd.to_numeric(column)
+    return column.infer_objects()
+
+
+def node_ids(table: Table, column: str, named: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the ids of a table of nodes, which must be unique, and a note if nobody named their column.
+
+    Args:
+        table, column: the table and its column of ids.
+        named: the name that a user gave.
+
+    Raises:
+        DataError: no ids, or one twice; without names of columns, with what to do if rows are the nodes.
+    """
+    unnamed = named is None and column == "column 0"
     try:
         ids = table.ids(column)
-        check_unique(ids, str(table.path))
+        try:
+            Vocabulary(ids)
+        except DataError as error:
+            raise DataError(f"{table.path}: {error}") from None
     except DataError as error:
         raise DataError(f"{error}; {rows_are_nodes(table.path)}" if unnamed else str(error)) from None
-    told = f"{table.path} has no line of names: 'column 0' was taken as the id of nodes; {rows_are_nodes(table.path)}"
-    return ids, (told,) if unnamed else ()
+    note = f"{table.path} has no line of names: 'column 0' was taken as the id of nodes; {rows_are_nodes(table.path)}"
+    return ids, (note,) if unnamed else ()
 
 
-def rows_are_nodes(path: Path) -> str:
-    """Return what to do with a table without ids, whose rows are the nodes, for messages."""
+def rows_are_nodes(path: Path | str) -> str:
+    """Return what to do with a table without ids whose rows are the nodes, for messages."""
+    path = Path(path)
     return (
-        f"where rows are the nodes 0..N-1, save it as .npy: numpy.save('{stem_of(path)}.npy', "
+        f"if rows are the nodes 0..N-1, save it as .npy: numpy.save('{stem_of(path)}.npy', "
         f"pandas.read_csv('{path.name}', header=None).to_numpy())"
     )
 
@@ -398,3 +522,6 @@ def given(*values: Any) -> list[Any]:
 def stem_of(path: Path) -> str:
     """Return a file's name before its first dot."""
     return path.name.split(".")[0]
+
+
+__all__ = ["IDS", "Table", "as_frame", "is_array", "is_frame", "is_numeric", "read_npy", "read_table"]

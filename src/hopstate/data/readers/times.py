@@ -11,7 +11,7 @@ from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED
 from hopstate.data.event_build import DATES_HELD, NANOSECONDS, UNITS
 from hopstate.data.readers.ids import EXACT, MISSING
 from hopstate.data.readers.local import date_forms
-from hopstate.data.readers.table import Table
+from hopstate.data.readers.tables import Table
 from hopstate.data.readers.times_exact import check_cut, check_digits
 from hopstate.data.readers.times_suspect import suspect_numbers
 from hopstate.data.validate import beyond_clock, why_beyond

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
-from hopstate.data.readers.table import Table
-from hopstate.errors import HopstateWarning
+from hopstate.data.readers.tables import Table
+from hopstate.errors import warn
 
 _YEARS = (1900, 2100)
 _CLOCKS = {1: "20240131", 10**4: "202401311530", 10**6: "20240131153059"}  # what stands behind the day, in digits
@@ -51,10 +49,9 @@ def _warn_of_days(table: Table, column: str, t: np.ndarray, behind: int) -> None
     date = f"{text[:4]}-{text[4:6]}-{text[6:8]}" + "".join(
         sign + text[at : at + 2] for sign, at in zip("T::", range(8, len(text), 2), strict=False)
     )
-    warnings.warn(
+    warn(
         f"{table.path}: all {len(t):,} numbers in column {column!r} look like days, {text} in {table.place(0)}; they "
         f"are read as plain numbers, whose distances are no durations: write them as dates, {date}",
-        HopstateWarning,
         stacklevel=6,
     )
 
@@ -71,9 +68,8 @@ def _warn_of_units(table: Table, column: str, t: np.ndarray) -> None:
     for k in inside:
         row = int(np.argmax(band == 2 * k + 1))
         told.append(f"{counts[2 * k + 1]:,} in {_UNITS[k]} (the first, {t[row]:.15g}, in {table.place(row)})")
-    warnings.warn(
+    warn(
         f"{table.path}: the numbers in column {column!r} seem to be counted in several units: {', '.join(told)}; they "
         f"are read as they stand: bring them to one unit and name it with --read.time_unit (time_unit in Python)",
-        HopstateWarning,
         stacklevel=6,
     )

@@ -13,7 +13,7 @@ Source: Morris et al. 2020, arXiv:2007.08663 (TUDataset), graphlearning.io.
 
 from __future__ import annotations
 
-import warnings
+import io
 from pathlib import Path
 from typing import Any
 
@@ -135,13 +135,15 @@ def _numbers(stem: Path, what: str, *, rows: int | None = None, of: str = "", wi
 
 
 def _parsed(text: str) -> np.ndarray:
-    """Return the numbers of a text; too few where it holds something else."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a numpy that returns what it could read
-        try:
-            return np.fromstring(text.replace("\n", ","), sep=",")
-        except ValueError:
-            return np.zeros(0)
+    """Return the numbers of a text; none if it holds something else."""
+    import pandas as pd
+
+    options: dict[str, Any] = {"header": None, "keep_default_na": False, "na_values": ["nan", "NaN", "NAN", "-nan"]}
+    try:
+        frame = pd.read_csv(io.StringIO(text), dtype=np.float64, skipinitialspace=True, **options)
+    except ValueError:
+        return np.zeros(0)
+    return frame.to_numpy().reshape(-1)
 
 
 def _first_bad(file: Path, text: str) -> str:

@@ -28,7 +28,7 @@ from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
 from hopstate.methods.shared.event_run import EventRun
-from hopstate.methods.shared.link import ALL, RANDOM, RAW, clock_of, kept_negatives, training_store, used_features
+from hopstate.methods.shared.link import clock_of, kept_negatives, training_store, used_features
 from hopstate.methods.shared.pair_history import fit_scale, pair_features
 from hopstate.methods.shared.programs import logit_port, rows_port
 from hopstate.methods.shared.suit_events import PAIRS
@@ -277,7 +277,6 @@ METHODS = {
         floors=link_floors,
         suit=suit_memory,
         automatic=(*MEMORY, *PAIRS),
-        earlier={**RAW, **RANDOM, **ALL, "cut_ties": False},
         space=SPACE | {"model.static": ["none", "onehot", "random", "learnable"]},
         export=export_spec,
     ),
@@ -291,7 +290,6 @@ METHODS = {
         suit=_suit_nodes,
         automatic=MEMORY,
         floors=event_floors,
-        earlier={**RAW, "cut_ties": False},
         space=SPACE,
         export=export_spec,
     ),

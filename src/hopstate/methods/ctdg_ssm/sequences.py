@@ -5,7 +5,6 @@ Source: Raghuvanshi et al. 2026, arXiv:2606.04672, section 7.4; data of Gravina 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -110,7 +109,6 @@ METHODS = {
         "sequences",
         "a class per event sequence, read from a state-space memory",
         "arXiv:2606.04672",
-        earlier={"gap_unit": "raw", "model.never": math.log1p(3e7)},
         space={"model.order": [1, 2, 3], "loop.optim.lr": Range(1e-4, 1e-2, log=True)},
         export="how its memory moves with the graph's change has no program yet",
     )

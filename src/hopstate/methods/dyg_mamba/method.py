@@ -20,7 +20,6 @@ from hopstate.methods.shared.backbone import check_init, init_context, suit_init
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
 from hopstate.methods.shared.event_run import event_loop
 from hopstate.methods.shared.link import (
-    SECONDS,
     HistoryLinkRun,
     check_deletions,
     clock_of,
@@ -166,7 +165,6 @@ METHODS = {
         "arXiv:2408.06966",
         suit=partial(suit_init, links="dyg-mamba"),
         floors=event_floors,
-        earlier=SECONDS,
         space=SPACE,
         export=export_spec,
     ),

@@ -16,7 +16,7 @@ from torch import nn
 from hopstate.errors import CheckpointError, ConfigError, idle_reset
 from hopstate.methods import method_of_run
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from, with_earlier
+from hopstate.methods.settings import config_from
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.run_folder import RunFolder
 
@@ -86,7 +86,7 @@ def _built(kept: dict[str, Any], first: dict[str, Any], record: Any, config: Any
     run, settings = Path(kept["run"]), dict(kept["settings"])
     method = method_of_run(settings.pop("method", None), str(run / "config.json"))
     with idle_reset():
-        own = config_from(method, with_earlier(method, settings))
+        own = config_from(method, settings)
     names = [f"read.{name}" for name, value in vars(config.read).items() if getattr(own.read, name, value) != value]
     names += ["split"] if own.split != config.split else []
     names += ["data"] if kept["data"]["content_hash"] != first["data"]["content_hash"] else []

@@ -27,9 +27,8 @@ class GMNConfig:
         local: encoder of a token: message passing on the induced subgraph, or "rwf", random-walk features; "auto"
             is "gatedgcn".
         local_layers: message-passing blocks of the local encoder.
-        walk_norm: normalise random-walk features over all steps; runs of 0.1.0 did not.
-        mark: add a learned vector to a token's own node, so that its encoder tells it from the others; runs of 0.1.0
-            did not.
+        walk_norm: normalise random-walk features over all steps.
+        mark: add a learned vector to a token's own node, so that its encoder tells it from the others.
         pooling: over the rows of a token, and of graphs in graph tasks.
         graph_pooling: over the rows of graphs; "all" reads mean, sum and maximum side by side; null takes pooling.
         features_out: add a linear map of a graph's pooled features and encodings to its output, as GIN's readout does.

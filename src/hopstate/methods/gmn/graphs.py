@@ -8,7 +8,7 @@ Source: Behrouz & Hashemi 2024, arXiv:2402.08678; Xu et al. 2019, arXiv:1810.008
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -19,11 +19,10 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.data.splits import random_split
 from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.evaluation.learned_classes import positive_last
-from hopstate.io.sizes import parse_bytes
+from hopstate.io.opening import parse_bytes
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.gin import GIN
 from hopstate.methods.gmn.method import (
-    EARLIER_FLOW,
     SPACE,
     EncodingConfig,
     OrderConfig,
@@ -263,30 +262,11 @@ def _targets_as_trained(
         )
     own = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
     count = {"graph": graphs.num_graphs, "node": graphs.num_nodes, "edge": graphs.union.num_edges}[level]
-    if trained.get("target"):
-        target = trained_target(trained, config.metric)
-    else:  # runs of 0.1.0 kept nothing of it: their own data are at hand
-        _check_of_old(graphs, config)
-        y = level_targets(graphs, level)
-        found = target_of(
-            y, np.zeros(0, np.int64), graphs.class_names, config.metric, tuple(trained.get("metrics", ()))
-        )
-        target = replace(found, center=None, scale=None)
+    target = trained_target(trained, config.metric)
     y = targets_as_trained(own, graphs.class_names, target, count, graphs.name)
     known = bool(target.known(y).any())
     split = graph_split(graphs, y, level, config) if graphs.num_splits or known else {}
     return {"y": y, "target": target, "split": split}
-
-
-def _check_of_old(graphs: GraphSet, config: GMNGraphsRun | GINRun) -> None:
-    """Raise ConfigError where a run of 0.1.0 was trained on inputs that were computed over all graphs together."""
-    joint = {"pagerank", "ppr", "eigenvector"}
-    if isinstance(config, GMNGraphsRun) and (config.encoding.kind == "laplacian" or config.order.kind in joint):
-        raise ConfigError(
-            f"this run was trained by hopstate 0.1.0, which computed {config.encoding.kind} encodings and the "
-            f"{config.order.kind} order over all graphs of {graphs.name} together; they are each graph's own now: "
-            f"train it again"
-        )
 
 
 def graph_split(graphs: GraphSet, y: np.ndarray, level: Level, config: GMNGraphsRun | GINRun) -> dict[str, np.ndarray]:
@@ -357,11 +337,11 @@ METHODS = {
     "gmn-graphs": Method(
         "gmn-graphs", GMNGraphsRun, build, "graphs", "Graph Mamba Networks over many graphs", "arXiv:2402.08678",
         suit=partial(_suit, own=_GMN), automatic=(*_SETS, *_GMN),
-        floors=graph_floors, earlier=EARLIER_FLOW, reads_edges=reads_edges, space=SPACE | _DEEPER, export=export_spec,
+        floors=graph_floors, reads_edges=reads_edges, space=SPACE | _DEEPER, export=export_spec,
     ),
     "gin-graphs": Method(
         "gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826",
-        suit=partial(_suit, own={}), automatic=_SETS, floors=graph_floors, earlier={"flow": "target_to_source"},
+        suit=partial(_suit, own={}), automatic=_SETS, floors=graph_floors,
         space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)}, export=gin_spec,
     ),
 }  # fmt: skip

@@ -14,7 +14,7 @@ import torch
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, check_range, nearest, refuse_idle
-from hopstate.io.sizes import parse_bytes
+from hopstate.io.opening import parse_bytes
 from hopstate.methods.gmn.inference import NodeOutputs
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.nodes import PreparedGraph, VisitedNodes, WholeSequence
@@ -302,8 +302,6 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
     return NodeNetwork(model=model, source=visited, **of)
 
 
-EARLIER = {"model.walk_norm": False, "model.mark": False, "encoding.components": "smallest"}
-EARLIER_FLOW = EARLIER | {"flow": "target_to_source", "edges": "features"}
 # what table 6 says was searched (its "#Layers" does not say of what: blocks over tokens, over nodes and of message
 # passing are searched apart). Deviation: m, and one block over tokens or nodes beside the stated 3 to 6
 SPACE: Space = {
@@ -330,7 +328,6 @@ METHODS = {
         "graph",
         "state-space models over random-walk tokens and over nodes",
         "arXiv:2402.08678",
-        earlier=EARLIER_FLOW,
         reads_edges=reads_edges,
         suit=lambda graph, config, metrics: suit_gmn(graph, config, metrics, gps=config.model.variant == "gps-mamba"),
         automatic=AUTOMATIC,

@@ -14,7 +14,7 @@ from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.recency import Recency
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.event_run import EventReadOptions, EventRun, LinkSplitConfig
-from hopstate.methods.shared.link import ALL, RAW, clock_of, kept_negatives
+from hopstate.methods.shared.link import clock_of, kept_negatives
 from hopstate.methods.shared.suit_events import suit_judged
 from hopstate.streaming.protocols import LooksUp
 from hopstate.training.config import LoopConfig
@@ -90,7 +90,6 @@ METHODS = {
         "baseline",
         suit=suit_judged,
         automatic=("evaluation.choose",),
-        earlier={**RAW, **ALL},
         export="it has no weights: a score is the time since the pair met, which is read from the past",
     ),
     "edgebank": Method(
@@ -102,7 +101,6 @@ METHODS = {
         "arXiv:2207.10128",
         suit=suit_judged,
         automatic=("evaluation.choose",),
-        earlier=ALL,
         space={"model.memory": ["unlimited", "window", "threshold"], "model.window": ["proportion", "repeat"]},
         export="it has no weights: a score is whether the pair has met, which is read from the past",
     ),

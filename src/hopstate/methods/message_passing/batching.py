@@ -14,8 +14,8 @@ from hopstate.compensation.top.refresh import Refresher
 from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, check_range
+from hopstate.io.opening import parse_bytes
 from hopstate.io.scratch import Scratch
-from hopstate.io.sizes import parse_bytes
 from hopstate.methods.message_passing.all_nodes import embedder, exact_inference, row_store
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import Context
@@ -161,8 +161,7 @@ def batched_source(
             graph, config.top, model, seed=seed, rows=only, block_size=config.block_size, store=store
         )
     elif config.kind == "gas" and fitted:
-        # the folder's former name: runs made before are resumed from it
-        folder = context.run / "histories" if config.gas_cache == "disk" else None
+        folder = context.run / "gas_cache" if config.gas_cache == "disk" else None
         widths, dtype = [model.config.dim] * model.config.num_layers, next(model.parameters()).dtype
         missing = GasCache(graph.num_nodes, widths, folder=folder, dtype=dtype)
     source = make_source(graph, config, train, model, missing, seed=seed) if fitted else NoBatches()

@@ -20,7 +20,6 @@ from hopstate.methods.message_passing.program import export_spec
 from hopstate.methods.message_passing.suit import AUTOMATIC, suit_backbone
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.edges import (
-    FORMERLY,
     EdgeConfig,
     Place,
     check_same_edges,
@@ -137,7 +136,6 @@ METHODS = {
         "graph",
         summary,
         source,
-        FORMERLY,
         reads_edges=partial(reads_edges, kind=kind),
         suit=partial(suit_backbone, kind=kind),
         automatic=AUTOMATIC,

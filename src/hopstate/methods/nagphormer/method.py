@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, check_range
-from hopstate.io.sizes import parse_bytes
+from hopstate.io.opening import parse_bytes
 from hopstate.methods.method import Context, Method
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.nagphormer.suit import AUTOMATIC, suit_nagphormer
-from hopstate.methods.shared.edges import FORMERLY, EdgeConfig, message_graph
+from hopstate.methods.shared.edges import EdgeConfig, message_graph
 from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.methods.shared.graph_task import graph_task
 from hopstate.methods.shared.network import NodeNetwork
@@ -167,7 +167,6 @@ METHODS = {
         "graph",
         "a transformer over hops, in mini-batches of nodes",
         "arXiv:2206.04910",
-        FORMERLY | {"tokens.components": "smallest"},
         suit=suit_nagphormer,
         automatic=AUTOMATIC,
         floors=graph_run_floors,

@@ -28,7 +28,7 @@ from hopstate.methods.pair_trees.fitting import fit_trees, training_table
 from hopstate.methods.pair_trees.scorer import PairTreesScorer
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.event_run import EventRun
-from hopstate.methods.shared.link import ALL, Known, clock_of, kept_negatives, used_features
+from hopstate.methods.shared.link import Known, clock_of, kept_negatives, used_features
 from hopstate.methods.shared.suit_events import suit_judged
 from hopstate.methods.space import Range
 from hopstate.sampling.negative_sets import Negatives
@@ -213,7 +213,6 @@ METHODS = {
         floors=heuristic_floors,
         suit=suit_judged,
         automatic=("evaluation.choose",),
-        earlier=ALL,
         space={
             "historical": [0, 1, 2],
             "model.max_leaves": [15, 31, 63],

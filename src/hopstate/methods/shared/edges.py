@@ -15,7 +15,6 @@ from hopstate.training.progress import note
 
 Place = Literal["weights", "features", "none", "unused"]
 Use = Literal["auto", "features", "drop"]
-FORMERLY: dict[str, Any] = {"edges.use": "drop", "edges.flow": "target_to_source"}  # what 0.1.0 did, in silence
 
 
 @dataclass(frozen=True, kw_only=True)

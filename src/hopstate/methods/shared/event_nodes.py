@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hopstate.data.amounts import default_names
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
+from hopstate.data.targets import default_names
 from hopstate.errors import ConfigError
 from hopstate.evaluation.event_amounts import EventAmounts, amounts_of, check_amounts, last_known
 from hopstate.evaluation.event_classes import EventClasses, check_known, event_classes
@@ -30,9 +30,8 @@ class EventNodeRun(EventRun):
             as labels, of any number, or amounts (read.task regression), or several of either
             (read.label_column a,b); those without one count in neither loss nor metrics.
         metric: what chooses the model; "auto" takes roc_auc of two classes, macro_f1 of more, average_precision of
-            several labels and mae of amounts; or average_precision, accuracy, balanced_accuracy, of classes that are
-            numbers in an order quadratic_kappa or class_mae; of several labels roc_auc, micro_f1, accuracy; of amounts
-            rmse, r2, spearman.
+            several labels and mae of amounts; or average_precision, accuracy, balanced_accuracy; of several labels
+            roc_auc, micro_f1, accuracy; of amounts rmse, r2, spearman.
         class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
             "complement" (1 - its share), or by hand: '[spam=5, ham=1]', 1 where a class is not named.
         bootstrap: resamples for confidence intervals of the test split, of two classes; 0 gives none.
@@ -82,11 +81,9 @@ def _learned(
         return _several(stream, split, config, context)
     if trained.get("goal") == "values" or (context.trained is None and config.read.task == "regression"):
         return _amounts(stream, split, config, context)
-    said = config.read.order is not None
     classes = event_classes(
-        stream, metric=config.metric, trained=context.trained, train=split.train, ordered=said,
-        positive=config.read.positive_class,
-    )  # fmt: skip
+        stream, metric=config.metric, trained=context.trained, train=split.train, positive=config.read.positive_class
+    )
     if context.trained is None:
         check_known(classes, split, stream.name)
         target = event_target(classes, split, config.class_weights)

@@ -8,8 +8,7 @@ from typing import Literal
 import numpy as np
 
 from hopstate.data.clock import GapUnit
-from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_split, split_at
-from hopstate.data.event_windows import split_windows
+from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
 from hopstate.data.events import EventStream
 from hopstate.data.ties import Ties
 from hopstate.errors import ConfigError, check_range, refuse_idle
@@ -34,8 +33,6 @@ class EventReadOptions:
         task: what labels are: classes ("classification", as which "auto" stands too) or amounts ("regression").
         unlabelled: the value of a label that stands for "no label", "none" where there is none; null asks about -1.
         label_cells: of texts such as "a;b": "whole" is a class of that name, "all" takes each label as a target.
-        order: classes from the first to the last, '[low, mid, high]', for metrics of classes in order; null takes
-            numbers by size, and texts have none.
         positive_class: the positive one of two classes, which roc_auc and average_precision are of; null takes 1, true
             or yes, otherwise the rarer class of the training events.
         edge_columns: columns of event features; null takes the usual names.
@@ -68,7 +65,6 @@ class EventReadOptions:
     task: Literal["auto", "classification", "regression"] = "classification"
     unlabelled: str | None = None
     label_cells: Literal["whole", "all"] = "whole"
-    order: tuple[str, ...] | None = None
     positive_class: str | None = None
     edge_columns: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 
@@ -33,17 +33,6 @@ from hopstate.training.exported import ExportSpec
 from hopstate.training.progress import note
 from hopstate.training.tasks.history import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
-
-# the papers' choice, and what all runs had before there was another
-RANDOM: dict[str, Any] = {
-    **{f"negatives.mixture.{kind}": 0.0 for kind in ("historical", "inductive", "popular")},
-    "negatives.mixture.random": 1.0,
-    "negatives.loss": "binary",
-}
-# runs of before judged every event of a split
-ALL: dict[str, Any] = {"evaluation.max_events": "all"}
-RAW: dict[str, Any] = {"gap_unit": "raw"}  # of other models
-SECONDS: dict[str, Any] = {"gap_unit": "seconds", "deletions": "unmarked"}  # models fed from histories, before 0.2
 
 
 class JudgedRun(RunConfig, Protocol):
@@ -307,15 +296,14 @@ def history_method(
     explains: bool = False,
     export: Callable[[LinkTask], ExportSpec] | str = "",
 ) -> Method[EventStream, HistoryRunT, LinkTask]:
-    """Return a method of links from histories: suited, judged and read from earlier runs as all of them are.
+    """Return a method of links from histories: suited and judged as all of them are.
 
     Args:
         name, config, build, summary, source, floors, space, explains, export: see `Method`.
         budget: training events, times epochs, that one core does in some minutes.
     """
-    suit, earlier = partial(suit_history, budget=budget), {**SECONDS, **RANDOM, **ALL, "max_events": "all"}
     return Method(
-        name, config, build, "events", summary, source, floors=floors, suit=suit,
-        automatic=("batch_size", *SCHEDULE, *PAIRS), earlier=earlier, space=space,
+        name, config, build, "events", summary, source, floors=floors, suit=partial(suit_history, budget=budget),
+        automatic=("batch_size", *SCHEDULE, *PAIRS), space=space,
         explains=explains, export=export,
     )  # fmt: skip

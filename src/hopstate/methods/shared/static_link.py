@@ -19,7 +19,7 @@ from hopstate.methods.method import Context, SplitConfig
 from hopstate.methods.shared.link_config import SAMPLED, STEP, LinkConfig
 from hopstate.methods.shared.node import NodeRun, save_npz
 from hopstate.ops.proximity import FEATURES
-from hopstate.random import named_rng, torch_state_kept
+from hopstate.random import named_rng, random_state_kept
 from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeBatches, NodeLabels
 from hopstate.training.tasks.static_link import LinkJudging, LinkModel, LinkTraining, StaticLinkTask, Without
@@ -119,7 +119,7 @@ class _Sources:
 
     def again(self, other: Graph) -> NodeBatches[Any]:
         """Return a source of the same vectors over other messages."""
-        with torch_state_kept():  # its weights are not used
+        with random_state_kept():  # its weights are not used
             return self._make(other)
 
     def without(self, hidden: np.ndarray) -> NodeBatches[Any]:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.clock import Clock
-from hopstate.data.dates import drawn_times, shown_span, shown_time, shown_times
-from hopstate.data.event_splits import IN_SECOND, parse_time
+from hopstate.data.dates import drawn_times, parse_times, shown_span, shown_time, shown_times
+from hopstate.data.event_splits import IN_SECOND
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
-from hopstate.io.figure import apart, draw_figure, few_dates, plain_numbers
+from hopstate.io.output import draw_figure, few_dates, label_points, plain_numbers
 from hopstate.runs.asking import first_after
 from hopstate.streaming.history_scorer import to_device
 from hopstate.tokens.history import HistoryTokens
@@ -126,7 +126,7 @@ class Explanation:
         axis.margins(x=0.06, y=0.12)
         (few_dates if drawn.dtype.kind == "M" else plain_numbers)(axis)
         figure.draw_without_rendering()  # the layout stands before labels look for room
-        apart(axis, sorted(named, key=lambda one: -abs(one[1])))
+        label_points(axis, sorted(named, key=lambda one: -abs(one[1])))
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def explain_pair(task: Task, source: Any, target: Any, t: Any = None) -> Explana
         u, v, t = (
             node_row(stream, source, "source of the pair"),
             node_row(stream, target, "target of the pair"),
-            parse_time(stream, t),
+            _time(stream, t),
         )
         clock = {"time_unit": stream.time_unit, "dates": stream.dates, "unit": _unit_of(task)}
         return FeatureExplanation(source, target, t, **task.explain_query(u, v, t), **clock)
@@ -225,7 +225,7 @@ def explain_pair(task: Task, source: Any, target: Any, t: Any = None) -> Explana
 def asked_tokens(task: LinkTask, source: Any, target: Any, t: Any) -> tuple[HistoryTokens, Any]:
     """Return the tokens of (source, target) at t, and t in the stream's unit; None gives the first after its events."""
     stream = task.stream
-    t = parse_time(stream, first_after(stream.t[-1]).item() if t is None else t)
+    t = _time(stream, first_after(stream.t[-1]).item() if t is None else t)
     u, v = node_row(stream, source, "source of the pair"), node_row(stream, target, "target of the pair")
     assert isinstance(task.source, HistoryPairs)
     tokens = task.source.inputs.pairs(np.array([u]), np.array([v]), np.array([t]))
@@ -247,6 +247,10 @@ def token_table(stream: EventStream, tokens: HistoryTokens, t: Any) -> pd.DataFr
             "event_id": ids,
         }
     )
+
+
+def _time(stream: EventStream, t: Any) -> float | int:
+    return parse_times([t], stream.time_unit, stream.dates, stream.name)[0]
 
 
 def _unit_of(task: LinkTask) -> str:

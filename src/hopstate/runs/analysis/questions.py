@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopstate.errors import ConfigError, HopstateWarning
-from hopstate.io.figure import check_figure_path
-from hopstate.io.table import check_table_path, write_table
+from hopstate.io.output import check_figure_path, check_table_path, write_table
 from hopstate.runs.analysis.explain import Explanation, FeatureExplanation, explain_pair
 from hopstate.runs.analysis.explain_node import NodeExplanation, explain_node
 from hopstate.runs.analysis.robustness import LEVELS, Noise, plot_robustness, untouched
@@ -56,7 +55,7 @@ def explain(
         plot: also draw the timeline there (.png, .pdf or .svg).
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
-        raw: as in `hopstate.io.table.write_table`.
+        raw: as in `hopstate.io.output.write_table`.
 
     Warns:
         HopstateWarning: what `hopstate stream` has added, which `score` knows, lies before the time and is not seen.

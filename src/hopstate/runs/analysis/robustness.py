@@ -14,7 +14,7 @@ import numpy as np
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.evaluation.link import evaluate_link
-from hopstate.io.figure import draw_figure
+from hopstate.io.output import draw_figure
 from hopstate.layers.pair_history import PairHistory
 from hopstate.streaming.protocols import LinkFollower, NoisyLaplacians
 from hopstate.tokens.noise import NoisyLookups, noisy_edges

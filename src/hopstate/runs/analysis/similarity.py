@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.io.figure import draw_figure
+from hopstate.io.output import draw_figure
 from hopstate.methods.dyg_mamba.model import DyGMamba
 from hopstate.runs.analysis.explain import asked_tokens, token_table
 from hopstate.streaming.history_scorer import to_device

@@ -14,12 +14,11 @@ import numpy as np
 import torch
 
 from hopstate.errors import CheckpointError, ConfigError
-from hopstate.io.arrays import Archive, load_npy
 from hopstate.io.files import make_folder, replace_files, save_array
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.lock import locked
 from hopstate.io.opening import exists, shown
-from hopstate.io.tensor_file import fill_tensor_file, read_tensors
+from hopstate.io.tensors import Archive, fill_tensor_file, load_npy, read_tensors
 from hopstate.methods import method_of_run
 from hopstate.methods.shared.node import save_npz
 from hopstate.runs.arrivals import FILE as IDS
@@ -28,7 +27,7 @@ from hopstate.runs.data import known_data
 from hopstate.runs.pretrained.card import model_card
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.kept_curves import CURVES, kept_curves
-from hopstate.training.run_folder import RunFolder, json_text
+from hopstate.training.run_folder import RUN_FORMAT, RunFolder, json_text
 
 FORMAT = "hopstate-pretrained-1"
 HEAD, ARRAYS, WEIGHTS = "hopstate.json", "arrays.safetensors", "model.safetensors"
@@ -64,7 +63,7 @@ def save_pretrained(run: str | Path, folder: str | Path, *, ids: bool = True) ->
         raise CheckpointError(f"{run} was not finished; continue it with resume (--resume --out {run})")
     settings = _without_paths(own.settings())
     texts: dict[str, Any] = {name: _without_paths(own.read_json(name)) for name in TEXTS if exists(own.path / name)}
-    texts["config.json"] = settings
+    texts["config.json"] = {"format": RUN_FORMAT, **settings}
     texts.get("environment.json", {}).pop("command", None)
     load_checkpoint(own.weights)  # a damaged one goes nowhere
     tensors, record = _arrays(own.path, ids=ids)
@@ -150,7 +149,7 @@ def unpack(folder: Path, path: Path, *, data: str | Path | None = None, read: Ma
     writes: dict[Path, Callable[[Path], object]] = _array_writes(folder, path) if ARRAYS in files else {}
     writes[path / WEIGHTS] = partial(shutil.copyfile, folder / WEIGHTS)
     for name in reversed([name for name in TEXTS if name in files]):  # config.json last: it makes the folder a run
-        value = settings if name == "config.json" else RunFolder(folder).read_json(name)
+        value = {"format": RUN_FORMAT, **settings} if name == "config.json" else RunFolder(folder).read_json(name)
         writes[path / name] = partial(Path.write_bytes, data=json_text(value).encode())
     make_folder(path)
     with locked(path):

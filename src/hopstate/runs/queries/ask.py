@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.errors import ConfigError
-from hopstate.io.table import write_table
+from hopstate.io.output import write_table
+from hopstate.runs.answers import plain_table, with_index_of
 from hopstate.runs.applying import check_table
 from hopstate.runs.queries.calibrated import Calibrator
 from hopstate.runs.queries.names import Columns, Nodes, nodes_of, read_ids, read_pairs, times_of
@@ -59,10 +60,11 @@ def score(
         out: also write the table there (.csv, .parquet or .jsonl).
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
-        raw: as in `hopstate.io.table.write_table`.
+        raw: as in `hopstate.io.output.write_table`.
 
     Returns:
         Columns src, dst, t, score, probability (see `hopstate.runs.queries.calibrated`), and why where it is asked.
+        Rows and index are those of pairs.
 
     Raises:
         ConfigError: the run's method does not score pairs.
@@ -73,13 +75,14 @@ def score(
     check_table(out, RunFolder.open(run), method, pairs, read, *_files(events))
     if is_static(RunFolder.open(run), method):
         check_static(time=time, events=events, explain=explain, state=state, fresh=fresh)
-        return _written(score_links(run, pairs, read or {}, own, device, method), out, raw)
+        table = score_links(run, plain_table(pairs), read or {}, own, device, method)
+        return _written(with_index_of(table, pairs), out, raw)
     columns = columns_of(read or {})
     with session(
         run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
     ) as asked:
-        table = scored(asked, pairs, time, explain=explain, columns=columns)
-    return _written(table, out, raw)
+        table = scored(asked, plain_table(pairs), time, explain=explain, columns=columns)
+    return _written(with_index_of(table, pairs), out, raw)
 
 
 def scored(

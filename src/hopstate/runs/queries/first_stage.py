@@ -16,7 +16,7 @@ import torch
 from hopstate.data.clock import Clock
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError, HopstateWarning, StorageError
-from hopstate.io.tensor_file import read_tensors, write_tensors
+from hopstate.io.tensors import read_tensors, write_tensors
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.random import named_rng
 from hopstate.runs.load import load_run

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.dates import shown_time, warn_of_zone
+from hopstate.data.dates import NAIVE, counted_in, shown_time, zone_of
 from hopstate.data.event_build import UNITS
-from hopstate.data.readers.frames import is_frame
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
-from hopstate.data.readers.tables import Table, read_table
+from hopstate.data.readers.tables import Table, is_frame, read_table
 from hopstate.data.readers.times import timed
 from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
@@ -161,15 +160,13 @@ def table_of(given: Any, what: str, num_ids: int, known: Vocabulary | None = Non
     if isinstance(given, (str, Path)):
         table = read_table(Path(given).expanduser(), [*SOURCES, *TARGETS, *TIMES, *_IDS], num_ids=num_ids)
         return replace(table, text_ids=known is not None and known.ids.dtype.kind == "U")
-    return Table(given.reset_index(drop=True), Path(f"the table of {what}"), None)
+    return read_table(given, [*SOURCES, *TARGETS, *TIMES, *_IDS], what=f"the table of {what}")
 
 
 def _from_table(past: StreamState, table: Table, columns: Columns, dates: str) -> tuple[Any, Any, Any]:
     source, target, time = pair_columns(table, columns)
     src, dst = table.ids(source), table.ids(target)
-    if time is not None:
-        warn_of_zone(table.frame[time], dates, f"{table.path}: times in column {time!r}")
-    return src, dst, None if time is None else _file_times(past, table, time)
+    return src, dst, None if time is None else _file_times(past, table, time, dates)
 
 
 def pair_columns(table: Table, columns: Columns) -> tuple[str, str, str | None]:
@@ -217,9 +214,11 @@ def _the_column(
     return found
 
 
-def _file_times(past: StreamState, table: Table, column: str) -> np.ndarray:
+def _file_times(past: StreamState, table: Table, column: str, dates: str) -> np.ndarray:
     """Return a column of times in the unit of a past's; numbers are in it already."""
     _, t, unit, _ = timed(table, column, "", "error")
+    if unit and zone_of(table.frame[column]) == NAIVE:
+        t = counted_in(t, unit, dates, f"{table.path}, column {column!r}")
     ours = past.time_unit or ""
     if not unit or unit == ours:
         return t
@@ -286,12 +285,8 @@ def times_of(past: StreamState, given: Any, count: int, what: str, dates: str = 
     if given is None:
         return np.full(count, first_after(last))
     times = np.atleast_1d(np.asarray(given))
-    if times.dtype.kind in "OUM":
-        import pandas as pd
-
-        warn_of_zone(pd.Series(times), dates, f"times of {what}")
     try:
-        found = times_in(past, times)
+        found = times_in(past, times, dates)
     except ConfigError as error:
         raise ConfigError(f"time of {what}: {error}") from None
     if found.shape not in ((1,), (count,)):

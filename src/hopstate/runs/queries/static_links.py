@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.readers.frames import is_frame
+from hopstate.data.readers.tables import is_frame
 from hopstate.errors import ConfigError, DataError, ShapeError
 from hopstate.evaluation.probabilities import Curve, fitted
 from hopstate.methods.shared.static_link import rows_of
@@ -105,7 +105,8 @@ def rank_links(
 ) -> pd.DataFrame:  # fmt: skip
     """Return columns src, rank, dst, score and probability of each source's best candidates; see `hopstate.rank`.
 
-    Candidates are all nodes but the source, with new_only those without a link to it in any split.
+    Candidates are all nodes but the source, of two sets of nodes those of the other set; with new_only those without a
+    link to it in any split.
 
     Raises:
         DataError: an id that is no node of the run's graph; the nearest is named.
@@ -123,10 +124,16 @@ def rank_links(
             )
             found = rows_of(asked.graph, ids, "candidates")
             pool = found[np.sort(np.unique(found, return_index=True)[1])]
-        parts = [_ranked(asked, int(u), pool, top, new_only) for u in given]
+        types = None if candidates is not None else asked.graph.node_type  # who names candidates means them
+        parts = [_ranked(asked, int(u), _other_side(pool, types, u), top, new_only) for u in given]
         counts = [len(part) for part in parts]
         tell_few(top, asked.names(given), counts, new_only=new_only, stacklevel=5)
         return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
+
+
+def _other_side(pool: np.ndarray, types: np.ndarray | None, u: np.ndarray) -> np.ndarray:
+    """Return the nodes of a pool that a node may be linked to."""
+    return pool if types is None or types[u] < 0 else pool[types[pool] == 1 - types[u]]
 
 
 def _ranked(asked: Asked, u: int, pool: np.ndarray, top: int | None, new_only: bool) -> pd.DataFrame:

@@ -14,7 +14,6 @@ from hopstate.io.files import named_errors, replace_file
 from hopstate.io.lock import file_lock
 from hopstate.io.opening import exists, parse_json, read_text, shown
 from hopstate.runs.reproduce.recipes import all_recipes
-from hopstate.training.renamed import todays_metric, todays_metrics
 from hopstate.training.run_folder import is_number
 
 Line = dict[str, Any]
@@ -58,16 +57,8 @@ def read(path: str | Path) -> list[Line]:
         wrong = _wrong(line)
         if wrong is not None:
             raise FormatError(f"{where} is no result of a run: {wrong} is {shown(line.get(wrong))!r}; remove it")
-        found.append(_todays(line))
+        found.append(line)
     return found
-
-
-def _todays(line: Line) -> Line:
-    """Return a line with its metrics under today's names; those of a user's own method keep theirs."""
-    if ":" in (line.get("method") or ""):
-        return line
-    named = {"metrics": {split: todays_metrics(own) for split, own in line["metrics"].items()}}
-    return {**line, **named, **({"metric": todays_metric(line["metric"])} if line.get("metric") else {})}
 
 
 def _wrong(line: Line) -> str | None:

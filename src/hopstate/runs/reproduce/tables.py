@@ -244,7 +244,7 @@ def show(lines: Sequence[Line]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from hopstate.io.screen import screen
+    from hopstate.io.output import screen
 
     found, notes = [], []
     for one in compared(lines):

@@ -16,7 +16,6 @@ import numpy as np
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EVENT_SPLITS
 from hopstate.data.events import EventStream
-from hopstate.data.ties import as_in_file
 from hopstate.errors import ConfigError, check_range, nearest
 from hopstate.evaluation import summaries
 from hopstate.evaluation.link import (
@@ -235,7 +234,7 @@ class LinkTask(EventTask[LinkFollower]):
         return found
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
-        """Return columns src, dst, t, score of the events of a split, or of "all", each scored from what came before.
+        """Return columns row, src, dst, t and score of the events of a split or of "all", each from what came before.
 
         Deletions are not asked for: they have no row. Scores of a split are those behind its pooled evaluation, events
         with new nodes scored amid their split.
@@ -270,9 +269,8 @@ class LinkTask(EventTask[LinkFollower]):
         return new.additions()
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
-        """Return columns src, dst, t and score of events at rows."""
-        order = as_in_file(new, rows)
-        return to_user_ids(new, rows[order]) | {"score": scores[order]}
+        """Return columns row (of the user's table), src, dst, t and score of events at rows."""
+        return {"row": new.in_file(rows)} | to_user_ids(new, rows) | {"score": scores}
 
 
 def _column(row: Mapping[str, Any], metric: str) -> str:

@@ -160,9 +160,10 @@ class StaticLinkTask:
         self._curve: Curve | None = None  # from validation's scores, when they were last judged
         self.curves: dict[str, Any] = {}
         every = np.concatenate([split.pairs[name] for name in SPLITS])
-        self.free = NonNeighbors(every, messages.num_nodes, directed=split.directed)
+        kinds: dict[str, Any] = {"directed": split.directed, "node_type": messages.node_type}
+        self.free = NonNeighbors(every, messages.num_nodes, **kinds)
         self._near: dict[int, Proximity] = {}
-        self.untrained = NonNeighbors(split.pairs["train"], messages.num_nodes, directed=split.directed)
+        self.untrained = NonNeighbors(split.pairs["train"], messages.num_nodes, **kinds)
 
     # ---- training --------------------------------------------------------------------------------------
     def num_batches(self, epoch: int) -> int:
@@ -190,7 +191,9 @@ class StaticLinkTask:
                 inputs, nodes = self.source.around(encoder, np.empty(0, np.int64), epoch, number)
                 links = self._either_way(_inside(self.learned, nodes, self.messages.num_nodes), rng)
                 known = _inside(self.split.pairs["train"], nodes, self.messages.num_nodes)
-                others = self._others(NonNeighbors(known, len(nodes), directed=self.split.directed), links[:, 0], rng)
+                types = None if self.messages.node_type is None else self.messages.node_type[nodes]
+                free = NonNeighbors(known, len(nodes), directed=self.split.directed, node_type=types)
+                others = self._others(free, links[:, 0], rng)
                 yield self._batch(inputs, nodes, links, np.maximum(others, 0), others >= 0)
 
     def _batch(self, inputs: Any, nodes: np.ndarray, ends: np.ndarray, others: np.ndarray, real: np.ndarray) -> Any:
@@ -282,7 +285,8 @@ class StaticLinkTask:
             self._curve = fitted(found.scores, found.y, "random") if 0 < found.y.sum() < len(found.y) else None
         if split == "test":
             raw = 1 / (1 + np.exp(-np.clip(found.scores, -700, 700)))
-            counts = np.array([min(question.candidates or self.messages.num_nodes, self.messages.num_nodes)])
+            most = int(self.free.count.max(initial=0)) + 1  # with the node itself
+            counts = np.array([min(question.candidates or most, most)])
             ranking = [summaries.ranking_curve(found.rank, counts, "nodes without a link")]
             bins = summaries.of_pairs(found.scores, found.y, "random pairs", self._curve, raw)
             self.curves = {"ranking": ranking, "reliability": bins}

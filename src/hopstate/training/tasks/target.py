@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hopstate.data.amounts import default_names
+from hopstate.data.targets import default_names
 from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
 from hopstate.evaluation.metrics import (
     CLASSIFICATION,
@@ -91,7 +91,7 @@ class Target:
     @property
     def mode(self) -> Literal["max", "min"]:
         """Whether the first metric is better where it is larger."""
-        return "min" if self.metrics[0] in ("mae", "rmse", "class_mae") else "max"
+        return "min" if self.metrics[0] in ("mae", "rmse") else "max"
 
     def rows(self, y: np.ndarray) -> np.ndarray:
         """Return targets as the loss takes them: (n,) int64 classes, or (n, T) float32, or float64 amounts as such."""
@@ -295,7 +295,7 @@ def warn_one_class(target: Target, y: np.ndarray, parts: Mapping[str, np.ndarray
         name: of the data.
     """
     metric = target.metrics[0]
-    if target.goal == "values" or metric not in ("roc_auc", "average_precision", "quadratic_kappa"):
+    if target.goal == "values" or metric not in ("roc_auc", "average_precision"):
         return
     for split, means in (("val", "epochs are chosen by validation loss"), ("test", "its test value says nothing")):
         own = y[parts[split]]

@@ -1,0 +1,600 @@
+"""What is predicted, as users write it: classes, several yes-or-no labels, or numbers (regression targets).
+
+Labels of nodes, edges, events and graphs are arrays of one of three kinds: (n,) int64 classes, -1 where unknown;
+(n, T) floats of 0 and 1, NaN where unknown (multilabel); (n,) or (n, T) floats, NaN where unknown (regression).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from hopstate.data.readers.ids import EXACT, NO_LABEL
+from hopstate.data.readers.local import check_numbers
+from hopstate.data.readers.tables import (
+    IDS,
+    Table,
+    given,
+    is_array,
+    is_frame,
+    is_numeric,
+    node_ids,
+    plain_array,
+    read_npy,
+    read_table,
+    rows_are_nodes,
+)
+from hopstate.data.targets import as_amounts
+from hopstate.data.validate import SPLITS
+from hopstate.errors import ConfigError, DataError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+AS_STORED = "stored"  # of unlabelled: -1 is no label, and every other number is kept as it is
+TASKS = ("auto", "classification", "regression")
+CELLS = ("ask", "first", "whole", "all")
+FEW = 10  # whole numbers of at most so many values are classes
+LABEL_COLUMNS = ("label", "y", "class", "target")
+SPLIT_COLUMNS = ("split", "mask", "fold")
+SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+_SIMILAR = re.compile(r"(label|class|target|y)(e?s)?([_ .-]\w+|\d+)?", re.IGNORECASE)
+
+Place = Callable[[int], str]  # row → how messages name it
+Found = tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]  # labels, names of classes or targets, notes
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions:
+    """How labels are read.
+
+    Args:
+        id_column, label_column, split_column: columns; None takes the usual names.
+        unlabelled: the value that means "no label", as empty cells do; "none" if there is no such value. None raises
+            an error if there are labels -1.
+        task: "classification" takes every number as a class, "regression" as an amount; "auto" takes fractions as
+            amounts, and raises an error if whole numbers look like amounts.
+        cells: of text with several labels in a cell ("a;b"): "ask" raises an error, "first" takes the first, "whole"
+            takes the cell as a class, "all" makes a 0/1 label of each.
+        text_ids: ids are texts, as they are written.
+
+    Raises:
+        ConfigError: another task or another way with cells.
+    """
+
+    id_column: str | None = None
+    label_column: str | None = None
+    split_column: str | None = None
+    unlabelled: str | None = None
+    task: Literal["auto", "classification", "regression"] = "auto"
+    cells: Literal["ask", "first", "whole", "all"] = "ask"
+    text_ids: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("task", self.task, TASKS), ("label_cells", self.cells, CELLS)):
+            if value not in known:
+                raise ConfigError(f"read.{name} is one of {', '.join(known)}; got {value!r}{nearest(value, known)}")
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """Labels and splits by id.
+
+    Args:
+        ids: (n,) ids, or None if rows are the nodes.
+        y: (n,) or (n, T) labels.
+        names: names of the classes, or None if they are 0..C-1; of T labels.
+        splits: (n,) train, val, test or "", or None.
+        columns: those that were read, without the ids.
+        notes: how the labels were read.
+    """
+
+    ids: np.ndarray | None
+    y: np.ndarray
+    names: tuple[str, ...] | None
+    splits: np.ndarray | None = None
+    columns: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def fields(self, rows: np.ndarray, num_nodes: int) -> dict[str, Any]:
+        """Return y, class_names and masks of a graph in which label i belongs to node rows[i]."""
+        unknown = -1 if self.y.dtype.kind == "i" else np.nan
+        y = np.full((num_nodes, *self.y.shape[1:]), unknown, self.y.dtype)
+        y[rows] = self.y
+        masks = {}
+        for name in SPLITS if self.splits is not None else ():
+            mask = np.zeros(num_nodes, bool)
+            mask[rows[self.splits == name]] = True
+            if mask.any():
+                masks[name] = mask
+        return {"y": y, "class_names": self.names, "masks": masks}
+
+
+# ---- labels of nodes ----------------------------------------------------------------------------------------
+def read_labels(source: Any, options: LabelOptions) -> LabelTable | None:
+    """Return the labels of a table, or of an array or .npy file for nodes 0..N-1; None without a source.
+
+    Raises:
+        DataError: several columns could be meant, or values could mean several things; the message names the options
+            that decide.
+    """
+    if source is None:
+        return None
+    path = str(source) if isinstance(source, (str, os.PathLike)) else "the table of labels"
+    if is_array(source) or path.endswith(".npy"):
+        values = plain_array(source, path) if is_array(source) else np.array(read_npy(Path(path)))
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim != 1:
+            raise DataError(f"{path} holds labels of shape {values.shape}; a node has one: save one column of them")
+        y, names, notes = labels_of(values, path, lambda row: f"row {row}", options)
+        return LabelTable(None, y, names, notes=notes)
+    known = [*IDS, *LABEL_COLUMNS, *given(options.id_column), *(options.label_column or "").split(",")]
+    table = replace(read_table(source, known, what=path), text_ids=options.text_ids)
+    key = table.column(options.id_column, IDS, 0, "id_column")
+    split = table.column(options.split_column, SPLIT_COLUMNS, None, "split_column")
+    assert key is not None
+    rest = [str(name) for name in table.frame.columns if name not in (key, split)]
+    if not rest:
+        raise DataError(f"{path} has no column of labels beside {key!r}, which holds ids; {rows_are_nodes(path)}")
+    chosen = several_columns(table, options.label_column) or (_label_column(table, options.label_column, rest),)
+    ids, told = node_ids(table, key, options.id_column)
+    y, names, notes = _labels_of_nodes(table, chosen, options)
+    splits = None if split is None else _splits(table, split)
+    if splits is not None and options.unlabelled not in (None, "none"):
+        splits, notes = _without_unlabelled(splits, y, notes)
+    return LabelTable(ids, y, names, splits, (*chosen, *given(split)), (*notes, *told))
+
+
+def has_column(path: Any, name: str) -> bool:
+    """Return whether a table, in a file or in memory, has a column of that name; arrays and None have none."""
+    if is_frame(path):
+        return name in map(str, getattr(path, "column_names", path.columns))
+    if path is None or is_array(path) or str(path).endswith(".npy"):
+        return False
+    return name in map(str, read_table(Path(path), [*IDS, *LABEL_COLUMNS, name]).frame.columns)
+
+
+def _labels_of_nodes(table: Table, chosen: Sequence[str], options: LabelOptions) -> Found:
+    if len(chosen) > 1:
+        return labels_of_columns(table, chosen, regression=options.task == "regression")
+    if options.cells == "all":
+        return labels_of_cells(table, chosen[0], options.unlabelled)
+    if options.label_column is None:
+        _check_recurring(table, chosen[0])
+    return labels_of(table.kept(chosen[0]), f"{table.path}: column {chosen[0]!r}", table.place, options)
+
+
+def _label_column(table: Table, chosen: str | None, rest: Sequence[str]) -> str:
+    """Return the column of labels: the one given, the only one, or the only one with a usual name."""
+    if chosen is not None:
+        found = table.column(chosen, (), None, "label_column")
+        assert found is not None
+        return found
+    usual = [name for name in rest if name.lower() in LABEL_COLUMNS]
+    similar = [name for name in rest if _SIMILAR.fullmatch(name)]
+    if len(usual) == 1 and len(similar) == 1:
+        return usual[0]
+    if len(rest) == 1:
+        return rest[0]
+    several = similar if len(similar) > 1 else rest
+    raise DataError(
+        f"{table.path} has {len(several)} columns that may hold the labels: {', '.join(several)}; say which one is to "
+        f"be predicted: --read.label_column NAME, e.g. {several[0]} (label_column in Python)"
+    )
+
+
+def _check_recurring(table: Table, column: str) -> None:
+    """Raise DataError if the texts of a column that nobody named hardly ever recur."""
+    values = table.frame[column].dropna()
+    if not is_numeric(values) and len(values) >= 2 * FEW and values.nunique() > 0.5 * len(values):
+        raise DataError(
+            f"{table.path}: column {column!r} holds {values.nunique()} different texts in {len(values)} rows, which "
+            f"are hardly classes; name the column of labels, this one too if it is meant: --read.label_column NAME"
+        )
+
+
+def _splits(table: Table, column: str) -> np.ndarray:
+    """Return train, val, test or "" for each row of a label table."""
+    text = table.frame[column].fillna("").astype(str).str.strip().str.lower()
+    splits = text.map(SPLIT_NAMES).fillna("").to_numpy(str)
+    bad = np.flatnonzero((splits == "") & (text.to_numpy(str) != ""))
+    if len(bad):
+        value = text.iloc[int(bad[0])]
+        raise DataError(
+            f"{table.path}: split {value!r} in {table.place(int(bad[0]))}{nearest(value, SPLIT_NAMES)}; "
+            f"use train, val, test or leave it empty"
+        )
+    return splits
+
+
+def _without_unlabelled(splits: np.ndarray, y: np.ndarray, notes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
+    """Return the splits without rows that have no label, and notes with their number."""
+    none = (y < 0) if y.dtype.kind == "i" else np.isnan(y.reshape(len(y), -1)).all(1)
+    left = int((none & (splits != "")).sum())
+    if left:
+        notes = (*notes, f"split: {left:,} rows without a label are left out of train, val and test")
+    return np.where(none, "", splits), notes
+
+
+# ---- one column: classes or amounts -------------------------------------------------------------------------
+def labels_of(values: Any, where: str, place: Place, options: LabelOptions) -> Found:
+    """Return classes with their names (None if they are 0..C-1), or amounts and None, and notes.
+
+    Args:
+        values: one for each row, numbers or text.
+        where: file and column, for messages.
+        place: row → how messages name it.
+        options: see `LabelOptions`.
+
+    Raises:
+        DataError: values that could mean several things, or no label at all.
+    """
+    import pandas as pd
+
+    values = pd.Series(values).reset_index(drop=True)
+    if values.dtype == bool:
+        values = values.astype(np.int64)
+    missing = values.isna().to_numpy() | is_unlabelled(values, options.unlabelled)
+    if not is_numeric(values):
+        if options.unlabelled is None:
+            check_words(values, where, place)
+        if options.task == "auto":
+            words = values.where(values.notna(), "").astype(str).str.strip()
+            check_numbers(words, where, place, ", or say --read.task classification: each text is a class")
+        values = numbers_if_all(values, missing)
+    told = f"; {int(missing.sum()):,} of {len(missing):,} rows without a label" if missing.any() else ""
+    if is_numeric(values):
+        numbers = values.to_numpy(np.float64, na_value=np.nan)
+        if _are_amounts(numbers, ~missing, where, place, options):
+            amounts = as_amounts(np.where(missing, np.nan, numbers))
+            return amounts, None, (f"labels: {where}, read as amounts (regression){told}",)
+        found = numbers[~missing].astype(np.int64)
+    else:
+        if options.task == "regression":
+            bad = int(np.argmax(~missing))
+            raise DataError(f"{where} holds {values[bad]!r} in {place(bad)}, which is no amount; convert it to numbers")
+        found = _texts(values, missing, where, place, options.cells)
+    if not len(found):
+        raise DataError(f"{where} holds no label at all")
+    codes, names, note = numbered(found, ~missing, where)
+    return codes, names, (note + told,)
+
+
+def numbered(found: np.ndarray, known: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...] | None, str]:
+    """Return (N,) classes, -1 unknown, their names in sorted order (None if they are 0..C-1), and a note.
+
+    Args:
+        found: (n,) labels of the rows that are known.
+        known: (N,) which rows these are.
+        where: file and column.
+    """
+    classes, y = np.unique(found, return_inverse=True)
+    codes = np.full(len(known), -1, np.int64)
+    codes[known] = y
+    plain = classes.dtype.kind == "i" and np.array_equal(classes, np.arange(len(classes)))
+    shown = ", ".join(map(str, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
+    return codes, None if plain else tuple(map(str, classes)), f"labels: {where}, {len(classes)} classes ({shown})"
+
+
+def check_words(values: pd.Series, where: str, place: Place) -> None:
+    """Raise DataError if a label is a word for nothing, as R and pandas write it."""
+    words = values.astype(str).str.strip().isin(NO_LABEL).to_numpy(bool) & values.notna().to_numpy(bool)
+    if words.any():
+        row = int(np.argmax(words))
+        word = str(values[row]).strip()
+        raise DataError(
+            f"{where} holds {word!r} in {int(words.sum())} rows, the first {place(row)}; say whether that is 'no "
+            f"label' (--read.unlabelled {word}) or a class of that name (--read.unlabelled none)"
+        )
+
+
+def numbers_if_all(values: pd.Series, missing: np.ndarray) -> pd.Series:
+    """Return texts as numbers if all that are not missing are numbers."""
+    import pandas as pd
+
+    known = values[~missing].astype(str).str.strip()
+    if not missing.any() or known.str.match(r"[+-]?0[0-9]").any():
+        return values
+    numbers = pd.to_numeric(known, errors="coerce")
+    return values if numbers.isna().any() or not len(known) else numbers.reindex(values.index)
+
+
+def is_unlabelled(values: pd.Series, unlabelled: str | None) -> np.ndarray:
+    """Return where values equal the one that means "no label"."""
+    if unlabelled in (None, "none", AS_STORED):
+        return np.zeros(len(values), bool)
+    if not is_numeric(values):
+        return (values.astype(str).str.strip() == unlabelled).to_numpy(bool)
+    try:
+        return values.to_numpy(np.float64, na_value=np.nan) == float(str(unlabelled))
+    except ValueError:
+        raise ConfigError(f"read.unlabelled={unlabelled!r} is no number, but the labels are numbers") from None
+
+
+def _are_amounts(numbers: np.ndarray, known: np.ndarray, where: str, place: Place, options: LabelOptions) -> bool:
+    """Return whether numbers (n,) are amounts, not classes.
+
+    Raises:
+        DataError: infinities, fractions as classes, or whole numbers that may be either.
+    """
+    infinite = np.flatnonzero(known & ~np.isfinite(numbers))
+    if len(infinite):
+        raise DataError(f"{where} holds {numbers[infinite[0]]} in {place(int(infinite[0]))}, which is no label")
+    large = np.flatnonzero(known & (np.abs(numbers) >= EXACT))
+    if len(large) and options.task != "regression":
+        bad = int(large[0])
+        raise DataError(
+            f"{where} holds {numbers[bad]:.0f} in {place(bad)}, beyond 2^53, where neighbouring numbers become one; "
+            "write classes as text, or say --read.task regression (amounts)"
+        )
+    broken = np.flatnonzero(known & (numbers != np.floor(numbers)))
+    if len(broken) and options.task == "classification":
+        bad = int(broken[0])
+        raise DataError(f"{where} holds {numbers[bad]} in {place(bad)}, which is no class; classes are whole or text")
+    if len(broken) or options.task == "regression":
+        return True
+    check_minus(numbers, known, where, place, options.unlabelled)
+    if options.task == "auto" and look_like_amounts(numbers[known]):
+        present = np.unique(numbers[known])
+        raise DataError(
+            f"{where} holds {len(present)} different whole numbers from {present[0]:g} to {present[-1]:g} in "
+            f"{int(known.sum())} rows, which look like amounts rather than classes; say which: --read.task "
+            f"classification (each number is a class of its own) or --read.task regression (amounts)"
+        )
+    return False
+
+
+def check_minus(numbers: np.ndarray, known: np.ndarray, where: str, place: Place, unlabelled: str | None) -> None:
+    """Raise DataError if -1 is among whole numbers other than 1, and nobody said whether it is a label."""
+    minus = known & (numbers == -1)
+    if minus.any() and unlabelled is None and not np.isin(numbers[known], (-1, 1)).all():
+        raise DataError(
+            f"{where} holds -1 in {int(minus.sum())} rows, the first {place(int(np.argmax(minus)))}; say whether that "
+            f"is 'no label' (--read.unlabelled -1) or a label like the others (--read.unlabelled none)"
+        )
+
+
+def look_like_amounts(numbers: np.ndarray) -> bool:
+    """Return whether whole numbers look like rounded amounts or counts rather than numbered classes.
+
+    Up to 10 different ones never do. Beyond, these do: fewer than five rows a value; values that fill an interval
+    other than 0..C-1 or 1..C; values whose neighbours are about as frequent as themselves.
+
+    >>> look_like_amounts(np.arange(400) % 40), look_like_amounts(20 + np.arange(400) % 40)
+    (False, True)
+    """
+    values, counts = np.unique(numbers, return_counts=True)
+    if len(values) <= FEW:
+        return False
+    if len(numbers) < 5 * len(values):
+        return True
+    steps = np.diff(values)
+    codes = np.rint((values - values[0]) / steps.min()).astype(np.int64)
+    span = int(codes[-1]) + 1
+    are_codes = values[0] in (0, 1) and span == len(values) and steps.min() == 1
+    if not are_codes and len(values) >= 0.5 * span:
+        return True
+    if span > 10 * len(values):
+        return False
+    frequency = np.zeros(span)
+    frequency[codes] = np.log1p(counts)
+    a, b = frequency[1:] - frequency[1:].mean(), frequency[:-1] - frequency[:-1].mean()
+    size = np.sqrt((a * a).sum() * (b * b).sum())
+    return bool(size > 1e-9 and (a * b).sum() > 0.6 * size)
+
+
+def _texts(values: pd.Series, missing: np.ndarray, where: str, place: Place, cells: str) -> np.ndarray:
+    """Return the known labels as text, one in a cell."""
+    text = values[~missing].astype(str).str.strip()
+    cut = None if cells == "whole" or text.empty else separator_of(text.drop_duplicates())
+    if cut is None:
+        return text.to_numpy(str)
+    if cells == "first":
+        return text.str.split(cut).str[0].str.strip().to_numpy(str)
+    several = text.str.contains(cut, regex=False)
+    first = int(several.index[int(np.argmax(several.to_numpy()))])
+    raise DataError(
+        f"{where} holds several labels in one cell, {text[first]!r} in {place(first)} "
+        f"({int(several.sum())} of {len(text)} rows), but a node has one class; give one, or say --read.label_cells "
+        f"all (each label is a target of its own), first (the first of each cell) or whole (each combination is a "
+        f"class)"
+    )
+
+
+# ---- several labels -----------------------------------------------------------------------------------------
+def several_columns(table: Table, chosen: str | None) -> tuple[str, ...]:
+    """Return the columns that "spam,bot" names; none if it names one column, or nothing.
+
+    Raises:
+        DataError: one of them does not exist.
+    """
+    names = [str(name) for name in table.frame.columns]
+    if chosen is None or chosen in names or "," not in chosen:
+        return ()
+    parts = tuple(part.strip() for part in chosen.split(","))
+    for part in parts:
+        table.column(part, (), None, "label_column")
+    return parts
+
+
+def labels_of_columns(table: Table, columns: Sequence[str], *, regression: bool = False) -> Found:
+    """Return columns of numbers as (n, T) targets, NaN in empty cells: multilabel if they hold 0 and 1 alone.
+
+    Args:
+        table, columns: where they are.
+        regression: they are amounts even if they are all 0 and 1.
+
+    Raises:
+        DataError: a column twice, a text, or an infinity; its row is named.
+    """
+    if len(set(columns)) < len(columns):
+        raise DataError(f"{table.path}: label_column names a column twice: {', '.join(columns)}")
+    y = np.stack([_numbers(table, name) for name in columns], 1)
+    infinite = np.argwhere(np.isinf(y))
+    if len(infinite):
+        row, at = map(int, infinite[0])
+        raise DataError(
+            f"{table.path}: column {columns[at]!r} holds {y[row, at]} in {table.place(row)}; it is no label"
+        )
+    if np.isnan(y).all():
+        raise DataError(f"{table.path}: columns {', '.join(columns)} hold no label at all")
+    kind = "amounts" if regression or not np.isin(y[~np.isnan(y)], (0, 1)).all() else "labels of 0 and 1"
+    known = ", ".join(f"{name} {int((~np.isnan(column)).sum()):,}" for name, column in zip(columns, y.T))
+    return as_amounts(y), tuple(columns), (f"labels: {len(columns)} columns of {kind}; known: {known}",)
+
+
+def _numbers(table: Table, name: str) -> np.ndarray:
+    """Return a column (n,) as float64, NaN in empty cells.
+
+    Raises:
+        DataError: a text.
+    """
+    import pandas as pd
+
+    column = table.frame[name]
+    if is_numeric(column):
+        return column.to_numpy(np.float64, na_value=np.nan)
+    found = pd.to_numeric(column.astype(str).str.strip().where(column.notna()), errors="coerce")
+    bad = np.flatnonzero((found.isna() & column.notna()).to_numpy())
+    if len(bad):
+        row = int(bad[0])
+        raise DataError(
+            f"{table.path}: column {name!r} of labels holds {column.iloc[row]!r} in {table.place(row)}; several labels "
+            "are columns of numbers: 0 and 1 of yes-or-no labels, empty where one is unknown"
+        )
+    return found.to_numpy(np.float64, na_value=np.nan)
+
+
+def labels_of_cells(table: Table, column: str, unlabelled: str | None) -> Found:
+    """Return the labels that cells of a column list as 0/1 targets by name; a row with an empty cell is unknown.
+
+    Raises:
+        DataError: no cell holds a label.
+    """
+    import pandas as pd
+    from sklearn.preprocessing import MultiLabelBinarizer
+
+    values = table.kept(column)
+    text = values.where(values.notna(), "").astype(str).str.strip()
+    if unlabelled not in (None, "none"):
+        text = text.where(text != unlabelled, "")
+    cut = separator_of(text[text != ""].drop_duplicates())
+    cells = [{part.strip() for part in (cell.split(cut) if cut else [cell])} - {""} for cell in text]
+    binarizer = MultiLabelBinarizer()
+    y = binarizer.fit_transform(cells).astype(np.float32)
+    names = tuple(map(str, binarizer.classes_))
+    if not names:
+        raise DataError(f"{table.path}: column {column!r} holds no label at all")
+    unknown = (text == "").to_numpy()
+    y[unknown] = np.nan
+    counts = pd.DataFrame(y, columns=names).sum().astype(int)
+    shown = ", ".join(f"{name} {counts[name]:,}" for name in names[:5]) + ", ..." * (len(names) > 5)
+    rest = f"; {int(unknown.sum()):,} rows without any" if unknown.any() else ""
+    return y, names, (f"labels: column {column!r}, {len(names)} labels, several to a row ({shown}){rest}",)
+
+
+def separator_of(different: pd.Series) -> str | None:
+    """Return what separates several labels in some of the different texts, or None."""
+    for cut in (";", "|", ","):
+        split = [[part.strip() for part in text.split(cut)] for text in different]
+        several = [parts for parts in split if len(parts) > 1 and all(parts)]
+        alone = {parts[0] for parts in split if len(parts) == 1}
+        if several and (cut != "," or any(part in alone for parts in several for part in parts)):
+            return cut
+    whole = set(different)
+    for cut in (" ", "/", "+", "&"):  # these occur in names too: what they part must be labels of other cells
+        split = [[part.strip() for part in text.split(cut)] for text in different]
+        if any(len(parts) > 1 and whole.issuperset(parts) for parts in split):
+            return cut
+    return None
+
+
+# ---- labels of events ---------------------------------------------------------------------------------------
+def labels_of_events(
+    table: Table, columns: Sequence[str | None], task: str, cells: str, unlabelled: str | None = None
+) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
+    """Return labels of events from one column or several, names of classes or targets, and notes.
+
+    Texts are numbered from the most frequent on, so that of two classes the rarer is 1. Numbers are kept as they are.
+
+    Args:
+        table: of events.
+        columns: of labels; (None,) if there is none.
+        task: "regression" takes numbers as amounts, float64, NaN in empty cells.
+        cells: "all" takes each label of a cell as a target.
+        unlabelled: as in `LabelOptions`.
+
+    Raises:
+        DataError: -1 or a word for nothing, which may be "no label", or amounts with gaps.
+    """
+    first = columns[0]
+    if first is None:
+        return None, None, ()
+    if len(columns) > 1:
+        return labels_of_columns(table, [str(name) for name in columns], regression=task == "regression")
+    if cells == "all":
+        return labels_of_cells(table, first, unlabelled)
+    if task == "regression":
+        y = table.numbers([first], "labels", "error", "auto")[:, 0]
+        told = f"; {int(np.isnan(y).sum()):,} of {len(y):,} events without" if np.isnan(y).any() else ""
+        return y, None, (f"labels: column {first!r}, read as amounts (regression){told}",)
+    where, values = f"{table.path}: column {first!r}", table.worded(first)
+    if unlabelled is None and not is_numeric(values):
+        check_words(values, where, table.place)
+    none = is_unlabelled(values, unlabelled)
+    if none.any():
+        values = numbers_if_all(values.where(~none), none | values.isna().to_numpy(bool))
+    if values.dtype == bool:
+        return values.to_numpy().astype(np.int64), None, ()
+    if is_numeric(values):
+        return _event_numbers(values, where, table.place, unlabelled)
+    return _event_classes(values, first, where, table.place)
+
+
+def _event_numbers(values: pd.Series, where: str, place: Place, unlabelled: str | None) -> Found:
+    """Return numbers as they are, -1 in empty cells; numbered classes if -1 is one of them."""
+    numbers = values.to_numpy(np.float64, na_value=np.nan)
+    known = np.isfinite(numbers)
+    broken = np.flatnonzero(known & (numbers != np.floor(numbers)))
+    if unlabelled != AS_STORED and (numbers[known] == -1).any() and not len(broken):
+        check_minus(numbers, known, where, place, unlabelled)
+        codes, names, note = numbered(numbers[known].astype(np.int64), known, where)
+        return codes, names, (note,)
+    empty = values.isna().to_numpy()
+    if not empty.any():
+        return values.to_numpy(), None, ()
+    if len(broken):  # an unknown class is -1; an amount has no such value
+        raise DataError(
+            f"{where} holds amounts, {numbers[broken[0]]} in {place(int(broken[0]))}, and none in "
+            f"{place(int(np.argmax(empty)))}; fill it in, or remove the row; amounts with gaps are learned with "
+            "--read.task regression"
+        )
+    return np.full(len(empty), -1) if empty.all() else values.fillna(-1).to_numpy(), None, ()
+
+
+def _event_classes(
+    values: pd.Series, column: str, where: str, place: Place
+) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
+    """Return texts as classes by their frequency; None if they hardly recur."""
+    text = values.astype(str).str.strip().where(values.notna(), "")
+    check_numbers(text, where, place, ", or write its classes as other texts")
+    known = text[text != ""]
+    if set(known.str.lower()) <= {"true", "false"}:  # a column of truth values with gaps is read as texts
+        truth = text.str.lower().map({"false": 0, "true": 1})
+        return truth.fillna(-1).to_numpy(np.int64), None, ()
+    counts = known.value_counts()
+    if len(known) >= 20 and len(counts) > 0.5 * len(known):
+        told = f"column {column!r} holds {len(counts):,} different texts, which are hardly classes; it is not used"
+        return None, None, (told,)
+    names = sorted(counts.index, key=lambda name: (-counts[name], name))
+    codes = text.map({name: number for number, name in enumerate(names)}).fillna(-1).to_numpy(np.int64)
+    shown = ", ".join(f"{code} = {name} ({counts[name]:,} events)" for code, name in enumerate(names[:5]))
+    absent = f", {int((codes < 0).sum()):,} without" if (codes < 0).any() else ""
+    return codes, tuple(names), (f"labels: column {column!r}, {shown}{', ...' * (len(names) > 5)}{absent}",)

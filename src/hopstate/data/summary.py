@@ -1,0 +1,438 @@
+"""Summaries: what a graph, a set of graphs or an event stream contains, and what looks wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hopstate.data.column_facts import FAR_APART, scale_ratio
+from hopstate.data.columns import DATE, kinds_of
+from hopstate.data.dates import shown_span, shown_times
+from hopstate.data.event_build import NANOSECONDS, UNITS
+from hopstate.data.events import DELETE, EventStream
+from hopstate.data.features import FeatureTable
+from hopstate.data.graph import Graph
+from hopstate.data.graph_set import GraphSet
+from hopstate.data.targets import default_names
+from hopstate.data.texts import CATEGORY, OTHER
+
+MAX_ROWS = 1 << 24  # rows that are sorted or converted at once, to bound the memory
+MAX_LISTED = 12  # columns, or distinct values, listed one by one
+RARE = 0.01  # share of the labelled rows below which a class is suspicious
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Facts about a data set.
+
+    Args:
+        title: name and kind.
+        facts: name to number or text, in reading order.
+        suspicious: sentences, each about one thing to check.
+        notes: sentences on how the data were read, and on what was left out.
+    """
+
+    title: str
+    facts: dict[str, Any]
+    suspicious: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """Return the summary as lines."""
+        width = max(map(len, self.facts))
+        lines = [self.title, *(f"  {name.ljust(width)}  {_formatted(value)}" for name, value in self.facts.items())]
+        for heading, sentences in (("as read:", self.notes), ("suspicious:", self.suspicious)):
+            if sentences:
+                lines += [heading, *(f"  - {sentence}" for sentence in sentences)]
+        return "\n".join(lines)
+
+
+def summarize(data: EventStream | Graph | GraphSet) -> Summary:
+    """Return the summary of a data set: counts, degrees, times, features, labels, and what looks wrong."""
+    if isinstance(data, EventStream):
+        kind, facts, doubts, notes = "event stream", *_stream_summary(data), data.notes
+        if len(data) > MAX_ROWS:
+            notes = (*notes, f"pairs, gaps and columns are those of the first {MAX_ROWS:,} events")
+    elif isinstance(data, GraphSet):
+        kind, facts, doubts, notes = "set of graphs", _set_facts(data), list(_set_doubts(data)), data.union.notes
+    else:
+        kind, facts, doubts, notes = "graph", _graph_facts(data), list(_graph_doubts(data)), data.notes
+    title = f"{data.name} ({kind}{f', {data.source}' if data.source else ''})"
+    return Summary(title=title, facts=facts, suspicious=tuple(doubts), notes=notes)
+
+
+# ---- streams ------------------------------------------------------------------------------------------------
+def event_degrees(stream: EventStream) -> np.ndarray:
+    """Return (N,) how many events each node takes part in; a self-event counts once."""
+    degree = np.zeros(stream.num_nodes, np.int64)
+    step = max(1 << 22, stream.num_nodes)
+    for start in range(0, len(stream), step):
+        src, dst = stream.src[start : start + step], stream.dst[start : start + step]
+        degree += np.bincount(src, minlength=stream.num_nodes)
+        degree += np.bincount(dst[src != dst], minlength=stream.num_nodes)
+    return degree
+
+
+def _stream_summary(stream: EventStream) -> tuple[dict[str, Any], list[str]]:
+    degree = event_degrees(stream)
+    head = stream.slice(0, min(len(stream), MAX_ROWS))
+    src, dst = np.asarray(head.src, np.int64), np.asarray(head.dst, np.int64)
+    pair, reverse = src * stream.num_nodes + dst, dst * stream.num_nodes + src
+    pairs, first = np.unique(pair, return_index=True)
+    place = np.searchsorted(pairs, reverse).clip(max=len(pairs) - 1)
+    replies = (pairs[place] == reverse) & (first[place] < np.arange(len(head))) & (src != dst) if len(head) else src > 0
+    facts: dict[str, Any] = {
+        "events": len(stream),
+        "nodes": stream.num_nodes,
+        "nodes with events": int((degree > 0).sum()),
+        "sources / destinations": f"{len(np.unique(src)):,} / {len(np.unique(dst)):,}",
+        "bipartite": stream.is_bipartite,
+        "distinct pairs": len(pairs),
+        "repeat ratio (pair met before)": 1 - len(pairs) / len(head) if len(head) else float("nan"),
+        "reply ratio (met the other way before)": float(replies.mean()) if len(head) else float("nan"),
+        "self-events": int((src == dst).sum()),
+        "events per node, median / mean / most": _spread(degree),
+    }
+    facts |= _time_facts(head, stream) | _feature_facts(stream.x, stream.edge_attr)
+    facts |= _missing_facts(stream.edge_table) | _column_facts(stream.edge_table, "columns of events")
+    if stream.kind is not None:
+        facts["deletions"] = int((stream.kind == DELETE).sum())
+    facts |= _label_facts(stream.labels, stream.class_names, "events")
+    return facts, list(_stream_doubts(stream, head, degree))
+
+
+def _time_facts(head: EventStream, stream: EventStream) -> dict[str, Any]:
+    if not len(stream):
+        return {}
+    when = shown_times(stream.t[[0, -1]], stream.time_unit, stream.dates).tolist()
+    unit = f" {stream.time_unit or '(unit unknown; --read.time_unit names it)'}"
+    unit = f" (counted in {stream.time_unit})" if stream.dates else unit
+    gaps = np.diff(head.t)
+    facts: dict[str, Any] = {
+        "time": f"{when[0]} to {when[1]}{unit}, {stream.t.dtype}",
+        "time span": _duration(stream, stream.t[-1] - stream.t[0]),
+        "share of ties (same time as the event before)": float((gaps == 0).mean()) if len(gaps) else 0.0,
+    }
+    for name, lengths in (("events", gaps), ("a node's events", node_gaps(head))):
+        if len(lengths):
+            spans = (np.median(lengths), lengths.max())
+            facts[f"between {name}, median / longest"] = " / ".join(_duration(stream, span) for span in spans)
+    return facts
+
+
+def node_gaps(stream: EventStream) -> np.ndarray:
+    """Return the times between consecutive events of the same node, over all nodes."""
+    nodes, times = np.concatenate([stream.src, stream.dst]), np.concatenate([stream.t, stream.t])
+    order = np.lexsort((times, nodes))
+    return np.diff(times[order])[np.diff(nodes[order]) == 0]
+
+
+def _duration(stream: EventStream, span: Any) -> str:
+    """Return a length of time in words if its unit is known, else the number."""
+    unit = stream.time_unit
+    if unit in UNITS:
+        return shown_span(span, unit)
+    figure = f"{span:,.0f}" if 1e6 <= abs(span) < 1e15 else f"{span:.6g}"
+    return f"{figure}{f' {unit}' if unit else ''}"
+
+
+def _stream_doubts(stream: EventStream, head: EventStream, degree: np.ndarray) -> Iterator[str]:
+    if not len(stream):
+        yield "there are no events"
+        return
+    gaps, span = np.diff(head.t), float(stream.t[-1] - stream.t[0])
+    ties = float((gaps == 0).mean()) if len(gaps) else 0.0
+    if not span:
+        yield "all events have one time: nothing is before anything else, and no split by time is possible"
+    elif ties > 0.5:
+        yield (
+            f"{ties:.0%} of events share the time of the one before: their order is not reliable, and results depend "
+            "on it; --read.ties sorted makes them independent of it"
+        )
+    if span and len(gaps) > 10 and gaps.max() > 0.2 * span:
+        yield f"one gap holds {gaps.max() / span:.0%} of the time span, after event {gaps.argmax()}: data missing?"
+    if span * UNITS.get(stream.time_unit, 0) / NANOSECONDS["s"] > 200 * 365.25 * 86400:
+        yield f"the span is over 200 years if times are in {stream.time_unit}: is the unit right?"
+    if head.t.dtype.kind == "f" and len(head) > 1 and bool((head.t == np.floor(head.t)).all()):
+        yield "times are floats but all whole numbers: integers would be exact"
+    yield from _pair_doubts(stream, head, degree)
+    yield from _feature_doubts("edge", stream.edge_attr, stream.edge_table)
+    yield from _feature_doubts("node", stream.x)
+    yield from _label_doubts(stream.labels, stream.class_names, "event")
+
+
+def _pair_doubts(stream: EventStream, head: EventStream, degree: np.ndarray) -> Iterator[str]:
+    copies = int(((np.diff(head.t) == 0) & (np.diff(head.src) == 0) & (np.diff(head.dst) == 0)).sum())
+    if copies > 0.01 * len(head):
+        yield f"{copies:,} events repeat the one before in source, destination and time: logged twice?"
+    loops = int((head.src == head.dst).sum())
+    if loops:
+        yield f"{loops:,} events join a node to itself ({loops / len(head):.1%})"
+    if stream.num_nodes > 3 and degree.max() > 0.4 * len(stream):
+        hub = int(degree.argmax())
+        name = hub if stream.node_ids is None else stream.node_ids.ids[hub]
+        yield f"node {name} takes part in {degree.max() / len(stream):.0%} of all events"
+    absent = int((degree == 0).sum())
+    if absent:
+        yield f"{absent:,} nodes have no event"
+
+
+# ---- graphs -------------------------------------------------------------------------------------------------
+def _graph_facts(graph: Graph) -> dict[str, Any]:
+    from scipy.sparse.csgraph import connected_components
+
+    components, member = connected_components(graph.to_scipy(), directed=True, connection="weak")
+    facts: dict[str, Any] = {
+        "nodes": graph.num_nodes,
+        "stored edges": graph.num_edges,
+        "undirected": graph.is_undirected,
+        "self-loops": graph.num_self_loops,
+        "degree, median / mean / most": _spread(graph.degree),
+        "components": int(components),
+        "largest component": int(np.bincount(member).max(initial=0)),
+    }
+    facts |= _feature_facts(graph.x, graph.edge_attr) | _missing_facts(graph.table)
+    facts |= _missing_facts(graph.edge_table, "missing values of edges")
+    facts |= _column_facts(graph.table, "columns of nodes") | _column_facts(graph.edge_table, "columns of edges")
+    facts |= _label_facts(graph.y, graph.class_names, "nodes")
+    if graph.num_classes:
+        facts["share of edges within a class"] = _homophily(graph)
+    return facts | {f"{name} nodes": int(np.atleast_2d(mask)[0].sum()) for name, mask in graph.masks.items()}
+
+
+def _homophily(graph: Graph) -> float:
+    """Return the share of edges between labelled nodes that join two of one class."""
+    assert graph.y is not None
+    sources, targets = graph.edge_index()
+    a, b = graph.y[sources], graph.y[targets]
+    known = (a >= 0) & (b >= 0) & (sources != targets)
+    return float((a == b)[known].mean()) if known.any() else float("nan")
+
+
+def _graph_doubts(graph: Graph) -> Iterator[str]:
+    isolated = int(((graph.degree + np.bincount(graph.indices, minlength=graph.num_nodes)) == 0).sum())
+    if isolated:
+        yield f"{isolated:,} nodes have no edge"
+    yield from _edge_doubts(graph)
+    sources, targets = graph.edge_index()
+    twice = int(((np.diff(sources) == 0) & (np.diff(targets) == 0)).sum())
+    if twice:
+        yield f"{twice:,} edges are stored more than once"
+    yield from _label_doubts(graph.y, graph.class_names, "node")
+
+
+def _edge_doubts(graph: Graph) -> Iterator[str]:
+    if graph.num_self_loops:
+        yield f"{graph.num_self_loops:,} edges join a node to itself"
+    if not graph.is_undirected:
+        yield "edges are directed: most methods here expect both directions stored"
+    yield from _feature_doubts("node", graph.x, graph.table)
+    yield from _feature_doubts("edge", graph.edge_attr, graph.edge_table)
+    if graph.x is None:
+        yield "there are no node features"
+
+
+def _set_facts(graphs: GraphSet) -> dict[str, Any]:
+    union = graphs.union
+    facts: dict[str, Any] = {
+        "graphs": graphs.num_graphs,
+        "nodes of all": graphs.num_nodes,
+        "stored edges of all": union.num_edges,
+        "nodes of a graph, median / mean / most": _spread(np.diff(graphs.offsets)),
+        "stored edges of a graph, median / mean / most": _spread(np.diff(union.indptr[graphs.offsets])),
+        "undirected": union.is_undirected,
+        "self-loops": union.num_self_loops,
+    }
+    facts |= _feature_facts(union.x, union.edge_attr) | _missing_facts(union.table)
+    facts |= _missing_facts(union.edge_table, "missing values of edges")
+    targets = _set_targets(graphs)
+    for level, (y, names) in targets.items():
+        facts |= _label_facts(y, names, f"{level}s", f" of {level}s")
+    first = next(iter(targets), None)
+    fits = {None: "there are no targets", "graph": "gmn-graphs or gin-graphs"}
+    facts["to fit"] = fits.get(first, f"gmn-graphs --level {first}")
+    if graphs.num_splits:
+        facts["stored splits"] = graphs.num_splits
+        facts |= {f"{name} graphs": len(ids) for name, ids in graphs.split(0).items()}
+    return facts
+
+
+def _set_targets(graphs: GraphSet) -> dict[str, tuple[np.ndarray, Sequence[str] | None]]:
+    union = graphs.union
+    levels = {"graph": (graphs.y, graphs.class_names), "node": (union.y, union.class_names)}
+    levels["edge"] = (graphs.edge_y, union.class_names)
+    return {level: (y, names) for level, (y, names) in levels.items() if y is not None}
+
+
+def _set_doubts(graphs: GraphSet) -> Iterator[str]:
+    sizes, edges = np.diff(graphs.offsets), np.diff(graphs.union.indptr[graphs.offsets])
+    if (edges == 0).any():
+        yield f"{int((edges == 0).sum()):,} graphs have no edge"
+    if len(sizes) > 4 and sizes.max() > 100 * np.median(sizes):
+        yield f"graph {int(sizes.argmax())} has {sizes.max():,} nodes, over 100 times the median"
+    yield from _edge_doubts(graphs.union)
+    for level, (y, names) in _set_targets(graphs).items():
+        yield from _label_doubts(y, names, level)
+
+
+# ---- features and labels ------------------------------------------------------------------------------------
+def _feature_facts(x: np.ndarray | None, edge_attr: np.ndarray | None) -> dict[str, Any]:
+    found = {}
+    for name, array in (("node features", x), ("edge features", edge_attr)):
+        zero = array is not None and array.size and not np.any(array)
+        found[name] = "none" if array is None else f"{array.shape[1]} wide{', all zero' if zero else ''}"
+    return found
+
+
+def _missing_facts(table: FeatureTable | None, name: str = "missing values") -> dict[str, Any]:
+    """Return how many values of each column are missing; nothing if none is."""
+    if table is None:
+        return {}
+    counts = (~np.isfinite(table.values[:MAX_ROWS])).sum(0)
+    named = [f"{table.columns[i]}: {counts[i]:,}" for i in np.flatnonzero(counts).tolist()]
+    more = ", ..." if len(named) > MAX_LISTED else ""
+    return {name: ", ".join(named[:MAX_LISTED]) + more} if named else {}
+
+
+def _column_facts(table: FeatureTable | None, name: str) -> dict[str, Any]:
+    """Return the kind and the range of a table's columns under a name; nothing if its columns have no names."""
+    if table is None or all(one.startswith("column ") for one in table.columns):
+        return {}
+    kinds = dict(one.removesuffix("?").rsplit("=", 1) for one in kinds_of(table.columns))
+    frame = pd.DataFrame(table.values[:MAX_ROWS], columns=list(table.columns))
+    shown = [_column_text(frame, own, kind) for own, kind in list(kinds.items())[:MAX_LISTED]]
+    return {name: "; ".join(shown) + (f"; and {len(kinds) - MAX_LISTED} more" if len(kinds) > MAX_LISTED else "")}
+
+
+def _column_text(frame: pd.DataFrame, name: str, kind: str) -> str:
+    if kind == "category":
+        own = frame.loc[:, frame.columns.str.startswith(f"{CATEGORY}{name}=")]
+        counts = own.sum().astype(int).sort_values(ascending=False, kind="stable")
+        shown = [f"{str(key).partition('=')[2] or 'none'}: {n:,}" for key, n in counts.head(3).items()]
+        others = int(frame[f"{OTHER}{name}"].sum())
+        shown += ["..."] * (len(counts) > 3) + [f"others: {others:,}"] * (others > 0)
+        return f"{name} category of {len(counts)} ({', '.join(shown)})"
+    column = frame[f"{DATE}{name}" if kind == "date" else name].astype(np.float64)
+    column = column[np.isfinite(column)]
+    if column.empty:
+        return f"{name} {kind}, empty"
+    if kind == "date":
+        first, last = (str(np.datetime64(int(seconds), "s"))[:10] for seconds in (column.min(), column.max()))
+        return f"{name} date, {first} to {last}"
+    return f"{name} number, {_range(column)}"
+
+
+def _range(column: pd.Series, *, median: bool = False) -> str:
+    middle = f"median {column.median():.4g}, " if median else ""
+    spread = f"mean {column.mean():.4g}, sd {column.std(ddof=0):.4g}"
+    return f"{column.min():.4g} to {column.max():.4g}, {middle}{spread}"
+
+
+def _feature_doubts(name: str, array: np.ndarray | None, table: FeatureTable | None = None) -> Iterator[str]:
+    if array is None or not array.size:
+        return
+    array = np.asarray(array)  # numpy reduces a memory map itself without a copy
+    low, high = array.min(0), array.max(0)
+    if not (np.any(low) or np.any(high)):
+        yield f"the {name} features are zero everywhere: they carry nothing"
+        return
+    constant = low == high
+    if table is not None and len(table.columns) == len(low):  # "other" categories are often unused
+        constant &= [not one.startswith(OTHER) for one in table.columns]
+    if constant.any():
+        yield f"{int(constant.sum())} of {len(low)} {name} features never change"
+    ratio, large, small = scale_ratio(array if table is None else table.values)
+    if ratio > FAR_APART:
+        names = [f"column {i}" if table is None else repr(table.columns[i]) for i in (large, small)]
+        what = (
+            "fit does not scale them by default (--read.scale standard)"
+            if table is None
+            else "fit standardizes them by training rows (--read.scale none keeps them)"
+        )
+        most = f"{names[0]} and {names[1]}" if large != small else f"{names[0]}, which lies far from 0"
+        yield f"{name} features differ in scale by {ratio:.0e}, most {most}: {what}"
+
+
+def class_counts(y: np.ndarray, names: Sequence[str] | None) -> pd.Series | None:
+    """Return how often each class occurs, None of amounts or several targets.
+
+    Args:
+        y: (n,) int64 classes, -1 if unknown, or floats, NaN if unknown: classes if all are few whole numbers.
+        names: of the classes.
+    """
+    if y.ndim > 1:
+        return None
+    known = pd.Series(np.asarray(y)[:MAX_ROWS]).dropna()
+    if y.dtype.kind == "f" and ((known != np.floor(known)).any() or known.nunique() > MAX_LISTED):
+        return None
+    counts = known[known != -1].astype(np.int64).value_counts().sort_index()
+    if y.dtype.kind != "f" and names is not None:
+        counts = counts.reindex(range(max(len(names), int(counts.index.max()) + 1 if len(counts) else 0)), fill_value=0)
+    return counts.rename(lambda i: names[i] if names is not None and 0 <= i < len(names) else str(i))
+
+
+def _label_facts(y: np.ndarray | None, names: Sequence[str] | None, of: str, suffix: str = "") -> dict[str, Any]:
+    """Return how many rows have a label, and how classes or amounts are distributed."""
+    if y is None or not len(y):
+        return {}
+    counts = class_counts(y, names)
+    values = pd.DataFrame(np.asarray(y).reshape(len(y), -1)[:MAX_ROWS])
+    known = int(counts.sum()) if counts is not None else int(values.notna().any(axis=1).sum())
+    facts = {f"labels{suffix}": f"{known:,} of {len(values):,} {of} ({known / len(values):.0%}) have one"}
+    if counts is None:
+        shown = [f"{name}: {_target_text(values[at])}" for at, name in enumerate(_target_names(y, names)[:MAX_LISTED])]
+        return facts | {f"targets{suffix}": "; ".join(shown)} if known else facts
+    listed = [f"{name}: {n:,}" for name, n in counts.head(2 * MAX_LISTED).items()]
+    listed += [f"others: {counts.iloc[2 * MAX_LISTED :].sum():,}"] * (len(counts) > 2 * MAX_LISTED)
+    return facts | {f"classes{suffix}": ", ".join(listed)} if known else facts
+
+
+def _target_names(y: np.ndarray, names: Sequence[str] | None) -> Sequence[str]:
+    width = 1 if y.ndim == 1 else y.shape[1]
+    return names if names is not None and len(names) == width else default_names(width)
+
+
+def _target_text(column: pd.Series) -> str:
+    known = column[np.isfinite(column)].astype(np.float64)
+    if known.empty:
+        return "none known"
+    if known.isin((0, 1)).all():
+        return f"{known.mean():.0%} of {len(known)} are 1"
+    return f"{_range(known, median=True)} ({len(known):,} known)"
+
+
+def _label_doubts(y: np.ndarray | None, names: Sequence[str] | None, of: str) -> Iterator[str]:
+    """Yield what is wrong with labels (n,) or (n, T): none is known, all are the same, or a class is rare."""
+    if y is None or not len(y):
+        return
+    counts = class_counts(y, names)
+    if counts is not None:
+        total, present = int(counts.sum()), counts[counts > 0]
+        if not total:
+            yield f"no {of} has a label: there is nothing to learn"
+        elif len(present) == 1:
+            yield f"every label is {present.index[0]}: there is nothing to learn"
+        else:
+            rare = counts[counts < RARE * total]
+            yield from (f"class {name} has {n:,} of {total:,} labelled {of}s" for name, n in rare.items())
+        return
+    wide = pd.DataFrame(np.asarray(y).reshape(len(y), -1)[:MAX_ROWS])
+    for at, name in enumerate(_target_names(y, names)):
+        values = wide[at].dropna().unique()
+        if len(values) < 2:
+            what = f"is {values[0]:g} for every labelled {of}" if len(values) else f"is known of no {of}"
+            yield f"label {name!r} {what}: there is nothing to learn in it"
+
+
+def _spread(counts: np.ndarray) -> str:
+    return f"{np.median(counts):g} / {counts.mean():.2f} / {counts.max():,}" if len(counts) else "none"
+
+
+def _formatted(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,186 @@
+"""Arrays and tensors from .npy, .npz and safetensors files: no pickle, and nothing allocated that the file lacks.
+
+A safetensors file has a JSON record and a CRC-32 of everything else in its header, which is compared when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hopstate.errors import CheckpointError, FormatError, HopstateError, MissingFileError
+from hopstate.io.files import replace_file
+from hopstate.io.opening import check_regular, check_size, exists, parse_json, shown
+
+SUM = "crc32"  # the key in the header
+_PACKED = 1032  # bytes that one byte of deflate decompresses to at most
+
+
+# ---- .npy and .npz ---------------------------------------------------------------------------------------------
+def load_npy(path: str | Path, *, mmap: bool = False) -> np.ndarray:
+    """Return the array of a .npy file."""
+    path = check_regular(path)
+    with path.open("rb") as file:
+        if file.read(6) != np.lib.format.MAGIC_PREFIX:
+            raise FormatError(f"{path} is no array in the .npy format")
+    try:  # mapping compares the header with the size of the file, and allocates nothing
+        with np.errstate(over="ignore"):  # of a shape that is too large for any file
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:
+        raise FormatError(f"{path} is no array, or a damaged, truncated or pickled one ({_reason(error)})") from None
+    _check_kind(array, str(path))
+    if mmap:
+        return array
+    check_size(path, array.nbytes)
+    return np.array(array)
+
+
+def _check_kind(array: np.ndarray, where: str) -> None:
+    if array.dtype.kind not in "biufcUSM" or array.dtype.itemsize == 0:
+        raise FormatError(f"{where} holds {array.dtype}; numbers, strings or dates are read")
+    if not array.size and max(array.shape, default=0) > 2**31:
+        raise FormatError(f"{where} claims the shape {array.shape} without holding a single number")
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+
+
+class Archive(Mapping[str, np.ndarray]):
+    """Arrays of an .npz file, each read on access; never unpickled."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = check_regular(path)
+        check_zip(self.path)
+        self._file = np.load(self.path, allow_pickle=False)
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        if key not in self:
+            raise KeyError(key)
+        where = f"{self.path}: {key!r}"
+        try:
+            array = self._file[key]
+        except Exception as error:
+            raise FormatError(f"{where} is damaged, truncated or pickled ({_reason(error)})") from None
+        if not isinstance(array, np.ndarray):
+            raise FormatError(f"{where} is no array")
+        _check_kind(array, where)
+        return array
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._file.files  # without reading the array, as Mapping's own would
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file.files)
+
+    def __len__(self) -> int:
+        return len(self._file.files)
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+
+def check_zip(path: Path) -> None:
+    """Check what the members of a zip archive decompress to."""
+    size = check_regular(path).stat().st_size
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except Exception as error:
+        raise FormatError(f"{path} is no archive of arrays, or a truncated one ({_reason(error)})") from None
+    if len({info.filename for info in members}) < len(members):
+        raise FormatError(f"{path} has several members of one name")
+    for info in members:
+        if info.compress_size > size or info.file_size > _PACKED * info.compress_size + 64:
+            raise FormatError(f"{path}: {shown(info.filename)} claims {info.file_size:,} bytes; it is damaged")
+    check_size(path, sum(info.file_size for info in members), stored=size, what="what it unpacks to")
+
+
+# ---- safetensors -----------------------------------------------------------------------------------------------
+def write_tensors(path: str | Path, tensors: dict[str, Tensor], record: dict[str, Any], *, format: str) -> None:
+    """Write tensors and record as a file of a format."""
+    replace_file(Path(path), lambda part: fill_tensor_file(part, tensors, record, format=format))
+
+
+def fill_tensor_file(path: Path, tensors: dict[str, Tensor], record: dict[str, Any], *, format: str) -> None:
+    """Write tensors, record and their checksum straight to path, for `replace_file` and the like."""
+    from safetensors.torch import save_file
+
+    parts = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}  # none shares memory
+    header = {"format": format, "record": json.dumps(record)}
+    save_file(parts, path, metadata=header | {SUM: _checksum(parts, header)})
+
+
+def read_tensors(
+    path: str | Path, *, format: str, what: str, mend: str = "use an earlier copy", summed: float = math.inf
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return tensors, on the CPU, and record of a file that `write_tensors` wrote.
+
+    Args:
+        path: the file.
+        format: the format that the file must have.
+        what: what such a file contains, for messages.
+        mend: what to do about a damaged one, for messages.
+        summed: bytes of a file at most that is compared with its checksum; of a larger one only the header is read.
+
+    Raises:
+        MissingFileError: there is no such file.
+        CheckpointError: the file is damaged or of another format.
+    """
+    if not exists(path):
+        raise MissingFileError(f"no {what} at {path}; save a state there first")
+    tensors, header = safe_tensors(path, what=what, mend=mend, summed=summed)
+    if header.get("format") != format:
+        found = shown(header.get("format", "no format"))
+        raise CheckpointError(f"{path} holds no {what} of this version: {found}; {mend}")
+    return tensors, header_record(header, path, mend)
+
+
+def safe_tensors(
+    path: str | Path, *, what: str, mend: str, summed: float = math.inf
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return tensors, on the CPU, and header of a safetensors file; what, mend and summed as in `read_tensors`."""
+    from safetensors import SafetensorError, safe_open
+
+    check_regular(path)
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            tensors, header = {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+        whole = SUM in header and header.keys() <= {"format", "record", SUM}
+        if whole and (Path(path).stat().st_size > summed or header[SUM] == _checksum(tensors, header)):
+            return tensors, header
+    except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(f"{path} is damaged or no {what} ({error}); {mend}") from error
+    raise CheckpointError(f"{path} is damaged or no {what}: its contents are not those that were written; {mend}")
+
+
+def _checksum(tensors: dict[str, Tensor], header: dict[str, str]) -> str:
+    """Return the sum over the header's other texts and each contiguous tensor's name, kind, shape and bytes."""
+    found = zlib.crc32(json.dumps([header.get("format"), header.get("record")]).encode())
+    for name, tensor in sorted(tensors.items()):
+        found = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), found)
+        flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+        found = zlib.crc32(flat.numpy().data, found)
+    return f"{found:08x}"
+
+
+def header_record(header: dict[str, str], path: str | Path, mend: str) -> dict[str, Any]:
+    """Return the record in the header of a safetensors file."""
+    if "record" not in header:
+        raise CheckpointError(f"{path} was not written by hopstate: its header has no record")
+    try:
+        return parse_json(header["record"], f"the record of {path}")
+    except HopstateError as error:
+        raise CheckpointError(f"{error}; {mend}") from None

@@ -1,0 +1,84 @@
+"""Tables of answers in the order, and with the index, of the table that was asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hopstate.data.dates import shown_times
+from hopstate.data.stream_state import in_unit
+from hopstate.training.tasks.events import to_user_ids
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hopstate.data.events import EventStream
+
+
+def plain_table(given: Any) -> Any:
+    """Return a mapping of columns as a table, and a table whose index numbers or names no column without it."""
+    import pandas as pd
+
+    if isinstance(given, Mapping):
+        return pd.DataFrame(dict(given))
+    if not isinstance(given, pd.DataFrame):
+        return given
+    names = given.index.names
+    if given.index.nlevels > 1 and None not in names and not set(names) & set(given.columns):
+        return given.reset_index()
+    return given.reset_index(drop=True) if given.index.nlevels > 1 or names[0] is None else given
+
+
+def with_index_of(table: pd.DataFrame, given: Any) -> pd.DataFrame:
+    """Return a table of one row for each of a given one with the index of that, if it has one."""
+    import pandas as pd
+
+    same = isinstance(given, (pd.DataFrame, pd.Series)) and len(given) == len(table)
+    return table.set_axis(given.index) if same else table
+
+
+def in_given_order(
+    columns: Mapping[str, Any], record: EventStream, given: Any, unit: str, dates: str, *, whole: bool
+) -> pd.DataFrame:
+    """Return answers on events in the order of the user's table, times as it wrote them.
+
+    Args:
+        columns: of answers; "row" is the row of the table that each is of.
+        record: the table's events.
+        given: the table, whose index is taken if it is one of pandas.
+        unit, dates: of the times in columns, see `EventStream`.
+        whole: rows that have no answer (deletions, events without a time) stand in their places, empty.
+    """
+    import pandas as pd
+
+    found = pd.DataFrame(columns).set_index("row").sort_index(kind="stable")
+    found["t"] = shown_times(found["t"].to_numpy(), unit, dates)
+    length = record.file_length if record.file_length >= 0 else int(_stated(record).sum())
+    if whole and len(found) < length:
+        found = _filled(found, record, length, unit, dates)
+    if isinstance(given, pd.DataFrame) and len(given) == length:
+        return found.set_axis(given.index[found.index])
+    return found.reset_index(drop=True)
+
+
+def _filled(found: pd.DataFrame, record: EventStream, length: int, unit: str, dates: str) -> pd.DataFrame:
+    """Return a table with a row for each of the user's; those without an answer have their ids and times at most."""
+    import pandas as pd
+
+    events = in_unit(record, unit)
+    rows = np.flatnonzero(_stated(events))
+    known = to_user_ids(events, rows) | {"t": shown_times(events.t[rows], unit, dates)}
+    known["node"] = known["src"]
+    asked = pd.DataFrame({name: known[name] for name in known if name in found}, index=events.in_file(rows))
+    whole = {name: column.dtype for name, column in {**found, **asked}.items() if column.dtype.kind in "iu"}
+    found = found.astype(dict.fromkeys(whole, "Int64")).reindex(range(length))
+    for name, column in asked.items():
+        found[name] = found[name].fillna(column.astype(found[name].dtype).reindex(range(length)))
+    return found
+
+
+def _stated(record: EventStream) -> np.ndarray:
+    """Return (E,) which events are the user's own."""
+    return record.in_file(np.arange(len(record))) >= 0
