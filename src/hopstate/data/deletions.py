@@ -115,7 +115,7 @@ def _next(nodes: np.ndarray, at: np.ndarray, queried: np.ndarray, size: int) -> 
 def _at(stream: S, src: np.ndarray, dst: np.ndarray, own: np.ndarray, place: np.ndarray) -> S:
     """Return events src, dst (E',) at the places of others; those that are not themselves there are deletions.
 
-    Such a deletion has features of zeros and an unknown label.
+    Such a deletion has features of zeros, an unknown label and no row of the file.
     """
     assert stream.kind is not None
     columns: dict[str, Any] = {"src": src, "dst": dst, "t": stream.t[place]}
@@ -130,5 +130,5 @@ def _at(stream: S, src: np.ndarray, dst: np.ndarray, own: np.ndarray, place: np.
         table = stream.edge_table.take(place)
         columns["edge_table"] = replace(table, values=np.where(own[:, None], table.values, 0))
     columns["file_rows"] = np.where(own, stream.in_file(place), -1)
-    columns["file_length"] = stream.file_length
+    columns["file_length"] = stream.file_length if stream.file_length >= 0 else len(stream)
     return stream.with_(**columns)

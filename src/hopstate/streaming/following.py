@@ -125,7 +125,7 @@ class FollowingMemory(MemoryScorer):
         self.fetch(nodes)
         with evaluating(self.model):
             rows = torch.from_numpy(nodes).to(self._device)
-            found = self.model.represent(self.memory, rows, back=True)
+            found = self.model.represent(self.memory, rows)
         return found.detach().cpu().numpy()
 
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:

@@ -93,7 +93,7 @@ class MemoryInfluence:
         with_all, shares = states[-1].output[at[0]], {}
         for row, number, batches in variants:
             share = with_all - self._after(states[number], batches).output[at[0]]
-            shares[int(ids[row])] = torch.nan_to_num(share)
+            shares[int(ids[row])] = share
         return shares
 
     def _features(self, ids: np.ndarray) -> np.ndarray:

@@ -229,7 +229,7 @@ class MemoryScorer:
                 # copies: a stream's own columns are not to be written to, and torch warns of such
                 ends = (torch.from_numpy(np.array(v[chunk])).to(self._device) for v in nodes)
                 gap = gaps[chunk].to(self._device)
-                parts.append(self.answer(logits(self.memory, *ends, gap, back=True)).cpu())
+                parts.append(self.answer(logits(self.memory, *ends, gap)).cpu())
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def observe(self, batch: EventBatch) -> None:

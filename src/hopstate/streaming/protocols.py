@@ -247,25 +247,15 @@ class MemoryModel(TemporalModel):
         """Return the memory after a batch; in_place may write into state."""
         raise NotImplementedError
 
-    def represent(self, state: NodeState, nodes: Tensor, *, back: bool = False) -> Tensor:
-        """Return (n, w) what scores read of nodes (n,): of their memory first, then what no event changes.
-
-        Args:
-            back: as in `link_logits`.
-        """
+    def represent(self, state: NodeState, nodes: Tensor) -> Tensor:
+        """Return (n, w) what scores read of nodes (n,): of their memory first, then what no event changes."""
         raise NotImplementedError
 
-    def link_logits(
-        self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, *, back: bool = False
-    ) -> Tensor:
-        """Return (e,) logits that pairs source (e,), target (e,) meet now, with their gaps (e, G).
-
-        Args:
-            back: take nodes that were deleted as nodes not met, since they are asked for as coming back.
-        """
+    def link_logits(self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor) -> Tensor:
+        """Return (e,) logits that pairs source (e,), target (e,) meet now, with their gaps (e, G)."""
         raise NotImplementedError
 
-    def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor, *, back: bool = False) -> Tensor:
+    def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor) -> Tensor:
         """Return (n, C) logits of nodes (n,), or (n, 1) of the second of two classes, with their gaps (n, 1)."""
         raise NotImplementedError
 

@@ -250,7 +250,6 @@ def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
             read = follower.inputs.query_gaps(*query.ends, query.t)
         else:
             read = torch.from_numpy(follower.inputs.node_gaps(query.ends[0], query.t))[:, None]
-        memory = torch.where(memory.isnan().any(-1, keepdim=True), 0.0, memory)  # a deleted node is one not met
         return {"memory": memory, "static": static, "gap": read[:, : model.gaps], "pair": read[:, model.gaps :]}
 
     return ExportSpec(

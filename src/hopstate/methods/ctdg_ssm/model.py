@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, TimeOrderError, refuse_idle
+from hopstate.errors import ConfigError, HopstateError, ShapeError, TimeOrderError, refuse_idle
 from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
 from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
@@ -229,33 +229,13 @@ class CTDGSSM(MemoryModel):
         return torch.where(count[:, None] > 0, total / count.clamp(min=1)[:, None], encoded[-1])
 
     # ---- scores ------------------------------------------------------------------------------------------
-    def represent(self, state: NodeState, nodes: Tensor, *, back: bool = False) -> Tensor:
-        """Return (n, w) what the decoder sees of nodes (n,) in a state; of one not met, zeros and its static part.
-
-        Args:
-            back: take nodes that were deleted as nodes not met, since they are asked for as coming back.
-
-        Raises:
-            DataError: a node that was deleted and has met nobody since, unless it is coming back.
-        """
+    def represent(self, state: NodeState, nodes: Tensor) -> Tensor:
+        """Return (n, w) what the decoder sees of nodes (n,) in a state; of one not met, zeros and its static part."""
         self.static.check(nodes)
         state = state.grown(int(nodes.max()) + 1 if len(nodes) else 0)
-        output = state.output[state.place(nodes)]
-        if bool((gone := output.isnan().any(1)).any()):
-            if back:
-                return self._read(torch.where(gone[:, None], torch.zeros_like(output), output), nodes)
-            raise DataError(
-                f"node {int(nodes[gone][0])} has been deleted, so its output is undefined; ask again once an event has "
-                "brought it back"
-            )
-        return self._read(output, nodes)
+        return torch.cat([self.read_norm(state.output[state.place(nodes)]), self.static(nodes)], 1)
 
-    def _read(self, output: Tensor, nodes: Tensor) -> Tensor:
-        return torch.cat([self.read_norm(output), self.static(nodes)], 1)
-
-    def link_logits(
-        self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, *, back: bool = False
-    ) -> Tensor:
+    def link_logits(self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor) -> Tensor:
         """Return (e,) logits that pairs meet now, from the memory before.
 
         Args:
@@ -264,21 +244,19 @@ class CTDGSSM(MemoryModel):
             gap: (e, G) ln(1 + time since the pair last met), and with node_gaps the same of the source's and of the
                 target's last event; at most as many columns as the decoder takes are read. Then, with pair_history,
                 the (e, F) features of `hopstate.tokens.pair_features`.
-            back: see `represent`.
         """
-        ends = self.represent(state, source, back=back), self.represent(state, target, back=back)
+        ends = self.represent(state, source), self.represent(state, target)
         return decoded(self, ends, gap)[:, 0]
 
-    def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor, *, back: bool = False) -> Tensor:
+    def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor) -> Tensor:
         """Return (n, C) logits of nodes in a state, gap (n, 1) as above; (n, 1), of class 1, where C is 2.
 
         Args:
             state: the memory before what is asked about.
             nodes: (n,) nodes.
             gap: (n, 1) ln(1 + time since a node's last event).
-            back: see `represent`.
         """
-        return decoded(self, [self.represent(state, nodes, back=back)], gap)
+        return decoded(self, [self.represent(state, nodes)], gap)
 
     def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor:
         """Return (n, C) logits of the sequences whose state is read at nodes; (n, 1), of class 1, where C is 2."""

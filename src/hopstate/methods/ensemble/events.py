@@ -103,8 +103,8 @@ class MemberScorer(EnsembleScorer):
 class MovingEnsemble(EnsembleScorer):
     """An ensemble with node memories over a past (`MovesMemory`).
 
-    Memories are kept side by side in one, each with its output as a further row, padded to one width. Output is NaN of
-    deleted nodes, else zero.
+    Memories are kept side by side in one, each with its output as a further row, padded to one width.
+    Output is zero.
     """
 
     def __init__(self, stack: Stack, names: list[str], scorers: list[Any], past: StreamState) -> None:
@@ -132,8 +132,8 @@ class MovingEnsemble(EnsembleScorer):
         found = self.past.memories(nodes)
         if found is None:
             return None
-        own, gone = found.memory[:, rows, :d], np.isnan(found.output).all(1)
-        return replace(found, memory=own[:, :-1], output=np.where(gone[:, None], np.nan, own[:, -1]).astype(own.dtype))
+        own = found.memory[:, rows, :d]
+        return replace(found, memory=own[:, :-1], output=own[:, -1])
 
     def moved(self) -> Memories | None:
         """Return what is remembered now of the nodes of which any memory moved; None where none did."""
@@ -142,10 +142,9 @@ class MovingEnsemble(EnsembleScorer):
             return None
         found = [one.remembered(nodes) for one in self.moving]
         width, last_time = max(own.output.shape[1] for own in found), np.max([own.last_time for own in found], 0)
-        rows = [np.concatenate([own.memory, np.nan_to_num(own.output)[:, None]], 1) for own in found]
+        rows = [np.concatenate([own.memory, own.output[:, None]], 1) for own in found]
         memory = np.concatenate([np.pad(own, ((0, 0), (0, 0), (0, width - own.shape[2]))) for own in rows], 1)
-        gone = np.isnan(found[0].output).all(1)[:, None]
-        output = np.where(gone, np.nan, np.zeros((len(nodes), width))).astype(memory.dtype)
+        output = np.zeros((len(nodes), width), memory.dtype)
         return Memories(nodes=nodes, memory=memory, output=output, last_time=last_time)
 
 

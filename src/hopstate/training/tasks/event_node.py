@@ -95,6 +95,7 @@ class EventNodeTask(EventTask[NodeFollower]):
     def predict(self, split: str) -> dict[str, np.ndarray]:
         """Return a table of the events of a split (those of `evaluate`), or of "all"."""
         at, rows = events_to_score(self.stream, self.split, split)
+        at = self._of_file(self.stream, at)
         scores = score_node_events(self.scorer(split), self.stream, at, rows=rows, batch_size=self.eval_batch_size)
         return self.answer(self.stream, at, scores) | shown_labels(self.stream, at)
 
@@ -113,10 +114,14 @@ class EventNodeTask(EventTask[NodeFollower]):
         return follower.score_nodes(src, t)
 
     def asked(self, new: EventStream) -> np.ndarray:
-        """Return the positions of the events whose sources are scored."""
-        return np.arange(len(new))
+        """Return the positions of the events whose sources are scored: not deletions that follow from a node's."""
+        return self._of_file(new, np.arange(len(new)))
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
         """Return columns row (of the user's table), node, t and the outputs of events at rows."""
         named = to_user_ids(new, rows)
         return {"row": new.in_file(rows), "node": named["src"], "t": named["t"]} | self.classes.columns(scores)
+
+    @staticmethod
+    def _of_file(stream: EventStream, rows: np.ndarray) -> np.ndarray:
+        return rows[stream.in_file(rows) >= 0]

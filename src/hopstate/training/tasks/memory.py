@@ -128,7 +128,7 @@ class LinkQuestions:
 
     def logits(self, model: MemoryModel, state: NodeState, asked: dict[str, Tensor]) -> Tensor:
         """Return (Q,) logits of pairs."""
-        return model.link_logits(state, asked["source"], asked["target"], asked["gap"], back=True)
+        return model.link_logits(state, asked["source"], asked["target"], asked["gap"])
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the mean cross-entropy, binary or of each event among its group."""
@@ -167,7 +167,7 @@ class ClassQuestions:
 
     def logits(self, model: MemoryModel, state: NodeState, asked: dict[str, Tensor]) -> Tensor:
         """Return (Q, C) logits of nodes, (Q, 1) of two classes."""
-        return model.node_logits(state, asked["nodes"], asked["gap"], back=True)
+        return model.node_logits(state, asked["nodes"], asked["gap"])
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the mean cross-entropy."""
