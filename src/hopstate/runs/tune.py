@@ -275,8 +275,8 @@ def _run(method: Method, config: RunConfig, trial: Any, folder: Path, record: Re
         run = api.fit_config(method, built, out=folder, resume=True, record=record, splits=("val",))
     except (HopstateError, MemoryError, torch.OutOfMemoryError) as error:
         # settings that cannot work and training that diverges are results; data, files and disks fail every trial
-        result = type(error) is HopstateError or isinstance(error, (ConfigError, DivergenceError))
-        if isinstance(error, HopstateError) and not result:
+        expected = type(error) is HopstateError or isinstance(error, (ConfigError, DivergenceError))
+        if isinstance(error, HopstateError) and not expected:
             raise
         trial.set_user_attr("error", str(error) or type(error).__name__)
         return math.nan
