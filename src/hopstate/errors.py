@@ -33,6 +33,10 @@ class DataError(HopstateError, ValueError):
     """Input data that break a record's promise: ids out of range, NaN, missing labels, empty splits."""
 
 
+class DivergenceError(DataError):
+    """Scores or predictions that are NaN or infinite, for example because training diverged."""
+
+
 class FormatError(DataError):
     """A file whose content is not what its name or its format says: truncated, unknown, missing a part."""
 

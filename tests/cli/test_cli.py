@@ -204,6 +204,17 @@ def test_tables_are_split_by_metric_and_sorted_by_the_mean(capsys: Capture) -> N
     assert printed.index("best") < printed.index("worst") < printed.index("undefined")
 
 
+def test_compare_goes_on_after_a_run_that_diverges(tables: dict[str, Path], capsys: Capture) -> None:
+    arguments = ["compare", "gin,mlp", f"--data={tables['edges']}", "--out=both", "--json", "--"]
+    arguments += [f"--read.features={tables['features']}", f"--read.labels={tables['labels']}"]
+    arguments += [*QUICK, "--model.dim=16", "--gin.loop.epochs=3", "--gin.model.norm=none", "--gin.loop.optim.lr=1e30"]
+    assert main(arguments) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["method"] for row in found["methods"]] == ["mlp"]
+    assert [(run["method"], run["split"], run["seed"]) for run in found["failed"]] == [("gin", 0, 0)]
+    assert found["failed"][0]["error"]
+
+
 def test_compare_adds_floors_and_names_those_that_are_not_beaten(messages: Path, capsys: Capture) -> None:
     settings = ["--graphmixer.model.num_links=3", "--graphmixer.model.dim=8", *QUICK, "--graphmixer.loop.epochs=1"]
     assert main(["compare", "graphmixer,recency", f"--data={messages}", "--out=both", "--", *settings]) == 0

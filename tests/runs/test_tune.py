@@ -131,6 +131,30 @@ def test_settings_that_cannot_work_are_failed_trials() -> None:
     assert not Path("search/best.yaml").exists()
 
 
+def test_trials_that_diverge_are_failed_trials_and_the_search_goes_on() -> None:
+    """In full-batch training, NaN is first seen in validation."""
+    space = {"loop.optim.lr": [1e30, 0.003], "model.dim": [4, 8]}
+    options = {**QUICK, "model__norm": "none", "loop__epochs": 3}
+    found = hopstate.tune("gin", graph(), trials=4, out="search", space=space, **options)
+    failed = [row["loop.optim.lr"] for row in found.trials if row["error"]]
+    assert failed == [1e30, 1e30]
+    assert found.best["loop.optim.lr"] == 0.003
+    assert len(values("search")) == 4
+    assert Path("search/best.yaml").exists()
+
+
+def test_no_settings_are_tried_twice() -> None:
+    space = {"model.dim": [4, 8], "model.num_layers": "1:2"}
+    options = {**QUICK, "loop__epochs": 1}
+    first = hopstate.tune("mlp", graph(), trials=3, out="search", space=space, **options)
+    assert not first.exhausted
+    found = hopstate.tune("mlp", graph(), trials=9, out="search", space=space, **options)
+    assert found.exhausted
+    assert sorted((row["model.dim"], row["model.num_layers"]) for row in found.trials) == [
+        (4, 1), (4, 2), (8, 1), (8, 2),
+    ]  # fmt: skip
+
+
 def test_without_optuna_its_extra_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -30,7 +30,7 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument("--top", type=int, default=10, help="rows to print, largest first (default: 10)")
     parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
     parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
-    o = parser.parse_args(argv)
+    o = parser.parse_args(argv[1:])
     if o.top < 0:
         raise ConfigError(f"--top is a number of rows, at least 0; got {o.top}")
     where = {"data": o.data, "out": o.out, "plot": o.plot, "device": o.device, "method": o.method, "raw": o.raw}

@@ -13,7 +13,7 @@ from hopstate.cli.answer import INTERRUPTED, Answer
 from hopstate.cli.kinds import KINDS, show_kinds, with_floors
 from hopstate.cli.manner import own_options
 from hopstate.cli.options import Options
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, DivergenceError, HopstateError
 from hopstate.io.files import write_text
 from hopstate.io.lock import locked
 from hopstate.methods import get_method
@@ -40,24 +40,39 @@ def run(argv: list[str]) -> Answer:
     names, splits, seeds = options.methods.split(","), numbers(options.splits), numbers(options.seeds)
     for name in names:  # before anything is trained
         _check_splits(name, splits)
+    failed: list[dict[str, Any]] = []
     with begun(options.out, "compare", options.data) as folder, locked(folder):
-        rows = _all(names, splits, seeds, options.data, rest, folder)
+        rows = _all(names, splits, seeds, options.data, rest, folder, failed)
+    if rows == []:
+        raise HopstateError(f"no run could be finished; the first: {failed[0]['error']}")
     record = {"data": options.data, "folder": folder, "interrupted": rows is None, "methods": rows or []}
+    record |= {"failed": failed}
     if rows is None:
         again = f"stopped; everything is saved. Go on with the same command and --out {folder}"
         return Answer(record, partial(print, again, file=sys.stderr), INTERRUPTED)
 
     def shown() -> None:
         show(rows, options.data)
+        for run in failed:
+            print(f"{run['method']}, split {run['split']}, seed {run['seed']} failed: {run['error']}")
         print(f"runs and table.json: {folder}")
 
     return Answer(record, shown)
 
 
 def _all(
-    names: list[str], splits: list[int], seeds: list[int], data: str, rest: list[str], folder: Path
+    names: list[str],
+    splits: list[int],
+    seeds: list[int],
+    data: str,
+    rest: list[str],
+    folder: Path,
+    failed: list[dict[str, Any]],
 ) -> list[dict[str, Any]] | None:
-    """Train what is not trained yet and return a row a method, or None where it was interrupted."""
+    """Train what is not trained yet and return a row per method that has results; None if it was interrupted.
+
+    Runs whose training diverges are added to `failed`, and the others continue.
+    """
     from hopstate.training.run_folder import RunFolder
 
     rows: list[dict[str, Any]] = []
@@ -65,7 +80,8 @@ def _all(
     floors: dict[str, Any] = {}
     on_val: dict[int, dict[str, Any]] = {}  # of each split
     for name in names:
-        results = []
+        results: list[dict[str, Any] | None] = []  # None of a run that failed
+        judged: list[int] = []
         for split in splits:
             for seed in seeds:
                 where = folder / f"{name}-split{split}-seed{seed}"
@@ -73,15 +89,30 @@ def _all(
                 number = NUMBER.get(get_method(name).data)
                 if number is not None:
                     fixed.append(f"{number}={split}")
-                results.append(_one(name, [*fixed, *_settings(name, rest, names)], where, records, split))
-                if results[-1] is None:
+                try:
+                    result = _one(name, [*fixed, *_settings(name, rest, names)], where, records, split)
+                except HopstateError as error:
+                    # training whose loss is not a number raises the base class itself
+                    if not (type(error) is HopstateError or isinstance(error, DivergenceError)):
+                        raise
+                    failed.append({"method": name, "split": split, "seed": seed, "error": str(error)})
+                    results.append(None)
+                    continue
+                if result is None:
                     return None
+                results.append(result)
+                judged.append(split)
                 if number is None:
                     floors |= RunFolder(where).floors()
                 on_val.setdefault(split, {}).update(RunFolder(where).floors("val"))
         finished = [r for r in results if r is not None]
-        rivals = [on_val[split] for split in splits for _ in seeds]
-        rows.append(_row(name, finished) | {"no_better_on_validation": _no_better(name, finished, rivals)})
+        if not finished:
+            continue
+        below = _no_better(name, finished, [on_val[split] for split in judged])
+        values = {
+            part: [None if r is None else r["metrics"][part][r["metric"]] for r in results] for part in ("test", "val")
+        }
+        rows.append(_row(name, finished) | {"values": values} | {"no_better_on_validation": below})
         write_text(folder / "table.json", json.dumps(with_floors(rows, floors), indent=1))
     return with_floors(rows, floors)
 
@@ -207,7 +238,6 @@ def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
         "test_std": test[1],
         "val_mean": val[0],
         "val_std": val[1],
-        "values": {split: [r["metrics"][split][metric] for r in results] for split in ("test", "val")},
         "seconds_per_epoch": over([r["seconds_per_epoch"] for r in results])[0],
         "seconds": over([r["seconds"] for r in results])[0],
         "parameters": results[0]["parameters"],

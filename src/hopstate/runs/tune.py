@@ -11,14 +11,15 @@ import json
 import math
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import yaml
 
-from hopstate.errors import CheckpointError, ConfigError, HopstateError, MissingExtraError
+from hopstate.errors import CheckpointError, ConfigError, DivergenceError, HopstateError, MissingExtraError
 from hopstate.io.files import remove_file, write_text
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.lock import locked
@@ -33,7 +34,7 @@ from hopstate.runs import api
 from hopstate.runs.beginnings import begun
 from hopstate.runs.data import load_data, settle
 from hopstate.runs.kept import name_of
-from hopstate.runs.tune_spaces import space_of, suggest
+from hopstate.runs.tune_spaces import choices_of, space_of, suggest
 from hopstate.training.run_folder import PATHS, RunFolder, flatten
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 FREE = tuple(f"config.loop.{name}" for name in ("progress", "device", "tensorboard", "logger", "checkpoint_seconds"))
 FREE += tuple(f"config.{name}" for name in PATHS if name != "init")  # content_hash decides
+DRAWS = 50  # of TPE, before the first settings that were not tried are taken
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Search:
         trials: one row a trial: number, value, seconds, the settings drawn, error.
         interrupted: Ctrl-C stopped it; the same call with out=path goes on.
         positive_class: of two classes, which roc_auc and average_precision are of; None for other targets.
+        exhausted: all settings of the space were tried in fewer trials than allowed.
     """
 
     path: Path
@@ -66,6 +69,7 @@ class Search:
     trials: list[dict[str, Any]] = field(default_factory=list)
     interrupted: bool = False
     positive_class: str | None = None
+    exhausted: bool = False
 
     @property
     def config(self) -> Path:
@@ -151,8 +155,7 @@ def _go_on(
 ) -> Search:
     """Run the trials that are missing."""
     study = _study(optuna, folder / "study.db", method.name)
-    while (number := _next(study, trials)) is not None:
-        study.sampler = optuna.samplers.TPESampler(seed=int(named_rng(seed, "search", number).integers(2**32)))
+    while (number := _next(optuna, study, space, trials, seed)) is not None:
         trial = optuna.trial.Trial(study, study.trials[number]._trial_id)
         trial.set_user_attr("settings", suggest(trial, space))
         begin = time.perf_counter()
@@ -163,7 +166,7 @@ def _go_on(
         failed = math.isnan(value)
         study.tell(number, None if failed else value, state=optuna.trial.TrialState.FAIL if failed else None)
         _keep(_search(study, folder, method), method, config)
-    found = _search(study, folder, method)
+    found = replace(_search(study, folder, method), exhausted=len(study.trials) < trials)
     if not found.best:
         raise HopstateError(f"none of {trials} trials could be finished; the first: {found.trials[0]['error']}")
     return found
@@ -231,12 +234,38 @@ def _same_search(folder: Path, search: dict[str, Any]) -> bool:
     return False
 
 
-def _next(study: Any, trials: int) -> int | None:
-    """Return the number of the trial that was cut short, else of a new one, or None where all are done."""
-    running = [t.number for t in study.trials if not t.state.is_finished()]
+def _next(optuna: Any, study: Any, space: Space, trials: int, seed: int) -> int | None:
+    """Return the number of an interrupted or a new trial; None if all are done, or all settings were tried."""
+    running = [t.number for t in study.trials if t.state == optuna.trial.TrialState.RUNNING]
     if running:
         return running[0]
-    return study.ask().number if len(study.trials) < trials else None
+    waiting = [t.number for t in study.trials if not t.state.is_finished()]
+    if not waiting:
+        if len(study.trials) >= trials:
+            return None
+        values = _untried(optuna, study, space, seed)
+        if values is None:
+            return None
+        study.enqueue_trial(values)
+    return study.ask().number
+
+
+def _untried(optuna: Any, study: Any, space: Space, seed: int) -> dict[str, Any] | None:
+    """Return values of the space that no trial has had, drawn by TPE; None if there are none left.
+
+    The draws are made in a copy of the study, since a trial of the study itself cannot be drawn again.
+    """
+    number, tried = len(study.trials), [trial.user_attrs.get("settings") for trial in study.trials]
+    sampler = optuna.samplers.TPESampler(seed=int(named_rng(seed, "search", number).integers(2**32)))
+    drafts = optuna.create_study(direction="maximize", sampler=sampler)
+    drafts.add_trials(study.trials)
+    for _ in range(DRAWS):
+        draft = drafts.ask()
+        if suggest(draft, space) not in tried:
+            return dict(draft.params)
+    choices = (choices_of(values) for values in space.values())
+    grid = (dict(zip(space, values, strict=True)) for values in product(*choices))
+    return next((values for values in grid if suggest(optuna.trial.FixedTrial(values), space) not in tried), None)
 
 
 def _run(method: Method, config: RunConfig, trial: Any, folder: Path, record: Record) -> float | None:
@@ -245,8 +274,9 @@ def _run(method: Method, config: RunConfig, trial: Any, folder: Path, record: Re
         built = config_from(method, {**flatten(as_dict(config)), **trial.user_attrs["settings"]})
         run = api.fit_config(method, built, out=folder, resume=True, record=record, splits=("val",))
     except (HopstateError, MemoryError, torch.OutOfMemoryError) as error:
-        # settings that cannot work and losses that diverge are a result; data, files and disks fail every trial alike
-        if isinstance(error, HopstateError) and not (type(error) is HopstateError or isinstance(error, ConfigError)):
+        # settings that cannot work and training that diverges are results; data, files and disks fail every trial
+        expected = type(error) is HopstateError or isinstance(error, (ConfigError, DivergenceError))
+        if isinstance(error, HopstateError) and not expected:
             raise
         trial.set_user_attr("error", str(error) or type(error).__name__)
         return math.nan

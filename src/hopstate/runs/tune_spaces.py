@@ -65,6 +65,15 @@ def suggest(trial: Any, space: Space) -> dict[str, Any]:
     return drawn
 
 
+def choices_of(values: Range | list[Any]) -> list[Any] | range:
+    """Return the values of a key; of a range of real numbers its ends."""
+    if not isinstance(values, Range):
+        return values
+    if isinstance(values.low, int) and isinstance(values.high, int):
+        return range(values.low, values.high + 1)
+    return list(dict.fromkeys((values.low, values.high)))
+
+
 def _read(path: Path) -> Space:
     if not exists(path):
         raise MissingFileError(f"no file {shown(path)}; --space takes a YAML file, or KEY=LOW:HIGH, or KEY=A,B,C")
