@@ -14,9 +14,9 @@ from functools import partial
 import numpy as np
 
 from common import machine, median_time, require_green
-from hopstate.data.event_splits import EventSplit, dyglib_split
 from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import read_events
+from hopstate.data.splits import EventSplit, dyglib_split
 from hopstate.sampling.negatives import draw_negatives, one_against_many
 
 

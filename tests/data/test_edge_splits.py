@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hopstate.data.edge_splits import given_split, link_keys, message_edges, split_edges
 from hopstate.data.graph import Graph
+from hopstate.data.splits import given_split, link_keys, message_edges, split_edges
 from hopstate.errors import DataError
 
 

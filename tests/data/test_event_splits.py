@@ -5,14 +5,14 @@ import pandas as pd
 import pytest
 
 from hopstate.data.dates import parse_times
-from hopstate.data.event_splits import (
+from hopstate.data.events import EventStream
+from hopstate.data.splits import (
     EVENT_SPLITS,
     chronological_split,
     dyglib_split,
     split_at,
     split_by_masks,
 )
-from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hopstate.data.event_splits import parse_duration, split_windows
 from hopstate.data.events import EventStream
+from hopstate.data.splits import parse_duration, split_windows
 from hopstate.errors import ConfigError
 
 

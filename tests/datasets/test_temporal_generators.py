@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hopstate.data.event_splits import dyglib_split
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.splits import dyglib_split
 from hopstate.datasets.temporal_generators import MessageConfig, generate_messages, path_sequences
 from hopstate.errors import ConfigError
 from hopstate.evaluation.link import evaluate_link

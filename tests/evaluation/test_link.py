@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.event_splits import chronological_split, dyglib_split
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.splits import chronological_split, dyglib_split
 from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError
 from hopstate.evaluation.link import evaluate_link, link_negatives, score_queries, score_split
 from hopstate.evaluation.ranking import mrr, ranks

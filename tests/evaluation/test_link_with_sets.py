@@ -7,10 +7,10 @@ from the same pairs in an order of its own.
 import numpy as np
 import pytest
 
-from hopstate.data.event_splits import EventSplit, dyglib_split
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.readers.read_events import read_events
+from hopstate.data.splits import EventSplit, dyglib_split
 from hopstate.evaluation.link import evaluate_link
 from hopstate.methods.heuristics.recency import Recency
 from hopstate.sampling.negative_sets import Negatives

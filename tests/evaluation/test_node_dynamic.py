@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import EventStream
+from hopstate.data.splits import chronological_split
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_queries
 

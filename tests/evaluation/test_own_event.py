@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from hopstate.cli.main import main
-from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import EventStream
+from hopstate.data.splits import chronological_split
 from hopstate.evaluation.link import evaluate_link
 from hopstate.evaluation.link_scores import LinkScores
 from hopstate.methods.heuristics.edgebank import EdgeBank

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.splits import chronological_split
 from hopstate.evaluation.link import evaluate_link
 from hopstate.evaluation.ranked_links import KINDS, kinds_of, ranking_metrics
 from hopstate.methods.heuristics.recency import Recency

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import DELETE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.splits import chronological_split
 from hopstate.errors import ConfigError
 from hopstate.evaluation.leak import check_leak
 from hopstate.evaluation.link import evaluate_link

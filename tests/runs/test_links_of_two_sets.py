@@ -12,9 +12,9 @@ import scipy.sparse
 from sklearn.metrics import roc_auc_score
 
 import hopstate
-from hopstate.data.edge_splits import message_edges
 from hopstate.data.graph import Graph
 from hopstate.data.readers.read_graph import read_graph
+from hopstate.data.splits import message_edges
 from hopstate.errors import DataError
 
 QUIET = {"progress": False, "logger": "none"}

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import hopstate
-from hopstate.data.event_splits import EventSplit, dyglib_split
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.splits import EventSplit, dyglib_split
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.link import evaluate_link
 from hopstate.methods import get_method

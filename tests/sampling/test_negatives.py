@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_split
 from hopstate.data.events import EventStream
+from hopstate.data.splits import EventSplit, chronological_split, dyglib_split
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import _number_pairs, draw_negatives, load_or_draw, one_against_many

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.readers.read_events import read_events
+from hopstate.data.splits import chronological_split
 from hopstate.errors import DataError
 from hopstate.evaluation.link import evaluate_link
 from hopstate.methods.heuristics.recency import Recency

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
+from hopstate.data.splits import EventSplit
 from hopstate.errors import DataError
 from hopstate.evaluation.metrics import value_metrics
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
+from hopstate.data.splits import EventSplit
 from hopstate.data.targets import default_names
 from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
 from hopstate.evaluation.intervals import bootstrap_areas, limits_of

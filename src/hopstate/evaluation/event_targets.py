@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
+from hopstate.data.splits import EventSplit
 from hopstate.errors import DataError
 from hopstate.evaluation.event_amounts import last_known
 from hopstate.evaluation.metrics import label_metrics, value_metrics

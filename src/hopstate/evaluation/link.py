@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.splits import EventSplit
 from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.evaluation.areas import average_precision_of, roc_auc_of

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
+from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError
 from hopstate.evaluation.event_amounts import EventAmounts
 from hopstate.evaluation.event_classes import EventClasses, event_classes

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hopstate.data.edge_splits import kept_pairs, link_keys
 from hopstate.data.graph import Graph
+from hopstate.data.splits import kept_pairs, link_keys
 from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.io.files import replace_file, save_array

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hopstate.data.edge_splits import edges_of_links
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.preprocessing import FAR_APART, FeatureScaler, FeatureTable, scale_ratio
+from hopstate.data.splits import edges_of_links
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.methods.method import ReadOptions, RunConfig, SetRun, SplitConfig
 from hopstate.methods.shared.event_run import EventReadOptions

@@ -20,13 +20,13 @@ import numpy as np
 import pandas as pd
 
 from hopstate.data.dates import shown_time
-from hopstate.data.event_splits import IN_SECOND, parse_duration
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import declared
 from hopstate.data.readers.event_tables import FEATURE, KINDS
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
+from hopstate.data.splits import IN_SECOND, parse_duration
 from hopstate.data.stream_state import StreamState
 from hopstate.data.validate import beyond_clock
 from hopstate.data.vocabulary import Vocabulary

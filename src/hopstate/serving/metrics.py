@@ -16,7 +16,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from hopstate.data.dates import shown_time
-from hopstate.data.event_splits import IN_SECOND
+from hopstate.data.splits import IN_SECOND
 from hopstate.errors import FutureTimeError, HopstateWarning, TimeOrderError
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.queries.shown import dates_of

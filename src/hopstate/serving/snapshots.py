@@ -14,7 +14,7 @@ import shutil
 import warnings
 from pathlib import Path
 
-from hopstate.data.event_splits import parse_duration
+from hopstate.data.splits import parse_duration
 from hopstate.data.stream_checkpoint import (
     EARLIER,
     HEAD,

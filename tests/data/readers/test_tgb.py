@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import read_events
+from hopstate.data.splits import chronological_split
 from hopstate.datasets.registry import find_dataset, load_dataset, on_disk
 from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.runs.reproduce.recipes import all_recipes

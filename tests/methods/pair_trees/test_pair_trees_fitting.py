@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import EventStream
+from hopstate.data.splits import chronological_split
 from hopstate.errors import ConfigError
 from hopstate.methods.pair_trees import fitting
 from hopstate.methods.pair_trees.fitting import fit_trees, training_table

@@ -8,8 +8,8 @@ import torch
 from configured import configured
 
 import hopstate
-from hopstate.data.edge_splits import link_keys, message_edges
 from hopstate.data.graph import Graph
+from hopstate.data.splits import link_keys, message_edges
 from hopstate.errors import ConfigError, DataError
 from hopstate.methods import get_method
 from hopstate.methods.method import Context

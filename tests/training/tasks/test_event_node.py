@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.splits import chronological_split
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.event_classes import event_classes
 from hopstate.methods.dyg_mamba.model import DyGMambaConfig, DyGMambaNodes

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.splits import chronological_split
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError
 from hopstate.evaluation.metrics import mean_over_kinds

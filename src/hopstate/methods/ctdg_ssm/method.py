@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from hopstate.data.clock import Clock
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.splits import EventSplit
 from hopstate.errors import check_range, refuse_idle
 from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
 from hopstate.methods.ctdg_ssm.model import CTDGSSM, Readout

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from hopstate.data.clock import Clock
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.splits import EventSplit
 from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.method import RecencyRun

@@ -11,9 +11,9 @@ from typing import Protocol
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError
 from hopstate.io.scratch import let_go
 from hopstate.methods.pair_trees.trees import PairTrees

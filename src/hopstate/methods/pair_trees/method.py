@@ -16,9 +16,9 @@ import numpy as np
 from torch import nn
 
 from hopstate.data.clock import Clock
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.io.files import write_text

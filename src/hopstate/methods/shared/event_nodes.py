@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
+from hopstate.data.splits import EventSplit
 from hopstate.data.targets import default_names
 from hopstate.errors import ConfigError
 from hopstate.evaluation.event_amounts import EventAmounts, amounts_of, check_amounts, last_known

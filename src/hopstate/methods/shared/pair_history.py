@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from hopstate.data.clock import Clock
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.lookup import EventLookup, Histories
 from hopstate.data.neighbor_store import NeighborStore, NeighborView
+from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.data.stretch import stretch
 from hopstate.io.scratch import let_go

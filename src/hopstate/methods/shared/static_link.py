@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.edge_splits import EdgeSplit, given_split, kept_pairs, message_edges, split_edges
 from hopstate.data.graph import Graph
+from hopstate.data.splits import EdgeSplit, given_split, kept_pairs, message_edges, split_edges
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.files import replace_file

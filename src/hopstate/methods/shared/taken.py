@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
+from hopstate.data.splits import EventSplit
 from hopstate.methods.method import Context
 from hopstate.sampling.judged import epoch_batches, judged
 from hopstate.training.config import LoopConfig

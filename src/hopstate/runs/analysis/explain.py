@@ -17,8 +17,8 @@ import numpy as np
 
 from hopstate.data.clock import Clock
 from hopstate.data.dates import drawn_times, parse_times, shown_span, shown_time, shown_times
-from hopstate.data.event_splits import IN_SECOND
 from hopstate.data.events import EventStream
+from hopstate.data.splits import IN_SECOND
 from hopstate.errors import ConfigError, DataError
 from hopstate.io.output import draw_figure, few_dates, label_points, plain_numbers
 from hopstate.runs.asking import first_after

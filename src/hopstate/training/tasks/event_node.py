@@ -13,8 +13,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from hopstate.data.clock import Clock
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
+from hopstate.data.splits import EventSplit
 from hopstate.evaluation.event_amounts import EventAmounts
 from hopstate.evaluation.event_classes import EventClasses, shown_labels
 from hopstate.evaluation.event_targets import EventTargets

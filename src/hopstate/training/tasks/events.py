@@ -13,9 +13,9 @@ import numpy as np
 from torch import Tensor, nn
 
 from hopstate.data.clock import Clock
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.streaming.protocols import Follower, LinkFollower, LooksUp
 from hopstate.training.ranks import ALONE, Ranks

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.lookup import EventLookup
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.sampling.judged import epoch_batches, in_batches

@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from hopstate.data.clock import Clock
-from hopstate.data.event_splits import EVENT_SPLITS
 from hopstate.data.events import EventStream
+from hopstate.data.splits import EVENT_SPLITS
 from hopstate.errors import ConfigError, check_range, nearest
 from hopstate.evaluation import summaries
 from hopstate.evaluation.link import (

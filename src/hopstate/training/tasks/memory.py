@@ -27,9 +27,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, check_range
 from hopstate.sampling.event_batches import batch_boundaries, piece_boundaries

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.data.edge_splits import EdgeSplit
 from hopstate.data.graph import Graph
+from hopstate.data.splits import EdgeSplit
 from hopstate.data.validate import SPLITS
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError
