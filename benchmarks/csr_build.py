@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from common import machine, median_time, require_green
-from hopstate.data.build import csr_from_edges
+from hopstate.data.graph import csr_from_edges
 from hopstate.datasets.rmat_kernel import rmat_edges
 
 

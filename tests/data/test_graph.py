@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from hopstate.data import validate
-from hopstate.data.build import csr_from_edges
 from hopstate.data.events import EventStream
-from hopstate.data.graph import Graph
+from hopstate.data.graph import Graph, csr_from_edges
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError

@@ -46,7 +46,7 @@ def test_the_usual_places_are_left_alone(sealed: Path, monkeypatch: pytest.Monke
     assert os.environ["NUMBA_CACHE_DIR"] == ""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(sealed / "kernels"))
     ensure_kernel_cache()
-    monkeypatch.setattr(kernel_cache, "__file__", str(PACKAGE / "io/kernel_cache.py"))
+    monkeypatch.setattr(kernel_cache, "__file__", str(PACKAGE / "io/cache.py"))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(sealed / "file/kernels"))
     ensure_kernel_cache()  # numba takes the sources' folder
 
