@@ -6,13 +6,41 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hopstate.data.active_edges import CHUNK, deletions_are_valid
 from hopstate.data.deletions import expand_node_deletions
 from hopstate.data.event_record import ADD, GONE, EventRecord, holds
 from hopstate.data.validate import beyond_clock, why_beyond
 from hopstate.data.vocabulary import TEXT, Vocabulary
 from hopstate.errors import DataError
 from hopstate.errors import warn as give_warning
+from hopstate.io.scratch import let_go
+
+__all__ = ["CHUNK", "PAIRS", "deletions_are_valid"]
+
+
+CHUNK = 1 << 20  # events read together
+PAIRS = 1 << 23  # events whose pairs are counted together
+
+
+def deletions_are_valid(stream: EventRecord) -> bool:
+    """Return whether every deletion of a stream without earlier events removes an edge that is active then.
+
+    The pairs are counted in parts by a hash. The events are read once for each part.
+    """
+    from hopstate.data.active_edge_kernels import count_active
+
+    assert stream.kind is not None
+    columns = (stream.src, stream.dst, stream.kind)
+    parts, room = max(1, -(-len(stream) // PAIRS)), 2 * min(len(stream), PAIRS) + 1
+    for part in range(parts):
+        table = np.zeros(1 << room.bit_length(), np.uint64)
+        counts = np.zeros(len(table), np.int32)
+        for start in range(0, len(stream), CHUNK):
+            some = (np.ascontiguousarray(column[start : start + CHUNK]) for column in columns)
+            if not count_active(*some, stream.num_nodes, part, parts, table, counts):
+                return False
+            let_go(*columns)
+    return True
+
 
 S = TypeVar("S", bound=EventRecord)
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # of dates, in nanoseconds, coarsest first
