@@ -21,8 +21,7 @@ import pandas as pd
 import torch
 
 from hopstate.data.events import EventStream
-from hopstate.data.lookup import EventLookup
-from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.neighbor_store import EventLookup, NeighborStore
 from hopstate.evaluation.link import evaluate_link
 from hopstate.ops.neighbors import PackedNeighbors
 from hopstate.random import named_rng

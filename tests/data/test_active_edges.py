@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopstate.data import event_build as active_edges, event_build
+from hopstate.data import event_build
+from hopstate.data import event_build as active_edges
 from hopstate.data.event_build import check_deletes, deletions_are_valid
 from hopstate.data.events import ADD, DELETE, EventStream
 from hopstate.errors import DataError

@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from hopstate.data.events import EventStream
-from hopstate.data.lookup import Histories
-from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.evaluation.intervals import bootstrap_mean, limits_of
 from hopstate.evaluation.ranking import gains, hits, mrr, ranks, recalls
 

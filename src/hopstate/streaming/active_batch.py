@@ -22,7 +22,7 @@ from hopstate.data.clock import elapsed
 from hopstate.errors import DataError, ShapeError, TimeOrderError
 
 if TYPE_CHECKING:
-    from hopstate.data.lookup import Histories
+    from hopstate.data.neighbor_store import Histories
     from hopstate.data.stream_state import NodeFeatures
     from hopstate.ops.neighbors import PackedNeighbors
 

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.data.lookup import EventLookup
-from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.neighbor_store import EventLookup, NeighborStore
 from hopstate.layers.evaluating import evaluating
 
 if TYPE_CHECKING:

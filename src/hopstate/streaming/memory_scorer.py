@@ -18,7 +18,7 @@ from torch import Tensor
 from hopstate.data.clock import Clock
 from hopstate.data.deletions import edge_ends
 from hopstate.data.events import ADD, EventBatch, EventStream
-from hopstate.data.lookup import Histories
+from hopstate.data.neighbor_store import Histories
 from hopstate.data.stream_state import NodeFeatures, StreamState
 from hopstate.layers.evaluating import evaluating
 from hopstate.sampling.event_batches import pieces

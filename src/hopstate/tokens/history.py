@@ -25,7 +25,7 @@ from hopstate.ops.neighbors import PackedNeighbors, cooccurrence
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
-    from hopstate.data.lookup import EventLookup, Rows
+    from hopstate.data.neighbor_store import EventLookup, Rows
 
 Target = Literal["first", "last", "none"]
 Deletions = Literal["marked", "left-out", "unmarked"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hopstate.data.clock import Clock
-from hopstate.data.lookup import Histories, Rows
+from hopstate.data.neighbor_store import Histories, Rows
 from hopstate.tokens.pair_parts import Last, read_pairs
 
 if TYPE_CHECKING:

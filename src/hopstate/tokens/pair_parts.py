@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hopstate.data.lookup import Histories
+from hopstate.data.neighbor_store import Histories
 
 ALONE = 66  # features that need no more than the histories of both ends
 COUNTED = 71  # and those that count the stream's events

@@ -22,7 +22,7 @@ from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer, 
 if TYPE_CHECKING:
     from hopstate.data.clock import Clock
     from hopstate.data.events import EventStream
-    from hopstate.data.lookup import EventLookup
+    from hopstate.data.neighbor_store import EventLookup
     from hopstate.data.stream_state import StreamState
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventBatch
-from hopstate.data.lookup import Histories
+from hopstate.data.neighbor_store import Histories
 from hopstate.data.stream_state import StreamState
 
 NEVER = -100.0  # the score of a pair that never met; gaps are held to scores above it

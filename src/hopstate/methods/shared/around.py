@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic
 
-from hopstate.data.lookup import EventLookup
+from hopstate.data.neighbor_store import EventLookup
 from hopstate.streaming.history_scorer import TokenizerT
 
 

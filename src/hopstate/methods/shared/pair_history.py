@@ -12,8 +12,7 @@ import torch
 
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
-from hopstate.data.lookup import EventLookup, Histories
-from hopstate.data.neighbor_store import NeighborStore, NeighborView
+from hopstate.data.neighbor_store import EventLookup, Histories, NeighborStore, NeighborView
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.data.stretch import stretch

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.data.events import EventStream
-from hopstate.data.lookup import EventLookup
-from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.neighbor_store import EventLookup, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
