@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 import hopstate
 from hopstate.data.dates import drawn_times, shown_span, shown_times, zone_of
 from hopstate.data.readers.read_events import read_events, write_events
-from hopstate.data.summary import summarize
-from hopstate.data.summary_plots import _plot_activity
+from hopstate.data.summary import _plot_activity, summarize
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from hopstate.data import summary_plots
+from hopstate.data import summary as summary_plots
 from hopstate.data.events import EventStream
 from hopstate.io.output import label_points, plain_numbers
 from hopstate.runs.analysis.explain import Explanation

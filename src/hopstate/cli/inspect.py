@@ -47,7 +47,7 @@ def run(argv: list[str]) -> Answer:
     record = load(options.data, options.kind, read)
     summary = summarize(record)
     if options.plot:
-        from hopstate.data.summary_plots import plot_summary
+        from hopstate.data.summary import plot_summary
 
         plot_summary(record, options.plot)
     plots = [f"plots: {options.plot}"] if options.plot else []
