@@ -6,9 +6,10 @@ An event's id is its position in the stream. Arrays are numpy and may be memory-
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from hopstate.data.validate import beyond_clock, why_beyond
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, TimeOrderError
 from hopstate.io.scratch import let_go
+
+__all__ = ["begins", "stretch"]
+
 
 ADD, DELETE, GONE = 0, 1, 2
 _CHUNK = 1 << 22  # events looked at together, so that checking a mapped stream needs little memory
@@ -320,3 +324,65 @@ def _check_rows(stream: EventRecord, where: str, start: int, stop: int) -> None:
     if len(t) and beyond_clock(t[[0, -1]]).any():
         row = max(start - 1, 0) + int(np.argmax(beyond_clock(t)))
         raise DataError(f"{where}: the time of event {row}, {stream.t[row]}, {why_beyond(t)}")
+
+
+def stretch(rows: np.ndarray) -> np.ndarray | slice:
+    """Return rising rows (P,) as a slice where they follow each other.
+
+    >>> stretch(np.array([3, 4, 5])), stretch(np.array([3, 5]))
+    (slice(3, 6, None), array([3, 5]))
+    """
+    whole = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1
+    return slice(int(rows[0]), int(rows[-1]) + 1) if whole else rows
+
+
+def begins(rows: np.ndarray) -> bool:
+    """Return whether rising rows (P,) are the first P of a stream: look-ups at their times see nothing else."""
+    return len(rows) > 0 and rows[0] == 0 and rows[-1] == len(rows) - 1
+
+
+S = TypeVar("S", bound=EventRecord)
+Ties = Literal["file", "sorted"]
+TIES: tuple[Ties, ...] = ("file", "sorted")
+
+
+def in_own_order(stream: S) -> S:
+    """Return a stream whose events of one time stand by source, then destination, features and label.
+
+    Rows of nodes stand for their ids in sorted order, as reading a table makes them. A stream with deletions stays as
+    it is: of an edge that is added and deleted at one time, the order tells which came first.
+    """
+    size, t = len(stream), stream.t
+    if stream.has_deletes:
+        return stream
+    order = _refined(np.arange(size), [t], [stream.dst, stream.src])
+    later = [] if stream.labels is None else list(stream.labels.reshape(size, -1).T)
+    if stream.edge_table is not None:
+        later += [text.codes for text in stream.edge_table.texts] + list(stream.edge_table.values.T)
+    elif stream.edge_attr is not None:
+        later += list(stream.edge_attr.T)
+    order = _refined(order, [t, stream.src, stream.dst], later) if later else order
+    if (order == np.arange(size)).all():
+        return stream
+    columns = {
+        name: column[order]
+        for name in ("src", "dst", "kind", "edge_attr", "labels")
+        if (column := getattr(stream, name)) is not None
+    }
+    table = None if stream.edge_table is None else stream.edge_table.take(order)
+    return stream.with_(**columns, edge_table=table, file_rows=stream.in_file(order))
+
+
+def _refined(order: np.ndarray, equal: Sequence[np.ndarray], keys: Sequence[np.ndarray]) -> np.ndarray:
+    """Return an order (E,) whose runs of equal columns are sorted by keys, the last key first."""
+    same = np.ones(max(len(order) - 1, 0), bool)
+    for column in equal:
+        same &= column[order[1:]] == column[order[:-1]]
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    if not len(tied):
+        return order
+    rows = order[tied]
+    run = np.cumsum(np.append(True, ~same[tied[:-1]] | (np.diff(tied) > 1)))
+    order = order.copy()
+    order[tied] = rows[np.lexsort((*(key[rows] for key in keys), run))]
+    return order

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hopstate.data.event_record import stretch
 from hopstate.data.events import EventBatch, EventStream
-from hopstate.data.stretch import stretch
 from hopstate.io.scratch import let_go
 from hopstate.streaming.protocols import LinkScorer
 from hopstate.streaming.replay import as_scores, moments

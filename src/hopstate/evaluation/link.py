@@ -20,9 +20,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hopstate.data.event_record import stretch
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.splits import EventSplit
-from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.evaluation.areas import average_precision_of, roc_auc_of
 from hopstate.evaluation.asked_pairs import Asked, scored

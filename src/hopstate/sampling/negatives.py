@@ -22,9 +22,9 @@ from typing import Literal
 
 import numpy as np
 
+from hopstate.data.event_record import stretch
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
-from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.opening import exists
 from hopstate.io.scratch import let_go

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.event_build import check_deletes
+from hopstate.data.event_record import TIES, Ties, in_own_order
 from hopstate.data.events import EventStream
 from hopstate.data.labels import AS_STORED
 from hopstate.data.readers.tables import is_array, is_frame, plain_array
-from hopstate.data.ties import TIES, Ties, in_own_order
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
@@ -70,7 +70,7 @@ def read_events(
         from_start: no event came before the first. False lets deletions end edges that earlier events added.
         max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
             files a hundred times their size, at least 2 GiB.
-        ties: order of events of one time: "file" as they stand, "sorted" as `hopstate.data.ties.in_own_order` has it.
+        ties: order of events of one time: "file" as they are, "sorted" by their own values, whatever the file's order.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
             (by default the usual names), header (whether a text's first line holds names of columns; by default it
             goes by what stands there), columns (what columns of features hold, where it is not as it looks, as

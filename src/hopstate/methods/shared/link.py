@@ -10,10 +10,10 @@ from typing import Literal, Protocol, TypeVar, get_args
 import numpy as np
 
 from hopstate.data.clock import Clock, GapUnit
+from hopstate.data.event_record import begins, stretch
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore, folder_of
 from hopstate.data.splits import EventSplit
-from hopstate.data.stretch import begins, stretch
 from hopstate.errors import ConfigError, check_range
 from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.method import Context, Floors, Method, RunConfig

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from hopstate.data.clock import Clock
+from hopstate.data.event_record import stretch
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import EventLookup, Histories, NeighborStore, NeighborView
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
-from hopstate.data.stretch import stretch
 from hopstate.io.scratch import let_go
 from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.shared.around import AroundTokenizer
