@@ -15,8 +15,7 @@ import numpy as np
 
 from hopstate.data.graph_arrays import Copied
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.targets import check_event_labels
-from hopstate.data.validate import beyond_clock, why_beyond
+from hopstate.data.validate import beyond_clock, check_event_labels, why_beyond
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, TimeOrderError
 from hopstate.io.scratch import let_go

@@ -19,8 +19,15 @@ from hopstate.data.graph_arrays import GraphArrays
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.notes import notes_of_list
 from hopstate.data.store import load_fields, save_graph
-from hopstate.data.targets import as_amounts
-from hopstate.data.validate import SPLITS, check_graph, check_ids, check_num_nodes, clean_features, features_of_array
+from hopstate.data.validate import (
+    SPLITS,
+    as_amounts,
+    check_graph,
+    check_ids,
+    check_num_nodes,
+    clean_features,
+    features_of_array,
+)
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError
 from hopstate.io.opening import reading

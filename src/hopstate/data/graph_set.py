@@ -12,8 +12,7 @@ import numpy as np
 
 from hopstate.data.graph import Graph
 from hopstate.data.graph_arrays import Copied
-from hopstate.data.targets import as_amounts
-from hopstate.data.validate import SPLITS
+from hopstate.data.validate import SPLITS, as_amounts
 from hopstate.errors import DataError
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.random import named_rng

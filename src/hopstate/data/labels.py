@@ -31,8 +31,7 @@ from hopstate.data.readers.tables import (
     read_table,
     rows_are_nodes,
 )
-from hopstate.data.targets import as_amounts
-from hopstate.data.validate import SPLITS
+from hopstate.data.validate import SPLITS, as_amounts
 from hopstate.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:

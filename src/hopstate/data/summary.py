@@ -17,7 +17,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.preprocessing import CATEGORY, DATE, FAR_APART, OTHER, FeatureTable, scale_ratio
 from hopstate.data.readers.encode import kinds_of
-from hopstate.data.targets import default_names
+from hopstate.data.validate import default_names
 from hopstate.io.output import draw_figure, plain_numbers
 
 if TYPE_CHECKING:

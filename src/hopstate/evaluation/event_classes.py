@@ -15,7 +15,7 @@ import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
-from hopstate.data.targets import default_names
+from hopstate.data.validate import default_names
 from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
 from hopstate.evaluation.intervals import bootstrap_areas, limits_of
 from hopstate.evaluation.learned_classes import of_training, positive_last

@@ -8,7 +8,7 @@ import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
-from hopstate.data.targets import default_names
+from hopstate.data.validate import default_names
 from hopstate.errors import ConfigError
 from hopstate.evaluation.event_amounts import EventAmounts, amounts_of, check_amounts, last_known
 from hopstate.evaluation.event_classes import EventClasses, check_known, event_classes

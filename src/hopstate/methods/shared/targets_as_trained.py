@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hopstate.data.targets import default_names
+from hopstate.data.validate import default_names
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.training.tasks.target import Target
 

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hopstate.data.targets import default_names
+from hopstate.data.validate import default_names
 from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
 from hopstate.evaluation.metrics import (
     CLASSIFICATION,
