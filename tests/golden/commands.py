@@ -22,7 +22,7 @@ import pytest
 import scipy.sparse
 
 import hopstate
-from hopstate.data.readers.read_graph_set import read_graph_set
+from hopstate.data.readers.read_graph import read_graph_set
 
 METHODS = ("recency", "pair-trees", "dyg-mamba", "ctdg-ssm")  # a heuristic, a forest, a history model, a memory
 PAIRS = [("u1", "i2"), ("u3", "i3"), ("u9", "i7"), ("u1", "u4"), ("u2", "nobody")]

@@ -66,8 +66,7 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
     """
     from hopstate.data.event_store import is_event_folder
     from hopstate.data.readers.read_events import read_events
-    from hopstate.data.readers.read_graph import read_graph
-    from hopstate.data.readers.read_graph_set import is_set, read_graph_set
+    from hopstate.data.readers.read_graph import is_set, read_graph, read_graph_set
 
     read = dict(read or {})
     if find_dataset(source) is not None and not read:

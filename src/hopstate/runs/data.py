@@ -80,7 +80,7 @@ def load_data(source: str, read: Any, kind: str) -> Any:
         with at_most(changed.pop("max_bytes", None)):
             return load_dataset(source, **{key: value for key, value in changed.items() if key not in OF_RUN})
     if kind == "graphs":
-        from hopstate.data.readers.read_graph_set import read_graph_set
+        from hopstate.data.readers.read_graph import read_graph_set
 
         return read_graph_set(source, **sets_reading(read))
     if kind == "events":

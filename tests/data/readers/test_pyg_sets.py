@@ -10,8 +10,7 @@ import torch
 from torch_geometric.data import Data, InMemoryDataset
 
 from hopstate.data.readers.pyg import degree_profile, stratified_folds
-from hopstate.data.readers.read_graph import read_graph
-from hopstate.data.readers.read_graph_set import read_graph_set
+from hopstate.data.readers.read_graph import read_graph, read_graph_set
 from hopstate.datasets.registry import load_dataset
 from hopstate.errors import ConfigError, DataError, DownloadError, FormatError
 from hopstate.io.cache import cache_folder

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hopstate
-from hopstate.data.readers.read_graph_set import read_graph_set
+from hopstate.data.readers.read_graph import read_graph_set
 from hopstate.errors import FormatError, HopstateError, MissingFileError
 
 FILES = {  # a path of three nodes, an edge, a lone node
