@@ -2,8 +2,8 @@
 
 | what all share | function |
 |---|---|
-| scales and fillings of features | `features.FeatureScaler`, `runs.prepare.prepared` |
+| scales and fillings of features | `preprocessing.FeatureScaler`, `runs.prepare.prepared` |
 
 Files enter through `readers`; out come `Graph`, `GraphSet`, `EventStream` and, for live runs, `StreamState`. Ids are
-rows 0..N-1; a `Vocabulary` holds the user's own. `cards` says what a record holds and what looks wrong about it.
+rows 0..N-1; a `Vocabulary` holds the user's own. `summary` describes a record and lists what looks wrong in it.
 """
