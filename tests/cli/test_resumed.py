@@ -43,14 +43,14 @@ def test_a_resumed_run_takes_its_own_data(run: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(run.parent / "elsewhere")
     for words in (["--out=../run"], ["--out", "../run"]):
         assert main(["fit", "recency", "--resume", *words]) == 0
-        assert json.loads((run / "config.json").read_text()) == before
+        assert json.loads((run / "config.json").read_text()) == before | {"folder": str(run)}
         assert json.loads((run / "result.json").read_text())["metrics"] == metrics
 
 
 def test_other_data_and_other_methods_are_refused(run: Path, capsys: Capture) -> None:
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     for words, named in (
-        (["recency", "--data=others.csv"], ("events.csv", "others.csv")),
+        (["recency", "--data=others.csv"], ("others", "run")),
         (["edgebank"], ("recency", "run")),
         (["edgebank", "--data=others.csv"], ("recency", "run")),
     ):

@@ -67,8 +67,7 @@ def test_a_recipe_that_cannot_be_read_is_named(added: Path, wrong: str) -> None:
 
 
 def test_help_names_a_further_method(added: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        command_line.main(["fit", "sixth", "--help"])
+    assert command_line.main(["fit", "sixth", "--help"]) == 0
     assert "--model.num_layers" in capsys.readouterr().out
 
 

@@ -98,7 +98,7 @@ def test_numbers_are_what_a_file_of_them_gives(count: int, live: tuple[str, Live
 def test_events_of_numbers_touch_no_file(live: tuple[str, LiveRun], monkeypatch: pytest.MonkeyPatch) -> None:
     name, run = live
     bodies = told(run._incoming, drawn(name, run.past, 20, np.random.default_rng(0)), run.past)
-    monkeypatch.setattr(files, "_new_part", lambda path: pytest.fail(f"{path} is written"))
+    monkeypatch.setattr(files, "temporary_name", lambda path: pytest.fail(f"{path} is written"))
     run._incoming.stream(bodies, run.past)
 
 

@@ -153,8 +153,8 @@ def test_a_live_run_takes_a_coarse_clock_in_any_cut(method: str, tmp_path: Path)
     for a, b in ((0, 7), (7, 8), (8, 30), (30, len(later))):
         options: dict[str, Any] = {"fresh": True} if a == 0 else {"state": tmp_path / "parts"}
         found += score_stream(run.path, part(a, b), own=early, save=tmp_path / "parts", **options)["score"].tolist()
-    assert found == pytest.approx(whole, rel=F32)
-    assert len(predict(run.path, data=early)) == len(early.additions())
+    assert found == pytest.approx(whole, rel=F32, nan_ok=True)  # deletions have no score
+    assert len(predict(run.path, data=early)) == len(early)  # a row each, of deletions without a score
 
 
 @pytest.mark.parametrize("method", ["ctdg-ssm", pytest.param("dyg-mamba", marks=pytest.mark.slow)])

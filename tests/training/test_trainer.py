@@ -276,7 +276,7 @@ def test_folder_of_a_start_that_was_refused_is_taken_by_other_settings(tmp_path:
     assert kept.is_file()  # named by what it was made of
 
 
-@pytest.mark.parametrize("left", [".config.json.0123456789ab.part", ".lock", ".config.json.part"])
+@pytest.mark.parametrize("left", [".config.json.0123abcd-123.0123456789ab.part", ".lock"])
 @pytest.mark.parametrize("resume", [False, True])
 def test_folder_of_a_start_that_was_killed_before_it_wrote_anything_whole_is_taken(
     tmp_path: Path, resume: bool, left: str

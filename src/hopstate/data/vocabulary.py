@@ -117,6 +117,8 @@ class Vocabulary:
         """Return int64 rows of ids, -1 for an id that is unknown."""
         if not hasattr(keys, "type"):  # not an array of pyarrow
             keys = np.asarray(keys)
+            if keys.ndim != 1:
+                return self.rows(keys.reshape(-1)).reshape(keys.shape)
         text = not isinstance(keys, np.ndarray) or keys.dtype.kind in "UTO"
         if self.is_text != text or not len(self) or not len(keys):
             return np.full(len(keys), -1, np.int64)
@@ -147,7 +149,9 @@ class Vocabulary:
             return -1
 
     def names(self, rows: np.ndarray) -> np.ndarray:
-        """Return the user's ids of the given rows, as int64 or str."""
+        """Return the user's ids of the given rows, of any shape, as int64 or str."""
+        if np.ndim(rows) > 1:
+            return self.names(np.reshape(rows, -1)).reshape(np.shape(rows))
         return self._ids[rows] if isinstance(self._ids, np.ndarray) else np.array(self.take(rows).tolist(), str)
 
     def take(self, rows: np.ndarray) -> Any:

@@ -237,9 +237,8 @@ def fit_config(
     with held(out, method.name, config.data, ranks) as folder:
         run, told = (RunFolder if ranks.first else Onlooker)(folder), ""
         if ranks.first:
+            _check_resumed(run, method, record)  # before anything of the run is rewritten
             run.create(folder, stored_config(method, config), resume=resume)
-            if (run.path / "data.json").is_file():  # before anything of the run is rewritten
-                check_same_data(run, record)
             keep_ids(run, record)
             told = kept(run, record) if kept is not None else ""
         else:
@@ -275,6 +274,13 @@ def fit_config(
             keep_curve(run, task)
         best, in_memory = result.progress.best_epoch, record if kept is not None else None
         return Run(run.path, method.name, result.metrics, result.interrupted, best, found, in_memory)
+
+
+def _check_resumed(run: RunFolder, method: Method, record: Record) -> None:
+    """Raise CheckpointError if a folder holds a trained run of the same method on other data."""
+    trained = (run.path / "data.json").is_file() and not run.never_trained()
+    if trained and run.settings().get("method") == method.name:
+        check_same_data(run, record)
 
 
 def _connect(method: Method, config: RunConfig, record: Record, ranks: Ranks) -> None:

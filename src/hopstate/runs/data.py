@@ -179,7 +179,7 @@ def known_data(run: RunFolder) -> dict[str, Any]:
 def check_same_data(run: RunFolder, record: Record) -> None:
     """Raise CheckpointError where record is not what a run was trained on."""
     if not same_data(run, record):
-        raise CheckpointError(f"the data have changed since {run.path} was trained on them; choose another --out")
+        raise CheckpointError(f"{record.name} is not the data that {run.path} was trained on; choose another --out")
 
 
 def data_metrics(source: str) -> tuple[str, ...]:

@@ -45,9 +45,15 @@ def prepared(record: Record, config: RunConfig, context: Context, *, edges: bool
         DataError: other columns than the run was trained with, or missing values that it cannot fill.
         ConfigError: another scale or another filling.
     """
-    if isinstance(record, Graph) and record.x is None and (context.trained or {"node_codes": True}).get("node_codes"):
-        record = with_codes(record)
+    ready, kept = _scaled(record, config, context, edges)
+    # codes are inputs already: two values of a column would be scaled to 0 and 1
+    if isinstance(ready, Graph) and ready.x is None and (context.trained or {"node_codes": True}).get("node_codes"):
+        ready = with_codes(ready)
         context.noted["node_codes"] = True
+    return ready, kept
+
+
+def _scaled(record: Record, config: RunConfig, context: Context, edges: bool) -> tuple[Any, dict[str, Any]]:
     read = config.read
     if not isinstance(record, (Graph, GraphSet, EventStream)) or not isinstance(read, (ReadOptions, EventReadOptions)):
         return record, {}

@@ -30,10 +30,12 @@ from hopstate.methods.pair_trees.method import PairTreesTask
 from hopstate.methods.settings import config_from
 from hopstate.runs.analysis.questions import explain
 from hopstate.runs.api import Run, evaluate, fit, predict, score_stream
+from hopstate.runs.going_on import as_trained
 from hopstate.runs.load import load_run
 from hopstate.streaming.live import go_on, past_of
 from hopstate.testing.asserts import F32_SUM, F64, F64_SOLVED
 from hopstate.tokens.pair_features import GROWING, NAMES
+from hopstate.training.run_folder import RunFolder
 
 SMALL = {
     "model.num_trees": 30, "model.max_leaves": 8, "model.min_leaf": 10,
@@ -153,12 +155,13 @@ def test_later_events_however_they_are_cut(run: Run, tmp_path: Path) -> None:
     own, later = part(whole, 0, 1200), part(whole, 1200, 1300)
     trained_on = fit("pair-trees", own, out=tmp_path / "run", config=SMALL)
     with load_run(trained_on.path, own, bare=True) as (_, task), torch.no_grad():
-        past = past_of(task, own)
-        expected = task.scorer_over(whole).score(later.src, later.dst, later.t)
+        folder = RunFolder.open(trained_on.path)
+        past, later_scaled = past_of(task, as_trained(folder, own)), as_trained(folder, later)
+        expected = task.scorer_over(as_trained(folder, whole)).score(later.src, later.dst, later.t)
         for size in (1, 33, 100):
             found, now = [], past
             for a in range(0, 100, size):
-                columns, now = go_on(task, now, part(later, a, min(a + size, 100)), again=True)
+                columns, now = go_on(task, now, part(later_scaled, a, min(a + size, 100)), again=True)
                 found.append(columns["score"])
             np.testing.assert_allclose(np.concatenate(found), expected, rtol=F64)
     calls = [score_stream(trained_on.path, part(later, a, a + 50), own=own) for a in (0, 50)]

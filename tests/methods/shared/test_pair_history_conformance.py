@@ -45,8 +45,8 @@ class Asked(nn.Module):
         if isinstance(self.model, MemoryModel):
             state = self.model.initial_state(self.stream.num_nodes)
             for start in range(0, len(self.stream), 40):
-                for batch in inputs.batches(self.stream.take(np.arange(start, min(start + 40, len(self.stream))))):
-                    state = self.model.update(state, batch)
+                events = self.stream.take(np.arange(start, min(start + 40, len(self.stream))))
+                state = self.model.update(state, inputs.batch(events))
             return self.model.link_logits(state, u, v, inputs.query_gaps(*pairs))[:, None]
         return self.model(inputs.pairs(*pairs))[:, None]
 
