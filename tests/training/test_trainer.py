@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, StorageError
+from hopstate.io.files import _HOST
 from hopstate.io.lock import locked
 from hopstate.training import checkpoint as checkpoint_module
 from hopstate.training.checkpoint import load_checkpoint
@@ -276,7 +277,7 @@ def test_folder_of_a_start_that_was_refused_is_taken_by_other_settings(tmp_path:
     assert kept.is_file()  # named by what it was made of
 
 
-@pytest.mark.parametrize("left", [".config.json.0123abcd-123.0123456789ab.part", ".lock"])
+@pytest.mark.parametrize("left", [f".config.json.{_HOST}-999999999.0123456789ab.part", ".lock"])
 @pytest.mark.parametrize("resume", [False, True])
 def test_folder_of_a_start_that_was_killed_before_it_wrote_anything_whole_is_taken(
     tmp_path: Path, resume: bool, left: str

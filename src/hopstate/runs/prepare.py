@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def prepared(record: Record, config: RunConfig, context: Context, *, edges: bool = False) -> tuple[Any, dict[str, Any]]:
     """Return a record with its features as a method takes them, and what a run must keep to do the same to others.
 
-    Features of the user's own tables are standardised unless `read.scale` says otherwise, those of other files and of
-    records as they are. What is filled in and how columns are scaled is fitted to the training split alone; of a
-    trained run, or of the one that a run begins from (`init`), what it kept is taken.
+    Features are standardised unless `read.scale` says otherwise; those of published data sets are left as they are.
+    What is filled in and how columns are scaled is fitted to the training split alone; of a trained run, or of the one
+    that a run begins from (`init`), what it kept is taken.
 
     Args:
         record: a graph, a set of graphs or an event stream; others come back as they are.
