@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from hopstate.io.cache import ensure_kernel_cache
+from hopstate.io.kernel_cache import ensure_kernel_cache
 
 TYPE_CHECKING = False  # type checkers take it as true; importing typing costs more than all the rest here
 

@@ -14,8 +14,8 @@ import pytest
 
 import hopstate
 from hopstate.errors import HopstateWarning
-from hopstate.io import cache as kernel_cache
-from hopstate.io.cache import ensure_kernel_cache
+from hopstate.io import kernel_cache
+from hopstate.io.kernel_cache import ensure_kernel_cache
 
 PACKAGE = Path(hopstate.__file__).parent
 
@@ -27,7 +27,7 @@ def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "tmp").mkdir()
     (tmp_path / "hopstate").mkdir()
     (tmp_path / "hopstate/ops").touch()
-    monkeypatch.setattr(kernel_cache, "__file__", str(tmp_path / "hopstate/io/cache.py"))
+    monkeypatch.setattr(kernel_cache, "__file__", str(tmp_path / "hopstate/io/kernel_cache.py"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     monkeypatch.setenv("HOME", str(tmp_path / "file"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)

@@ -1,9 +1,6 @@
 """Splits of labelled nodes, of a graph's links and of an event stream's events.
 
-A link joins two different nodes: both directions and all duplicates of it go to one split together, so that no copy
-of a held-out link stays behind, in a directed graph too (a deviation from torch-geometric's `RandomLinkSplit`).
-Messages pass over training links and self-loops only, and unless a share is set apart, training links are also learned
-from (Hu et al. 2020, arXiv:2005.00687). Event streams are split in order of time, by date, by masks, or as DyGLib does.
+Event streams are split in order of time, by date, by fixed masks, or as DyGLib does.
 
 Source: Yu et al. 2023, arXiv:2303.13047 (DyGLib), for `dyglib_split`; its new nodes depend on CPython's order of a
 set of integers, reproduced here with the ids of the data set (1..N where the stream has no vocabulary of integers).
