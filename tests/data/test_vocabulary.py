@@ -87,3 +87,11 @@ def test_parts_give_the_vocabulary_back_and_damaged_ones_do_not() -> None:
             Vocabulary.from_parts(bad, data)
     with pytest.raises(DataError):
         Vocabulary.from_parts(np.array([0, 1, 2, 2, 6]), data)  # cuts a character in two
+
+
+@pytest.mark.parametrize("ids", [["b", "a", "c"], [7, 3, 9]], ids=["texts", "numbers"])
+def test_rows_and_names_keep_the_shape_of_pairs(ids: list[str] | list[int]) -> None:
+    vocabulary, pairs = Vocabulary(np.array(ids)), np.array([[0, 2], [1, 1]])
+    names = vocabulary.names(pairs)
+    assert names.tolist() == [[ids[0], ids[2]], [ids[1], ids[1]]]
+    assert vocabulary.rows(names).tolist() == pairs.tolist()

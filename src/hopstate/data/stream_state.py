@@ -287,11 +287,6 @@ class StreamState:
         return self.t[-1].item() if self.num_events else -math.inf
 
     @property
-    def has_features(self) -> bool:
-        """Whether features of events were kept."""
-        return self.edge_attr is not None
-
-    @property
     def has_deletes(self) -> bool:
         """Whether an event deletes an edge."""
         return self.log.count_additions(self.num_events) < self.num_events
