@@ -181,7 +181,6 @@ def _likeness(own: list[str], other: list[str]) -> tuple[int, int, int] | None:
 
 
 def _alike(a: Sequence[str], b: Sequence[str]) -> int:
-    """Return with how many equal items two sequences begin."""
     count = 0
     for x, y in zip(a, b):
         if x != y:
@@ -191,7 +190,6 @@ def _alike(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def _within(some: Sequence[str], words: Sequence[str]) -> bool:
-    """Return whether all of some stand among words, in their order."""
     following = iter(words)
     return all(word in following for word in some)
 

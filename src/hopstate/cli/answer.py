@@ -33,7 +33,6 @@ class Answer:
 
 
 def lines(*texts: str) -> Callable[[], None]:
-    """Return what prints texts, a line each."""
     return lambda: print(*texts, sep="\n")
 
 
@@ -52,7 +51,6 @@ def json_text(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it."""
     import numpy as np
 
     if isinstance(value, (np.generic, np.ndarray)):

@@ -14,7 +14,6 @@ from hopstate.io.output import RAW
 
 
 def run(argv: list[str]) -> Answer:
-    """Run the command named first in argv."""
     return {"evaluate": _evaluate, "predict": _predict, "stream": _stream}[argv[0]](argv[1:])
 
 

@@ -17,7 +17,6 @@ _ENDS = "Exit status: 0 done, 1 the data or the run cannot be used, 2 wrong usag
 
 
 def run(argv: list[str]) -> Answer:
-    """Run the command named first in argv."""
     return {"score": _score, "rank": _rank}[argv[0]](argv[1:])
 
 
@@ -91,7 +90,6 @@ def _options(o: argparse.Namespace, read: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pairs(given: str) -> Any:
-    """Return a path, or the pair that is written out where no such file is there."""
     import csv
 
     from hopstate.errors import MissingFileError

@@ -183,7 +183,6 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any], 
 
 
 def _settings(name: str, rest: list[str], methods: list[str]) -> list[str]:
-    """Return the settings among rest that concern one method."""
     kept, mine = [], True
     for word in rest:
         if word.startswith("--"):

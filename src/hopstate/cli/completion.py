@@ -39,7 +39,6 @@ complete -o default -F _hopstate hopstate"""
 
 
 def run(argv: list[str]) -> Answer:
-    """Make the script."""
     how = (
         "source <(hopstate completion bash), in ~/.bashrc; of zsh, in ~/.zshrc; of fish, into its folder of completions"
     )
@@ -57,7 +56,6 @@ def run(argv: list[str]) -> Answer:
 
 
 def _options(command: str) -> list[str]:
-    """Return the options of a command that its help names."""
     if command == "completion":
         return []
     told = io.StringIO()

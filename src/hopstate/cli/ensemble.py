@@ -19,7 +19,6 @@ Example: hopstate ensemble runs/dyg-mamba runs/pair-trees --out runs/both"""
 
 
 def run(argv: list[str]) -> Answer:
-    """Combine the runs."""
     parser = Options(prog="hopstate ensemble", description=__doc__, epilog=EPILOG)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a finished run")
     parser.add_argument("--out", help="new run folder (default: one under runs/)")

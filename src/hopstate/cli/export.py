@@ -10,7 +10,6 @@ from hopstate.cli.options import Options
 
 
 def run(argv: list[str]) -> Answer:
-    """Run the command."""
     parser = Options(prog="hopstate export", description=__doc__, allow_abbrev=False)
     parser.add_argument("run", help="a finished run's folder")
     parser.add_argument("--to", choices=("torch", "onnx"), required=True, help="torch.export (.pt2) or ONNX (.onnx)")

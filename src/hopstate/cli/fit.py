@@ -184,7 +184,6 @@ def print_warning(done: Run, console: Console) -> None:
 
 
 def no_better_than(done: Run, split: str = "test") -> list[str]:
-    """Return the baselines that a finished run does not outperform on a split, "val" or "test"."""
     from hopstate.methods.shared.floors import below
     from hopstate.training.run_folder import RunFolder
 

@@ -95,7 +95,6 @@ class Heard(io.TextIOBase):
         self.to, self.text = to, ""
 
     def write(self, text: str, /) -> int:
-        """Take a text."""
         self.text = (self.text + text)[-20_000:]
         return len(text) if self.to is None else self.to.write(text)
 
@@ -115,5 +114,4 @@ class Heard(io.TextIOBase):
         return self.to.fileno()
 
     def last_line(self) -> str:
-        """Return the last line that is not empty."""
         return next((line.strip() for line in reversed(self.text.splitlines()) if line.strip()), "")

@@ -12,7 +12,6 @@ from hopstate.errors import ConfigError
 
 
 def run(argv: list[str]) -> Answer:
-    """Make the store."""
     how = (
         "How columns are found: --read.source_column, target_column, time_column, label_column NAME, "
         "edge_columns LIST, header and bipartite true or false. "
@@ -48,7 +47,6 @@ def run(argv: list[str]) -> Answer:
 
 
 def _value(key: str, text: str) -> Any:
-    """Return the value of an option of reading."""
     if key == "edge_columns":
         return [name.strip() for name in text.strip("[] ").split(",") if name.strip()]
     if key in ("undirected", "header") and text.lower() in ("true", "false"):

@@ -33,7 +33,6 @@ _SERVER: dict[str, Any] = {
 
 
 def run(argv: list[str]) -> Answer:
-    """Run the command named first in argv."""
     return {"serve": _serve, "replay": _replay}[argv[0]](argv[1:])
 
 
@@ -144,7 +143,6 @@ def _until_stopped(server: uvicorn.Server, place: socket.socket, engine: Service
 
 
 def _names(host: str, more: list[str]) -> list[str] | None:
-    """Return the names by which a service that listens at an address may be asked, None for any."""
     if host in ("0.0.0.0", "::") and not more:  # it asks for a token, which pages of other sites do not have
         return None
     return [host, "localhost", _HERE, "::1", "[::1]", *more]

@@ -68,7 +68,6 @@ class GasCache:
         return False
 
     def push(self, layer: int, rows: Tensor, sent: Tensor) -> None:
-        """Keep what rows sent at a layer."""
         if self._journal is not None:
             self._journal.keep(layer, rows)
         self.tables[layer][rows] = sent.detach().to(self.dtype).cpu()

@@ -69,7 +69,6 @@ def _by_target(sources, targets, num_nodes, undirected, no_loops, want_rows):  #
 
 @njit(cache=True, nogil=True)
 def _close_gaps(starts, ends, indices, rows, want_rows):  # type: ignore[no-untyped-def]
-    """Move the kept entries of all rows together in place, rewrite starts, return how many there are."""
     kept = 0
     for v in range(len(ends)):
         begin = starts[v]

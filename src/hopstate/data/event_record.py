@@ -118,12 +118,10 @@ class EventRecord(Copied):
 
     @cached_property
     def has_edge_features(self) -> bool:
-        """Whether any edge feature is not zero."""
         return _any_nonzero(self.edge_attr)
 
     @cached_property
     def has_node_features(self) -> bool:
-        """Whether any node feature is not zero."""
         return _any_nonzero(self.x)
 
     @property

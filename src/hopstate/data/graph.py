@@ -285,7 +285,6 @@ def _edges(data: Data) -> np.ndarray:
 
 
 def _weights(data: Data) -> np.ndarray | None:
-    """Return edge_weight, or the values of adj_t where that stands in for the edges."""
     if data.get("edge_index") is not None:
         return _dense(data.get("edge_weight"))
     values = data.adj_t.coo()[2]

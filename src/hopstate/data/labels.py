@@ -202,7 +202,6 @@ def _check_recurring(table: Table, column: str) -> None:
 
 
 def _splits(table: Table, column: str) -> np.ndarray:
-    """Return train, val, test or "" for each row of a label table."""
     text = table.frame[column].fillna("").astype(str).str.strip().str.lower()
     splits = text.map(SPLIT_NAMES).fillna("").to_numpy(str)
     bad = np.flatnonzero((splits == "") & (text.to_numpy(str) != ""))
@@ -216,7 +215,6 @@ def _splits(table: Table, column: str) -> np.ndarray:
 
 
 def _without_unlabelled(splits: np.ndarray, y: np.ndarray, notes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
-    """Return the splits without rows that have no label, and notes with their number."""
     none = (y < 0) if y.dtype.kind == "i" else np.isnan(y.reshape(len(y), -1)).all(1)
     left = int((none & (splits != "")).sum())
     if left:
@@ -297,7 +295,6 @@ def check_words(values: pd.Series, where: str, place: Place) -> None:
 
 
 def numbers_if_all(values: pd.Series, missing: np.ndarray) -> pd.Series:
-    """Return texts as numbers if all that are not missing are numbers."""
     import pandas as pd
 
     known = values[~missing].astype(str).str.strip()
@@ -392,7 +389,6 @@ def look_like_amounts(numbers: np.ndarray) -> bool:
 
 
 def _texts(values: pd.Series, missing: np.ndarray, where: str, place: Place, cells: str) -> np.ndarray:
-    """Return the known labels as text, one in a cell."""
     text = values[~missing].astype(str).str.strip()
     cut = None if cells == "whole" or text.empty else separator_of(text.drop_duplicates())
     if cut is None:

@@ -72,11 +72,9 @@ class TextColumn:
         )
 
     def take(self, rows: np.ndarray | slice) -> TextColumn:
-        """Return the column of some rows."""
         return replace(self, codes=self.codes[rows])
 
     def recurring(self) -> TextColumn:
-        """Return the column without texts of one row alone, which no training rows can make a category."""
         kept = (self.counts() >= LEAST) | np.array([one == "" for one in self.words], bool)
         place = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1).astype(np.int32)
         return replace(self, words=tuple(compress(self.words, kept)), codes=place[self.codes])
@@ -87,7 +85,6 @@ class TextColumn:
         return np.bincount(codes[codes >= 0], minlength=len(self.words))
 
     def names(self, words: Sequence[str]) -> tuple[str, ...]:
-        """Return the names of the columns that categories, and all other texts, become."""
         return (*(f"{CATEGORY}{self.name}={one}" for one in words), f"{OTHER}{self.name}")
 
     def categories(self, rows: np.ndarray | slice = slice(None), least: int = LEAST) -> tuple[str, ...] | None:
@@ -196,21 +193,17 @@ class FeatureTable:
         return found
 
     def take(self, rows: np.ndarray | slice) -> FeatureTable:
-        """Return some rows."""
         return FeatureTable(self.columns, self.values[rows], tuple(text.take(rows) for text in self.texts))
 
     def text_arrays(self) -> list[np.ndarray]:
-        """Return what columns of texts hold, as arrays of numbers."""
         lines = [np.frombuffer(text.as_text().encode("utf-8", "surrogatepass"), np.uint8) for text in self.texts]
         return lines + [text.codes for text in self.texts]
 
     def numbers(self) -> list[int]:
-        """Return the places of the columns of numbers and dates."""
         own = {text.name for text in self.texts}
         return [at for at, name in enumerate(self.columns) if text_of(name, own) is None]
 
     def without(self, place: int) -> FeatureTable:
-        """Return the table without its column of numbers at a place."""
         kept = [at for at in range(len(self.columns)) if at != place]
         ahead = sum(at < place for at in self.numbers())
         texts = tuple(replace(text, before=text.before - (text.before > ahead)) for text in self.texts)

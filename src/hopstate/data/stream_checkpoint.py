@@ -169,7 +169,6 @@ def is_whole(path: Path) -> bool:
 
 
 def _sum(head: dict[str, Any]) -> str:
-    """Return the checksum of all other facts."""
     facts = {key: value for key, value in head.items() if key != SUM}
     return f"{zlib.crc32(json.dumps(facts, sort_keys=True).encode()):08x}"
 

@@ -48,7 +48,6 @@ class Summary:
     notes: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """Return the summary as lines."""
         width = max(map(len, self.facts))
         lines = [self.title, *(f"  {name.ljust(width)}  {_formatted(value)}" for name, value in self.facts.items())]
         for heading, sentences in (("as read:", self.notes), ("suspicious:", self.suspicious)):
@@ -382,7 +381,6 @@ def class_counts(y: np.ndarray, names: Sequence[str] | None) -> pd.Series | None
 
 
 def _label_facts(y: np.ndarray | None, names: Sequence[str] | None, of: str, suffix: str = "") -> dict[str, Any]:
-    """Return how many rows have a label, and how classes or amounts are distributed."""
     if y is None or not len(y):
         return {}
     counts = class_counts(y, names)

@@ -49,7 +49,6 @@ def check_graph(graph: GraphArrays) -> None:
 
 
 def _check_node_type(graph: GraphArrays, node_type: np.ndarray, where: str) -> None:
-    """Raise DataError where an edge does not join two sets of nodes."""
     check_rows(node_type, graph.num_nodes, f"{where}: node_type", 1)
     if node_type.min(initial=0) < -1 or node_type.max(initial=0) > 1:
         raise DataError(f"{where}: node_type is 0 or 1, or -1 for nodes without an edge")
@@ -321,7 +320,6 @@ def as_amounts(y: np.ndarray) -> np.ndarray:
 
 
 def default_names(count: int) -> tuple[str, ...]:
-    """Return names of targets that have none."""
     return ("value",) if count == 1 else tuple(f"value_{t}" for t in range(count))
 
 

@@ -116,7 +116,6 @@ def on_disk(entry: Dataset) -> str:
 
 
 def _tgb_file(entry: Dataset) -> RemoteFile:
-    """Return TGB's archive of a data set."""
     return RemoteFile(url=entry.address, path=f"temporal/{entry.address.rpartition('/')[2]}")
 
 
@@ -141,13 +140,11 @@ def _events(entry: Dataset, options: dict[str, Any]) -> Any:
 
 
 def _pyg_folder(entry: Dataset) -> Path:
-    """Return the folder in which torch-geometric keeps a processed data set of the cache."""
     _, kind, *name = entry.pyg.split(":")
     return cache_folder().joinpath("pyg", kind, *name, "processed")
 
 
 def _tu_file(entry: Dataset) -> Path:
-    """Return the TU text file that is taken, with the folds beside it, where the user has put one in the cache."""
     return cache_folder() / "tu" / f"{entry.pyg.rpartition(':')[2]}.txt"
 
 

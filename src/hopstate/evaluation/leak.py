@@ -178,7 +178,6 @@ def _columns(stream: EventStream) -> dict[str, np.ndarray]:
 
 
 def _scrambled(columns: dict[str, np.ndarray], num_nodes: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return columns with other nodes, shuffled labels and other features, at the same times."""
     out = {k: v.copy() for k, v in columns.items()}
     size = len(out["src"])
     out["src"], out["dst"] = rng.integers(0, num_nodes, (2, size))

@@ -44,7 +44,6 @@ def ensure_kernel_cache() -> None:
 
 
 def _can_write(folder: str) -> bool:
-    """Return whether files can be made in folder, which may have to be made itself."""
     if folder.startswith("~"):  # a user without a home
         return False
     while not os.path.lexists(folder) and folder != os.path.dirname(folder):
@@ -53,7 +52,6 @@ def _can_write(folder: str) -> bool:
 
 
 def _temporary_folder() -> str:
-    """Return this user's own temporary folder of kernels, or one for this process only."""
     import atexit
     import shutil
     import tempfile

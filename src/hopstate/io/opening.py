@@ -101,7 +101,6 @@ def check_size(path: str | Path, claimed: int, *, stored: int | None = None, wha
 
 
 def check_regular(path: str | Path) -> Path:
-    """Return the path of a regular file."""
     path = Path(path)
     try:
         mode = os.stat(path).st_mode
@@ -154,7 +153,6 @@ class Bounded(io.RawIOBase):
         self.size, self.count = path.stat().st_size, 0
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -205,7 +203,6 @@ def bounded(path: str | Path, *, text: bool = False) -> io.BufferedReader:
 
 
 def read_text(path: str | Path, *, most: int | None = None) -> str:
-    """Return the text of a file."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if most is not None and size > most:
@@ -219,7 +216,6 @@ def read_text(path: str | Path, *, most: int | None = None) -> str:
 
 
 def read_json(path: str | Path, *, kind: type | None = dict, most: int = JSON_BYTES) -> Any:
-    """Return what a JSON file holds."""
     return parse_json(read_text(path, most=most), str(path), kind=kind)
 
 

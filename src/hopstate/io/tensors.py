@@ -27,7 +27,6 @@ _PACKED = 1032  # bytes that one byte of deflate decompresses to at most
 
 # ---- .npy and .npz ---------------------------------------------------------------------------------------------
 def load_npy(path: str | Path, *, mmap: bool = False) -> np.ndarray:
-    """Return the array of a .npy file."""
     path = check_regular(path)
     with path.open("rb") as file:
         if file.read(6) != np.lib.format.MAGIC_PREFIX:
@@ -110,7 +109,6 @@ def check_zip(path: Path) -> None:
 
 # ---- safetensors -----------------------------------------------------------------------------------------------
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], record: dict[str, Any], *, format: str) -> None:
-    """Write tensors and record as a file of a format."""
     replace_file(Path(path), lambda part: fill_tensor_file(part, tensors, record, format=format))
 
 
@@ -167,7 +165,6 @@ def safe_tensors(
 
 
 def _checksum(tensors: dict[str, Tensor], header: dict[str, str]) -> str:
-    """Return the sum over the header's other texts and each contiguous tensor's name, kind, shape and bytes."""
     found = zlib.crc32(json.dumps([header.get("format"), header.get("record")]).encode())
     for name, tensor in sorted(tensors.items()):
         found = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), found)
@@ -177,7 +174,6 @@ def _checksum(tensors: dict[str, Tensor], header: dict[str, str]) -> str:
 
 
 def header_record(header: dict[str, str], path: str | Path, mend: str) -> dict[str, Any]:
-    """Return the record in the header of a safetensors file."""
     if "record" not in header:
         raise CheckpointError(f"{path} was not written by hopstate: its header has no record")
     try:

@@ -107,7 +107,6 @@ class Adjacency:
         )
 
     def to(self, device: torch.device | str) -> Adjacency:
-        """Return the adjacency on a device."""
         names = ("receivers", "degree", "scale", "weight", "edge_attr")
         others = {name: getattr(self, name) for name in names}
         moved = Adjacency(

@@ -31,7 +31,6 @@ class MixerBlock(nn.Module):
 
     @shapecheck
     def forward(self, x: Float[Tensor, "sequence token channel"]) -> Float[Tensor, "sequence token channel"]:
-        """Return the mixed tokens."""
         x = x + self.token_mlp(self.token_norm(x.transpose(1, 2))).transpose(1, 2)
         return x + self.channel_mlp(self.channel_norm(x))
 

@@ -56,7 +56,6 @@ class PackedSelfAttention(MultiHead):
         nn.init.zeros_(self.out.bias)
 
     def forward(self, x: Float[Tensor, "token channel"], layout: PackedLayout) -> Float[Tensor, "token channel"]:
-        """Return the attended tokens."""
         batch, width = layout.bias.shape[0], layout.bias.shape[-1]
         dim, heads = x.shape[1], self.num_heads
         block = x.new_zeros(batch * width, 3 * dim).index_copy(0, layout.slot, self.qkv(x))
@@ -85,7 +84,6 @@ class PackedTransformerBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "token channel"], layout: PackedLayout) -> Float[Tensor, "token channel"]:
-        """Return the tokens after one block."""
         x = x + self.dropout(self.attention(self.attention_norm(x), layout))
         return x + self.dropout(self.ffn(self.ffn_norm(x)))
 

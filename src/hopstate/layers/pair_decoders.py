@@ -59,7 +59,6 @@ class PairDecoder(nn.Module):
         v: Float[Tensor, "pair channel"],
         near: Float[Tensor, "pair feature"] | None = None,
     ) -> Float[Tensor, "pair"]:
-        """Return one logit a pair, of vectors and of how near its nodes are."""
         if self.kind == "mlp":
             found = self.outer(self.drop(torch.relu(self.inner(u * v)))).squeeze(-1)
         elif self.kind == "bilinear":

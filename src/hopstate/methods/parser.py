@@ -72,7 +72,6 @@ set_dumper("hopstate", lambda tree: yaml.safe_dump(tree, default_flow_style=Fals
 
 
 def _settings_files(args: Sequence[str]) -> list[str]:
-    """Return the files that --config names among arguments, where there are files of that name."""
     named = [after for arg, after in pairwise(args) if arg == "--config"]
     named += [arg.partition("=")[2] for arg in args if arg.startswith("--config=")]
     return [name for name in named if exists(name)]
@@ -170,7 +169,6 @@ class Parser(ArgumentParser):
 
 
 def parser_of(method: AnyMethod, prog: str | None = None) -> Parser:
-    """Return the parser of a method's whole run configuration."""
     parser = Parser(
         prog=prog,
         description=f"{method.name}: {method.summary} ({method.source})",
@@ -200,7 +198,6 @@ def shared_parser(method: AnyMethod) -> Parser:
 
 
 def arguments_of(settings: Mapping[str, Any]) -> list[str]:
-    """Return nested or dotted settings as arguments of the command line."""
     return [
         f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in flatten(settings).items()
     ]

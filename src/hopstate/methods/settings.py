@@ -27,7 +27,6 @@ _GROUPS = ("model", "tokens", "encoding", "history")  # of sizes
 
 
 def config_of(method: Method[Any, RunT, Any], parsed: Namespace, parser: ArgumentParser) -> RunT:
-    """Return the method's configuration dataclass from parsed settings."""
     names = [f.name for f in dataclasses.fields(method.config)]
     try:
         built = parser.instantiate(parsed)

@@ -158,7 +158,6 @@ def _component_eigenpairs(a: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _iterate(laplacian: Any, trivial: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return at least wanted smallest eigenpairs in the complement of trivial, none missed."""
     # both operators are positive, so that what is projected out, at eigenvalue 0, comes last
     apply = _inverse(laplacian) if _factor_stays_sparse(laplacian) else lambda x: 3 * x - laplacian @ x
     generator = named_rng(0)
@@ -235,14 +234,12 @@ def _lanczos(
 
 
 def _rayleigh_ritz(laplacian: Any, basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return eigenpairs of L restricted to the span of basis, ascending."""
     q, _ = np.linalg.qr(basis)
     values, rotation = np.linalg.eigh(q.T @ (laplacian @ q))
     return values, q @ rotation
 
 
 def _canonical(values: np.ndarray, vectors: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first wanted pairs with each eigenspace in its canonical basis."""
     cuts = np.flatnonzero(np.diff(values) > EQUAL) + 1
     groups = np.split(np.arange(len(values)), cuts)
     basis = [canonical_basis(vectors[:, g]) for g in groups if g[0] < wanted]

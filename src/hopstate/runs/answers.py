@@ -32,7 +32,6 @@ def plain_table(given: Any) -> Any:
 
 
 def with_index_of(table: pd.DataFrame, given: Any) -> pd.DataFrame:
-    """Return a table of one row for each of a given one with the index of that, if it has one."""
     import pandas as pd
 
     same = isinstance(given, (pd.DataFrame, pd.Series)) and len(given) == len(table)

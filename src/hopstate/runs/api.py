@@ -277,7 +277,6 @@ def fit_config(
 
 
 def _check_resumed(run: RunFolder, method: Method, record: Record) -> None:
-    """Raise CheckpointError if a folder holds a trained run of the same method on other data."""
     trained = (run.path / "data.json").is_file() and not run.never_trained()
     if trained and run.settings().get("method") == method.name:
         check_same_data(run, record)

@@ -60,7 +60,6 @@ def tell_new(run: RunFolder, method: Method, config: RunConfig, graph: Graph, nu
 
 
 def _new(run: RunFolder, graph: Graph, num_nodes: int) -> tuple[np.ndarray, int]:
-    """Return the ids of a graph's nodes that a run does not know, and how many of them it does."""
     both = _ids(run, graph, num_nodes)
     if both is None:
         return np.empty(0, np.int64), 0

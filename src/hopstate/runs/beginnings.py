@@ -97,7 +97,6 @@ def _put(held: bytes, part: Path) -> None:
 
 
 def _own(folder: Path) -> set[Path]:
-    """Return the files that a start writes."""
     found = (path for pattern in (*LEFT, *FIRST) for path in folder.glob(pattern))
     return {path for path in found if path.is_file() and not path.is_symlink()}
 
@@ -119,7 +118,6 @@ def _base(method: str, data: str) -> Path:
 
 
 def new_folder(method: str, data: str) -> Path:
-    """Return a new folder under runs/, named by method, data and time."""
     base = _base(method, data)
     path, number = base, 1
     make_folder(base.parent)

@@ -27,7 +27,6 @@ def key_of(folder: RunFolder, task: LinkTask) -> str:
 
 
 def kept_curve(folder: RunFolder, task: LinkTask) -> Curve | None:
-    """Return the curve that a run has kept, None where there is none of these weights that could be one."""
     if not (folder.path / NAME).is_file():
         return None
     try:

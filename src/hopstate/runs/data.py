@@ -153,7 +153,6 @@ def settle(
 
 
 def same_data(run: RunFolder, record: Record) -> bool:
-    """Return whether record is what a run was trained on."""
     return known_data(run)["content_hash"] == record.content_hash
 
 

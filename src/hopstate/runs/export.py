@@ -141,7 +141,6 @@ class _InOrder(nn.Module):
 def packed(
     program: torch.export.ExportedProgram, spec: ExportSpec, to: Format, opset: int | None = None
 ) -> tuple[bytes, dict[str, Any]]:
-    """Return the bytes of a program's file, and the versions that read it."""
     buffer = io.BytesIO()
     with quiet():
         if to == "torch":
@@ -182,7 +181,6 @@ def one_by_one(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
 
 
 def _scattered(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """Return index_add as scatter_add."""
     shape = [1] * source.dim()
     shape[dim] = -1
     added = source if alpha == 1 else source * alpha
@@ -196,12 +194,10 @@ def _repeated(repeats: Tensor, *, output_size: int) -> Tensor:
 
 
 def _repeated_rows(x: Tensor, repeats: Tensor, dim: int | None = None, *, output_size: int) -> Tensor:
-    """Return repeat_interleave of the rows of x, by as many as repeats says for each."""
     return x.index_select(dim or 0, _repeated(repeats, output_size=output_size))
 
 
 def _reduced(data: Tensor, reduce: str, *, offsets: Tensor, initial: float, **_: Any) -> Tensor:
-    """Return segment_reduce of consecutive rows."""
     rows = _repeated(offsets.diff(), output_size=data.shape[0]).view(-1, *[1] * (data.dim() - 1)).expand_as(data)
     out = data.new_full((offsets.shape[0] - 1, *data.shape[1:]), initial)
     return out.scatter_reduce(0, rows, data, {"sum": "sum", "max": "amax"}[reduce])
@@ -220,7 +216,6 @@ def refuse_races(program: torch.onnx.ONNXProgram) -> None:
 
 
 def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes of a graph, and of those that it repeats or chooses from."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -230,7 +225,6 @@ def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodePro
 
 # ---- what programs of links carry besides the network: a run's curve of probabilities -----------------------
 def curve_of_run(run: Path, own: Any, method: str | None) -> Curve | HopstateError:
-    """Return a run's curve from scores to probabilities, or why it has none."""
     with session(run, own=own, device="cpu", method=method) as opened:
         try:
             return curve_of(opened)

@@ -190,7 +190,6 @@ def _filled(spec: ExportSpec, follower: Any, ends: tuple[np.ndarray, ...], t: np
 
 
 def _logits(follower: Any, ask: Callable[..., Any], *columns: np.ndarray) -> np.ndarray:
-    """Return what a follower's model says, without what makes scores of it."""
     answer, follower.answer = follower.answer, plain
     try:
         return ask(*columns).numpy()
@@ -218,7 +217,6 @@ class Checked:
     within: float
 
     def text(self) -> str:
-        """Return a sentence."""
         largest = ", ".join(f"{name} {value:.1e}" for name, value in self.differences.items())
         parts = "" if self.differences.keys() <= {*SHARES} else " (of a logit or an amount z as a part of 1 + |z|)"
         return f"{self.asked:,} {self.what}, the largest differences from the run's own: {largest}{parts}"

@@ -58,7 +58,6 @@ def is_own(folder: RunFolder, events: EventStream) -> bool:
 
 
 def name_new_ids(past: StreamState, new: EventStream) -> None:
-    """Warn of ids that a past has not met, and name the first."""
     met, rows = past.node_ids, np.unique(np.concatenate([new.src, new.dst]))
     names = rows if new.node_ids is None else new.node_ids.names(rows)
     if met is not None:

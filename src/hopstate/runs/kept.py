@@ -45,7 +45,6 @@ class Named(Protocol):
 
 
 def name_of(data: object) -> str:
-    """Return the name of data in memory."""
     return data.name if isinstance(data, Named) else "data"
 
 
@@ -193,7 +192,6 @@ def keep(run: RunFolder, record: Record, tables: Mapping[str, Any], wanted: bool
 
 
 def _write(value: Any, folder: Path, stem: str) -> str:
-    """Write a table as .parquet, an array as .npy, and return the name of the file."""
     if is_frame(value):
         write_frame(value, folder / f"{stem}.parquet", f"the table of {stem}")
         return f"{stem}.parquet"
@@ -264,7 +262,6 @@ def _key(run: RunFolder) -> str:
 
 
 def _bytes(value: Any) -> int:
-    """Return about how many bytes of memory a table, an array or a record takes."""
     if is_array(value):
         return int(getattr(value, "nbytes", 0))
     if is_frame(value):

@@ -127,7 +127,6 @@ class load_run:  # noqa: N801 - a context manager
         return trainer, task
 
     def _config(self, method: Method, settings: dict[str, Any]) -> Any:
-        """Return the run's configuration with what is asked to be otherwise."""
         if self.device is not None:
             settings["loop"]["device"] = self.device
         if self.evaluation and "evaluation" not in settings:
@@ -145,7 +144,6 @@ class load_run:  # noqa: N801 - a context manager
         return config_of_run(self.folder, method, settings)
 
     def _own_reading(self, kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
-        """Return how the run's own data were read, as far as that says something of the others."""
         if kind == "graph":
             return own_graph_reading(self.folder, own, self.data, self.read | self.tables)
         return own_reading(self.folder, own, self.data) if kind == "events" and not self.bare else {}

@@ -232,7 +232,6 @@ class TrainedModel(nn.Module):
 
 
 def _nodes(task: Task) -> tuple[Vocabulary | None, int]:
-    """Return the ids of a graph's nodes, None where they are the rows, and how many there are."""
     if isinstance(task, NodeTask):
         return task.labels.node_ids, len(task.labels.y)
     if isinstance(task, StaticLinkTask):
@@ -244,7 +243,6 @@ def _nodes(task: Task) -> tuple[Vocabulary | None, int]:
 
 @contextmanager
 def _without_head(network: nn.Module) -> Iterator[None]:
-    """Let a network return what its last layer is given."""
     head = network.head
     network.head = nn.Identity()
     try:

@@ -142,7 +142,6 @@ def as_trained(
 
 
 def _classes_as_trained(record: Record, names: Sequence[str]) -> Any:
-    """Return a stream with its labels numbered as in training, classes that were not known then after those."""
     if not isinstance(record, EventStream) or record.labels is None or not record.class_names or not names:
         return record
     if record.labels.ndim > 1:  # the names of columns, which the task goes by

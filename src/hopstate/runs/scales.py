@@ -73,7 +73,6 @@ def fitted_graph(graph: Graph, config: GraphRun, edges: bool) -> dict[str, Featu
 
 
 def _fitted_links(graph: Graph, config: NodeRun, features: dict[str, Any]) -> dict[str, FeatureScaler]:
-    """Return scales of features of all nodes, which are all known in training, and of the training links' edges."""
     found = {}
     for name, (values, table, kind) in features.items():
         rows = np.arange(graph.num_nodes)
@@ -102,7 +101,6 @@ def fitted_set(graphs: GraphSet, config: FeatureSetRun, edges: bool) -> dict[str
 
 
 def _edges_at(graph: Graph, nodes: np.ndarray) -> np.ndarray:
-    """Return the rows of a graph's stored edges that have one of the nodes at an end."""
     there = np.zeros(graph.num_nodes, bool)
     there[nodes] = True
     return np.flatnonzero(np.repeat(there, graph.degree) | there[graph.indices])

@@ -153,7 +153,6 @@ def tune_config(
 def _go_on(
     optuna: Any, method: Method, config: RunConfig, space: Space, trials: int, folder: Path, seed: int, record: Record
 ) -> Search:
-    """Run the trials that are missing."""
     study = _study(optuna, folder / "study.db", method.name)
     while (number := _next(optuna, study, space, trials, seed)) is not None:
         trial = optuna.trial.Trial(study, study.trials[number]._trial_id)
@@ -214,7 +213,6 @@ def _optuna() -> Any:
 
 
 def _same_search(folder: Path, search: dict[str, Any]) -> bool:
-    """Write search.json and return True, or check that the folder's own is the same."""
     path, search = folder / "search.json", json.loads(json.dumps(search))
     if not path.is_file():
         if any(entry.name != LOCK for entry in folder.iterdir()):
@@ -296,7 +294,6 @@ def _run(method: Method, config: RunConfig, trial: Any, folder: Path, record: Re
 
 
 def _search(study: Any, folder: Path, method: Method, *, interrupted: bool = False) -> Search:
-    """Return what the study holds."""
     rows, best, order = [], None, -math.inf
     for trial in study.trials:
         attributes = trial.user_attrs

@@ -18,7 +18,6 @@ def cutter_of(graph: Graph) -> Neighborhoods:
 
 
 def whole_adjacency(graph: Graph) -> Adjacency:
-    """Return the adjacency of a whole graph."""
     into = graph.incoming
     everything = slice(None)
     return Adjacency.of(
@@ -27,7 +26,6 @@ def whole_adjacency(graph: Graph) -> Adjacency:
 
 
 def inside_adjacency(graph: Graph, local: LocalGraph) -> Adjacency:
-    """Return the adjacency of a local graph for itself, with its own degrees."""
     return Adjacency.of(local.indptr, local.indices, num_nodes=len(local.nodes), **_carried(graph, local))
 
 
@@ -73,7 +71,6 @@ def rows_adjacency(graph: Graph, rows: np.ndarray, degree: Tensor) -> Adjacency:
 
 
 def _carried(graph: Graph, local: LocalGraph) -> dict[str, np.ndarray | None]:
-    """Return weights and features of a local graph's edges."""
     into = graph.incoming
     if into.rows is None:
         return {}

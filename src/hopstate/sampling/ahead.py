@@ -38,7 +38,6 @@ class RowsAhead:
         self._held = (np.empty(0, np.int64), {})
 
     def of(self, array: Tensor, rows: Tensor) -> Tensor | None:
-        """Return rows of an array, None where they are not all held."""
         known, held = self._held
         found = held.get(array.data_ptr())
         if found is None:
@@ -63,7 +62,6 @@ class SetsAhead:
         self._drawn: tuple[int, dict[int, NodeSet]] = -1, {}  # an epoch and sets of it
 
     def __call__(self, epoch: int, number: int) -> NodeSet:
-        """Return one set of an epoch."""
         drawn, sets = self._drawn
         if epoch != drawn or number not in sets:
             sets = self._lot(epoch, number)
@@ -71,7 +69,6 @@ class SetsAhead:
         return sets[number]
 
     def _lot(self, epoch: int, number: int) -> dict[int, NodeSet]:
-        """Return a set and as many of those after it as there is room for."""
         sets = {number: self.sampler.node_set(epoch, number)}
         size = most = len(sets[number].nodes)
         room = self.room()

@@ -118,7 +118,6 @@ class Negatives:
         return loaded
 
     def _check(self, path: Path) -> None:
-        """Raise FormatError where the arrays of a file are none of negatives."""
         wrong = [
             name
             for name in ("rows", "offsets", "src", "dst")

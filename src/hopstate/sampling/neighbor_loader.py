@@ -120,7 +120,6 @@ class _Sampler(BaseSampler):
         return self._permutation
 
     def sample_from_nodes(self, index: NodeSamplerInput, **_: Any) -> SamplerOutput:
-        """Return the sample around the seeds of one batch."""
         given = index.node.detach().cpu().numpy().astype(np.int64)
         first = np.sort(np.unique(given, return_index=True)[1])
         seeds = given[first]
@@ -154,7 +153,6 @@ class _Sampler(BaseSampler):
         raise ConfigError("this sampler draws around nodes, not around links")
 
     def _sampled(self, seeds: np.ndarray, rng: np.random.Generator) -> tuple[list[np.ndarray], list[HopEdges]]:
-        """Return the nodes that each hop reached anew, seeds first, and the edges of each hop."""
         nodes, hops, rim = [seeds], [], seeds
         for fanout in self.fanouts:
             near, hop = self._hop(rim, fanout, rng)
@@ -166,7 +164,6 @@ class _Sampler(BaseSampler):
         return nodes, hops or [(np.empty(0, np.int64),) * 3]
 
     def _hop(self, rim: np.ndarray, fanout: int, rng: np.random.Generator) -> tuple[np.ndarray, HopEdges]:
-        """Return the distinct nodes around a rim in the order in which they are met, the rim too, and its edges."""
         if fanout == 0:
             return rim, (np.empty(0, np.int64),) * 3
         if fanout > 0 and self.replace:

@@ -141,7 +141,6 @@ def _entries(graph: Graph) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _fill_empty(cluster: np.ndarray, clusters: int) -> np.ndarray:
-    """Give every empty cluster one node of the largest."""
     size = np.bincount(cluster, minlength=clusters)
     for p in np.flatnonzero(size == 0):
         largest = int(size.argmax())

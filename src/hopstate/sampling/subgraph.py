@@ -51,13 +51,9 @@ class GraphBatch:
 class BatchSource(Protocol):
     """Makes batches; a batch depends on (epoch, number) alone."""
 
-    def num_batches(self, epoch: int) -> int:
-        """Return the number of batches of an epoch."""
-        ...
+    def num_batches(self, epoch: int) -> int: ...
 
-    def batch(self, epoch: int, number: int) -> GraphBatch:
-        """Return one batch."""
-        ...
+    def batch(self, epoch: int, number: int) -> GraphBatch: ...
 
 
 @runtime_checkable
@@ -117,7 +113,6 @@ class Layered:
         self.layers = layers
 
     def to(self, device: torch.device | str) -> Layered:
-        """Return all layers on a device."""
         return Layered([layer.to(device) for layer in self.layers])
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
@@ -153,11 +148,9 @@ class NodeSetSource:
         self.cutter = cutter_of(graph)
 
     def num_batches(self, epoch: int) -> int:
-        """Return the sampler's number of batches."""
         return self.sampler.num_batches(epoch)
 
     def batch(self, epoch: int, number: int) -> GraphBatch:
-        """Return the batch of one node set."""
         chosen = self._sets(epoch, number)
         rows = np.flatnonzero(self.is_train[chosen.nodes])
         weight = None
@@ -168,14 +161,12 @@ class NodeSetSource:
         return GraphBatch(x, self.propagator(chosen), chosen.nodes, torch.from_numpy(rows), weight)
 
     def _room(self) -> int:
-        """Return how many nodes' rows may be held."""
         size = 0 if self._x is None else 4 * self._x.shape[1]
         if isinstance(self.missing, ReadsAhead):
             size += self.missing.row_bytes()
         return self.ahead // size if size else 0
 
     def _read(self, nodes: np.ndarray) -> None:
-        """Hold the rows of nodes that are in files."""
         if self._x is not None:
             self._near.read(nodes, [self._x], lambda _, rows: features(self.graph, rows.numpy()))
         if isinstance(self.missing, ReadsAhead):
@@ -204,7 +195,6 @@ class LayerSource:
         self.graph, self.sampler = graph, sampler
 
     def num_batches(self, epoch: int) -> int:
-        """Return the sampler's number of batches."""
         return self.sampler.num_batches(epoch)
 
     def batch(self, epoch: int, number: int) -> GraphBatch:
@@ -212,11 +202,9 @@ class LayerSource:
         return self._of(self.sampler.layers(epoch, number))
 
     def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
-        """Return the batch of distinct seeds, its rows in their order."""
         return self._of(self.sampler.layers(epoch, number, seeds))
 
     def seeds(self, epoch: int, number: int) -> np.ndarray:
-        """Return the seeds of one batch."""
         return self.sampler.seeds.node_set(epoch, number).nodes
 
     def _of(self, layers: list[LocalGraph]) -> GraphBatch:
@@ -237,7 +225,6 @@ class ShadowSource:
         self.graph, self.sampler = graph, sampler
 
     def num_batches(self, epoch: int) -> int:
-        """Return the sampler's number of batches."""
         return self.sampler.num_batches(epoch)
 
     def batch(self, epoch: int, number: int) -> GraphBatch:
@@ -245,11 +232,9 @@ class ShadowSource:
         return self._of(*self.sampler.subgraphs(epoch, number))
 
     def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
-        """Return the batch of distinct seeds, its rows in their order."""
         return self._of(*self.sampler.subgraphs(epoch, number, seeds))
 
     def seeds(self, epoch: int, number: int) -> np.ndarray:
-        """Return the seeds of one batch."""
         return self.sampler.seeds.node_set(epoch, number).nodes
 
     def _of(self, local: LocalGraph, roots: np.ndarray) -> GraphBatch:
@@ -258,7 +243,6 @@ class ShadowSource:
 
 
 def whole_graph(graph: Graph) -> tuple[Tensor, Adjacency]:
-    """Return features and adjacency of a whole graph."""
     return all_features(graph), whole_adjacency(graph)
 
 

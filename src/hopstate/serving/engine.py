@@ -407,7 +407,6 @@ class ServiceEngine:
             self.evaluator.schedule()
 
     async def _take_group(self, group: list[Request]) -> list[list[Receipt] | Exception]:
-        """Take requests together where that goes, else one by one."""
         if len(group) > 1:
             before = self.live.position
             try:

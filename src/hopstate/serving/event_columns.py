@@ -212,7 +212,6 @@ def _times(given: Sequence[Any], past: StreamState) -> np.ndarray | None:
 
 
 def _are_texts(given: Sequence[Any], least: int) -> bool:
-    """Return whether all are texts of at least so many characters, as ids may be."""
     if set(map(type, given)) != {str}:
         return False
     sizes, whole = set(map(len, given)), "".join(given)

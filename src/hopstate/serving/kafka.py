@@ -79,7 +79,6 @@ class Topic:
             ) from None
 
     def consumer(self, offsets: Mapping[int, int]) -> Any:
-        """Return a consumer of partitions from offsets on, of no group."""
         own = {
             "group.id": "hopstate",  # librdkafka asks for a name; nothing is committed under it
             "enable.auto.commit": False,
@@ -106,7 +105,6 @@ class Topic:
         return 0 if found is None or found.error is not None else len(found.partitions)
 
     def make(self) -> None:
-        """Make the topic, of one partition that keeps all."""
         from confluent_kafka.admin import AdminClient, NewTopic
 
         keep = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}

@@ -353,7 +353,6 @@ class LiveRun:
         self._keep()
 
     def _keep(self) -> None:
-        """Keep a snapshot where it is time."""
         if self.position - self.kept >= self.snapshot_every:
             try:
                 self.snapshot()

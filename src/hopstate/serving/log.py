@@ -89,7 +89,6 @@ class Entries(Sequence[Entry]):
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> Entries:
-        """Return entries as columns."""
         if isinstance(entries, Entries):
             return entries
         ids = [entry.id for entry in entries]
@@ -151,9 +150,7 @@ class EventLog(Protocol):
         """
         ...
 
-    def positions(self, ids: Sequence[str]) -> dict[str, int]:
-        """Return the positions of those ids that the log holds."""
-        ...
+    def positions(self, ids: Sequence[str]) -> dict[str, int]: ...
 
     def bodies(self, positions: Sequence[int]) -> dict[int, str]:
         """Return the events at those positions that are kept."""
@@ -179,13 +176,9 @@ class EventLog(Protocol):
         """Return how many entries were kept aside."""
         ...
 
-    def facts(self) -> dict[str, Any]:
-        """Return what was told of the log as a whole."""
-        ...
+    def facts(self) -> dict[str, Any]: ...
 
-    def tell(self, facts: Mapping[str, Any]) -> None:
-        """Keep facts of the log as a whole."""
-        ...
+    def tell(self, facts: Mapping[str, Any]) -> None: ...
 
     def close(self) -> None:
         """Let go of it."""
@@ -220,7 +213,6 @@ def taken(place: object) -> str:
 
 
 def paged(page: Callable[[int], list[Commit]], at: int) -> Iterator[Commit]:
-    """Give commits from a position on, some at a time."""
     while found := page(at):
         yield from found
         at = found[-1].first + len(found[-1].bodies)
@@ -404,7 +396,6 @@ class SqliteLog:
         return paged(self._page, check_start(first, self.start, self.path))
 
     def _page(self, first: int) -> list[Commit]:
-        """Return some of the commits from a position on, of one instant."""
         bounds, found = "select first, events from commits where first + events > ? order by first limit ?", []
         bodies = "select position, body from events where position >= ? and position < ? order by position"
         before = "select max(position) from events where position <= ?"

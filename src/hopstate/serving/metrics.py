@@ -164,7 +164,6 @@ class ServiceMetrics:
         return "; ".join(filter(None, self._troubles.values()))
 
     def waits(self, requests: int) -> None:
-        """Tell how many requests wait."""
         self.waiting.set(requests)
         self.queue = requests
 

@@ -34,7 +34,6 @@ class RequestLimits:
         self.app, self.engine, self.token = app, engine, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a request or pass it on."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -98,7 +97,6 @@ class RequestLimits:
 
 
 async def _whole_body(receive: Receive) -> Message:
-    """Return one message with the whole body, or the disconnect that came before its end."""
     body, message = b"", dict[str, Any](more_body=True)
     while message.get("more_body", False):
         message = dict(await receive())

@@ -247,7 +247,6 @@ class PostgresLog:
         return paged(self._page, check_start(first, self.start, self.place))
 
     def _page(self, first: int) -> list[Commit]:
-        """Return some of the commits from a position on, of one instant."""
         found: list[Commit] = []
         with self._database.work() as connection, connection.transaction():
             bounds = "select first, events from {log}.commits where first >= %s order by first limit %s"

@@ -157,7 +157,6 @@ class Quality:
             self._below[kind] = below
 
     def alarm(self, text: str) -> None:
-        """Raise an alarm."""
         self.alarms.append(Alarm(self.live.position, text))
         self.raised += 1
 
@@ -192,7 +191,6 @@ class Quality:
         return found
 
     def _calibrated(self, y: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-        """Return the errors of probabilities, if there are any."""
         if self._curve is None:
             return {}
         told = calibration(y, self._curve(scores))

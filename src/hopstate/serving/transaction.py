@@ -57,7 +57,6 @@ class Request:
     score: bool
 
     def told(self, receipt: Receipt) -> Receipt:
-        """Return what is told of one of them."""
         return receipt if self.score else receipt._replace(score=None)
 
 

@@ -72,7 +72,6 @@ class ActiveBatch:
         return len(self.time)
 
     def to(self, device: torch.device | str) -> ActiveBatch:
-        """Return the batch on a device."""
         moved: dict[str, Any] = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
         return replace(self, **moved)
 

@@ -85,7 +85,6 @@ class FollowingMemory(MemoryScorer):
         self._held[state.rows.cpu().numpy()] = self._moved[state.rows.cpu().numpy()] = True
 
     def observe(self, batch: EventBatch) -> None:
-        """Move the memory by a batch."""
         finished(self.observing(batch))
 
     def observing(self, batch: EventBatch) -> Steps[None]:

@@ -137,7 +137,6 @@ class _HistoryScorer(Generic[TokenizerT]):
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def _answers(self, inputs: Input) -> Tensor:
-        """Return answers of a microbatch, on the CPU."""
         device = next(self.model.parameters()).device
         with evaluating(self.model):
             return self.answer(self.model(to_device(inputs, device))).cpu()
@@ -180,7 +179,6 @@ ANSWERS: dict[str, Callable[[Tensor], Tensor]] = {"classes": chances, "labels": 
 
 
 def to_device(value: Any, device: torch.device) -> Any:
-    """Return nested tuples with their tensors on a device."""
     if isinstance(value, Tensor):
         return value.to(device, non_blocking=True)
     if isinstance(value, tuple):

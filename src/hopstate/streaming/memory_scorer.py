@@ -160,7 +160,6 @@ class ActiveEvents:
         return self._tensor(self.node_gaps(nodes, t))[:, None]
 
     def _tensor(self, values: np.ndarray) -> Tensor:
-        """Return values in the model's precision."""
         return torch.from_numpy(values).to(next(self.model.parameters()).dtype)
 
 
@@ -206,7 +205,6 @@ class MemoryScorer:
         self.memory = fresh.to(self._device)
 
     def state(self) -> NodeState:
-        """Return a copy of the memory."""
         return self.memory.snapshot()
 
     def restore(self, state: NodeState) -> None:
@@ -233,7 +231,6 @@ class MemoryScorer:
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def observe(self, batch: EventBatch) -> None:
-        """Move the memory by a batch."""
         for part in [batch] if self.at_once is None else pieces(batch, self.at_once):
             self._move(part)
 

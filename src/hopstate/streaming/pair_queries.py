@@ -53,7 +53,6 @@ class PairQueries:
         return check_scores(found)
 
     def at(self, t: int | float) -> LinkFollower:
-        """Return the follower as it stands for a query at a time, until the next query."""
         position = np.searchsorted(self._open.t, t, side="left")
         self._move_to(int(np.searchsorted(self._boundaries, position, side="right")) - 1)
         return self.follower
@@ -79,7 +78,6 @@ class PairQueries:
         self._moved = 0
 
     def _move_to(self, batch: int) -> None:
-        """Show the follower the open batches before one."""
         if batch < self._moved:
             self._restart()
         for b in range(self._moved, batch):

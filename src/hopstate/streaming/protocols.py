@@ -166,9 +166,7 @@ class LiveTask(Protocol[FollowerT]):
     model: nn.Module
 
     @property
-    def live_batch(self) -> int:
-        """Events of a batch."""
-        ...
+    def live_batch(self) -> int: ...
 
     @property
     def feature_dims(self) -> tuple[int, int]:

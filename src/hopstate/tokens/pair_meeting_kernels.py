@@ -65,7 +65,6 @@ def _first(codes, begin, end, code, other):
 
 @njit(cache=True, nogil=True)
 def _after(times, low, high, t):
-    """Return the first position in low..high whose time is after t."""
     while low < high:
         middle = (low + high) >> 1
         if times[middle] <= t:
@@ -124,7 +123,6 @@ def _meetings(t, begin, end, codes, times, unit, code, other, row, seen, fades):
 
 @njit(cache=True, nogil=True)
 def _pair(q, t, a, b, here, codes, events, times, unit, out, latest, when, first, seen, fades):
-    """Read what a pair a and b did, found in the shorter of the two histories."""
     if here[3] - here[2] < here[1] - here[0]:
         begin, end, code, other = here[2], here[3], np.int32(~a), np.int32(a)
     else:

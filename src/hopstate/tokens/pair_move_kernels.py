@@ -53,7 +53,6 @@ def _own_moves(partner, begin, end, codes, times, went):
 
 @njit(cache=True, nogil=True)
 def _share(nodes, count, node):
-    """Return which share of the first nodes are a node."""
     hits = 0
     for i in range(count):
         hits += nodes[i] == node

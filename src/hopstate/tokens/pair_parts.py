@@ -101,7 +101,6 @@ def _write_paths(ends: _Ends, partners: _Partners, store: Histories, unit: float
 
 
 def _write_moves(ends: _Ends, partners: _Partners, store: Histories, out: np.ndarray) -> None:
-    """Write the features of moves on from the source's latest partner."""
     from hopstate.tokens.pair_move_kernels import CAME, SOON, moves_of, next_moves
 
     some = partners.first[1:] > partners.first[:-1]

@@ -55,7 +55,6 @@ def partners_of(u, t, codes, where, run, first, out):
 
 @njit(cache=True, nogil=True)
 def _slot(key, stamp, keys, stamps):
-    """Return where a key stands in the table of a stamp, or would."""
     slot = (key * 0x9E3779B1) & (SLOTS - 1)
     while stamps[slot] == stamp and keys[slot] != key:
         slot = (slot + 1) & (SLOTS - 1)

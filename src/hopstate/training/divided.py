@@ -53,7 +53,6 @@ def check_divided(ranks: Ranks, task: Task[Any], method: str) -> None:
 
 
 def _norms_rows(model: nn.Module) -> bool:
-    """Return whether batch normalisation would see a rank's rows alone, and not all of a batch."""
     whole = {part for m in model.modules() if isinstance(m, SeesWhole) for part in m.modules()}
     return any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m not in whole for m in model.modules())
 

@@ -63,7 +63,6 @@ class Program(nn.Module):
         self.model, self.names, self.call = model, tuple(port.name for port in inputs), call
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Return the outputs."""
         return self.call(self.model, dict(zip(self.names, inputs)) | named)
 
 

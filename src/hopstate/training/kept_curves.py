@@ -41,7 +41,6 @@ def kept_curves(folder: RunFolder) -> dict[str, Any]:
 
 
 def _check_curve(one: dict[str, Any], columns: tuple[str, ...]) -> None:
-    """Raise ValueError, KeyError or TypeError where a curve of curves.json cannot be drawn."""
     lists = [one[name] for name in columns if name not in ("of", "how", "ece")]
     if not all(type(one[name]) is str for name in columns if name in ("of", "how")):
         raise ValueError("a name that is none")

@@ -157,7 +157,6 @@ class Reporter:
             self._say(text)
 
     def step(self, progress: Progress, count: int) -> None:
-        """Note one training step of count in the epoch."""
         if self.config.progress and not self._told:
             self._expect(progress, count)
         if self.live:

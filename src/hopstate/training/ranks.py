@@ -105,7 +105,6 @@ class Ranks:
         self.all_of(None)
 
     def all_of(self, value: T) -> list[T]:
-        """Return the value of each rank, in their order."""
         found: list[Any] = [value] * self.size
         if self.size > 1:
             with heard():
@@ -208,7 +207,6 @@ def joined_loss(optimizer: torch.optim.Optimizer, own: Tensor | None, stop: bool
 
 
 def ended(error: RanksError, progress: Progress, run: Path, ranks: Ranks) -> RanksError:
-    """Return the error of a rank that ended in a step, with how the run goes on."""
     return RanksError(
         f"{error}, in epoch {progress.epoch + 1} by step {progress.step + 1}. The checkpoint in {run} goes on: the "
         f"same command under torchrun with {ranks.size} ranks and --resume --out {run}"

@@ -149,7 +149,6 @@ class RunFolder:
         return self._moved(stored, before) if isinstance(before, str) else stored
 
     def _moved(self, settings: dict[str, Any], before: str) -> dict[str, Any]:
-        """Return settings whose missing files are looked for at the same place relative to the run folder."""
         here = str(self.path.resolve())
         for name in PATHS if before != here else ():
             *groups, key = name.split(".")
@@ -162,7 +161,6 @@ class RunFolder:
         return settings
 
     def _is_unfinished(self, file: Path) -> bool:
-        """Return whether a file is a lock, or unfinished, or stands in a folder that is."""
         if file == self.path / LOCK or (file.parent.name == "data" and file.name == f".record{LOCK}"):
             return True
         return any(is_temporary(Path(name)) for name in file.relative_to(self.path).parts)
@@ -203,7 +201,6 @@ class RunFolder:
             )
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write a JSON file of the folder atomically."""
         write_text(self.path / name, json_text(value))
 
     def read_json(self, name: str) -> Any:
@@ -275,7 +272,6 @@ class RunFolder:
         write_text(self.path / "metrics.csv", _csv(rows, _columns(rows), header=True) if rows else "")
 
     def append_metrics(self, row: dict[str, Any]) -> None:
-        """Append one row to metrics.jsonl and metrics.csv."""
         table = self.path / "metrics.csv"
         append_file(self.path / "metrics.jsonl", json.dumps(_null(row)) + "\n")
         columns = read_text(table).partition("\n")[0].split(",") if table.is_file() else []
@@ -328,7 +324,6 @@ def _is_path(value: Any) -> bool:
 
 
 def _columns(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the names of all columns, in the order of the rows that have most."""
     return list(dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row))
 
 

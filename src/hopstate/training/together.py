@@ -21,7 +21,6 @@ class Together(DDPStrategy):
     """Ranks that hold the same weights and sum their gradients themselves."""
 
     def setup_module(self, module: nn.Module) -> nn.Module:
-        """Return the module as it is."""
         return module
 
 

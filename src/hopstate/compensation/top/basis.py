@@ -110,11 +110,9 @@ def _inverse_lengths(columns: list[Tensor]) -> list[Tensor]:
 
 
 def _scaled_times(columns: list[Tensor], scales: list[Tensor], right: Tensor) -> Tensor:
-    """Return the joined scaled columns times right."""
     rows = right.split([c.shape[1] for c in columns])
     return times(columns, [scale[:, None] * part for scale, part in zip(scales, rows)])
 
 
 def _transposed_times(columns: list[Tensor], scales: list[Tensor], left: Tensor) -> Tensor:
-    """Return the transpose of the joined scaled columns times left."""
     return torch.cat([scale[:, None] * (c.T @ left) for c, scale in zip(columns, scales)])

@@ -57,7 +57,6 @@ class WholePass:
         self.rows = None if rows is None else torch.from_numpy(rows)
 
     def __call__(self, model: nn.Module) -> list[list[LayerInputs]]:
-        """Return what each layer of model receives with its present weights."""
         matrix = None if self.form is None else self.form()
         if matrix is not None and self.rows is not None:
             matrix = select_rows(matrix, self.rows)
@@ -87,7 +86,6 @@ class BlockPass:
         self.run, self.sums, self.rows = run, sums, rows
 
     def __call__(self, model: nn.Module) -> Iterator[list[LayerInputs]]:
-        """Yield what each layer of model receives with its present weights, one layer in memory at a time."""
         with torch.no_grad():
             for sent in self.run(model):
                 kept = sent if self.rows is None else sent[torch.from_numpy(self.rows)]

@@ -31,7 +31,6 @@ class Refresher:
         return epoch > 0 and (epoch % self.every == 0 or (epoch < self.every and epoch & (epoch - 1) == 0))
 
     def __call__(self, model: nn.Module, epoch: int) -> None:
-        """Refresh where the epoch begins with it."""
         if self.due(epoch):
             self.before, self.last = self.last, _weights(self.model)
             self.top.refresh(self.model, self.embed)

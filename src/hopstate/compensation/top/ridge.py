@@ -34,7 +34,6 @@ class LowRankCompensation:
         return LowRankCompensation(self.left[own], self.right, self.rows)
 
     def to(self, device: torch.device | str) -> LowRankCompensation:
-        """Return it on a device."""
         rows = None if self.rows is None else self.rows.to(device)
         return LowRankCompensation(self.left.to(device), self.right.to(device), rows)
 
@@ -58,7 +57,6 @@ class Basis:
     width: Tensor | None = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all by name."""
         every = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: tensor.contiguous() for name, tensor in every.items() if tensor is not None}
 

@@ -64,7 +64,6 @@ class CompensationStore:
             self._read(path)
 
     def bases(self) -> list[dict[str, Tensor]] | None:
-        """Return the tensors of each basis, or None where they are not kept yet."""
         return self._groups(self.folder / "basis.safetensors")
 
     def keep_bases(self, bases: list[dict[str, Tensor]]) -> None:
@@ -138,7 +137,6 @@ def _kept(model: nn.Module) -> Iterator[str | bytes]:
 
 
 def _may_be_cache(value: Any) -> bool:
-    """Return whether a value is a tensor, several of them, or None, as what a module keeps of a call may be."""
     parts = value if isinstance(value, (list, tuple)) else [value]
     return value is None or any(isinstance(part, Tensor) for part in parts)
 

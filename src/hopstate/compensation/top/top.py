@@ -197,7 +197,6 @@ class Top:
         return kept if keep_probes else None
 
     def _groups(self, embeddings: Iterable[list[LayerInputs]]) -> Iterable[list[LayerInputs]]:
-        """Return embeddings by the basis that they go into."""
         if self.config.layers == "shared":
             return [[e for layer in embeddings for e in layer]]
         return embeddings
@@ -316,7 +315,6 @@ class Top:
         return not self._of_present_weights or self._wanted(count, basis) < 2 * basis.values.shape[1]
 
     def _taken(self, kept: Tensor, rows: Tensor) -> Tensor:
-        """Return rows of what is kept of each node."""
         if self._made.folder is None or not kept.shape[1]:
             return kept[rows]
         near = self._near.of(kept, rows)
@@ -343,11 +341,9 @@ class Top:
         return [t for b in self.bases for t in (b.values, b.sums)] + probes
 
     def _width(self, basis: Basis) -> int:
-        """Return k of a basis for each batch."""
         return self.config.rank or (basis.values.shape[1] if basis.width is None else int(basis.width))
 
     def _at(self, nodes: np.ndarray) -> Tensor:
-        """Return where nodes stand in what is kept."""
         place = self._place[nodes]
         if (place < 0).any():
             raise DataError(f"node {nodes[place < 0][0]} is not among the rows that this compensation was made for")

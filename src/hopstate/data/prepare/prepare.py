@@ -228,7 +228,6 @@ class _Job:
         write_text(self.marker, json.dumps(meta, indent=1))
 
     def _nodes(self, engine: Engine, rows: Any, text: bool) -> Path:
-        """Return the Parquet file of the distinct ids in order and their nodes."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -356,7 +355,6 @@ class _Job:
         return found[0], found[1]
 
     def _time(self, facts: Sequence[Fact]) -> Any:
-        """Return the times of the store."""
         from hopstate.data.prepare.store import Time
 
         unit, kind, path = self.read.get("time_unit") or "", self.columns.kind("time"), facts[0]["path"]

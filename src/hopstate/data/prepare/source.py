@@ -88,7 +88,6 @@ class Columns:
         return dict(self.kinds)[role]
 
     def wider(self, role: str) -> Columns:
-        """Return the columns with a role of the next wider kind."""
         return replace(self, kinds=tuple({**dict(self.kinds), role: _WIDER[self.kind(role)]}.items()))
 
 
@@ -111,13 +110,11 @@ class File:
     first_line: int | None
 
     def line(self, row: int) -> int:
-        """Return the line of a row, for Parquet the row itself."""
         return row + (self.first_line or 0)
 
 
 # ---- files and columns ------------------------------------------------------------------------------------------
 def files_of(source: str | Path) -> list[Path]:
-    """Return the files of a source in the order of their names."""
     path = expanded(str(source))
     if not exists(path):
         raise MissingFileError(f"no file or folder called {shown(str(source))}")
@@ -293,7 +290,6 @@ _Stray = tuple[int, str, str]  # line, reason, cells
 
 
 def _batches(file: File, columns: Columns, size: int) -> Iterator[tuple[pa.Table, np.ndarray, list[_Stray]]]:
-    """Return batches of a file, each with the rows' numbers in the file and the lines with another number of cells."""
     strays: list[tuple[int, str]] = []
     count, last = 0, -1
     try:
@@ -353,7 +349,6 @@ def _text(file: File, columns: Columns, strays: list[tuple[int, str]], size: int
 
 
 def _spaced(text: Text, columns: Columns, size: int) -> Iterator[pa.Table]:
-    """Return the rows of a text whose cells are separated by spaces, which pyarrow does not read."""
     plain: dict[str, Any] = {"header": None, "names": list(text.names), "index_col": False, "na_filter": False}
     schema = pa.schema([(name, pa.string()) for name in columns.names])
     with warnings.catch_warnings(), bounded(text.path, text=True) as file:
@@ -383,7 +378,6 @@ class _Facts:
         self.unlabelled = self.minus = 0
 
     def record(self) -> dict[str, Any]:
-        """Return the facts as JSON has them."""
         known = {key: value for key, value in vars(self).items() if key not in ("file", "columns")}
         return known | {"zones": sorted(self.zones), "path": str(self.file.path)}
 
@@ -414,7 +408,6 @@ class _Facts:
         return good, [(self.file.line(int(rows[at])), why, _cells(table, at)) for at, why in reasons.items()]
 
     def _count(self, good: pa.Table) -> None:
-        """Take good rows into account."""
         self.count += len(good)
         for side, role in enumerate(("src", "dst")):
             self._count_ids(side, good[role])
@@ -589,7 +582,6 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _bytes(texts: pa.Array) -> np.ndarray:
-    """Return the bytes of texts, which may include those of a neighbour of a slice."""
     data = texts.buffers()[2]
     return np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
 

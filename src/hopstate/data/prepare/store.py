@@ -39,7 +39,6 @@ class Npy:
         np.lib.format.write_array_header_1_0(self._file, facts)
 
     def add(self, rows: np.ndarray) -> None:
-        """Add rows."""
         self._file.write(np.ascontiguousarray(rows, self.dtype).view(np.uint8).data)
         self._rows += len(rows)
 
@@ -92,7 +91,6 @@ class Writer:
             self.sums[name] = checksum(path)
 
     def node_ids(self, path: Path) -> None:
-        """Write the ids of a Parquet file of nodes."""
         with pq.ParquetFile(path) as file:
             count, kind = file.metadata.num_rows, file.schema_arrow.field("id").type
             ids = lambda: (batch.column(0) for batch in file.iter_batches(1 << 16, columns=["id"]))  # noqa: E731

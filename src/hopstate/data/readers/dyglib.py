@@ -90,7 +90,6 @@ def _dyglib_csv(path: Path) -> Path:
 
 
 def _csv(path: Path, what: str, **options: Any) -> pd.DataFrame:
-    """Return the table of a CSV file."""
     import pandas as pd
 
     with bounded(path, text=True) as file, reading(path, what):
@@ -106,7 +105,6 @@ def _whole(table: pd.DataFrame, name: Any, path: Path) -> np.ndarray:
 
 
 def _times(path: Path, table: pd.DataFrame, name: Any, **options: Any) -> np.ndarray:
-    """Return the column of times, each of them the number that is written."""
     t: np.ndarray = table[name].to_numpy()
 
     def place(row: int) -> str:

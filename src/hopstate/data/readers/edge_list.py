@@ -355,7 +355,6 @@ def _called(source: Any, name: str) -> str:
 
 
 def _are_one(features: Any, labels: Any) -> bool:
-    """Return whether features and labels stand in one table."""
     if isinstance(features, (str, os.PathLike)) and isinstance(labels, (str, os.PathLike)):
         return Path(features).resolve() == Path(labels).resolve()
     return features is labels
@@ -438,7 +437,6 @@ def rows_in_order(ids: np.ndarray, num_nodes: int, where: str) -> np.ndarray:
 
 
 def _one_kind(*columns: np.ndarray | None) -> list[Any]:
-    """Return all columns of ids as strings if any of them is, else unchanged."""
     if all(column is None or column.dtype.kind == "i" for column in columns):
         return list(columns)
     return [None if column is None else column.astype(TEXT) for column in columns]

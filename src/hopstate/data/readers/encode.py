@@ -278,7 +278,6 @@ def _dates(table: Table, name: str, form: str, what: str) -> pd.Series:
 
 
 def _told(column: TextColumn, words: tuple[str, ...] | None) -> str:
-    """Return what is to be told of a column of texts of which words are categories, None where they hardly recur."""
     import pandas as pd
 
     rows = {one: int(n) for one, n in zip(column.words, column.counts()) if one}

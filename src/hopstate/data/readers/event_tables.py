@@ -179,7 +179,6 @@ def named_columns(
 def _said(
     table: Table, named: Sequence[str | None], several: Sequence[str], features: Sequence[str], what: str, sets: str
 ) -> str:
-    """Return the note that says which column is what."""
     roles = dict(zip(("source", "target", "time", "kind", "label"), named, strict=True))
     roles |= {"label": ", ".join(several)} if several else {}
     return read_as(table, roles, features, what, sets)
@@ -188,7 +187,6 @@ def _said(
 def _roles(
     table: Table, ends: tuple[str | None, ...], edge_columns: Sequence[str] | None, said: Mapping[str, Declared]
 ) -> tuple[list[str | None], Sequence[str], tuple[str, ...]]:
-    """Return the columns by their roles, those of features, and a note on columns that are not used."""
     several = several_columns(table, ends[-1])
     other = {*said, *(edge_columns or ()), *(name for name in ends if name), *several}
     dates = {name for name, one in said.items() if one.kind == "date"}
@@ -238,7 +236,6 @@ def _named(
 def _feature_columns(
     table: Table, named: Sequence[str | None], said: Mapping[str, Declared]
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return the columns that are features by their names or as is said, and a note on other numeric ones."""
     from pandas.api.types import is_numeric_dtype
 
     rest = [str(name) for name in table.frame.columns if name not in named]
@@ -254,7 +251,6 @@ def _feature_columns(
 
 
 def _text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
-    """Return a note on the columns of text that are not used."""
     left = [str(name) for name in table.frame.columns if name not in used and not is_numeric(table.frame[name])]
     how = f"--read.columns '[{left[0]}=category]' takes one as event features" if left else ""
     commas = [name for name in left if _with_commas(table.frame[name])]
@@ -268,7 +264,6 @@ def _text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
 
 
 def _with_commas(column: pd.Series) -> bool:
-    """Return whether the first texts of a column are numbers, some of them with separators."""
     return bool(like_numbers(column.head(COMMAS).dropna().astype(str).str.strip()).any())
 
 
@@ -305,7 +300,6 @@ def _needed(table: Table, found: str | None, known: Sequence[str], option: str) 
 
 
 def _are_rows(src: np.ndarray, fields: Mapping[str, Any]) -> bool:
-    """Return whether it is said of ids that they are rows."""
     return src.dtype.kind == "i" and (fields.get("num_nodes", -1) >= 0 or fields.get("x") is not None)
 
 

@@ -95,7 +95,6 @@ def whole_numbers(array: np.ndarray, what: str, place: Callable[[int], str]) -> 
 
 
 def _written(table: Table, column: str) -> pd.Series | None:
-    """Return the texts of a column as they stand in the file, None where there is no text."""
     text = table.text(column)
     return None if text is None else text.str.strip()
 
@@ -116,7 +115,6 @@ def _check_digits(table: Table, text: pd.Series | None) -> None:
 
 
 def _texts(table: Table, column: str, values: pd.Series) -> np.ndarray:
-    """Return ids that are texts."""
     text = values.str.strip()
     empty = np.flatnonzero((text == "").to_numpy(bool))
     if len(empty):
@@ -144,7 +142,6 @@ def _texts(table: Table, column: str, values: pd.Series) -> np.ndarray:
 
 
 def as_text(values: pd.Series) -> pd.Series:
-    """Return a column as texts."""
     import pandas as pd
 
     # str would do, but pandas changes the warning settings of the process to look up what it means
@@ -189,7 +186,6 @@ def _check_odd(table: Table, column: str, text: pd.Series) -> None:
 
 
 def no_id_but(where: str, word: str, column: str, place: str) -> DataError:
-    """Return the error of a word for nothing among ids."""
     return DataError(
         f"{where}no id but '{word}' in column {column!r}, {place}; fill it in or remove the row (a node of that name: "
         "call it otherwise)"

@@ -43,7 +43,6 @@ def notes_of_list(edges: Any, num_nodes: int, options: dict[str, Any]) -> tuple[
 
 
 def _weight_note(edges: np.ndarray, num_nodes: int, weights: np.ndarray) -> tuple[str, ...]:
-    """Return a note on pairs of nodes whose edges, in both directions or twice, have several weights."""
     key = edges.min(1) * num_nodes + edges.max(1)
     _, first, group = np.unique(key, return_index=True, return_inverse=True)
     other = np.unique(group[(weights != weights[first[group]]).any(1)])
@@ -158,7 +157,6 @@ def _time_column(name: str) -> str:
 
 
 def _holds_dates(column: pd.Series) -> bool:
-    """Return whether the first hundred cells of a column that are not empty are dates."""
     import pandas as pd
 
     some = column.dropna()[:100]

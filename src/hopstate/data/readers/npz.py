@@ -92,7 +92,6 @@ def _heterophilous(arrays: Archive) -> tuple[np.ndarray, dict[str, Any]]:
 
 
 def _shaped(arrays: Archive, key: str, axes: tuple[int, ...]) -> np.ndarray:
-    """Return an array of numbers with so many axes and at least one column."""
     array = arrays[key]
     if array.ndim not in axes or array.dtype.kind not in "biuf" or 0 in array.shape[1:]:
         wanted = " or ".join("a vector" if n == 1 else "a matrix" for n in axes)
@@ -141,7 +140,6 @@ def _gnn_benchmark(arrays: Archive) -> tuple[np.ndarray, dict[str, Any]]:
 
 
 def _saved(arrays: Archive) -> Any:
-    """Return the matrix that scipy.sparse.save_npz wrote."""
     import scipy.sparse
 
     form = str(np.asarray(arrays["format"]).astype(str))

@@ -341,7 +341,6 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
 
 
 def _ids(values: list[Any], path: Path) -> np.ndarray:
-    """Return ids that JSON holds."""
     if not all(type(value) is str for value in values) and not all(type(value) is int for value in values):
         raise FormatError(f"{path}: node ids are all strings or all integers; write the file again")
     if any(type(value) is str and not value.isprintable() and is_broken(value) for value in values):

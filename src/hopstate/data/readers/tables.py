@@ -55,7 +55,6 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns."""
         return [str(name) for name in self.frame.columns]
 
     def origin(self, rows: np.ndarray) -> np.ndarray:
@@ -87,7 +86,6 @@ class Table:
         return names[otherwise]
 
     def too_narrow(self, option: str) -> FormatError:
-        """Return the error of a table that has too few columns for that of an option."""
         hint = f"; {SEPARATORS}" if len(self.names) == 1 else ""
         have = f"{len(self.names)} columns ({', '.join(self.names)})"
         return FormatError(f"{self.path} has only {have}; {option} is missing{hint}")
@@ -268,7 +266,6 @@ def _read_text(path: Path, id_columns: Sequence[str], num_ids: int, header: bool
 
 
 def _read_arrow(path: Path, magic: bytes) -> pa.Table:
-    """Return the table of a Parquet or Arrow file, of no more bytes than the file can hold."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -361,7 +358,6 @@ def is_frame(value: Any) -> bool:
 
 
 def is_array(value: Any) -> bool:
-    """Return whether a value is an array of numpy or a tensor of torch."""
     return isinstance(value, np.ndarray) or (hasattr(value, "detach") and hasattr(value, "numpy"))
 
 
@@ -449,7 +445,6 @@ def _plain(frame: Any, what: str) -> pd.DataFrame:
 
 
 def _plain_column(column: pd.Series, name: str, what: str) -> pd.Series:
-    """Return a column of numpy's numbers, of texts, dates, or of pandas' integers with gaps."""
     import pandas as pd
 
     if isinstance(column.dtype, pd.CategoricalDtype):
@@ -473,7 +468,6 @@ def _plain_column(column: pd.Series, name: str, what: str) -> pd.Series:
 
 
 def _of_objects(column: pd.Series, name: str, what: str) -> pd.Series:
-    """Return a column of Python objects with the type that all of them have."""
     import pandas as pd
 
     inferred = pd.api.types.infer_dtype(column, skipna=True)

@@ -72,7 +72,6 @@ class Text:
         return frame
 
     def column(self, name: str) -> pd.Series:
-        """Return a column as it is written."""
         return self.frame(usecols=[name], dtype=str, na_filter=False)[name]
 
     @cached_property
@@ -164,7 +163,6 @@ def _first_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
 
 
 def _separator(lines: list[str], path: Path, remark: str) -> str:
-    """Return the separator of the first lines."""
     tabs, commas = ({line.count(sign) for line in lines} for sign in "\t,")
     tsv = path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
     if min(tabs) and (len(tabs) == 1 or tsv):

@@ -118,7 +118,6 @@ def _all(table: Table, column: str, form: str) -> bool:
 
 
 def _absent(values: pd.Series) -> np.ndarray:
-    """Return which cells hold nothing, or a word for it."""
     absent = values.isna().to_numpy(bool)
     if values.dtype.kind in "iufbM":
         return absent
@@ -194,7 +193,6 @@ def _exact(table: Table, column: str, numbers: np.ndarray, absent: np.ndarray) -
 
 
 def _all_dates(table: Table, column: str, known: pd.Series, numbers: pd.Series, dates: pd.Series) -> pd.Series:
-    """Return dates of a column in which some could not be read together with finer ones."""
     import pandas as pd
 
     if dates.isna().all() and numbers.isna().all():
@@ -233,7 +231,6 @@ def _counted(table: Table, dates: np.ndarray, unit: str) -> tuple[np.ndarray, st
 
 
 def _refused(table: Table, column: str, bad: np.ndarray, absent: int, why: str) -> DataError:
-    """Return the error of rows without a usable time, the first of them with its value."""
     row = int(np.argmax(bad))
     value = table.frame[column].iloc[row]
     text = str(value)
@@ -360,7 +357,6 @@ def suspect_numbers(table: Table, column: str, t: np.ndarray) -> None:
 
 
 def _are_days(t: np.ndarray, behind: int) -> bool:
-    """Return whether all numbers are a year, a month, a day and, behind them, a time of day."""
     if not np.array_equal(t, np.floor(t)):
         return False
     whole = t.astype(np.int64)

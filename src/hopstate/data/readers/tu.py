@@ -210,7 +210,6 @@ def read_folds(path: Path, folder: str | Path | None, num_folds: int, num_graphs
 
 
 def _fold(file: Path, num_graphs: int) -> np.ndarray:
-    """Return the graph numbers of a file of a fold."""
     words = read_text(file).split()
     try:
         numbers = np.array([_int(word) for word in words], np.int64)
@@ -229,7 +228,6 @@ EDGES = "_A.txt"
 
 
 def is_tu_folder(path: str | Path) -> bool:
-    """Return whether a path is a folder of a TU collection, or the NAME_A.txt in one."""
     path = Path(path)
     try:
         return str(path).endswith(EDGES) or (path.is_dir() and bool(_edge_files(path)))
@@ -284,7 +282,6 @@ def _edge_files(folder: Path) -> list[Path]:
 
 
 def _stem(path: Path) -> Path:
-    """Return folder/NAME."""
     if str(path).endswith(EDGES):
         return path.with_name(path.name.removesuffix(EDGES))
     found = _edge_files(path)
@@ -395,7 +392,6 @@ def _edges(stem: Path, indicator: np.ndarray) -> np.ndarray:
 
 
 def _targets(stem: Path, graphs: int, notes: list[str]) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
-    """Return y of the graphs, and the names of its classes where it holds classes."""
     attributes = None
     if exists(_file(stem, "graph_attributes")):
         found = _numbers(stem, "graph_attributes", rows=graphs, of="graphs")

@@ -32,7 +32,6 @@ class DyGFormerRun(HistoryLinkRun):
 
 
 def build(stream: EventStream, config: DyGFormerRun, context: Context) -> LinkTask:
-    """Return the task of training DyGFormer on stream."""
     history = HistoryConfig(max_length=config.model.max_length, target="first")
     widths = history_features(feature_dims(stream, context), stream, config, context)
     return history_task(

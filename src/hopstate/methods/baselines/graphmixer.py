@@ -48,7 +48,6 @@ class GraphMixerRun(HistoryLinkRun):
 
 
 def build(stream: EventStream, config: GraphMixerRun, context: Context) -> LinkTask:
-    """Return the task of training GraphMixer on stream."""
     if context.trained is None and len(stream) and not stream.has_node_features:
         why = "they choose whose features are averaged, and this stream has no node features"
         refuse_idle(config, num_neighbors=why, window=why)

@@ -124,7 +124,6 @@ def bernstein_to_powers(order: int) -> np.ndarray:
 
 
 def _raw(values: Sequence[float]) -> Tensor:
-    """Return parameters whose softplus is values."""
     return inverse_softplus(torch.tensor(values, dtype=torch.float64)).to(torch.get_default_dtype())
 
 

@@ -118,7 +118,6 @@ def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
 
 
 def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> LinkTask:
-    """Return the task of predicting links of stream."""
     made = _Build.of(stream, config, context, "link")
     questions = LinkQuestions(
         stream,
@@ -170,7 +169,6 @@ class _Build:
         decoder: Literal["link", "node"],
         num_outputs: int = 1,
     ) -> _Build:
-        """Return model, split, clock and inputs for a stream."""
         split = config.split.of(stream)
         clock = clock_of(stream, split, config.gap_unit, context)
         widths = used_features(stream, context)
@@ -195,7 +193,6 @@ class _Build:
         questions: Questions[DrawnT],
         tie_batch_size: int,
     ) -> MemoryWindows[DrawnT]:
-        """Return the training windows."""
         return MemoryWindows(
             self.model,
             stream,

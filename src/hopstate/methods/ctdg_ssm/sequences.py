@@ -70,7 +70,6 @@ class CTDGSSMSequenceRun:
 
 
 def build(data: PathSequences, config: CTDGSSMSequenceRun, context: Context) -> SequenceTask:
-    """Return the task of classifying sequences."""
     kept = (context.trained or {}).get("clock")
     clock = Clock(**kept) if kept else _clock(data, config.gap_unit)
     widths = {"node_dim": data.x.shape[2], "edge_dim": data.edge_attr.shape[2], "num_nodes": data.num_nodes}

@@ -65,7 +65,6 @@ class DyGMambaRun(HistoryLinkRun):
 
 
 def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTask:
-    """Return the task of training DyG-Mamba on stream."""
     at_once = max(1, LOOKED_UP // (2 * (config.history.max_length or LONG)))
     widths = history_features(used_features(stream, context), stream, config, context)
     return history_task(
@@ -106,7 +105,6 @@ class DyGMambaNodesRun(EventNodeRun):
 
 
 def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context) -> EventNodeTask:
-    """Return the task of training DyG-Mamba to classify the sources of stream."""
     split = config.split.of(stream)
     classes, target = learned_classes(stream, split, config, context)
     built = init_context(config, context, links="dyg-mamba")

@@ -111,7 +111,6 @@ class DyGMamba(HistoryModel):
         return self.head(u, v, tokens.pair)
 
     def _parts(self, tokens: HistoryTokens) -> EncoderParts:
-        """Return the encoders with the sequences that each reads."""
         if tokens.num_sequences % 2:
             raise ShapeError("DyG-Mamba takes the tokens of pairs: the sequences of u, then as many of v")
         parts = [tokens] if len(self.encoders) == 1 else tokens.halves()

@@ -183,7 +183,6 @@ class _Direction(StateSpace):
         self.A_log = nn.Parameter(torch.arange(1, c.state_dim + 1).float().log().repeat(inner, 1))
 
     def state_parameters(self) -> list[nn.Parameter]:
-        """Return A's parameter and those of all kinds of steps."""
         steps = [p for part in (self.span_step, self.data_step) if part is not None for p in part.parameters()]
         return [self.A_log, *steps, *([] if self.fixed_step is None else [self.fixed_step])]
 

@@ -67,7 +67,6 @@ class EnsembleScorer:
             scorer.observe(batch)
 
     def state(self) -> list[Any]:
-        """Return the members' states."""
         return [scorer.state() for scorer in self.scorers]
 
     def restore(self, state: list[Any]) -> None:
@@ -162,11 +161,9 @@ class EnsembleSource(EventSource[EnsembleScorer]):
         return EnsembleScorer(self.stack, self.names, [task.scorer(split) for task in self.tasks])
 
     def scorer_over(self, model: Any, stream: EventStream) -> EnsembleScorer:
-        """Return the ensemble over another stream."""
         return EnsembleScorer(self.stack, self.names, [task.scorer_over(stream) for task in self.tasks])
 
     def follow(self, model: Any, past: StreamState) -> EnsembleScorer:
-        """Return the ensemble over a past."""
         scorers = [task.follow(past) for task in self.tasks]
         if any(isinstance(scorer, FollowingMemory) for scorer in scorers):
             return MovingEnsemble(self.stack, self.names, scorers, past)
@@ -196,7 +193,6 @@ class EnsembleTask(LinkTask):
         return [{"epoch": 1, **{f"val_{name}": value for name, value in self.evaluate("val").items()}}], 1
 
     def explain_query(self, u: int, v: int, t: float) -> FeatureShares:
-        """Return what each member added to the score of rows u and v at t."""
         import pandas as pd
 
         stack, scorer = self.source.stack, self.source.scorer(None, "test")
@@ -208,7 +204,6 @@ class EnsembleTask(LinkTask):
 
 
 def build(stream: EventStream, config: EnsembleRun, context: Context) -> EnsembleTask:
-    """Return the task of combining runs on a stream's links."""
     source, size = EnsembleSource(members := members_of(stream, config, context)), config.evaluation.batch_size
     for member, scorer in zip(members, [task.scorer("val") for task in source.tasks]):
         own = member.config.evaluation.batch_size

@@ -57,7 +57,6 @@ class LinkEnsembleTask(StaticLinkTask):
 
 
 def build(graph: Graph, config: LinkEnsembleRun, context: Context) -> LinkEnsembleTask:
-    """Return the task of combining runs on a graph's links."""
     members = members_of(graph, config, context)
     pairs = members[0].task.split.pairs
     for member in members[1:]:
@@ -69,7 +68,6 @@ def build(graph: Graph, config: LinkEnsembleRun, context: Context) -> LinkEnsemb
 
 
 def member_floors(graph: Graph, config: LinkEnsembleRun, context: Context, task: LinkEnsembleTask) -> Floors:
-    """Return test metrics of each member, and its validation metric."""
     key = task.metric
     own = {member.name: member.task for member in task.members}
     return {name: one.evaluate("test") | {f"val_{key}": one.evaluate("val")[key]} for name, one in own.items()}

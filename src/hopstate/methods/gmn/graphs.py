@@ -135,7 +135,6 @@ class GINRun:
 
 
 def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask:
-    """Return the task of training a Graph Mamba Network on graphs."""
     shared = _targets(graphs, config, config.level, context)
     ready, choice = prepared_set(graphs, config, context)
     model = GMN(
@@ -161,7 +160,6 @@ def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask
 
 
 def build_gin(graphs: GraphSet, config: GINRun, context: Context) -> GraphTask:
-    """Return the task of training a GIN on graphs."""
     shared = _targets(graphs, config, "graph", context)
 
     over = learned_features(receiving(graphs, config.flow), "auto", False, config.loop, otherwise=None)
@@ -295,7 +293,6 @@ def _suit(
 
 
 def _metric(graphs: GraphSet, config: GMNGraphsRun | GINRun, metrics: tuple[str, ...]) -> Mapping[str, str]:
-    """Return the metric that skewed classes of the training rows ask for, or nothing."""
     level = config.level
     y = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
     train = config.training_graphs(graphs)
@@ -318,7 +315,6 @@ def _training_graphs(graphs: GraphSet, config: GMNGraphsRun | GINRun) -> np.ndar
 
 
 def _rows(graphs: GraphSet, level: Level, ids: np.ndarray) -> np.ndarray:
-    """Return the rows of targets of a level that belong to graphs ids."""
     return {"graph": lambda g: g, "node": lambda g: graphs.rows(g)[0], "edge": graphs.edges}[level](ids)
 
 

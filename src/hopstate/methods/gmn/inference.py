@@ -47,7 +47,6 @@ class NodeOutputs:
         self._known: tuple[bytes, Tensor] | None = None
 
     def __call__(self, model: nn.Module) -> Tensor:
-        """Return the logits of a model with its present weights."""
         inner = bare(model)
         assert isinstance(inner, GMN)
         key = fingerprint(inner)
@@ -59,7 +58,6 @@ class NodeOutputs:
         return self._known[1]
 
     def _tokens(self, number: int, rows: np.ndarray) -> GMNInputs:
-        """Return the inputs of some nodes with their tokens and what these hold."""
         m = self.prepared
         extra: dict[str, Any] = {"targets": torch.arange(len(rows))}
         near, edge_attr = rows, None

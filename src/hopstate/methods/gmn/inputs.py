@@ -20,9 +20,7 @@ class SharedRows(Protocol):
         """Return (n, dim) of all nodes asked for, from those encoded here."""
         ...
 
-    def to(self, device: torch.device | str) -> SharedRows:
-        """Return the same."""
-        ...
+    def to(self, device: torch.device | str) -> SharedRows: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +62,5 @@ class GMNInputs:
     shared: SharedRows | None = None
 
     def to(self, device: torch.device | str) -> GMNInputs:
-        """Return the inputs on a device."""
         present = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{name: v.to(device) for name, v in present.items() if v is not None})

@@ -123,7 +123,6 @@ class _Pass:
                     sums[rows] = z.to(sums)
 
     def _gps(self, h: Tensor, sums: Tensor) -> Tensor:
-        """Return the nodes after the layers of a GPS network."""
         e, z = self._embedded_edges(self.model.embed_edge), self._rows()
         for layer in self.model.gps:
             assert isinstance(layer, GPSLayer)

@@ -218,12 +218,10 @@ class WalkRun(Protocol):
 
 
 def reads_edges(config: WalkRun) -> bool:
-    """Return whether a run learns from edge features."""
     return config.edges != "drop" and config.model.reads_edges(walks=has_walks(config.walks))
 
 
 def prepared(graph: Graph, config: GMNRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
-    """Return the graph made ready, and the settings for it."""
     assert graph.x is not None
     kind = config.encoding if config.model.variant != "gmn-" else EncodingConfig(kind="none")
     encoding = node_encoding(graph, kind, context)
@@ -256,12 +254,10 @@ def prepared(graph: Graph, config: GMNRun, context: Context) -> tuple[PreparedGr
 
 
 def build(graph: Graph, config: GMNRun, context: Context) -> NodeTask[Any] | StaticLinkTask:
-    """Return the task of training a Graph Mamba Network on graph."""
     return graph_task(graph, config, context, partial(network, config=config))
 
 
 def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, config: GMNRun) -> NodeNetwork:
-    """Return a Graph Mamba Network with outputs of a width, and what feeds it."""
     ready, choice = prepared(graph, config, context)
     edge_dim = 0 if ready.edge_attr is None else ready.edge_attr.shape[1]
     check_same_edges(graph.name, edge_dim, context.trained)

@@ -51,7 +51,6 @@ class PreparedGraph:
 
     @cached_property
     def table(self) -> WalkTable:
-        """The graph laid out for walking."""
         return WalkTable.of(self.indptr, self.indices, self.weights)
 
     def features(
@@ -128,7 +127,6 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
             yield self._inputs(epoch, rng), torch.from_numpy(rows), torch.from_numpy(self.labels.y[rows])
 
     def outputs(self, model: nn.Module, batch: tuple[GMNInputs, Tensor, Tensor]) -> Seen:
-        """Return the outputs of the training nodes."""
         inputs, rows, y = batch
         return model(inputs)[rows], y, None
 
@@ -156,7 +154,6 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         return self._inputs(0, None)
 
     def _evaluated(self, number: int, model: nn.Module) -> GMNInputs:
-        """Return what a round of evaluation reads, where the model is and in its precision."""
         inputs = self._inputs(number, None).to(device_of(model))
         if next(model.parameters()).dtype != torch.float64:
             return inputs
@@ -220,7 +217,6 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         self.predict_all = predict_all
 
     def num_batches(self, epoch: int) -> int:
-        """Return how many batches hold the training nodes."""
         return -(-len(self.labels.split["train"]) // self.batch_size)
 
     def divide(self, ranks: Ranks) -> str:
@@ -258,18 +254,15 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         return Portion((inputs, torch.from_numpy(y[own])), self.labels.target.part(y[own], y))
 
     def outputs(self, model: nn.Module, batch: tuple[GMNInputs, Tensor]) -> Seen:
-        """Return the outputs of the batch's nodes."""
         inputs, y = batch
         return model(inputs), y, None
 
     def around(
         self, model: nn.Module, rows: np.ndarray, epoch: int, number: int
     ) -> tuple[tuple[GMNInputs, Tensor], np.ndarray]:
-        """Return rows with what their walks visited."""
         return (self._inputs(rows, epoch, named_rng(self.seed, "gmn", epoch, number)), torch.zeros(0)), rows
 
     def encode(self, model: nn.Module, batch: tuple[GMNInputs, Tensor]) -> Tensor:
-        """Return the outputs of the batch's nodes."""
         return model(batch[0])
 
     def logits(self, model: nn.Module, rows: np.ndarray) -> Tensor:
@@ -330,7 +323,6 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         )  # fmt: skip
 
     def _read_by(self, batch: np.ndarray, seed: int) -> np.ndarray:
-        """Return the nodes of a batch and of all its tokens, where messages pass among these."""
         if not self.passes_messages or self.everywhere:
             return batch[:0]
         m = self.prepared

@@ -94,7 +94,6 @@ def gin_spec(task: GraphTask) -> ExportSpec:
 
 
 def _of_graphs(task: GraphTask, spec: ExportSpec) -> ExportSpec:
-    """Return a network's part with what it is given, and says itself, of graphs by their numbers."""
     count = task.graphs.num_graphs
 
     def collated(ids: Any) -> GMNInputs:
@@ -194,12 +193,10 @@ def tensors_of(i: GMNInputs) -> dict[str, Tensor | None]:
 
 
 def _answers(model: nn.Module, source: NodeBatches[Any]) -> Tensor:
-    """Return what a network itself says of all nodes, by the first draw of the walks."""
     return model(_read_in(model, _whole(source)))
 
 
 def _read_in(model: nn.Module, inputs: GMNInputs) -> GMNInputs:
-    """Return inputs in a model's precision."""
     from hopstate.training.double import Double  # of the library that trains: options are read without it
 
     return Double().convert_input(inputs) if next(model.parameters()).dtype == torch.float64 else inputs
@@ -211,7 +208,6 @@ def _draws(source: NodeBatches[Any]) -> int:
 
 
 def _whole(source: NodeBatches[Any]) -> GMNInputs:
-    """Return what the network reads of a source's whole graph in the first round of evaluation."""
     assert isinstance(source, (WholeSequence, VisitedNodes))
     return WholeSequence(source.config, source.prepared, source.labels, seed=source.seed).evaluated()
 

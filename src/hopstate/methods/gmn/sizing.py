@@ -101,14 +101,12 @@ def step_bytes(
 
 
 def _block(model: GMN.Config) -> float:
-    """Return the floats that a bidirectional block keeps of a token."""
     inner = model.expand * model.dim
     branches = 2 if model.bidirectional else 1
     return branches * (9 * inner + 3 * model.state_dim + inner * model.state_dim / 16) + 4 * model.dim
 
 
 def _edge(model: GMN.Config, edge_dim: int) -> int:
-    """Return the floats that a message-passing layer keeps of an edge."""
     if model.mpnn == "pna":
         return 5 * model.dim
     return {"gatedgcn": 7, "gine": 2}.get(model.mpnn, 0) * model.dim if edge_dim else 0
@@ -255,7 +253,6 @@ def _start(
 
 
 def _would_fit(given: Given, budget: int, start: WalkSettings, **messages: Unpack[Messages]) -> str:
-    """Return words that name settings within the budget, else the least budget there are settings for."""
     modest = replace(
         start, max_length=min(3, start.max_length), repeats=min(2, start.repeats), walks=min(8, start.walks)
     )

@@ -187,7 +187,6 @@ class EdgeBank:
             self.memory.meetings[pair] = (first, t, count + 1)
 
     def _window_start(self) -> float:
-        """Return the time from which pairs are remembered."""
         count = self.memory.store.num_events
         if self.config.window == "repeat":
             return float(self.memory.times[count - 1] - self.memory.sum_of_means / max(len(self.memory.meetings), 1))

@@ -54,7 +54,6 @@ def heuristic_floors(stream: EventStream, config: JudgedRun, context: Context, t
 
 
 def _clock(stream: EventStream, split: EventSplit, config: JudgedRun, context: Context, task: Task[Any]) -> Clock:
-    """Return the clock of a run of recency by its defaults, which most runs have themselves."""
     usual = RecencyRun(data="").gap_unit
     known = task.clock if isinstance(task, LinkTask) else None
     if known is not None and isinstance(config, EventRun) and config.gap_unit == usual:

@@ -37,7 +37,6 @@ class RecencyRun(EventRun):
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
     def scorer(self, stream: EventStream, clock: Clock) -> LooksUp:
-        """Return the scorer over a stream."""
         store = NeighborStore.from_stream(stream)
         return Recency(store, directed=self.directed, clock=clock.over(stream.time_unit))
 
@@ -68,7 +67,6 @@ class EdgeBankRun:
 
 
 def build(stream: EventStream, config: RecencyRun | EdgeBankRun, context: Context) -> LinkTask:
-    """Return the task of evaluating a scorer on stream."""
     split = config.split.of(stream)
     unit: GapUnit = config.gap_unit if isinstance(config, RecencyRun) else "raw"
     clock = clock_of(stream, split, unit, context)

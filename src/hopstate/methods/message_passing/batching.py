@@ -149,7 +149,6 @@ class Batching:
 def batched_source(
     graph: Graph, config: Batching, labels: NodeLabels, model: Backbone, context: Context, *, seed: int
 ) -> Subgraphs:
-    """Return what trains model on batches of graph."""
     train = labels.split.get("train", np.arange(0))
     fitted = context.trained is None
     missing: Top | GasCache | None = None
@@ -219,7 +218,6 @@ def make_source(
     *,
     seed: int,
 ) -> BatchSource:
-    """Return what makes the training batches."""
     depth = model.config.num_layers
     if config.kind in ("neighbor", "labor"):
         if depth < 1:

@@ -90,7 +90,6 @@ def network(
 
 
 def place_of(kind: str) -> Place:
-    """Return what a backbone has a place for on edges."""
     if kind == "mlp":
         return "unused"
     return "weights" if kind in WITH_WEIGHTS else "features" if kind in WITH_EDGES else "none"

@@ -103,7 +103,6 @@ class Backbone(nn.Module):
             self.head = nn.Sequential(perceptron(config), self.head)
 
     def _convolutions(self, in_dim: int, num_classes: int, edge_dim: int) -> None:
-        """Make blocks of convolutions with nothing around them."""
         if self.kind not in ALONE:
             raise ConfigError(
                 f"model.block=convolutions is for {', '.join(ALONE)}; {self.kind} keeps one width: give another block"
@@ -194,7 +193,6 @@ class Backbone(nn.Module):
         cut: tuple[np.ndarray | None, Adjacency],
         out: Tensor,
     ) -> None:
-        """Write the output of a layer at one block's receivers into out."""
         nodes, adjacency = cut
         rows = slice(None) if nodes is None else torch.from_numpy(nodes)
         receivers = adjacency.receiving().cpu()
@@ -223,7 +221,6 @@ class Backbone(nn.Module):
 
 
 def _consecutive(rows: Tensor) -> Tensor | slice:
-    """Return distinct rows as a slice where they are one in order, which reads and writes without a list of them."""
     if len(rows) and bool((rows.diff() == 1).all()):
         return slice(int(rows[0]), int(rows[-1]) + 1)
     return rows

@@ -22,7 +22,6 @@ NODES, EDGES = 6, ((0, 1, 2, 3, 1), (1, 0, 1, 2, 4))  # of the made graph that a
 
 
 def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
-    """Return what is exported of a trained task."""
     return graph_spec(task, _network_spec, _tensors, lambda model, source: model(*as_taken(_whole(source), model)))
 
 
@@ -34,7 +33,6 @@ def _tensors(source: NodeBatches[Any]) -> dict[str, Tensor | None]:
 
 
 def _whole(source: NodeBatches[Any]) -> tuple[Tensor, Adjacency]:
-    """Return features and adjacency of the whole graph, whatever a source cuts it into."""
     if isinstance(source, WholeGraph):
         return source.inputs[0], source.inputs[1]
     assert isinstance(source, Subgraphs)

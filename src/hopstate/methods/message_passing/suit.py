@@ -21,7 +21,6 @@ AUTOMATIC = ("model.num_layers", "model.block", "metric", *LINKS)
 
 
 def suit_backbone(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, kind: str) -> Mapping[str, Any]:
-    """Return settings of a message-passing backbone that suit a graph."""
     if config.task == "link":
         layers = 8 if kind == "gcnii" else 2
         whole = config.batching.kind == "full"  # type: ignore[attr-defined]
@@ -49,7 +48,6 @@ def suit_backbone(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, ki
 
 
 def _width(f: Facts, layers: int, kind: str) -> int:
-    """Return the largest of a few widths with which an epoch of the whole graph stays short."""
     each = {"mlp": 0, "pna": 12}.get(kind, 4)  # multiply-adds an entry of the adjacency
     for dim in (128, 64, 32):
         dense = 3 * f.nodes * dim * (f.features + layers * DENSE.get(kind, 3) * dim)

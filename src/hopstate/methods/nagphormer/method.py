@@ -80,12 +80,10 @@ class NAGphormerRun(NodeRun):
 
 
 def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeTask[Any] | StaticLinkTask:
-    """Return the task of training NAGphormer on graph."""
     return graph_task(graph, config, context, partial(network, config=config))
 
 
 def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, config: NAGphormerRun) -> NodeNetwork:
-    """Return NAGphormer with outputs of a width, and the tokens that feed it."""
     graph = message_graph(graph, config.edges, "weights", "nagphormer", config.loop)
     count, share = config.tokens.eigenvectors, config.tokens.components
     ranks = context.ranks or ALONE

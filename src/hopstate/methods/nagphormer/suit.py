@@ -18,7 +18,6 @@ AUTOMATIC = ("tokens.num_hops", "tokens.eigenvectors", "batch_size", "metric", *
 
 
 def suit_nagphormer(graph: Graph, config: NodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
-    """Return settings of NAGphormer that suit a graph."""
     if config.task == "link":
         return suit_links(graph, config) | {"tokens.num_hops": 3, "tokens.eigenvectors": 0}
     f = facts(graph, config.split)

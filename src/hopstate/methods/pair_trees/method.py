@@ -85,7 +85,6 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         self._known = Known(stream, deletions=False)
 
     def over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
-        """Return the features of pairs, looked up in a store."""
         return PairFeatures(store, stream, self.clock, self.trees.columns.numpy())
 
     def of(self, split: str) -> PairFeatures:
@@ -113,15 +112,12 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         return PairTreesScorer(self.trees, self.of(split))
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> PairTreesScorer:
-        """Return the trees over another stream."""
         return PairTreesScorer(self.trees, self.over(NeighborStore.from_stream(stream), stream))
 
     def follow(self, model: nn.Module, past: StreamState) -> PairTreesScorer:
-        """Return the trees over a past."""
         return PairTreesScorer(self.trees, self.of_past(past))
 
     def of_past(self, past: StreamState) -> PairFeatures:
-        """Return what the trees read of pairs over a past."""
         return self.over(NeighborStore(0), self.stream).over(past)
 
 
@@ -186,7 +182,6 @@ def build(
     config: PairTreesRun,
     context: Context,
 ) -> PairTreesTask:
-    """Return the task of growing trees over the pairs of stream."""
     split = config.split.of(stream)
     clock = clock_of(stream, split, config.gap_unit, context)
     width = used_features(stream, context)["edge_dim"]

@@ -123,7 +123,6 @@ def check_same_edges(name: str, found: int, trained: Mapping[str, Any] | None) -
 
 
 def edge_columns(graph: Graph) -> int:
-    """Return the number of features of an edge."""
     return 0 if graph.edge_attr is None else graph.edge_attr.shape[1]
 
 
@@ -149,7 +148,6 @@ def raw_column(graph: Graph, column: int) -> np.ndarray:
 
 
 def _weighted(graph: Graph, config: EdgeConfig, method: str, loop: LoopConfig) -> Graph:
-    """Return the graph with one weight an edge and no features."""
     width = edge_columns(graph)
     if config.weight is not None:
         if graph.edge_attr is None or config.weight >= width:
@@ -178,7 +176,6 @@ def _otherwise(place: Place) -> str:
 
 
 def _carries(graph: Graph) -> str:
-    """Return words for what edges carry."""
     parts = ["edge weights"] if graph.edge_weight is not None else []
     if graph.edge_attr is not None:
         parts.append(f"{graph.edge_attr.shape[1]} edge features")

@@ -155,7 +155,6 @@ def event_floors(
 
 
 def _without_model(stream: EventStream, task: EventNodeTask, part: str) -> dict[str, dict[str, float]]:
-    """Return metrics of a part of the split, by what answers without a model."""
     amounts, rows = task.classes, task.split.rows(part)
     if isinstance(amounts, EventTargets):
         return amounts.floors(stream, task.split, part)

@@ -131,13 +131,11 @@ def constant(target: Target, y: np.ndarray, rows: int, *, median: bool = False) 
 
 
 def _mean(y: np.ndarray, unknown: float | np.ndarray) -> np.ndarray:
-    """Return the mean of what is known of each column, a value of choice where nothing is."""
     known = ~np.isnan(y)
     return np.where(known.any(0), np.where(known, y, 0).sum(0) / np.maximum(known.sum(0), 1), unknown)
 
 
 def _perceptron(x: np.ndarray, labels: NodeLabels, seed: int) -> nn.Module:
-    """Return a trained two-layer perceptron, its epoch chosen on validation."""
     rng = named_rng(seed)
     train, val = labels.split["train"], labels.split["val"]
     train = np.sort(rng.permutation(train)[: max(100, CELLS // max(x.shape[1], 1))])

@@ -43,7 +43,6 @@ MEANINGS = {
 
 
 def rows_port(axis: str, what: str = "node") -> Port:
-    """Return the output of a program that gives a row for each of something."""
     meaning = f"a row a {what}, logits, or scaled amounts, of the run's target"
     return Port(name="output", meaning=meaning, axes=(axis, ""))
 

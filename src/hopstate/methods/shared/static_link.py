@@ -83,7 +83,6 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
 def _learned(
     links: np.ndarray, bare: Graph, messages: Graph, link: LinkConfig, split: SplitConfig, context: Context
 ) -> tuple[np.ndarray, Graph]:
-    """Return the training links that are learned from, and the graph that messages pass over meanwhile."""
     if not link.disjoint or context.trained is not None:
         return links, messages
     order = named_rng(split_seed(split), "disjoint").permutation(len(links))
@@ -118,16 +117,13 @@ class _Sources:
         self._known: dict[str, tuple[NodeBatches[Any], Graph]] = {}
 
     def again(self, other: Graph) -> NodeBatches[Any]:
-        """Return a source of the same vectors over other messages."""
         with random_state_kept():  # its weights are not used
             return self._make(other)
 
     def without(self, hidden: np.ndarray) -> NodeBatches[Any]:
-        """Return a source over the messages but those of some training links, by row."""
         return self.again(message_edges(self._bare, np.delete(self._pairs["train"], hidden, 0)))
 
     def vectors(self, name: str) -> tuple[NodeBatches[Any], Graph]:
-        """Return the source that a split is judged with, and the graph of its messages."""
         name = name if name == "test" and self._val_messages else "train"
         if name not in self._known:
             graph = self._messages
@@ -152,7 +148,6 @@ def edge_split(graph: Graph, link: LinkConfig, split: SplitConfig, context: Cont
 
 
 def split_seed(split: SplitConfig) -> int:
-    """Return the seed of a split by chance, and of the candidates of its links."""
     return split.seed + 1000 * split.number
 
 
@@ -179,7 +174,6 @@ def time_column(graph: Graph, link: LinkConfig) -> int | None:
 
 
 def without_time(graph: Graph, link: LinkConfig) -> Graph:
-    """Return the graph without the column of times that its links are split by, which is no feature."""
     column = time_column(graph, link)
     if column is None or graph.edge_attr is None or graph.edge_table is None:
         return graph
@@ -261,13 +255,11 @@ def _numbers(ids: np.ndarray, what: str) -> np.ndarray:
 
 
 def every_node(count: int) -> NodeLabels:
-    """Return what stands for labels where every node is asked for and none has a class."""
     target = Target(goal="classes", names=("node",), metrics=("accuracy",))
     return NodeLabels(y=np.zeros(count, np.int64), split={"train": np.arange(count)}, target=target)
 
 
 def decoder_of(link: LinkConfig, split: EdgeSplit) -> Any:
-    """Return the decoder that is meant."""
     return ("bilinear" if split.directed else "dot") if link.decoder == "auto" else link.decoder
 
 

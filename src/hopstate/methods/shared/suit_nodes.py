@@ -64,14 +64,12 @@ class Facts:
 
 
 def metric_of(classes: int, largest: float) -> str | None:
-    """Return the metric that so many classes ask for, the largest with that share of the training rows, or None."""
     if classes < 2 or largest < SKEWED:
         return None
     return "roc_auc" if classes == 2 else "macro_f1"
 
 
 def facts(graph: Graph, split: SplitConfig) -> Facts:
-    """Return the facts of a graph and a split of it."""
     none = Facts(graph.num_nodes, graph.num_edges, graph.num_features, graph.num_nodes, float("nan"), 0.0, 0)
     if graph.y is None:
         return none

@@ -38,14 +38,10 @@ class EpochLoop(Protocol):
         ...
 
     @property
-    def batch_size(self) -> int:
-        """Events of a batch."""
-        ...
+    def batch_size(self) -> int: ...
 
     @property
-    def most(self) -> int | None:
-        """Events of an epoch at most."""
-        ...
+    def most(self) -> int | None: ...
 
 
 def tell_epoch(count: int, config: EpochLoop, context: Context) -> None:

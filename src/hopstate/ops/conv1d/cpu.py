@@ -39,7 +39,6 @@ def convolved(
 def gradients(
     x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool, act: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of x, in its dtype, of weight and of bias."""
     channels, width = weight.shape
     kind = torch.promote_types(x.dtype, torch.float32)
     bias = torch.zeros(channels, dtype=kind) if bias is None else bias

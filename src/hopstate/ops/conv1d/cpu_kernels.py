@@ -57,7 +57,6 @@ def gradients(first_group, last_group, groups, offsets, channels, width, reverse
 
 @kernel
 def _through(first, forward, low, high, width, act, place, arrays, d, sums, at):
-    """Write d of tokens low..high of a block of channels, and add to the sums of weight and bias at a place."""
     (x, dy, weight, bias), (channels, column, lanes, own), (dweight, dbias) = arrays, place, sums
     one = splat(x.dtype.type(1))
     for k in range(low, high):
@@ -80,7 +79,6 @@ def _through(first, forward, low, high, width, act, place, arrays, d, sums, at):
 
 @kernel
 def _back(first, forward, low, high, count, width, place, weight, d):
-    """Convolve d in place into dx, tokens low..high of a block of channels."""
     channels, column, lanes, own = place
     for k in range(low, high):
         t = first + forward * k

@@ -76,7 +76,6 @@ def weight_sums(
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool) -> Tensor:
-    """Return y in x's dtype."""
     x, weight = x.contiguous(), weight.contiguous()
     (tokens, channels), y = x.shape, torch.empty_like(x)
     if y.numel():

@@ -81,8 +81,6 @@ def _pointer(context, builder, array_type, array, index, vector):
 def _load_of(lanes):
     @intrinsic
     def load(typingctx, array, index):
-        """Consecutive elements of a flat array from position index on."""
-
         def codegen(context, builder, signature, args):
             pointer = _pointer(context, builder, signature.args[0], *args, signature.return_type)
             return builder.load(pointer, align=signature.args[0].dtype.bitwidth // 8)
@@ -134,7 +132,6 @@ def load_first(typingctx, array, index, count):
 
 @intrinsic
 def store_first(typingctx, array, index, value, count):
-    """Write the first count lanes only."""
     signature = types.void(array, types.intp, value, types.intp)
 
     def codegen(context, builder, signature, args):
@@ -201,7 +198,6 @@ def filled(typingctx, like, value):
 
 
 def multiply_add(builder, vector, a, b, c):
-    """Emit a * b + c of a vector type, for intrinsics."""
     return _call(builder, f"llvm.fmuladd.{_suffix(vector)}", _ir_vector(vector), [a, b, c])
 
 
@@ -288,8 +284,6 @@ def _fold(builder, value, width):
 
 @intrinsic
 def lane_sum(typingctx, a):
-    """Sum of the lanes."""
-
     def codegen(context, builder, signature, args):
         return builder.extract_element(_fold(builder, args[0], 1), ir.IntType(32)(0))
 

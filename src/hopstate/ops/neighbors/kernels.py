@@ -96,7 +96,6 @@ def fill_some(src, dst, t, first_id, event_ids, low, high, start, length, codes,
 
 @njit(cache=True, nogil=True)
 def lower_bound(times, low, high, t):
-    """Return the first position in low..high whose time is not before t."""
     while low < high:
         middle = (low + high) >> 1
         if times[middle] < t:
@@ -274,7 +273,6 @@ def count_meetings_kernel(u, v, query_times, directed, start, length, codes, tim
 
 @njit(cache=True, nogil=True)
 def _slot(keys, stamps, stamp, key):
-    """Return the slot of key in this pair's open-addressing table, claimed and zeroed if new."""
     mask = len(keys) - 1
     slot = (key * 0x9E3779B1) & mask
     while stamps[slot] == stamp and keys[slot] != key:

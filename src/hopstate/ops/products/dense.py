@@ -51,7 +51,6 @@ def pays() -> bool:
 
 
 def _processor() -> str:
-    """Return what the system says of its first processor, its maker among it."""
     told = Path("/proc/cpuinfo")
     return told.read_text(errors="replace").partition("\n\n")[0] if told.is_file() else platform.processor()
 
@@ -104,7 +103,6 @@ def _over_rows(grad: Tensor, x: Tensor) -> Tensor:
 
 
 def _blocks(rows: int) -> Iterator[tuple[slice, Callable[[Tensor, Tensor, Tensor | None], Tensor]]]:
-    """Yield the blocks of a number of rows, and what multiplies each."""
     begin = 0
     for size in BLOCKS:
         while rows - begin >= size:

@@ -22,7 +22,6 @@ def _apply(indptr, indices, scale, x, y):
 
 @njit(cache=True, nogil=True)
 def _column(indptr, indices, scale, i, lane, y):
-    """Write S e_i of a symmetric S to one lane of y, which holds zeros."""
     for e in range(indptr[i], indptr[i + 1]):
         j = np.int64(indices[e])
         y[j * LANES + lane] += scale[i] * scale[j]

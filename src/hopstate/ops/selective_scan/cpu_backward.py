@@ -122,7 +122,6 @@ def _prepare(work, first, step, count, channels, block, lanes, has_gate, u, delt
 
 @cells.inlined
 def _finish(work, first, step, count, channels, block, lanes, has_gate, du, ddelta, dgate):
-    """Write the gradients of a block's tokens."""
     if has_gate:  # d silu(z) = sigma (1 + z (1 - sigma))
         for i in range(0, count * LANES, BUNCH):
             z, sigma = load_wide(work, GATE + i), load_wide(work, SIGMA + i)

@@ -94,7 +94,6 @@ def start_states(h, source, given, sequence, low, high, channels, S):
 
 @inlined
 def sequences(groups, group, descending):
-    """The sequences of a group in the order in which tokens are passed."""
     first, last = groups[group], groups[group + 1]
     return range(last - 1, first - 1, -1) if descending else range(first, last, 1)
 

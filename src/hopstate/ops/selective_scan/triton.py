@@ -61,7 +61,6 @@ def cut(offsets: Tensor, tokens: int, reverse: bool) -> Pieces:
 
 
 def _longest(offsets: Tensor, tokens: int) -> int:
-    """The longest sequence, remembered by offsets tensor, since reading it makes the host wait."""
     known = _LENGTHS.get(offsets)
     if known is None or known[0] != offsets._version:
         host = offsets.cpu()

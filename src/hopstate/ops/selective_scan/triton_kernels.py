@@ -123,7 +123,6 @@ def pull_gradient(
     delta, A, C, z, dy, starts, ends, pulled, elapsed, pieces, channels,
     S: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, REVERSE: tl.constexpr, HAS_Z: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of each piece's initial state from its own outputs alone, and its sum of delta."""
     channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     state = tl.arange(0, WIDE)
     inside, within = channel < channels, state < S

@@ -169,7 +169,6 @@ def _bias(table, before, x, back, out):
 
 @njit(cache=True, nogil=True)
 def _exact(table, weights, s, before, back, out, r):
-    """Return the neighbour of s at quantile r of the biased distribution."""
     lo, degree = s + 2, table[s + 1]
     total = 0.0
     for j in range(degree):

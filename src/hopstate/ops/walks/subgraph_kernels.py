@@ -31,7 +31,6 @@ held_at_once, held_in_two = make_held(1), make_held(2)
 
 @njit(cache=True, nogil=True)
 def _grown(array, used, needed, done, total):
-    """Return array, or a larger copy with room for needed more and for what total - done further nodes may need."""
     if used + needed <= array.size:
         return array
     likely = int(1.1 * (used + needed) * total / done)  # untouched memory costs nothing, copies do

@@ -30,7 +30,6 @@ def _lanes(kind, n):
 
 
 def _all(builder, value, n):
-    """Return n copies of a number."""
     empty = ir.Constant(ir.VectorType(value.type, n), ir.Undefined)
     first = builder.insert_element(empty, value, ir.Constant(_INT, 0))
     return builder.shuffle_vector(first, empty, ir.Constant(ir.VectorType(_INT, n), [0] * n))

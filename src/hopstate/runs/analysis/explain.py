@@ -87,7 +87,6 @@ class Explanation:
 
     @property
     def _unit(self) -> str:
-        """The unit of times without dates, in words."""
         return f", in {self.time_unit}" if self.time_unit and not self.dates else ""
 
     def plot(self, path: str | Path) -> None:

@@ -85,7 +85,6 @@ def _protocol(settings: Mapping[str, Any], result: Mapping[str, Any]) -> list[st
 def _figures(
     result: Mapping[str, Any], floors: Mapping[str, Mapping[str, Any]], limits: Mapping[str, Sequence[float]]
 ) -> str:
-    """Return a table of metrics by split, floors beside test with its limits, and whether it stands above them."""
     columns: dict[str, dict[str, Any]] = {split: dict(own) for split, own in result["metrics"].items() if own}
     for name, ends in limits.items():
         columns.get("test", {}).update({f"{name}{end}": value for end, value in zip(_ENDS, ends, strict=True)})

@@ -101,7 +101,6 @@ def _without_paths(value: Any) -> Any:
 
 
 def _arrays(run: Path, *, ids: bool) -> tuple[dict[str, torch.Tensor], dict[str, list[str]]]:
-    """Return numbers and texts of a run's arrays by "file|member"."""
     found: dict[str, np.ndarray] = {}
     for file in sorted(path for pattern in (IDS, SPLIT, "negatives/*.npz") for path in run.glob(pattern)):
         name = file.relative_to(run).as_posix()
@@ -186,7 +185,6 @@ def check_saved(folder: Path) -> list[str]:
 
 
 def _array_writes(folder: Path, path: Path) -> dict[Path, Callable[[Path], object]]:
-    """Return what writes the arrays of a saved model as the files of a run."""
     tensors, texts = read_tensors(folder / ARRAYS, format=FORMAT, what="arrays of a saved model", mend=_AGAIN)
     files: dict[str, dict[str, np.ndarray]] = {}
     for key, array in {**tensors, **texts}.items():

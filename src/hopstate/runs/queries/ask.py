@@ -236,7 +236,6 @@ def _check_counts(top: int | None, first_stage: int | None) -> None:
 def _ranking(
     asked: Session, pool: Any, nodes: Nodes, i: int, t: Any, top: int | None, *, sliced: bool
 ) -> Steps[tuple[Nodes, Nodes, np.ndarray, np.ndarray, np.ndarray]]:
-    """Return sources, targets, ranks, times and scores of one source's best candidates."""
     source, found = nodes.at(np.array([i])), (yield from pool.of(nodes, i, t))
     many = source.at(np.zeros(len(found), np.int64))
     times = np.full(len(found), t)
@@ -261,7 +260,6 @@ def _table(
     *,
     explain: bool,
 ) -> Steps[pd.DataFrame]:
-    """Return the columns of an answer, in slices where reasons are asked for."""
     import pandas as pd
 
     found, said = Calibrator(asked).probabilities(scores)

@@ -45,7 +45,6 @@ class Candidates:
         return () if self._given is None else (self._given,)
 
     def of(self, sources: Nodes, i: int, t: Any) -> Steps[Nodes]:
-        """Return the candidates of source i at a time, in slices where there is a first stage."""
         row, name = int(sources.rows[i]), sources.names[i]
         if self._given is None:
             rows = self._usual_before(t)

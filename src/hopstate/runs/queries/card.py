@@ -97,7 +97,6 @@ def target_lines(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[
 
 
 def _figures(folder: RunFolder) -> list[str]:
-    """Return the run's metrics, and those of its floors beside the test split's."""
     result = folder.result()
     floors = folder.floors()
     columns = {split: found for split, found in result["metrics"].items() if found}
@@ -120,7 +119,6 @@ def _cell(value: Any) -> str:
 
 
 def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, done: bool = True) -> list[str]:
-    """Return commands that work with a run of a method."""
     run = shlex.quote(str(folder.path))
     if not done:
         return [f"hopstate fit {method.name} --data {shlex.quote(str(settings.get('data')))} --resume --out {run}"]

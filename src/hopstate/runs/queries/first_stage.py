@@ -90,7 +90,6 @@ def _made(asked: Session) -> tuple[Student, np.ndarray]:
 
 
 def _kept(asked: Session) -> tuple[Student, np.ndarray] | None:
-    """Return the student that is kept and where destinations stand, None where none is, or of other weights."""
     try:
         tensors, record = read_tensors(asked.folder.path / NAME, format=_FORMAT, what="first stage")
         if record["model"] != asked.key:

@@ -106,7 +106,6 @@ def _without(follower: LinkFollower, event: Event, queries: PairQueries) -> Link
 
 
 def _log_odds(follower: LinkFollower) -> Score:
-    """Return what scores pairs in log-odds, or as the model does where its scores are no probabilities."""
     if isinstance(follower, HistoryScorer | FollowingMemory):
         made = copy(follower)
         made.answer = plain

@@ -44,7 +44,6 @@ class Nodes:
         return len(self.names)
 
     def at(self, places: np.ndarray) -> Nodes:
-        """Return those at some places."""
         return Nodes(self.names[places], self.rows[places], self.met[places])
 
 
@@ -94,7 +93,6 @@ def _check_there(names: Any, what: str) -> None:
 
 
 def _numbers(given: np.ndarray, what: str) -> np.ndarray:
-    """Return ids as whole numbers, texts of them too."""
     if given.dtype.kind == "U":
         for name in given.tolist():
             if not _WHOLE.fullmatch(name.strip()):

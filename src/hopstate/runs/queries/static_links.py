@@ -49,7 +49,6 @@ class Asked:
         self._curve: Curve | None = None
 
     def names(self, rows: np.ndarray) -> np.ndarray:
-        """Return the user's ids of rows."""
         return rows if self.graph.node_ids is None else self.graph.node_ids.names(rows)
 
     def table(self, u: np.ndarray, v: np.ndarray, scores: np.ndarray) -> pd.DataFrame:
@@ -133,7 +132,6 @@ def rank_links(
 
 
 def _other_side(pool: np.ndarray, types: np.ndarray | None, u: np.ndarray) -> np.ndarray:
-    """Return the nodes of a pool that a node may be linked to."""
     return pool if types is None or types[u] < 0 else pool[types[pool] == 1 - types[u]]
 
 
@@ -152,7 +150,6 @@ def _ranked(asked: Asked, u: int, pool: np.ndarray, top: int | None, new_only: b
 def _pairs(
     pairs: Any, read: Mapping[str, Any], usual: tuple[str | None, str | None], known: Vocabulary | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids of sources and targets of a file, a table or a list of pairs."""
     if isinstance(pairs, (str, Path)) or is_frame(pairs):
         table = table_of(pairs, "pairs", 2, known)
         names = [str(name) for name in table.frame.columns]

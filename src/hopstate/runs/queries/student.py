@@ -53,7 +53,6 @@ class Student:
         return float((self.places < count).mean()) if len(self.places) else 1.0
 
     def over(self, past: StreamState) -> Order:
-        """Return the student's order over a past."""
         return Order(self.trees, features_of(past, self.clock))
 
 
@@ -138,7 +137,6 @@ class _Drawn:
         return np.union1d(met[np.isin(met, pool)], self.rng.choice(pool, count - LATEST, replace=False))
 
     def near(self, source: int) -> np.ndarray:
-        """Return candidates of a source, half of them anybody, half first by the rule."""
         pool = self.some(source, MANY)
         if not len(pool):
             return pool
@@ -147,7 +145,6 @@ class _Drawn:
 
 
 def _grow(trees: PairTrees, x: np.ndarray, scores: np.ndarray, seed: int) -> None:
-    """Grow trees on the log-odds of the scores' ranks, which do not depend on what a method's scores look like."""
     from scipy.stats import rankdata
     from sklearn.ensemble import HistGradientBoostingRegressor
 

@@ -88,7 +88,6 @@ class Bar:
 
 
 def with_best(bars: Sequence[Bar], name: str | None) -> list[Bar]:
-    """Return bars of which that of a name is marked as the best, where there are several."""
     return [replace(bar, kind="best") if bar.name == name and len(bars) > 1 else bar for bar in bars]
 
 
@@ -251,12 +250,10 @@ def _own(tag: str, prefix: str, used: frozenset[str]) -> str:
 
 
 def colour(series: int) -> str:
-    """Return the colour of a series."""
     return LIGHT[f"series-{series % SERIES}"]
 
 
 def dash(series: int) -> str | tuple[int, tuple[float, ...]]:
-    """Return the dashes of a series, as matplotlib takes them."""
     words = DASHES[series % len(DASHES)]
     return "-" if words == "none" else (0, tuple(float(word) for word in words.split()))
 
@@ -282,5 +279,4 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def shortened(words: str, most: int) -> str:
-    """Return words cut to most characters."""
     return words if len(words) <= most else f"{words[: most - 1]}…"

@@ -236,7 +236,6 @@ def _named(run: RunInfo, alike: Sequence[RunInfo]) -> RunInfo:
 
 
 def _in_order(runs: Sequence[RunInfo]) -> list[str]:
-    """Return the different contents of data by the time of the first run on each."""
     first: dict[str, str] = {}
     for run in runs:
         if run.content_hash:

@@ -59,7 +59,6 @@ def of_links(group: Group) -> bool:
 
 
 def _first(groups: Sequence[Group]) -> str | None:
-    """Return the group that validation puts first, by the metric of the first of them."""
     metric = next((group.metric for group in groups if group.metric), "")
     best = choice.chosen([group for group in groups if group.metric == metric], metric)
     return None if best is None else best.label
@@ -90,7 +89,6 @@ def _charts(data: str, setting: str, values: Sets, floors: Sets, best: str | Non
 
 
 def _floors(groups: Sequence[Group], metrics: Sequence[str]) -> dict[str, dict[str, list[float]]]:
-    """Return name → metric → values of the floors of runs, of those that are no methods of these groups."""
     found: dict[str, dict[str, list[float]]] = {}
     for run in (run for group in groups for run in group.runs):
         for name, values in run.floors.items():

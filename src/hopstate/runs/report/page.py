@@ -47,7 +47,6 @@ class Page:
         self.blocks.append({"kind": kind, "id": f"{kind}-{next(self._numbers)}", **content})
 
     def section(self, heading: str, about: str = "") -> None:
-        """Begin a section."""
         self._add("section", heading=heading)
         if about:
             self.paragraph(about)
@@ -61,7 +60,6 @@ class Page:
         self._add("verdict", words=words)
 
     def paragraph(self, words: str) -> None:
-        """Add a paragraph."""
         self._add("paragraph", words=words)
 
     def table(
@@ -102,7 +100,6 @@ class Page:
         self._add("key", series=series)
 
     def html(self, footer: str) -> str:
-        """Return the whole page."""
         contents = [block for block in self.blocks if block["kind"] == "section"]
         template = _templates().get_template("page.html")
         return template.render(

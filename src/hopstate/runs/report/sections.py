@@ -16,7 +16,6 @@ Sets = dict[str, list[Group]]
 
 
 def by_data(groups: Sequence[Group]) -> Sets:
-    """Return groups by data set."""
     found: Sets = {}
     for group in groups:
         found.setdefault(group.data, []).append(group)

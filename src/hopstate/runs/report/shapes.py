@@ -43,7 +43,6 @@ def rankings(page: Page, groups: Sequence[Group]) -> None:
 
 
 def _ranked(groups: Sequence[Group]) -> dict[str, dict[str, dict[int, float]]]:
-    """Return what answers were ranked among → group → k → Hits@k in percent, mean over runs."""
     found: dict[str, dict[str, dict[int, list[float]]]] = {}
     for group in groups:
         for run in group.runs:
@@ -93,7 +92,6 @@ def _series(how: str) -> int:
 
 
 def _first(groups: Sequence[Group]) -> list[Group]:
-    """Return groups with those that validation puts first in front."""
     order = [group.label for group in choice.ranked(groups, next((g.metric for g in groups if g.metric), ""))]
     return sorted(groups, key=lambda group: order.index(group.label) if group.label in order else len(order))
 

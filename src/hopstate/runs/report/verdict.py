@@ -122,7 +122,6 @@ def _next(metric: str, group: Group, found: Summary) -> str:
 
 
 def _higher(metric: str, best: Group, rivals: Sequence[Group]) -> str:
-    """Return a warning where another group has the better test figure."""
     first = min(rivals, key=lambda group: tables.rank(metric, _of(group, metric).mean))
     if tables.rank(metric, _of(first, metric).mean) >= tables.rank(metric, _of(best, metric).mean):
         return ""
@@ -149,7 +148,6 @@ def _limits(metric: str, limits: tuple[float, float] | None) -> str:
 def _floor(
     metric: str, groups: Sequence[Group], rivals: Sequence[Group], floors: dict[str, list[float]]
 ) -> tuple[str, float] | None:
-    """Return the best floor with its mean."""
     found = [(name, sum(values) / len(values)) for name, values in floors.items()]
     found += [(group.label, _of(group, metric).mean) for group in groups if group not in rivals]
     return min(found, key=lambda one: tables.rank(metric, one[1]), default=None)

@@ -69,7 +69,6 @@ class Recipe:
 
     @property
     def reference(self) -> Published | None:
-        """The published result of the recipe's own metric, or None."""
         return next((p for p in self.published if p.metric == self.metric), None)
 
 

@@ -229,7 +229,6 @@ def _line(trial: Trial, run: int, folder: RunFolder, isolated: bool) -> results.
 
 
 def _noted(line: results.Line, path: Path) -> results.Line:
-    """Add a line to the results file, or return the one that is there already for the same run."""
     key = ("recipe", "settings", "run", "started")
     for known in results.read(path):
         if all(known[name] == line[name] for name in key):

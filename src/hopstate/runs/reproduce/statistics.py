@@ -89,7 +89,6 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Paired | None:
 
 
 def summary(values: Sequence[float]) -> Summary | None:
-    """Return mean and standard deviation of values, or None of none."""
     if not values:
         return None
     n, mean = len(values), math.fsum(values) / len(values)

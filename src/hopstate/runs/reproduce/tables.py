@@ -142,7 +142,6 @@ def is_error(metric: str) -> bool:
 
 
 def setting_words(metric: str) -> str:
-    """Return which links a metric is of."""
     return "links with new nodes" if metric.startswith("new_") else "all links"
 
 
@@ -218,7 +217,6 @@ def megabytes(value: float | None) -> str:
 
 
 def cells(one: Compared) -> dict[str, str]:
-    """Return the cells of a row, by column."""
     row = one.row
     return {
         "data": row.data,

@@ -73,7 +73,6 @@ class MLflow:
         return True
 
     def _known(self, names: Iterable[str]) -> int:
-        """Return the last epoch of which the store has figures of these names."""
         found = (self._client.get_metric_history(self._run, name.replace("@", "_at_")) for name in names)
         return max((metric.step for history in found for metric in history), default=0)
 

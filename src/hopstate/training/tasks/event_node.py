@@ -70,7 +70,6 @@ class EventNodeTask(EventTask[NodeFollower]):
         self.curves: dict[str, Any] = {}
 
     def loss(self, batch: Any) -> Tensor | None:
-        """Return the source's loss."""
         for module in self.frozen:
             module.eval()
         return super().loss(batch)

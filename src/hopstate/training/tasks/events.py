@@ -48,7 +48,6 @@ class EventSource(Generic[ScorerT_co]):
 
     # ---- training --------------------------------------------------------------------------------------
     def num_batches(self, epoch: int) -> int:
-        """Return the number of batches of an epoch."""
         raise NotImplementedError
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
@@ -81,7 +80,6 @@ class EventSource(Generic[ScorerT_co]):
         raise NotImplementedError
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> ScorerT_co:
-        """Return the model over another stream of the same nodes and features."""
         raise NotImplementedError
 
     def scorer_with(self, model: nn.Module, store: NeighborStore) -> ScorerT_co:
@@ -89,7 +87,6 @@ class EventSource(Generic[ScorerT_co]):
         raise NotImplementedError
 
     def follow(self, model: nn.Module, past: StreamState) -> ScorerT_co:
-        """Return the model over a past, from where its memory stands."""
         raise NotImplementedError
 
 
@@ -113,11 +110,9 @@ class EventTask(Generic[ScorerT_co]):
         return self.source.divide(ranks)
 
     def num_batches(self, epoch: int) -> int:
-        """Return the source's number of batches."""
         return self.source.num_batches(epoch)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Return the source's batches."""
         return self.source.batches(epoch, start)
 
     def rehearsal(self, epoch: int, start: int) -> Iterator[Any]:
@@ -125,7 +120,6 @@ class EventTask(Generic[ScorerT_co]):
         return self.source.rehearsal(epoch, start)
 
     def loss(self, batch: Any) -> Tensor | None:
-        """Return the source's loss."""
         return self.source.loss(self.model, batch)
 
     def facts(self) -> TaskFacts:
@@ -186,15 +180,12 @@ class Untrained(EventSource[LinkFollower]):
         """Return None: nothing is learned from a batch."""
 
     def scorer(self, model: nn.Module, split: str) -> LinkFollower:
-        """Return the scorer over the stream."""
         return self._scorer
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> LinkFollower:
-        """Return the scorer over another stream."""
         return self._make(stream)
 
     def follow(self, model: nn.Module, past: StreamState) -> LinkFollower:
-        """Return the scorer over a past."""
         return self._scorer.over(past)
 
 

@@ -61,7 +61,6 @@ class GraphTask:
         self.curves: dict[str, Any] = {}
 
     def num_batches(self, epoch: int) -> int:
-        """Return how many batches hold the training graphs."""
         return -(-len(self.split["train"]) // self.batch_size)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Tensor]]:
@@ -83,7 +82,6 @@ class GraphTask:
         return self.target.loss(self.model(inputs), y) if known.any() else None
 
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return metrics pooled over a split."""
         ids = self._ids(split)
         y, out = self.y[self._rows(ids)], self._outputs(ids)
         if split == "test":
@@ -109,7 +107,6 @@ class GraphTask:
         """Nothing to take back."""
 
     def target_rows(self, split: str) -> np.ndarray:
-        """Return the rows of y that belong to a split."""
         return self._rows(self._ids(split))
 
     def _ids(self, split: str) -> np.ndarray:
@@ -120,7 +117,6 @@ class GraphTask:
         return self.split[split]
 
     def _rows(self, ids: np.ndarray) -> np.ndarray:
-        """Return the rows of the level's targets that belong to some graphs, in the order of the outputs."""
         if self.level == "graph":
             return ids
         return self.graphs.rows(ids)[0] if self.level == "node" else self.graphs.edges(ids)

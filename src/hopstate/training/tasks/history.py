@@ -143,17 +143,14 @@ class HistoryPairs(EventSource[HistoryScorer]):
         return self._scorer(model, self.train_inputs if split == "train" else self.inputs)
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> HistoryScorer:
-        """Return the model over another stream."""
         return self._scorer(model, self._make(stream))
 
     def scorer_with(self, model: nn.Module, store: EventLookup) -> HistoryScorer:
-        """Return the model over other histories of the same stream."""
         inputs = self._make(self.stream)
         inputs.store = store
         return self._scorer(model, inputs)
 
     def follow(self, model: nn.Module, past: StreamState) -> HistoryScorer:
-        """Return the model over a past."""
         return self._scorer(model, self.inputs.over(past))
 
     def _scorer(self, model: nn.Module, inputs: PairTokenizer) -> HistoryScorer:
@@ -229,11 +226,9 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         return self._answering(HistoryNodeScorer(model, self.train_inputs if split == "train" else self.inputs))
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> HistoryNodeScorer:
-        """Return the model over another stream of the same nodes."""
         return self._answering(HistoryNodeScorer(model, self._make(stream)))
 
     def follow(self, model: nn.Module, past: StreamState) -> HistoryNodeScorer:
-        """Return the model over a past."""
         return self._answering(HistoryNodeScorer(model, self.inputs.over(past)))
 
     def _answering(self, scorer: HistoryNodeScorer) -> HistoryNodeScorer:

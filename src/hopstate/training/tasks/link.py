@@ -184,7 +184,6 @@ class LinkTask(EventTask[LinkFollower]):
         return score_links(scorer, *data, protocol=protocol or e.protocol, batch_size=e.batch_size)
 
     def _keep(self, report: LinkReport, split: str) -> None:
-        """Keep what a report draws of test, and what maps its scores to probabilities, which validation gives."""
         if split == "val":
             self._curve = report.curve
             return

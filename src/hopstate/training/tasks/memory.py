@@ -70,9 +70,7 @@ class Questions(Protocol[DrawnT]):
 
     answer: Callable[[Tensor], Tensor]  # logits → what a scorer returns
 
-    def draw(self, epoch: int) -> DrawnT:
-        """Return what an epoch draws at random."""
-        ...
+    def draw(self, epoch: int) -> DrawnT: ...
 
     def of(self, batch: slice, drawn: DrawnT) -> tuple[dict[str, Tensor], Tensor]:
         """Return what is asked of some of the training rows (source and target, or nodes, and gaps), and labels."""
@@ -82,9 +80,7 @@ class Questions(Protocol[DrawnT]):
         """Return (Q,) logits of what `of` returned, or (Q, C) of classes."""
         ...
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss."""
-        ...
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor: ...
 
 
 class LinkQuestions:
@@ -289,7 +285,6 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
 
     # ---- checkpoints -------------------------------------------------------------------------------------
     def state(self) -> dict[str, Tensor]:
-        """Return the memory that the next window starts from."""
         if self.memory is None:
             return {}
         return self.memory.tensors() | {"clock": torch.tensor(self.memory.clock, dtype=torch.float64)}
@@ -313,7 +308,6 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         return self._scorer(self.train_inputs if split == "train" else self.inputs)
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> MemoryScorer:
-        """Return the model over another stream of the same nodes."""
         return self._scorer(self._make(stream))
 
     def scorer_with(self, model: nn.Module, store: NeighborStore) -> MemoryScorer:
@@ -325,7 +319,6 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         return self._scorer(inputs)
 
     def follow(self, model: nn.Module, past: StreamState) -> FollowingMemory:
-        """Return the model over a past, from where its memory stands."""
         scorer = FollowingMemory(self.memory_model, self.inputs.over(past), past, at_once=self._at_once)
         scorer.answer = self.questions.answer
         return scorer

@@ -95,7 +95,6 @@ class NodeBatches(Generic[BatchT]):
         self.labels, self.ranks = labels, ALONE
 
     def num_batches(self, epoch: int) -> int:
-        """Return the number of batches of an epoch."""
         raise NotImplementedError
 
     def divide(self, ranks: Ranks) -> str:
@@ -107,7 +106,6 @@ class NodeBatches(Generic[BatchT]):
         raise NotImplementedError
 
     def outputs(self, model: nn.Module, batch: BatchT) -> Seen:
-        """Return what the model makes of a batch on its device, with the targets."""
         raise NotImplementedError
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
@@ -157,7 +155,6 @@ class NodeTask(Generic[BatchT]):
         self.curves: dict[str, Any] = {}
 
     def num_batches(self, epoch: int) -> int:
-        """Return the source's number of batches."""
         return self.source.num_batches(epoch)
 
     def divide(self, ranks: Ranks) -> str:
@@ -186,7 +183,6 @@ class NodeTask(Generic[BatchT]):
         return self.source.logits(self.model, rows)
 
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return pooled metrics of a split."""
         rows = self.labels.rows(split)
         out = self.logits(rows)
         if split == "test":
@@ -194,7 +190,6 @@ class NodeTask(Generic[BatchT]):
         return self.labels.score(rows, out)
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
-        """Return the prediction columns of a split, or of "all" nodes."""
         rows = self.labels.rows(split)
         return self.labels.table(rows, self.logits(rows))
 
@@ -275,16 +270,13 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         return self.inputs(rows), torch.from_numpy(self.labels.y[rows])
 
     def outputs(self, model: nn.Module, batch: tuple[Any, Tensor]) -> Seen:
-        """Return the outputs of all nodes of the batch."""
         inputs, y = batch
         return model(inputs), y, None
 
     def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[tuple[Any, Tensor], Rows]:
-        """Return the inputs of rows."""
         return (self.inputs(rows), torch.zeros(0)), rows
 
     def encode(self, model: nn.Module, batch: tuple[Any, Tensor]) -> Tensor:
-        """Return the outputs of the batch's nodes."""
         return model(batch[0])
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
@@ -320,7 +312,6 @@ class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
             yield torch.from_numpy(rows), torch.from_numpy(self.labels.y[rows])
 
     def outputs(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Seen:
-        """Return the outputs of the training rows."""
         rows, y = batch
         return self._all(model)[rows], y, None
 
@@ -329,11 +320,9 @@ class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
         return self._all(model).float().cpu()[torch.from_numpy(rows)]
 
     def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[tuple[Tensor, Tensor], Rows]:
-        """Return rows."""
         return (torch.from_numpy(rows), torch.zeros(0)), rows
 
     def encode(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        """Return the outputs of the batch's nodes, from the whole graph."""
         return self._all(model)[batch[0]]
 
     def _all(self, model: nn.Module) -> Tensor:
@@ -352,7 +341,6 @@ def averaged(outputs: Iterable[Tensor]) -> Tensor:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Return where a model lives."""
     return next(model.parameters()).device
 
 

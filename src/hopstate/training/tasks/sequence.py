@@ -83,7 +83,6 @@ class SequenceTask:
         self.steps = [_step(data.pairs[: k + 1], hops, neighbors, whole) for k in range(len(data.pairs))]
 
     def num_batches(self, epoch: int) -> int:
-        """Return how many batches hold the training sequences."""
         return -(-len(self.data.split["train"]) // self.batch_size)
 
     def divide(self, ranks: Ranks) -> str:
@@ -108,7 +107,6 @@ class SequenceTask:
         return F.cross_entropy(logits, batch["y"])
 
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return accuracy and cross-entropy of a split."""
         return classification_metrics(("accuracy",), self.data.y[self._rows(split)], self._probabilities(split))
 
     def predict(self, split: str) -> dict[str, Any]:

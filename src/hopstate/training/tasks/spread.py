@@ -38,9 +38,7 @@ class Cuttable(Protocol):
         """Return the same with the receivers own (a range of all) alone."""
         ...
 
-    def to(self, device: torch.device | str) -> Cuttable:
-        """Return the same on a device."""
-        ...
+    def to(self, device: torch.device | str) -> Cuttable: ...
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
         """Return conv's output at the receivers; see `Adjacency.propagate`."""
@@ -62,7 +60,6 @@ class Spread:
         self.ranks, self.count = ranks, count
 
     def to(self, device: torch.device | str) -> Spread:
-        """Return the same on a device."""
         return Spread(self.graph.to(device), self.ranks, self.count, own=True)
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:

@@ -207,7 +207,6 @@ class StaticLinkTask:
         return inputs, *(torch.from_numpy(np.ascontiguousarray(a)) for a in (ends, others, real)), near
 
     def near(self, graph: Graph) -> Proximity:
-        """Return how near nodes are by the links of a graph of messages."""
         if id(graph) not in self._near:
             self._near[id(graph)] = Proximity(graph.indptr, graph.indices)
         return self._near[id(graph)]
@@ -252,7 +251,6 @@ class StaticLinkTask:
     # ---- judging ---------------------------------------------------------------------------------------
     @property
     def train_share(self) -> float:
-        """Share of the training links that is judged, spread over all."""
         train, most = (len(self.split.pairs[split]) for split in ("train", "test"))
         return min(1.0, most / max(1, train))
 

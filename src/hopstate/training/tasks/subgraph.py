@@ -55,7 +55,6 @@ class Subgraphs(NodeBatches[Batch]):
         self._y = torch.from_numpy(labels.y.copy())
 
     def num_batches(self, epoch: int) -> int:
-        """Return the source's number of batches."""
         return self.source.num_batches(epoch)
 
     def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[Batch | Portion[Batch]]:
@@ -120,7 +119,6 @@ class Subgraphs(NodeBatches[Batch]):
         return None if isinstance(self.source, SeedSource) else self.source.num_batches(epoch)
 
     def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[Batch, Rows]:
-        """Return a batch around seeds, or the one of that number, whose nodes are all asked for."""
         if isinstance(self.source, SeedSource):
             made = self.source.around(rows, epoch, number)
             return (made.x, made.graph, made.rows, made.rows, None), rows

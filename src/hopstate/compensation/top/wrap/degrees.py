@@ -39,7 +39,6 @@ class NumberedTop(GeneralTop):
         self.nodes = nodes
 
     def to(self, device: torch.device | str) -> NumberedTop:
-        """Return the batch on a device."""
         return NumberedTop(super().to(device), self.nodes.to(device))
 
 
@@ -87,7 +86,6 @@ class WholeGraph:
         return edges.to(device), matrix.values().to(device)
 
     def _rows(self, edges: Tensor, weights: Tensor) -> Tensor:
-        """Return the sparse matrix whose row v holds what v receives, parallel edges and all."""
         order = edges[1].argsort(stable=True)
         counts = torch.bincount(edges[1], minlength=self.num_nodes)
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
@@ -130,7 +128,6 @@ def whole_weights(
 
 
 def _bound_anew(layer: nn.Module, instead: Callable[[Normalise], Normalise]) -> dict[str, MethodType]:
-    """Return a layer's methods that normalise, by name, such that they call something instead."""
     from torch_geometric.nn.conv.gcn_conv import gcn_norm
     from torch_geometric.utils import get_laplacian
 
@@ -154,7 +151,6 @@ def _instead(
     edges: Tensor,
     carried: Mapping[str, Tensor],
 ) -> Normalise:
-    """Return a function to be called as normalise is, on the batch's edges."""
     names = inspect.signature(normalise)
 
     def call(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:

@@ -80,7 +80,6 @@ class Witness:
         return rows
 
     def keep_output(self, _: nn.Module, __: Any, out: Any) -> None:
-        """Keep what the layer returns there."""
         self.returned.append(_first(out)[self.nodes[: self.count].to(_first(out).device)])
 
     def give(self, rows: Tensor, _: int) -> Tensor:

@@ -132,7 +132,6 @@ def _call(module: nn.Module, x: Tensor, edges: Tensor, **carried: Tensor) -> Any
 
 
 def _over_all(call: Call, x: Tensor, edges: Tensor, carried: Mapping[str, Tensor], model: nn.Module) -> Any:
-    """Return what a model gives for the whole graph."""
     device = next(model.parameters()).device
     return call(model, x.to(device), edges.to(device), **{name: tensor.to(device) for name, tensor in carried.items()})
 
@@ -164,7 +163,6 @@ def edge_arguments(model: nn.Module, graph: Graph, call: Call | None = None) -> 
 
 
 def _takes(model: nn.Module, call: Call | None, name: str) -> bool:
-    """Return whether a model, or the user's call of it, takes an argument of this name and does not pass it over."""
     if call is None and not getattr(model, f"supports_{name}", True):  # torch-geometric's own models say so
         return False
     from torch_geometric.nn import Sequential
@@ -187,7 +185,6 @@ def _carried(adjacency: Adjacency, names: Mapping[str, str]) -> dict[str, Tensor
 
 
 def _run(topped: ToppedModel, x: Tensor, batch: NumberedTop, extends: list[Extend]) -> Any:
-    """Return what a model gives for a batch where each layer's input is extended by one of extends."""
     edges, carried = batch.around.edge_index(), _carried(batch.around, topped.names)
     with ExitStack() as stack:
         for number, (layer, extend) in enumerate(zip(message_layers(topped.model), extends)):
@@ -197,7 +194,6 @@ def _run(topped: ToppedModel, x: Tensor, batch: NumberedTop, extends: list[Exten
 
 
 def _check(topped: ToppedModel, x: Tensor, whole: Callable[[nn.Module], Any]) -> None:
-    """Hold each layer, on a batch with the true rows of all neighbours, to what it gives on the whole graph."""
     graph, model = topped.compensation.graph, topped.model
     nodes = _witnesses(graph.incoming.count)
     around = topped.compensation.cutter.induced(nodes, halo=True)
