@@ -24,7 +24,7 @@ from common import machine, median_time, require_green
 from dyg_mamba_step import Batch, peak, stepper
 from hopstate.data.events import EventStream
 from hopstate.io.output import draw_figure
-from hopstate.methods.baselines.dygformer_model import DyGFormer
+from hopstate.methods.baselines.dygformer import DyGFormer
 from hopstate.methods.dyg_mamba.method import MAX_TOKENS
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hopstate.layers.packed_attention import PackedTransformerBlock
-from hopstate.methods.baselines.dygformer_model import DyGFormer
+from hopstate.methods.baselines.dygformer import DyGFormer
 from hopstate.tokens.history import HistoryTokens
 
 

@@ -21,7 +21,7 @@ from common import ROOT, machine, median_time, require_green
 from dygformer_naive import dygformer_naive
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.methods.baselines.dygformer_model import DyGFormer
+from hopstate.methods.baselines.dygformer import DyGFormer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
 
 UCI = ROOT.parent / "shared" / "data" / "temporal" / "uci" / "ml_uci.csv"

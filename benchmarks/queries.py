@@ -27,8 +27,7 @@ import pandas as pd
 
 import hopstate
 from common import machine, require_green
-from hopstate.runs.queries.ask import ranked
-from hopstate.runs.queries.candidates import Candidates
+from hopstate.runs.queries.ask import Candidates, ranked
 from hopstate.runs.queries.names import Nodes, nodes_of, times_of
 from hopstate.runs.queries.session import session
 from hopstate.streaming.slices import finished

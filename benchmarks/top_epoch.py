@@ -29,8 +29,7 @@ from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.refresh import Refresher
 from hopstate.data.graph import Graph
 from hopstate.datasets.generators import stochastic_block_model
-from hopstate.methods.message_passing.all_nodes import embedder, exact_inference
-from hopstate.methods.message_passing.batching import prepared_top
+from hopstate.methods.message_passing.batching import embedder, exact_inference, prepared_top
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.sampling.partition import partition
 from hopstate.sampling.samplers import ClusterSampler, NodeSampler, UniformSampler

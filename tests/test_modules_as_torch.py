@@ -20,16 +20,14 @@ from history_cases import EDGE_DIM, NODE_DIM, make_queries, make_store, make_str
 
 import hopstate
 from hopstate.layers.message import Adjacency
-from hopstate.methods.baselines.dygformer_model import DyGFormer
-from hopstate.methods.baselines.graphmixer_model import GraphMixer
-from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
+from hopstate.methods.baselines.dygformer import DyGFormer
+from hopstate.methods.baselines.graphmixer import GraphMixer, RecentLinkTokenizer
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaNodes
 from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
 from hopstate.methods.gmn.gin import GIN
-from hopstate.methods.message_passing.blocks import Kind
-from hopstate.methods.message_passing.model import Backbone
+from hopstate.methods.message_passing.model import Backbone, Kind
 from hopstate.streaming.active_batch import ActiveBatch
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from hopstate.training.double import Double
 

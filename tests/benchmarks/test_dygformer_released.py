@@ -8,8 +8,8 @@ import torch
 
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.methods.baselines.dygformer_model import DyGFormer
-from hopstate.testing.asserts import F32, F32_SUM
+from hopstate.methods.baselines.dygformer import DyGFormer
+from hopstate.testing.conformance import F32, F32_SUM
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))

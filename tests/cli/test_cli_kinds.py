@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hopstate.cli.kinds import show_kinds, with_floors
+from hopstate.cli.compare import show_kinds, with_floors
 from hopstate.runs.reproduce.tables import below_words
 
 KINDS = {"average_precision": 0.8, "historical_average_precision": 0.8, "new_average_precision": 0.7}

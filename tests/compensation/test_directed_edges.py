@@ -26,7 +26,7 @@ from hopstate.sampling.subgraph import (
     blocks,
     whole_graph,
 )
-from hopstate.testing.asserts import relative_rmse
+from hopstate.testing.conformance import relative_rmse
 
 KINDS = ["gcn", "sage", "gin", "gat", "pna", "gcnii"]
 CARRIED = [(kind, "nothing") for kind in KINDS]

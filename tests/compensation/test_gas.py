@@ -17,7 +17,7 @@ from hopstate.sampling.subgraph import (
     features,
     whole_graph,
 )
-from hopstate.testing.asserts import relative_rmse
+from hopstate.testing.conformance import relative_rmse
 
 KINDS = ["mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii"]
 

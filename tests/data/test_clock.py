@@ -8,7 +8,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.streaming.active_batch import recent_context
-from hopstate.testing.asserts import F64_LAST
+from hopstate.testing.conformance import F64_LAST
 
 NS = 10**9
 START = 1_700_000_000  # seconds since 1970; in nanoseconds float64 holds it to 256

@@ -8,7 +8,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
 from hopstate.data.readers.tu import read_tu
 from hopstate.errors import DataError, FormatError, MissingFileError
-from hopstate.testing.asserts import F32_TIGHT
+from hopstate.testing.conformance import F32_TIGHT
 
 TEXT = "2\n3 1\n0 1 1\n2 2 0 2\n0 1 1\n2 -1\n5 1 1\n5 1 0\n"
 

@@ -13,8 +13,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
 from hopstate.evaluation.link import evaluate_link
 from hopstate.io.scratch import _SHARE, Held, folder_beside, held_of_files, let_go, mapped_array
-from hopstate.methods.heuristics.edgebank import EdgeBank
-from hopstate.methods.heuristics.observed import Observed
+from hopstate.methods.heuristics.edgebank import EdgeBank, Observed
 from hopstate.runs.api import fit
 from hopstate.training.checkpoint import load_checkpoint
 
@@ -219,7 +218,7 @@ def test_trees_over_a_mapped_stream_are_those_in_memory(tmp_path, monkeypatch):
         monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", most)
         monkeypatch.setattr("hopstate.tokens.pair_features._AT_ONCE", 64)
         give_back_after(monkeypatch, 50)
-        monkeypatch.setattr("hopstate.evaluation.asked_pairs._PAGES", 1)
+        monkeypatch.setattr("hopstate.evaluation.link._PAGES", 1)
         run = fit("pair-trees", str(tmp_path / "store"), out=tmp_path / name, model__num_trees=5, loop__progress=False)
         found.append((run.metrics, run.floors, load_checkpoint(run.path / "model.safetensors").tensors["model"]))
     assert found[0][:2] == found[1][:2]
@@ -239,7 +238,7 @@ def test_a_run_over_a_mapped_stream_and_its_plain_floors_look_up_in_one_index(na
         return build(stream, rows, **options)
 
     monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", 1)
-    monkeypatch.setattr("hopstate.methods.pair_trees.floor.tree_floor", lambda *_: {})
+    monkeypatch.setattr("hopstate.methods.pair_trees.method.tree_floor", lambda *_: {})
     monkeypatch.setattr(NeighborStore, "from_stream", counted)
     few = {"model__num_trees": 5} if name == "pair-trees" else {"loop__epochs": 0}
     run = fit(name, str(tmp_path / "store"), out=tmp_path / "run", loop__progress=False, **few)
@@ -255,7 +254,7 @@ def test_what_a_run_has_read_of_files_is_given_back_before_each_plain_floor(tmp_
     seen = []
     monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", 1)
     monkeypatch.setattr(floors, "let_go", lambda *columns: seen.append(len(columns)))
-    monkeypatch.setattr("hopstate.methods.pair_trees.floor.tree_floor", lambda *_: {})
+    monkeypatch.setattr("hopstate.methods.pair_trees.method.tree_floor", lambda *_: {})
     monkeypatch.setattr(floors, "_judged", lambda *_: seen.append("judged") or {})
     monkeypatch.setattr(NeighborStore, "let_go", lambda _: seen.append("index"))
     fit("graphmixer", str(tmp_path / "store"), out=tmp_path / "run", loop__progress=False, loop__epochs=0)

@@ -8,7 +8,7 @@ import pytest
 from hopstate.data import preprocessing
 from hopstate.data.preprocessing import FARTHEST, FeatureScaler, FeatureTable, row_blocks, scale_ratio
 from hopstate.errors import ConfigError, DataError
-from hopstate.testing.asserts import F32, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_TIGHT
 
 TRAIN = np.arange(0, 60, 2)
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from hopstate.data.graph import Graph
-from hopstate.datasets.generators import long_range
-from hopstate.datasets.range_generators import far_clues, tree_match
+from hopstate.datasets.generators import far_clues, long_range, tree_match
 from hopstate.errors import ConfigError
 
 

@@ -14,8 +14,7 @@ from hopstate import methods
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
-from hopstate.testing.asserts import F32, F32_SUM
-from hopstate.testing.conformance import ModelCase, check_model
+from hopstate.testing.conformance import F32, F32_SUM, ModelCase, check_model
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 QUICK = ["--loop.epochs=2", "--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu"]

@@ -25,7 +25,7 @@ import torch
 import hopstate
 from hopstate.cli.main import main
 from hopstate.compensation.gas import GasCache
-from hopstate.compensation.top.store import CompensationStore
+from hopstate.compensation.top.top import CompensationStore
 from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import write_events
 from hopstate.errors import StorageError

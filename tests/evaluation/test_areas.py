@@ -14,7 +14,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from hopstate.evaluation import areas, calibration
 from hopstate.evaluation.areas import average_precision_of, roc_auc_of
 from hopstate.evaluation.metrics import average_precision, roc_auc
-from hopstate.testing.asserts import F64
+from hopstate.testing.conformance import F64
 
 SCORES = st.lists(st.sampled_from([-2.5, -1.0, -0.0, 0.0, 0.25, 1.0, 1e300]), min_size=1, max_size=30)
 

@@ -14,7 +14,7 @@ from hopstate.evaluation.event_amounts import EventAmounts, last_known
 from hopstate.evaluation.metrics import mae
 from hopstate.runs.api import Run, evaluate, fit, score_stream
 from hopstate.runs.queries.card import run_card
-from hopstate.testing.asserts import F32_SUM, F64
+from hopstate.testing.conformance import F32_SUM, F64
 
 SMALL: dict[str, dict[str, Any]] = {
     "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},

@@ -17,7 +17,7 @@ from hopstate.evaluation.event_targets import EventTargets
 from hopstate.evaluation.metrics import average_precision, mae
 from hopstate.runs.api import Run, evaluate, fit, score_stream
 from hopstate.runs.queries.card import run_card
-from hopstate.testing.asserts import F64
+from hopstate.testing.conformance import F64
 from hopstate.training.tasks.target import target_of
 
 SMALL: dict[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.calibration import calibration
 from hopstate.evaluation.intervals import apart, bootstrap_areas, bootstrap_mean, label_intervals, limits_of
-from hopstate.testing.asserts import F64
+from hopstate.testing.conformance import F64
 
 
 def test_intervals_are_quantiles_of_resampled_metrics():

@@ -20,7 +20,7 @@ from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, NoOtherPairError, draw_negatives, one_against_many
 from hopstate.streaming.replay import replay
-from hopstate.testing.asserts import F32_SUM, HALF
+from hopstate.testing.conformance import F32_SUM, HALF
 
 
 def made_stream(num_events: int = 1200, span: int = 300) -> EventStream:

@@ -15,7 +15,7 @@ from hopstate.evaluation.link import evaluate_link
 from hopstate.methods.heuristics.recency import Recency
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import SEEDS, draw_negatives
-from hopstate.testing.asserts import F32_SUM
+from hopstate.testing.conformance import F32_SUM
 
 # AUC and AP of historical, then inductive; transductive, then inductive
 FLOOR = {

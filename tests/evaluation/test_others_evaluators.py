@@ -12,7 +12,7 @@ from hopstate.runs.load import load_run
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.negatives import one_against_many
 from hopstate.streaming.replay import replay
-from hopstate.testing.asserts import COARSE, F32_TIGHT
+from hopstate.testing.conformance import COARSE, F32_TIGHT
 from made_events import LOOP, SMALL, repeating
 
 METHODS = ["graphmixer", *(pytest.param(name, marks=pytest.mark.slow) for name in ("recency", "ctdg-ssm"))]

@@ -8,8 +8,7 @@ import pytest
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
-from hopstate.evaluation.link import evaluate_link
-from hopstate.evaluation.ranked_links import KINDS, kinds_of, ranking_metrics
+from hopstate.evaluation.link import KINDS, evaluate_link, kinds_of, ranking_metrics
 from hopstate.methods.heuristics.recency import Recency
 from hopstate.sampling.negatives import one_against_many
 

@@ -6,7 +6,7 @@ import pytest
 from hopstate.errors import DataError
 from hopstate.evaluation import ranking
 from hopstate.evaluation.ranking import hits, mrr, ranks
-from hopstate.testing.asserts import F32_TIGHT
+from hopstate.testing.conformance import F32_TIGHT
 
 
 def test_check_cases():

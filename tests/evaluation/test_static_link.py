@@ -7,7 +7,7 @@ from hopstate.errors import DataError
 from hopstate.evaluation import static_link
 from hopstate.evaluation.static_link import HITS, Question, link_metrics, link_ranks
 from hopstate.sampling.pair_negatives import NonNeighbors
-from hopstate.testing.asserts import F64
+from hopstate.testing.conformance import F64
 
 
 def asked(directed=False, candidates=None, nodes=30, seed=0):

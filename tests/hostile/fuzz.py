@@ -496,7 +496,7 @@ def work(good: Path, out: Path, names: list[str], seconds: float, seed: int) -> 
     """Fuzz until the time is over; the present folder becomes a copy of the good files."""
     import atheris
 
-    inner = ["hopstate.data.build_kernels", "hopstate.ops", "hopstate.layers", "hopstate.sampling"]
+    inner = ["hopstate.data.kernels", "hopstate.ops", "hopstate.layers", "hopstate.sampling"]
     with atheris.instrument_imports(include=["hopstate.data", "hopstate.io", "hopstate.runs.data", "hopstate.methods.settings",
                                              "hopstate.training.run_folder", "hopstate.training.checkpoint", "hopstate.runs.report",
                                              "hopstate.runs.reproduce.results"], exclude=inner):  # fmt: skip

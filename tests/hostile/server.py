@@ -96,7 +96,7 @@ def serve() -> None:
     import scipy.sparse  # noqa: F401
     import torch_geometric.data  # noqa: F401
 
-    import hopstate.data.build_kernels
+    import hopstate.data.kernels
     import hopstate.data.readers.read_events
     import hopstate.data.readers.read_graph  # noqa: F401
     import hostile.sound  # noqa: F401

@@ -3,7 +3,7 @@ import torch
 
 from hopstate.errors import ConfigError
 from hopstate.layers.attention import SelfAttention, TransformerBlock, dot_product_attention
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 
 
 def attention_written_out(layer: SelfAttention, x: torch.Tensor) -> torch.Tensor:

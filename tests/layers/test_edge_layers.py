@@ -6,7 +6,7 @@ import torch
 from hopstate.layers.edge_layers import GAT, PNA
 from hopstate.layers.message import Adjacency
 from hopstate.layers.mpnn import MessageBlock
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 
 
 def graph_of(n: int, some: torch.Tensor | None = None) -> Adjacency:

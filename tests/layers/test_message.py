@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from hopstate.layers.message import Adjacency
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 
 # 0-1, 1-2, a second 1-2 stored twice, a self-loop on 3, and 4 alone
 EDGES = np.array([(0, 1), (1, 0), (1, 2), (1, 2), (2, 1), (2, 1), (3, 3)])

@@ -5,7 +5,7 @@ import torch
 
 from hopstate.errors import ConfigError
 from hopstate.layers.pair_decoders import PairDecoder
-from hopstate.testing.asserts import F64
+from hopstate.testing.conformance import F64
 
 
 def made(kind, directed):

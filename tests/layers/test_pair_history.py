@@ -7,7 +7,7 @@ import torch
 from hopstate.errors import ShapeError
 from hopstate.layers.heads import LinkHead
 from hopstate.layers.pair_history import FARTHEST, PairHistory
-from hopstate.testing.asserts import F32_TIGHT, F64
+from hopstate.testing.conformance import F32_TIGHT, F64
 
 
 def features(pairs: int = 7, count: int = 5) -> torch.Tensor:

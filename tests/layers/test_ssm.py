@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.ssm import BidirectionalMamba, SelectiveSSM
-from hopstate.testing.asserts import F32_TIGHT, assert_close_rmse
+from hopstate.testing.conformance import F32_TIGHT, assert_close_rmse
 
 
 def branch_naive(m: SelectiveSSM, z: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:

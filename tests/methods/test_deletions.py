@@ -19,7 +19,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.runs.api import evaluate, fit, predict
 from hopstate.sampling.negatives import draw_negatives, one_against_many
-from hopstate.testing.asserts import F32_TIGHT
+from hopstate.testing.conformance import F32_TIGHT
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from made_events import additions_and_deletions
 

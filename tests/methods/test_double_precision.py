@@ -20,7 +20,7 @@ from hopstate.methods.settings import config_from
 from hopstate.runs.api import evaluate, fit
 from hopstate.sampling.adjacency import cutter_of, whole_adjacency
 from hopstate.sampling.event_batches import event_batches
-from hopstate.testing.asserts import F32_LAST, F64, F64_SOLVED
+from hopstate.testing.conformance import F32_LAST, F64, F64_SOLVED
 from hopstate.training.checkpoint import load_checkpoint
 
 LOOP = {"loop.epochs": 2, "loop.tensorboard": "no", "loop.device": "cpu", "loop.progress": False}

@@ -14,7 +14,7 @@ from hopstate.methods.method import Context
 from hopstate.runs.api import Run
 from hopstate.runs.data import load_data
 from hopstate.runs.prepare import prepared
-from hopstate.testing.asserts import F32_SUM, F32_TIGHT, F64
+from hopstate.testing.conformance import F32_SUM, F32_TIGHT, F64
 from hopstate.training.run_folder import RunFolder
 
 N = 60

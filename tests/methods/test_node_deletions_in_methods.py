@@ -12,7 +12,7 @@ from hopstate.methods import get_method
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.settings import config_from
 from hopstate.runs.api import evaluate, fit, predict, score_stream
-from hopstate.testing.asserts import F32, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_TIGHT
 
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 20}

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import hopstate
-from hopstate.testing.asserts import F32_SUM
+from hopstate.testing.conformance import F32_SUM
 
 N = 80
 LOOP = {"epochs": 2, "progress": False}

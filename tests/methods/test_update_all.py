@@ -21,7 +21,7 @@ from hopstate.methods.settings import config_from
 from hopstate.runs.api import fit
 from hopstate.streaming.live import go_on, past_of
 from hopstate.streaming.memory_scorer import ActiveEvents
-from hopstate.testing.asserts import F32, F64
+from hopstate.testing.conformance import F32, F64
 from hopstate.training.trainer import Trainer, seed_everything
 
 SMALL = {"model.dim": 4, "model.time_dim": 4, "model.update_all": True, "batch_size": 9, "evaluation.batch_size": 9}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hopstate.ops import selective_scan, selective_scan_naive
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 
 NAMES = ("u", "delta", "A", "B", "C", "D", "z", "initial_state")
 

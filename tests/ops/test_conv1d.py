@@ -10,7 +10,7 @@ from hopstate.errors import ConfigError, DataError, ShapeError, SlowPathWarning
 from hopstate.ops import conv1d, conv1d_naive
 from hopstate.ops.conv1d.cpu_kernels import TILE
 from hopstate.ops.selective_scan import dispatch
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 
 
 def make(lengths, channels, width, dtype=torch.float64, seed=0):

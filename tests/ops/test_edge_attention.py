@@ -5,7 +5,7 @@ import torch
 
 from hopstate.errors import ShapeError
 from hopstate.ops.edge_attention import edge_attention, edge_attention_naive
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 
 
 def problem(n: int, heads: int, width: int, dtype: torch.dtype = torch.float64):

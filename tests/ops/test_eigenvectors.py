@@ -8,7 +8,7 @@ import torch
 from hopstate.errors import HopstateError
 from hopstate.ops import eigenvectors
 from hopstate.ops.eigenvectors import canonical_basis, components, laplacian_eigenvectors, shares
-from hopstate.testing.asserts import F32_LAST, F32_TIGHT, F64_DEEP, F64_SOLVED, F64_SUM, assert_close_rmse
+from hopstate.testing.conformance import F32_LAST, F32_TIGHT, F64_DEEP, F64_SOLVED, F64_SUM, assert_close_rmse
 
 ROUTES = ("dense", "factor", "lanczos")
 

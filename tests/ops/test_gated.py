@@ -5,7 +5,7 @@ import torch
 
 from hopstate.errors import ShapeError
 from hopstate.ops.gated import gated_mean, gated_mean_naive
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 
 
 def problem(n: int, d: int, edges: bool, dtype: torch.dtype):

@@ -5,7 +5,7 @@ import torch
 
 from hopstate.errors import ShapeError
 from hopstate.ops.neighbor_statistics import neighbor_statistics, neighbor_statistics_naive
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 
 
 def problem(n: int, d: int, dtype: torch.dtype = torch.float64):

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from hopstate.ops import products
 from hopstate.ops.products import dense, linear, linear_naive
-from hopstate.testing.asserts import F32_SUM, F64
+from hopstate.testing.conformance import F32_SUM, F64
 
 here = pytest.mark.skipif(not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch has no oneDNN")
 SIZES = [(512, 1, 1), (513, 7, 5), (2047, 33, 16), (2560, 20, 9), (5000, 16, 40)]

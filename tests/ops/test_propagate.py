@@ -4,7 +4,7 @@ import torch
 
 from hopstate.errors import ShapeError
 from hopstate.ops.propagate import hop_powers, hop_powers_naive, hop_rows, hop_scale
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 
 
 def random_csr(n: int, density: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ from hopstate.ops.gated import gated_mean
 from hopstate.ops.neighbor_statistics import neighbor_statistics
 from hopstate.ops.selective_scan.dispatch import choose_path
 from hopstate.ops.span_step import span_step
-from hopstate.testing.asserts import F64, F64_SOLVED
+from hopstate.testing.conformance import F64, F64_SOLVED
 
 OFFSETS = torch.tensor([0, 2, 2, 7])
 INDPTR, INDICES = torch.tensor([0, 2, 2, 5, 6]), torch.tensor([1, 2, 0, 0, 3, 1])

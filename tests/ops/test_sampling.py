@@ -3,7 +3,7 @@ import pytest
 
 from hopstate.errors import ConfigError, DataError
 from hopstate.ops.sampling import Neighborhoods, bisected_clusters
-from hopstate.testing.asserts import F32_SUM
+from hopstate.testing.conformance import F32_SUM
 
 
 def random_csr(n: int, edges: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

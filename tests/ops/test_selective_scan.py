@@ -14,7 +14,7 @@ from hopstate.errors import ConfigError, DataError, ShapeError, SlowPathWarning
 from hopstate.ops import selective_influence, selective_scan, selective_scan_naive, selective_step
 from hopstate.ops.info import describe_paths
 from hopstate.ops.selective_scan import dispatch
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 
 MODES = list(itertools.product(("zoh", "euler"), (False, True)))
 LENGTHS = [3, 0, 17, 1, 33, 2]

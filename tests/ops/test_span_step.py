@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hopstate.ops.span_step import span_step, span_step_naive
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

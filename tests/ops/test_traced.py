@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hopstate.errors import ConfigError
 from hopstate.ops import conv1d, selective_scan, selective_scan_naive, use_reference_ops
-from hopstate.testing.asserts import F64
+from hopstate.testing.conformance import F64
 
 LENGTHS = [
     [3, 0, 2, 1],

@@ -11,7 +11,7 @@ from scan_cases import make_case, offsets_of, run_and_grad
 from hopstate.ops import conv1d_naive
 from hopstate.ops.conv1d import triton as conv_path
 from hopstate.ops.selective_scan import triton as path
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 
 NAMES = ("u", "delta", "A", "B", "C", "D", "z")
 

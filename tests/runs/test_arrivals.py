@@ -8,7 +8,7 @@ import pytest
 
 import hopstate
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.testing.asserts import F32, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_TIGHT
 
 N = 40  # of a path a0 - a1 - ...; what is far from its end does not see what is attached there
 LOOP = {"epochs": 1, "progress": False}

@@ -12,7 +12,7 @@ import pytest
 import hopstate
 from hopstate.cli.main import main
 from hopstate.errors import CheckpointError, DataError, HopstateWarning
-from hopstate.testing.asserts import F32
+from hopstate.testing.conformance import F32
 
 OWN, ALL = 30, 34  # nodes of the run, and of the grown graph
 NAMES = np.array([f"n{i:02d}" for i in range(ALL)])

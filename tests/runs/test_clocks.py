@@ -12,7 +12,7 @@ from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.runs.analysis.questions import explain
 from hopstate.runs.api import fit, predict, score_stream
-from hopstate.testing.asserts import F32, F32_SUM
+from hopstate.testing.conformance import F32, F32_SUM
 
 LOOP = {"loop__epochs": 1, "loop__progress": False, "loop__tensorboard": "no", "loop__device": "cpu"}
 LOOP |= {"loop__optim__lr": 1e-2, "evaluation__strategies": ["random"]}

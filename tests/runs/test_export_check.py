@@ -24,7 +24,7 @@ from hopstate.methods import MODULES, get_method
 from hopstate.runs import export_check
 from hopstate.runs.export import export_run, traced
 from hopstate.runs.export_check import answers, difference, questions
-from hopstate.testing.asserts import PROGRAM
+from hopstate.testing.conformance import PROGRAM
 from made_events import LOOP, RANDOM, SMALL, repeating
 from made_graphs import rings
 

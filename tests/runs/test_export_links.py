@@ -15,7 +15,7 @@ import hopstate
 from hopstate.errors import DataError
 from hopstate.runs.export import Calibrated, Format, export_run, with_probabilities
 from hopstate.runs.queries.calibrated import Curve
-from hopstate.testing.asserts import F32, F64
+from hopstate.testing.conformance import F32, F64
 from hopstate.training.exported import ExportSpec, Port
 from made_events import LOOP, RANDOM, SMALL, repeating
 

@@ -12,7 +12,7 @@ import torch
 from hopstate.runs.api import fit
 from hopstate.runs.export import export_run
 from hopstate.runs.load import load_run
-from hopstate.testing.asserts import PROGRAM
+from hopstate.testing.conformance import PROGRAM
 from hopstate.training.tasks.graph import GraphTask
 from made_graphs import rings
 

@@ -16,7 +16,7 @@ from hopstate.datasets.generators import stochastic_block_model
 from hopstate.runs.api import fit
 from hopstate.runs.export import export_run
 from hopstate.runs.load import load_run
-from hopstate.testing.asserts import PROGRAM
+from hopstate.testing.conformance import PROGRAM
 from hopstate.training.tasks.node import RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask
 

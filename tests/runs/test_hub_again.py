@@ -14,7 +14,7 @@ import hopstate
 from hopstate.errors import ConfigError, MissingFileError
 from hopstate.methods import MODULES, get_method
 from hopstate.methods.shared.event_nodes import EventNodeRun
-from hopstate.testing.asserts import F32, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_TIGHT
 from made_events import table
 from made_graphs import rings
 from made_tables import tables

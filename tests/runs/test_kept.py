@@ -15,7 +15,7 @@ from torch_geometric.data import TemporalData
 
 import hopstate
 from hopstate.errors import ConfigError, DataError
-from hopstate.testing.asserts import F32, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.checkpoint import load_checkpoint
 from made_tables import N, tables
 

@@ -17,7 +17,7 @@ from hopstate.cli.main import main
 from hopstate.data.readers.read_events import read_events
 from hopstate.errors import ConfigError, HopstateWarning, TimeOrderError
 from hopstate.runs.api import Run, evaluate, fit, open_run, predict, score_stream
-from hopstate.testing.asserts import F32, F32_SUM, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_SUM, F32_TIGHT
 from made_events import LOOP, RANDOM
 
 QUICK = ("recency", "ctdg-ssm-nodes")

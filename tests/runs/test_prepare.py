@@ -15,7 +15,7 @@ from hopstate.methods.method import Context, ReadOptions
 from hopstate.runs.api import Run
 from hopstate.runs.data import load_data
 from hopstate.runs.prepare import prepared
-from hopstate.testing.asserts import F32, F32_SUM, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_SUM, F32_TIGHT
 
 SMALL = {
     "loop": {"epochs": 8, "progress": False, "device": "cpu", "optim": {"lr": 0.02}},

@@ -19,7 +19,7 @@ from hopstate.methods.space import Range, parse_values, printable
 from hopstate.runs import api
 from hopstate.runs.load import load_run
 from hopstate.runs.tune_spaces import space_of
-from hopstate.testing.asserts import F64
+from hopstate.testing.conformance import F64
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer
 

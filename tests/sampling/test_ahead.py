@@ -10,7 +10,7 @@ from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
 from hopstate.io.scratch import Scratch
-from hopstate.methods.message_passing.all_nodes import embedder
+from hopstate.methods.message_passing.batching import embedder
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.sampling import subgraph
 from hopstate.sampling.samplers import ClusterSampler, NodeSampler, UniformSampler

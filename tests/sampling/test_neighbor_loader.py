@@ -11,7 +11,7 @@ from torch_geometric.utils import trim_to_layer
 import hopstate
 from hopstate.errors import ConfigError, DataError
 from hopstate.sampling.neighbor_loader import NeighborLoader
-from hopstate.testing.asserts import F32, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_TIGHT
 
 
 def made(num_nodes=80, edges=400, seed=0):

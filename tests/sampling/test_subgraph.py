@@ -9,12 +9,12 @@ from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.refresh import Refresher
 from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
-from hopstate.methods.message_passing.all_nodes import embedder
+from hopstate.methods.message_passing.batching import embedder
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.ops.sampling import Neighborhoods
 from hopstate.sampling.samplers import LayerSampler, SaintSampler, ShadowSampler
 from hopstate.sampling.subgraph import LayerSource, NodeSetSource, whole_graph
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 from hopstate.training.tasks.node import NodeLabels, NodeTask
 from hopstate.training.tasks.subgraph import Subgraphs
 from hopstate.training.tasks.target import Target

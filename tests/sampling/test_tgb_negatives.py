@@ -19,7 +19,7 @@ from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.tgb_negatives import tgb_negatives
 from hopstate.streaming.replay import replay
-from hopstate.testing.asserts import F32_TIGHT
+from hopstate.testing.conformance import F32_TIGHT
 
 
 @pytest.fixture(scope="module")

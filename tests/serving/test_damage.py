@@ -25,7 +25,7 @@ from hopstate.serving.live import LiveRun
 from hopstate.serving.replay import replayed
 from hopstate.serving.sinks import ParquetSink
 from hopstate.serving.snapshots import COPIES
-from hopstate.testing.asserts import F32
+from hopstate.testing.conformance import F32
 
 EVENTS = made_events.table(200, 90).to_dict("records")
 

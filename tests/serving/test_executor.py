@@ -25,7 +25,7 @@ from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 from hopstate.streaming import slices
 from hopstate.streaming.slices import Steps, finished
-from hopstate.testing.asserts import F32
+from hopstate.testing.conformance import F32
 
 
 @pytest.fixture

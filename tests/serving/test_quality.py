@@ -22,7 +22,7 @@ from hopstate.serving import quality as module
 from hopstate.serving.live import LiveRun
 from hopstate.serving.quality import BESIDE, Quality
 from hopstate.streaming.slices import finished
-from hopstate.testing.asserts import F32, F64_LAST
+from hopstate.testing.conformance import F32, F64_LAST
 
 
 def table(first: int, many: int, *, seed: int = 11) -> pd.DataFrame:

@@ -33,7 +33,7 @@ from hopstate.runs.api import Run, score_stream
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 from hopstate.serving.replay import replayed
-from hopstate.testing.asserts import F32
+from hopstate.testing.conformance import F32
 
 Runs = Callable[[str], Run]
 CONFIG = {"evaluation.batch_size": 16, "read.edge_columns": ["amount"]}

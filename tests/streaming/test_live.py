@@ -18,7 +18,7 @@ from hopstate.methods.settings import config_from
 from hopstate.sampling.event_batches import batch_boundaries
 from hopstate.streaming.live import go_on, past_of
 from hopstate.streaming.replay import replay
-from hopstate.testing.asserts import F32, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.tasks.protocols import FitsWhole
 from hopstate.training.trainer import seed_everything
 

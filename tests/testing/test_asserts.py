@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.testing.asserts import TOLERANCE, assert_close_rmse, relative_rmse
+from hopstate.testing.conformance import TOLERANCE, assert_close_rmse, relative_rmse
 
 
 def test_relative_rmse_is_relative() -> None:

@@ -12,7 +12,7 @@ from hopstate.data.events import ADD, DELETE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import DataError, ShapeError
-from hopstate.testing.asserts import F32_LAST
+from hopstate.testing.conformance import F32_LAST
 from hopstate.tokens.pair_features import GROWING, NAMES, PairFeatures, feature_names, varied_columns
 
 NONE = np.empty(0, np.int64)
@@ -94,7 +94,7 @@ def test_paths_among_many_nodes(two_kinds: bool) -> None:
 
 def test_a_pair_alone_and_many_run_the_same_compiled_loops() -> None:
     """Whoever asks about one pair after many waits for no compiler."""
-    from hopstate.tokens.pair_path_kernels import paths_of
+    from hopstate.tokens.pair_kernels import paths_of
 
     stream = events()
     u, v, t = queries(stream)

@@ -7,9 +7,9 @@ import torch
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, DataError, ShapeError
-from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
+from hopstate.methods.baselines.graphmixer import RecentLinkTokenizer
 from hopstate.ops.neighbors import PackedNeighbors, last_naive
-from hopstate.testing.asserts import F32_TIGHT
+from hopstate.testing.conformance import F32_TIGHT
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens, pack_tokens, pack_tokens_naive
 
 TARGETS = ("none", "first", "last")

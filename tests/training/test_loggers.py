@@ -14,7 +14,7 @@ import pytest
 import hopstate
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError, HopstateError, HopstateWarning, MissingExtraError
-from hopstate.testing.asserts import F32_TIGHT
+from hopstate.testing.conformance import F32_TIGHT
 from hopstate.training.config import LoopConfig
 from hopstate.training.loggers import choose, worker
 from hopstate.training.loggers.choose import check_loggers, logger_names

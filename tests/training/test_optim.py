@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
 from hopstate.layers.ssm import BidirectionalMamba, state_parameters
-from hopstate.testing.asserts import F64_SOLVED
+from hopstate.testing.conformance import F64_SOLVED
 from hopstate.training.optim import OptimConfig, lr_at, make_optimizer, set_rates
 
 

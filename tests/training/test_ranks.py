@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 import hopstate
 from hopstate.cli.main import main
 from hopstate.errors import CheckpointError, ConfigError, RanksError
-from hopstate.testing.asserts import F32_TIGHT, F64
+from hopstate.testing.conformance import F32_TIGHT, F64
 from hopstate.training import trainer
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.divided import check_ranks

@@ -12,7 +12,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.datasets.generators import stochastic_block_model
 from hopstate.runs.api import fit
-from hopstate.training import rehearsal
+from hopstate.training import trainer
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.progress import Reporter
 from hopstate.training.trainer import Trainer
@@ -54,7 +54,7 @@ def run_of(name: str, out: Path, progress: bool, **more: Any) -> dict[str, dict[
 def test_timing_batches_changes_no_weight(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr(rehearsal, "SHARE", 1.0)
+    monkeypatch.setattr(trainer, "SHARE", 1.0)
     done: list[int] = []
     begin, step = Reporter.begin, Trainer._step
     monkeypatch.setattr(Reporter, "begin", lambda *a, **k: (done.append(-1), begin(*a, **k)))
@@ -74,7 +74,7 @@ def test_timing_batches_changes_no_weight(
 
 def test_the_first_batch_which_compiles_is_not_what_a_step_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter([0.0, 60.0, 61.5])
-    monkeypatch.setattr(rehearsal, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
-    assert rehearsal._timed(iter("abc"), lambda batch: None, 3) == 1.5
+    monkeypatch.setattr(trainer, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
+    assert trainer._timed(iter("abc"), lambda batch: None, 3) == 1.5
     moments = iter([0.0, 60.0])
-    assert rehearsal._timed(iter("abc"), lambda batch: None, 1) == 60.0  # a run of few steps has no time for a second
+    assert trainer._timed(iter("abc"), lambda batch: None, 1) == 60.0  # a run of few steps has no time for a second

@@ -26,7 +26,7 @@ def deletions_are_valid(stream: EventRecord) -> bool:
 
     The pairs are counted in parts by a hash. The events are read once for each part.
     """
-    from hopstate.data.active_edge_kernels import count_active
+    from hopstate.data.kernels import count_active
 
     assert stream.kind is not None
     columns = (stream.src, stream.dst, stream.kind)

@@ -108,7 +108,7 @@ def csr_rows(
         raise DataError(f"{prefix}no edges and no number of nodes; give num_nodes, x or y")
     for name, column in (("source", sources), ("target", targets)):
         check_ids(column, num_nodes, f"{prefix}edge {name}")
-    from hopstate.data.build_kernels import sorted_rows
+    from hopstate.data.kernels import sorted_rows
 
     return sorted_rows(  # type: ignore[no-any-return]
         sources, targets, num_nodes, undirected, drop_duplicates, drop_self_loops, carried is not None
@@ -158,7 +158,7 @@ class Incoming:
     @classmethod
     def of(cls, graph: GraphArrays, *, undirected: bool) -> Incoming:
         """Return a graph's in-edges; those of an undirected graph are its own arrays."""
-        from hopstate.data.build_kernels import transposed
+        from hopstate.data.kernels import transposed
 
         bare = graph.edge_weight is None and graph.edge_attr is None
         if bare and undirected:
@@ -392,7 +392,7 @@ class Graph(GraphArrays):
     @cached_property
     def is_undirected(self) -> bool:
         """Whether every stored edge has its reverse stored as often."""
-        from hopstate.data.build_kernels import is_symmetric
+        from hopstate.data.kernels import is_symmetric
 
         return bool(is_symmetric(*(np.asarray(array).view(np.ndarray) for array in (self.indptr, self.indices))))
 
@@ -504,7 +504,7 @@ class Graph(GraphArrays):
 
     def reversed(self) -> Graph:
         """Return the graph with every edge turned round, each with what it carries."""
-        from hopstate.data.build_kernels import transposed
+        from hopstate.data.kernels import transposed
 
         arrays = (np.asarray(array).view(np.ndarray) for array in (self.indptr, self.indices))
         indptr, indices, rows = transposed(*arrays, True)

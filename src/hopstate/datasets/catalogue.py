@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hopstate.datasets import generators, range_generators
+from hopstate.datasets import generators
 from hopstate.datasets.entry import (
     CTDG,
     DYG,
@@ -44,13 +44,13 @@ def _sessions(**options: Any) -> Any:
 
 
 def _blocs(**options: Any) -> Any:
-    from hopstate.datasets.bloc_streams import BlocConfig, generate_blocs
+    from hopstate.datasets.generators import BlocConfig, generate_blocs
 
     return generate_blocs(BlocConfig(**options))
 
 
 def _clubs(**options: Any) -> Any:
-    from hopstate.datasets.club_streams import ClubConfig, generate_clubs
+    from hopstate.datasets.generators import ClubConfig, generate_clubs
 
     return generate_clubs(ClubConfig(**options))
 
@@ -66,7 +66,7 @@ _BENCHMARKING = "https://github.com/graphdeeplearning/benchmarking-gnns"
 _SAINT = "https://github.com/GraphSAINT/GraphSAINT"
 _TU = "https://chrsmrrs.github.io/datasets"
 _G = "hopstate.datasets.generators"
-_R = "hopstate.datasets.range_generators"
+_R = "hopstate.datasets.generators"
 _T = "hopstate.datasets.temporal_generators"
 
 CATALOGUE: tuple[Dataset, ...] = (
@@ -84,14 +84,14 @@ CATALOGUE: tuple[Dataset, ...] = (
         "accuracy",
         lambda **o: generators.long_range(ring=True, **o),
     ),
-    made_here("tree-match", "node", f"{_R}.tree_match", "70/15/15", "accuracy", range_generators.tree_match),
-    made_here("far-clues", "node", f"{_R}.far_clues", "70/15/15", "accuracy", range_generators.far_clues),
+    made_here("tree-match", "node", f"{_R}.tree_match", "70/15/15", "accuracy", generators.tree_match),
+    made_here("far-clues", "node", f"{_R}.far_clues", "70/15/15", "accuracy", generators.far_clues),
     made_here("messages-generated", "link", f"{_T}.generate_messages", "by time", "average_precision", _messages),
     made_here("sessions-generated", "link", f"{_T}.generate_sessions", "by time", "average_precision", _sessions),
     made_here(
         "blocs-generated",
         "link",
-        "hopstate.datasets.bloc_streams.generate_blocs",
+        "hopstate.datasets.generators.generate_blocs",
         "by time",
         "average_precision",
         _blocs,
@@ -99,7 +99,7 @@ CATALOGUE: tuple[Dataset, ...] = (
     made_here(
         "clubs-generated",
         "link",
-        "hopstate.datasets.club_streams.generate_clubs",
+        "hopstate.datasets.generators.generate_clubs",
         "by time",
         "average_precision",
         _clubs,

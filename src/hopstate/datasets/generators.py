@@ -5,12 +5,272 @@ Source: Minesweeper: Platonov et al., ICLR 2023, arXiv:2302.11640, §4; R-MAT: C
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.splits import masks_from_rows, random_split
+from hopstate.datasets.temporal_generators import check_groups, check_shares
 from hopstate.errors import ConfigError
 from hopstate.random import named_rng
+
+
+def tree_match(depth: int = 4, count: int = 500, *, num_classes: int = 4, seed: int = 0) -> Graph:
+    """Return disjoint binary trees in which each root is to tell the class of the leaf that holds the root's key.
+
+    Features are a key, one-hot of 2^depth, in the root and in every leaf (each leaf of a tree has another), then a
+    class, one-hot, in the leaves alone; the inner nodes hold nothing. The roots are labelled, all others are not. What
+    a root needs is one leaf of 2^depth, and messages cannot know which before they have reached it.
+
+    Args:
+        depth: hops from a root to its leaves; a tree has 2^(depth + 1) - 1 nodes, the root first, a node's children
+            after all nodes of its own level.
+        count: trees; the classes of their labels differ in number by one at most.
+        num_classes: C.
+        seed: fixes keys, classes and the 70/15/15 split of the roots.
+
+    Raises:
+        ConfigError: a depth outside 1..16, fewer than two classes, or fewer than 7 trees a class to split.
+    """
+    if not 1 <= depth <= 16 or num_classes < 2 or count < 7 * num_classes:
+        raise ConfigError(
+            f"depth is 1..16, num_classes >= 2, count >= 7 num_classes; got {depth}, {num_classes}, {count}"
+        )
+    rng = named_rng(seed)
+    leaves, nodes = 2**depth, 2 ** (depth + 1) - 1
+    roots, first = np.arange(count) * nodes, nodes - leaves
+    label = rng.permutation(np.arange(count) % num_classes)
+    keys = rng.permuted(np.tile(np.arange(leaves), (count, 1)), axis=1)
+    classes = rng.integers(num_classes, size=(count, leaves))
+    asked = rng.integers(leaves, size=count)  # the leaf, by its place
+    classes[np.arange(count), asked] = label
+    x = np.zeros((count, nodes, leaves + num_classes), np.float32)
+    tree, place = np.indices(keys.shape)
+    x[tree, first + place, keys] = 1
+    x[tree, first + place, leaves + classes] = 1
+    x[np.arange(count), 0, keys[np.arange(count), asked]] = 1
+    y = np.full(count * nodes, -1, np.int64)
+    y[roots] = label
+    child = np.arange(1, nodes)
+    edges = np.stack([(roots[:, None] + (child - 1) // 2).ravel(), (roots[:, None] + child).ravel()], 1)
+    return _with_split(
+        edges, x.reshape(count * nodes, -1), y, seed, "tree-match",
+        f"tree_match({depth=}, {count=}, {num_classes=}, {seed=})",
+    )  # fmt: skip
+
+
+def far_clues(reach: int = 20, rows: int = 500, *, crossings: int = 0, faint: float = 1e-3, seed: int = 0) -> Graph:
+    """Return a board of corridors in which each row's last cell is to tell the clue in its row's first one.
+
+    Walls stand between the rows except in the first column, so that the board is connected and the next rows' clues are
+    one and two steps beyond a row's own. Features: 1 in the cells with a clue, 0 elsewhere; then the clue, 1 or -1, or
+    uniform noise in (-1, 1) where there is none. The last cells are labelled, 1 for a clue of 1 and 0 for -1.
+
+    With crossings the board comes near a random graph, in which a few hops reach all of it: the only edge feature is 1
+    along rows and the first column, and faint in a crossing.
+
+    Args:
+        reach: steps from a row's last cell to its first; a row has reach + 1 cells.
+        rows: of the board; half of them with a clue of 1.
+        crossings: edges drawn from each cell to cells of other rows; 0 leaves edges without features.
+        faint: edge feature of a crossing.
+        seed: fixes clues, noise, crossings and the 70/15/15 split of the last cells.
+
+    Raises:
+        ConfigError: a reach under 1, fewer than 14 rows to split, or crossings under 0.
+    """
+    if reach < 1 or rows < 14 or crossings < 0:
+        raise ConfigError(f"reach >= 1, rows >= 14 and crossings >= 0; got {reach}, {rows}, {crossings}")
+    rng = named_rng(seed)
+    cell = np.arange(rows * (reach + 1)).reshape(rows, reach + 1)
+    bit = rng.permutation(np.arange(rows) % 2)
+    x = np.stack([np.zeros(cell.size), rng.uniform(-1, 1, cell.size)], 1).astype(np.float32)
+    x[cell[:, 0]] = np.stack([np.ones(rows), 2 * bit - 1], 1)
+    y = np.full(cell.size, -1, np.int64)
+    y[cell[:, -1]] = bit
+    along = np.stack([cell[:, :-1].ravel(), cell[:, 1:].ravel()], 1)
+    down = np.stack([cell[:-1, 0], cell[1:, 0]], 1)
+    edges, marks, more = np.concatenate([along, down]), None, ""
+    if crossings:
+        across = _crossings(cell, crossings, rng)
+        marks = np.repeat(np.array([1, faint], np.float32), [len(edges), len(across)])[:, None]
+        edges, more = np.concatenate([edges, across]), f"{crossings=}, {faint=}, "
+    return _with_split(edges, x, y, seed, "far-clues", f"far_clues({reach=}, {rows=}, {more}{seed=})", marks)
+
+
+def _crossings(cell: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return edges from each cell to cells of other rows; between two first cells there is none."""
+    rows, width = cell.shape
+    row, column = (np.repeat(part.ravel(), count) for part in np.indices(cell.shape))
+    other = (row + rng.integers(1, rows, len(row))) % rows
+    there = rng.integers(width, size=len(row))
+    kept = (column > 0) | (there > 0)
+    return np.stack([cell[row, column], cell[other, there]], 1)[kept]
+
+
+def _with_split(
+    edges: np.ndarray, x: np.ndarray, y: np.ndarray, seed: int, name: str, source: str, marks: np.ndarray | None = None
+) -> Graph:
+    rows = random_split(y, (0.7, 0.15, 0.15), seed=seed, stratified=True)
+    return Graph.from_edges(
+        edges, len(y), x=x, y=y, edge_attr=marks, masks=masks_from_rows([rows], len(y)), name=name, source=source
+    )
+
+
+START = 1_767_225_600  # 1 January 2026, UTC, in seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClubConfig:
+    """Settings of `generate_clubs`.
+
+    Args:
+        num_nodes: members.
+        num_events: talks.
+        num_clubs: hidden groups; as many features has an event.
+        clubs: whether partners are sought in the club; False draws them from everybody.
+        within: share of the talks without habit that stay in the club.
+        habit: share of the talks that go to an earlier partner of the initiator.
+        noise: standard deviation of a reading's noise in each feature, where a club's own feature is 1.
+        days: length of the stream.
+        seed: one seed, one stream.
+
+    Raises:
+        ConfigError: fewer than two members a club, no talk, or a share outside 0..1.
+    """
+
+    num_nodes: int = 1_500
+    num_events: int = 6_000
+    num_clubs: int = 6
+    clubs: bool = True
+    within: float = 0.95
+    habit: float = 0.2
+    noise: float = 0.7
+    days: float = 60.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_groups(self.num_nodes, self.num_clubs, "members", "clubs")
+        check_shares(self, "within", "habit")
+        if self.num_events < 1 or not 0 < self.days < np.inf:
+            raise ConfigError(f"num_events must be at least 1 and days over 0; got {self.num_events}, {self.days}")
+        if not 0 <= self.noise < np.inf:
+            raise ConfigError(f"noise is {self.noise}; it must be finite and at least 0")
+
+
+def generate_clubs(config: ClubConfig | None = None) -> EventStream:
+    """Make a stream of talks inside hidden clubs, with habits and a noisy reading of the club beside each talk.
+
+    Returns:
+        A stream in seconds, from 1 January 2026 on, with num_clubs features an event; nodes have none.
+    """
+    c = config or ClubConfig()
+    rng = named_rng(c.seed)
+    club = rng.permutation(np.arange(c.num_nodes) % c.num_clubs)
+    src = rng.integers(0, c.num_nodes, c.num_events)
+    order = np.argsort(club, kind="stable")
+    start = np.searchsorted(club[order], np.arange(c.num_clubs + 1))
+    first, count = start[club[src]], np.diff(start)[club[src]]
+    inside = (rng.random(c.num_events) < c.within) & c.clubs
+    mate = order[first + (rng.random(c.num_events) * count).astype(np.int64)]
+    dst = np.where(inside, mate, rng.integers(0, c.num_nodes, c.num_events))
+    dst = np.where(dst == src, (dst + 1) % c.num_nodes, dst)
+    again, which = rng.random(c.num_events) < c.habit, rng.random(c.num_events)
+    partners: list[list[int]] = [[] for _ in range(c.num_nodes)]
+    for i, (u, v) in enumerate(zip(src.tolist(), dst.tolist(), strict=True)):
+        if again[i] and partners[u]:
+            v = dst[i] = partners[u][int(which[i] * len(partners[u]))]
+        partners[u].append(v)
+        partners[v].append(u)
+    t = START + np.sort(rng.integers(0, max(1, round(c.days * 86_400)), c.num_events))
+    readings = np.eye(c.num_clubs)[club[src]] + c.noise * rng.normal(size=(c.num_events, c.num_clubs))
+    return EventStream(
+        src=src,
+        dst=dst,
+        t=t,
+        edge_attr=readings.astype(np.float32),
+        num_nodes=c.num_nodes,
+        time_unit="s",
+        dates="UTC",
+        name="clubs-generated",
+        source="hopstate.datasets.generate_clubs",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlocConfig:
+    """Settings of `generate_blocs`.
+
+    Args:
+        num_nodes: members.
+        num_events: votes in common, over all years.
+        num_years: distinct time stamps; all events of a year share one.
+        num_blocs: groups that vote together; as many features has an event.
+        within: share of events inside a bloc; the others are between any two members.
+        drift: share of members that draw their bloc anew from one year to the next.
+        noise: standard deviation of a reading's noise in each feature, where a bloc's own feature is 1.
+        seed: one seed, one stream.
+
+    Raises:
+        ConfigError: fewer than two members a bloc, fewer than one event a year, or a share outside 0..1.
+    """
+
+    num_nodes: int = 5_000
+    num_events: int = 30_000
+    num_years: int = 12
+    num_blocs: int = 8
+    within: float = 0.95
+    drift: float = 0.01
+    noise: float = 0.7
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_groups(self.num_nodes, self.num_blocs, "members", "blocs")
+        if self.num_years < 1 or self.num_events < self.num_years:
+            raise ConfigError(f"{self.num_events} events cannot fill {self.num_years} years with one each")
+        check_shares(self, "within", "drift")
+        if not 0 <= self.noise < np.inf:
+            raise ConfigError(f"noise is {self.noise}; it must be finite and at least 0")
+
+
+def generate_blocs(config: BlocConfig | None = None) -> EventStream:
+    """Make a stream of votes in common between members of slowly changing blocs, with the noisy matter of each vote.
+
+    Returns:
+        A stream at times 0, 1, ..., num_years - 1 with num_blocs features an event; nodes have none.
+    """
+    c = config or BlocConfig()
+    rng = named_rng(c.seed)
+    bloc = rng.permutation(np.arange(c.num_nodes) % c.num_blocs)
+    cuts = np.linspace(0, c.num_events, c.num_years + 1).round().astype(np.int64)
+    sizes = cuts[1:] - cuts[:-1]
+    src, dst, matter = [], [], []
+    for size in sizes.tolist():
+        sender = rng.integers(0, c.num_nodes, size)
+        inside = rng.random(size) < c.within
+        order = np.argsort(bloc, kind="stable")
+        start = np.searchsorted(bloc[order], np.arange(c.num_blocs + 1))
+        first, count = start[bloc[sender]], np.diff(start)[bloc[sender]]
+        mate = order[first + (rng.random(size) * count).astype(np.int64)]
+        receiver = np.where(inside, mate, rng.integers(0, c.num_nodes, size))
+        receiver = np.where(receiver == sender, (receiver + 1) % c.num_nodes, receiver)
+        src.append(sender)
+        dst.append(receiver)
+        matter.append(np.eye(c.num_blocs)[bloc[sender]] + c.noise * rng.normal(size=(size, c.num_blocs)))
+        moves = rng.random(c.num_nodes) < c.drift
+        bloc = np.where(moves, rng.integers(0, c.num_blocs, c.num_nodes), bloc)
+    return EventStream(
+        src=np.concatenate(src),
+        dst=np.concatenate(dst),
+        t=np.repeat(np.arange(c.num_years), sizes),
+        edge_attr=np.concatenate(matter).astype(np.float32),
+        num_nodes=c.num_nodes,
+        name="blocs-generated",
+        source="hopstate.datasets.generate_blocs",
+    )
+
 
 MINE_COUNTS = 6  # the published file tells 0, 1, ..., 4 and "5 or more" neighbouring mines apart
 

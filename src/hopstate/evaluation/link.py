@@ -14,7 +14,7 @@ Source: Yu et al. 2023, arXiv:2303.13047; Huang et al. 2023, arXiv:2307.01026 fo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -22,21 +22,180 @@ import numpy as np
 
 from hopstate.data.event_record import stretch
 from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.evaluation.areas import average_precision_of, roc_auc_of
-from hopstate.evaluation.asked_pairs import Asked, scored
 from hopstate.evaluation.calibration import Calibration, calibration
-from hopstate.evaluation.intervals import bootstrap_areas, limits_of
+from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, limits_of
 from hopstate.evaluation.link_scores import LinkScores
 from hopstate.evaluation.probabilities import Curve
-from hopstate.evaluation.ranked_links import HITS, ranking_metrics
+from hopstate.evaluation.ranking import gains, hits, mrr, ranks, recalls
+from hopstate.io.scratch import let_go
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.judged import judged
 from hopstate.sampling.negative_sets import Negatives, distinct_sets
 from hopstate.sampling.negatives import STRATEGIES, NoOtherPairError, draw_negatives, one_against_many
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
-from hopstate.streaming.replay import replay_anywhere
+from hopstate.streaming.replay import as_scores, moments, replay_anywhere
+from hopstate.streaming.scores import check_scores
+
+KINDS = ("met", "new_pair", "new_node")
+HITS = (1, 3, 10)
+FIRST = 10  # places that NDCG and recall look at
+
+
+def kinds_of(store: Histories, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """Return (Q,) what pairs src (Q,), dst (Q,) were strictly before t (Q,): positions in KINDS."""
+    met = store.last_meeting(src, dst, t)[1]
+    old = [store.last(ends, t, 1).lengths > 0 for ends in (src, dst)]
+    return np.where(met, 0, np.where(old[0] & old[1], 1, 2))
+
+
+def ranking_metrics(
+    stream: EventStream,
+    rows: np.ndarray,
+    positive: np.ndarray,
+    negative: np.ndarray,
+    offsets: np.ndarray,
+    candidates: np.ndarray,
+    *,
+    bootstrap: int = 0,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Return MRR, Hits@k, NDCG@10 and recall@10 of events, and MRR by kind; `mrr_low`, `mrr_high` are limits.
+
+    Of each kind "<kind>_events" says how many events it is told from.
+
+    Args:
+        stream: where the events stand; what had happened is looked up in all of it.
+        rows: (P,) positions of the events, each with a candidate at least.
+        positive: (P,) their scores.
+        negative: (T,) scores of the candidates, packed by offsets (P+1,).
+        candidates: (T,) int64 the candidates, each of its event's own source.
+        bootstrap: resamples for intervals; 0 gives none.
+        seed: of the resamples.
+    """
+    src, dst, t = (column[rows] for column in (stream.src, stream.dst, stream.t))
+    rank = ranks(positive, negative, offsets)
+    found = {"mrr": mrr(rank)} | {f"hits@{k}": hits(rank, k) for k in HITS}
+    moment = np.unique(t, return_inverse=True)[1].reshape(-1)
+    query = np.unique(src * len(rows) + moment, return_inverse=True)[1].reshape(-1)
+    values = {"mrr": 1 / rank, f"ndcg@{FIRST}": gains(rank, FIRST), f"recall@{FIRST}": recalls(rank, FIRST, query)}
+    store = NeighborStore.from_stream(stream)
+    kind = kinds_of(store, src, dst, t)
+    values |= {f"{name}_mrr": 1 / rank[kind == i] for i, name in enumerate(KINDS)}
+    values["known_mrr"] = 1 / _among_known(store, (src, dst, t), kind, positive, negative, offsets, candidates)
+    for name, column in values.items():
+        if not len(column):
+            continue
+        found[name] = float(column.mean())
+        if name.removesuffix("_mrr") in (*KINDS, "known"):
+            found[f"{name.removesuffix('_mrr')}_events"] = len(column)
+        if bootstrap:
+            found |= limits_of({name: bootstrap_mean(column, repeats=bootstrap, seed=seed)})
+    return found
+
+
+def _among_known(
+    store: NeighborStore,
+    events: tuple[np.ndarray, np.ndarray, np.ndarray],
+    kind: np.ndarray,
+    positive: np.ndarray,
+    negative: np.ndarray,
+    offsets: np.ndarray,
+    candidates: np.ndarray,
+) -> np.ndarray:
+    """Return ranks of events whose pair met, among candidates that their source had met; none without such."""
+    src, _, t = events
+    of = np.repeat(np.arange(len(src)), np.diff(offsets))
+    asked = np.flatnonzero(kind[of] == 0)
+    kept = asked[store.last_meeting(src[of[asked]], candidates[asked], t[of[asked]])[1]]
+    count = np.bincount(of[kept], minlength=len(src))
+    mine = count > 0
+    if not mine.any():
+        return np.empty(0)
+    bounds = np.concatenate([[0], np.cumsum(count[mine])])
+    return ranks(positive[mine], negative[kept], bounds)
+
+
+_PAGES = 1024  # batches after which what was read of a mapped stream is given back
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Pairs of some events of a split.
+
+    Args:
+        src, dst: (T,) int64; may be mapped.
+        rows: (P,) rising positions of the events.
+        offsets: (P+1,) where each event's pairs begin; None where each has one.
+    """
+
+    src: np.ndarray
+    dst: np.ndarray
+    rows: np.ndarray
+    offsets: np.ndarray | None = None
+
+    @classmethod
+    def events(cls, stream: EventStream, rows: np.ndarray) -> Asked:
+        """Return the events at rising rows (P,) themselves."""
+        return cls(stream.src[stretch(rows)], stream.dst[stretch(rows)], rows)
+
+    def part(self, low: int, high: int) -> tuple[slice, np.ndarray]:
+        """Return where the pairs of events low .. high-1 stand, and the row of each one's event."""
+        rows = self.rows[low:high]
+        if self.offsets is None:
+            return slice(low, high), rows
+        bounds = self.offsets[low : high + 1]
+        return slice(int(bounds[0]), int(bounds[-1])), np.repeat(rows, np.diff(bounds))
+
+
+def scored(
+    scorer: LinkScorer,
+    stream: EventStream,
+    asked: Sequence[Asked],
+    rows: np.ndarray,
+    boundaries: np.ndarray,
+    history: Iterable[EventBatch],
+) -> list[np.ndarray]:
+    """Return (T,) float64 scores of each set of pairs.
+
+    Those of a batch are asked for together, event by event, before the batch is shown.
+
+    Args:
+        scorer: the model; reset, then shown the history.
+        stream: the events.
+        asked: pairs of events among rows.
+        rows: (P,) rising positions of the split, at least one.
+        boundaries: where batches begin and end among rows, 0..P.
+        history: what is shown before.
+
+    Raises:
+        DataError: a score is NaN or infinite.
+    """
+    first = rows[np.minimum(boundaries, len(rows) - 1)]
+    first[-1] += 1
+    cuts = [np.searchsorted(one.rows, first) for one in asked]
+    found = [np.empty(len(one.src)) for one in asked]
+    for b in moments(scorer, stream, rows=rows, boundaries=boundaries, history=history):
+        if b + 1 == len(first):
+            break
+        parts = [one.part(int(cut[b]), int(cut[b + 1])) for one, cut in zip(asked, cuts, strict=True)]
+        own = np.concatenate([some for _, some in parts])
+        if len(own):
+            order = np.argsort(own, kind="stable")  # event by event, whatever the sets
+            src = np.concatenate([one.src[at] for one, (at, _) in zip(asked, parts, strict=True)])[order]
+            dst = np.concatenate([one.dst[at] for one, (at, _) in zip(asked, parts, strict=True)])[order]
+            scores = np.empty(len(own))
+            scores[order] = as_scores(scorer.score(src, dst, stream.t[own[order]]), len(own))
+            for out, (at, some) in zip(found, parts, strict=True):
+                out[at], scores = scores[: len(some)], scores[len(some) :]
+        if b % _PAGES == _PAGES - 1:
+            let_go(stream.src, stream.dst, stream.t)
+    let_go(stream.src, stream.dst, stream.t)
+    return [check_scores(scores) for scores in found]
+
 
 LinkProtocol = Literal["pooled", "dyglib"]
 _DYGLIB_BATCH = 200

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_reset
@@ -32,27 +32,17 @@ from hopstate.runs.data import (
 )
 from hopstate.runs.kept import given as given_data
 from hopstate.runs.kept import keep, record_of
-from hopstate.runs.options import (
-    EvaluateOptions,
-    NodeOptions,
-    PredictOptions,
-    RankOptions,
-    ScoreOptions,
-    StreamOptions,
-    VectorOptions,
-)
 from hopstate.runs.prepare import notes_of, prepared
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.divided import check_divided
 from hopstate.training.loggers.choose import check_loggers
-from hopstate.training.onlooker import Onlooker, onlooking
 from hopstate.training.precision import bare, make_fabric
 from hopstate.training.progress import note
 from hopstate.training.ranks import Ranks, on_one_machine, present
 from hopstate.training.room import within_memory
 from hopstate.training.run_folder import RunFolder, flatten, floors_of
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.trainer import SPLITS, Trainer, seed_everything
+from hopstate.training.trainer import SPLITS, Onlooker, Trainer, onlooking, seed_everything
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,6 +50,92 @@ if TYPE_CHECKING:
     from hopstate.methods.method import Record, RunConfig
     from hopstate.runs.model import TrainedModel
     from hopstate.training.tasks.protocols import Task
+
+
+__all__ = [
+    "Run",
+    "evaluate",
+    "fit",
+    "fit_config",
+    "load",
+    "new_folder",
+    "open_run",
+    "predict",
+    "score_stream",
+]
+
+
+class Common(TypedDict, total=False):
+    """Options of all of them."""
+
+    device: str | None
+    method: str | None
+
+
+class _Past(Common, total=False):
+    fresh: bool
+    own: Any
+
+
+class NodeOptions(_Past, total=False):
+    """Options of `hopstate.node_outputs`."""
+
+    state: str | Path | None
+
+
+class EvaluateOptions(Common, total=False):
+    """Options of `hopstate.evaluate`."""
+
+    split: str
+    read: Mapping[str, Any] | None
+    evaluation: Mapping[str, Any] | None
+    fresh: bool
+
+
+class _Table(_Past, total=False):
+    read: Mapping[str, Any] | None
+    out: str | Path | None
+    raw: bool
+
+
+class PredictOptions(_Table, total=False):
+    """Options of `hopstate.predict`."""
+
+    split: str
+
+
+class StreamOptions(_Table, total=False):
+    """Options of `hopstate.score_stream`."""
+
+    state: str | Path | None
+    save: str | Path | None
+    again: bool
+
+
+class ScoreOptions(_Table, total=False):
+    """Options of `hopstate.score`."""
+
+    events: Any
+    explain: bool
+    state: str | Path | None
+
+
+class RankOptions(ScoreOptions, total=False):
+    """Options of `hopstate.rank`."""
+
+    top: int | None
+    time: Any
+    candidates: Any
+    new_only: bool
+    exclude_seen: bool
+    first_stage: int | None
+
+
+class VectorOptions(TypedDict, total=False):
+    """Options of a run's `embeddings`."""
+
+    data: Any
+    device: str | None
 
 
 @dataclass(frozen=True)
@@ -347,16 +423,3 @@ def load(path: str | Path) -> Run:
         MissingFileError, CheckpointError: as `open_run`.
     """
     return open_run(path)
-
-
-__all__ = [
-    "Run",
-    "evaluate",
-    "fit",
-    "fit_config",
-    "load",
-    "new_folder",
-    "open_run",
-    "predict",
-    "score_stream",
-]

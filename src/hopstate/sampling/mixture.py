@@ -133,7 +133,7 @@ class MixedNegatives:
             random: (P, K) destinations drawn uniformly, which stand where the mixture says random.
             seed: of the kinds and of the other pairs.
         """
-        from hopstate.sampling.mixture_kernels import draw_candidates, draw_pairs
+        from hopstate.sampling.kernels import draw_candidates, draw_pairs
 
         if not self._shares[1:].any() or not len(random):
             return np.broadcast_to(self._src[:, None], random.shape), random

@@ -162,7 +162,7 @@ def _seen_before(
     numbers: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw historical pairs, or inductive ones where last_observed is given; see the top of this file."""
-    from hopstate.sampling.negative_kernels import random_pairs, seen_pairs
+    from hopstate.sampling.kernels import random_pairs, seen_pairs
 
     (src, dst, t), (batch_src, batch_dst, batch_t) = pool, batch
     starts = np.append(np.arange(0, len(batch_t), batch_size), len(batch_t))
@@ -251,7 +251,7 @@ def one_against_many(
         ConfigError: num_negatives under 1 or a share outside 0..1.
         DataError: the split is empty, or its pairs with every destination are more than fit.
     """
-    from hopstate.sampling.negative_kernels import many_kernel
+    from hopstate.sampling.kernels import many_kernel
 
     rows, added = stream.additions(splits.rows(split)), stream.additions(splits.train)
     numbers = judged(np.arange(len(rows)), most)  # of the positives, each of which draws by its own

@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import hmac
 import math
+import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 from fastapi import Depends, FastAPI, Request, Response
@@ -18,7 +22,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from starlette.datastructures import Headers
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hopstate import __version__
 from hopstate.errors import DataError, HopstateError, StorageError, TimeOrderError
@@ -26,8 +33,210 @@ from hopstate.runs.queries.ask import chances, ranking
 from hopstate.serving.engine import SOON, BusyServiceError, Limits, ServiceEngine
 from hopstate.serving.live import LiveRun, ReplicaError
 from hopstate.serving.metrics import StructuredLogger
-from hopstate.serving.middleware import RequestLimits
-from hopstate.serving.schemas import EventsIn, EventsOut, InferIn, RankIn, Refused, UnknownModelError
+
+Id = Annotated[StrictStr, Field(pattern="^[^\\x00]*$")] | StrictInt  # no id holds NUL, which numpy's texts drop
+Time = StrictInt | StrictFloat | StrictStr
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Refused(BaseModel):
+    """Why a request was refused: `error` in a sentence, or `detail` where it does not fit the description."""
+
+    error: str | None = None
+    detail: list[dict[str, Any]] | None = None
+
+
+class ReceiptOut(BaseModel):
+    """What became of an event.
+
+    `position` in the log, null of one that was kept aside; `score` from what came before it; `again` where its id was
+    known; `note` says why it was kept aside ("late", "ahead"), or that what came before under its id "differs".
+    """
+
+    position: int | None
+    score: float | None
+    again: bool
+    note: str | None = None
+
+
+class EventsOut(BaseModel):
+    """Receipts in the order of the events; `ignored` names fields that the run does not read, where such are taken."""
+
+    receipts: list[ReceiptOut]
+    position: int
+    ignored: list[str] | None = None
+
+
+class EventsIn(_Strict):
+    """Events in order of time, with the columns of the run's own file and perhaps an `event_id` each.
+
+    With `score` false they are stored and not scored, which is quicker.
+    """
+
+    events: list[dict[str, Any]] = Field(min_length=1)
+    score: StrictBool = True
+
+
+class RankIn(_Strict):
+    """The most likely next partners of a source; fields as the arguments of `hopstate.rank`."""
+
+    source: Id
+    top: StrictInt = Field(default=10, ge=1, le=10_000)
+    time: Time | None = None
+    candidates: list[Id] | None = Field(default=None, min_length=1)
+    new_only: StrictBool = False
+    explain: StrictBool = False
+
+
+class UnknownModelError(DataError):
+    """A model was asked for that is not here."""
+
+
+class Tensor(BaseModel):
+    """A column of a request of the Open Inference Protocol."""
+
+    name: StrictStr
+    shape: list[StrictInt]
+    datatype: StrictStr
+    data: list[Any]
+
+
+class InferIn(BaseModel):
+    """A request of the Open Inference Protocol: columns source, target and perhaps time."""
+
+    id: StrictStr | None = None
+    inputs: list[Tensor]
+
+    def pairs(self) -> tuple[list[tuple[Any, Any]], list[Any] | None]:
+        """Return pairs and their times, None where none are given.
+
+        Raises:
+            DataError: columns are missing, unknown or of different lengths.
+        """
+        columns = {one.name: one for one in self.inputs}
+        unknown = sorted(columns.keys() - {"source", "target", "time"})
+        if unknown or len(columns) < len(self.inputs) or not {"source", "target"} <= columns.keys():
+            found = ", ".join(one.name for one in self.inputs)
+            raise DataError(f"inputs are source, target and perhaps time, once each; got {found or 'none'}")
+        lengths = {len(one.data) for one in columns.values()}
+        for name, one in columns.items():
+            if one.shape not in ([len(one.data)], [len(one.data), 1]):
+                raise DataError(f"input {name} has {len(one.data)} values and says shape {one.shape}")
+            kinds = (str, int) if name != "time" else (str, int, float)
+            wrong = [v for v in one.data if not isinstance(v, kinds) or isinstance(v, bool)]
+            wrong += [v for v in one.data if isinstance(v, str) and "\0" in v]
+            if wrong:
+                raise DataError(f"input {name} holds {wrong[0]!r}, which is none")
+        if len(lengths) > 1 or lengths == {0}:
+            raise DataError(f"inputs are of lengths {sorted(lengths)}; give as many of each, at least one")
+        pairs = list(zip(columns["source"].data, columns["target"].data, strict=True))
+        return pairs, columns["time"].data if "time" in columns else None
+
+
+_NO_TOKEN = "/v2/health"  # paths below it need no token
+_PAGES = ("/", "/docs", "/openapi.json")  # nor do these, which hold no data
+_WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
+_READ_ONLY = ("/rank", "/infer")  # ends of paths whose work is cancelled if the client disconnects
+FAILED, CLIENT_LEFT = 500, 499  # statuses of requests that got no response
+
+
+class RequestLimits:
+    """Refuse requests without the token, without a length, too large or too slow; count and log all of them.
+
+    Args:
+        app: the application.
+        engine: whose limits, metrics and log lines are used.
+        token: what requests must carry (`Authorization: Bearer TOKEN`), None if nothing.
+    """
+
+    def __init__(self, app: ASGIApp, engine: ServiceEngine, token: str | None) -> None:
+        self.app, self.engine, self.token = app, engine, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        start, status, path = time.perf_counter(), FAILED, "other"
+
+        async def send_noting_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._respond(scope, receive, send_noting_status)
+            status = CLIENT_LEFT if status == FAILED else status
+            path = getattr(scope.get("route"), "path", path)
+        finally:
+            self.engine.metrics.answered(path, status, start)
+            seconds = time.perf_counter() - start
+            self.engine.lines("request", method=scope["method"], route=path, status=status, seconds=seconds)
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope["path"], scope["method"], Headers(scope=scope))
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        if scope["method"] == "GET":
+            await self.app(scope, receive, send)
+            return
+        seconds = self.engine.limits.arrival
+        try:
+            async with asyncio.timeout(seconds):
+                whole = await _whole_body(receive)
+        except TimeoutError:
+            late = {"error": f"a request arrives within {seconds:g} s"}
+            await JSONResponse(late, 408, {"Connection": "close"})(scope, receive, send)
+            return
+        first = [whole]
+
+        async def received() -> Message:
+            return first.pop() if first else await receive()  # after the body only a disconnect can come
+
+        if scope["path"].endswith(_READ_ONLY):
+            await _until_disconnect(self.app(scope, received, send), receive)
+        else:
+            await self.app(scope, received, send)
+
+    def _refusal(self, path: str, method: str, headers: Headers) -> Response | None:
+        is_open = path.startswith(_NO_TOKEN) or (path in _PAGES and method in ("GET", "HEAD"))
+        if self.token is not None and not is_open:
+            scheme, _, given = headers.get("authorization", "").partition(" ")
+            # bytes, in constant time: a comparison that ends early tells how much of a guess is right
+            if not hmac.compare_digest(given.strip().encode(), self.token.encode()) or scheme.lower() != "bearer":
+                error = {"error": "a token is needed: Authorization: Bearer TOKEN"}
+                return JSONResponse(error, 401, headers={"WWW-Authenticate": "Bearer"})
+        length = headers.get("content-length", "0" if method in _WITHOUT_BODY else "")
+        if not length.isdecimal() or "transfer-encoding" in headers:
+            return JSONResponse({"error": "a request tells its length (Content-Length)"}, 411)
+        if int(length) > self.engine.limits.body:
+            return JSONResponse({"error": f"a request has at most {self.engine.limits.body} bytes"}, 413)
+        return None
+
+
+async def _whole_body(receive: Receive) -> Message:
+    body, message = b"", dict[str, Any](more_body=True)
+    while message.get("more_body", False):
+        message = dict(await receive())
+        body += message.get("body", b"")
+    return {**message, "body": body} if message["type"] == "http.request" else message
+
+
+async def _until_disconnect(response: Any, receive: Receive) -> None:
+    """Run the application until it ends or the client leaves, whichever is first."""
+    work, disconnect = asyncio.ensure_future(response), asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait({work, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (work, disconnect):  # one of them has ended
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": Refused, "description": "refused; docs/live-run.md lists the statuses"},

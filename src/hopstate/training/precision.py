@@ -10,14 +10,53 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from lightning_fabric.strategies import DDPStrategy
 from torch import nn
 
 from hopstate.errors import ConfigError
 from hopstate.training.config import MatmulPrecision, Precision
-from hopstate.training.ranks import present
+from hopstate.training.ranks import PATIENCE, present
 
 if TYPE_CHECKING:  # lightning takes as long to import as torch does, and nothing but training needs it
     from lightning_fabric import Fabric
+
+
+class Together(DDPStrategy):
+    """Ranks that hold the same weights and sum their gradients themselves."""
+
+    def setup_module(self, module: nn.Module) -> nn.Module:
+        return module
+
+
+def places(accelerator: str, number: str) -> dict[str, Any]:
+    """Return what Fabric needs to know of this machine's ranks: gloo between processors, nccl between GPUs.
+
+    Args:
+        accelerator: "auto", "cpu", "gpu" or "mps".
+        number: of the device that was asked for, or nothing.
+
+    Raises:
+        ConfigError: one device was asked for by its number, or there are fewer GPUs than ranks.
+    """
+    here, size = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+    if number or accelerator == "mps":
+        raise ConfigError(
+            f"{here} ranks take a device each; --device is auto, cpu or cuda under torchrun, which numbers them"
+        )
+    seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if accelerator == "gpu" and seen < here:
+        raise ConfigError(
+            f"{here} ranks on this machine, but torch sees {seen} GPU(s); give torchrun --nproc-per-node {seen}, or "
+            "--device cpu"
+        )
+    on_gpu = accelerator == "gpu" or (accelerator == "auto" and seen >= here)
+    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"  # what is read on the CPU is gathered there
+    return {
+        "accelerator": "gpu" if on_gpu else "cpu",
+        "devices": here,
+        "num_nodes": size // here,
+        "strategy": Together(process_group_backend=backend, timeout=PATIENCE),
+    }
 
 
 def make_fabric(device: str, precision: Precision) -> Fabric:
@@ -43,8 +82,6 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
     if accelerator == "mps" and not torch.backends.mps.is_available():
         raise ConfigError(f"device {device}: torch sees no Apple GPU here; use auto or cpu (--device, loop.device)")
     if present().size > 1:
-        from hopstate.training.together import places
-
         for name in ("lightning_fabric", "lightning.fabric"):  # it counts the ranks aloud
             logging.getLogger(name).setLevel(logging.WARNING)
         fabric = Fabric(**places(accelerator, number), **how)

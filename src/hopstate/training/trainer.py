@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -32,7 +33,6 @@ from hopstate.training.checkpoint import (
     save_checkpoint,
     write_result,
 )
-from hopstate.training.conditions import conditions, first_conditions, told_changes
 from hopstate.training.config import LoopConfig
 from hopstate.training.divided import check_divided, check_ranks
 from hopstate.training.interrupts import Stop, interrupts
@@ -42,10 +42,147 @@ from hopstate.training.position import FitResult, Progress
 from hopstate.training.precision import make_fabric, matmul_precision
 from hopstate.training.progress import Reporter, judging
 from hopstate.training.ranks import ended, joined_loss, present, step_seed
-from hopstate.training.rehearsal import ENOUGH, step_seconds
 from hopstate.training.room import peak_memory_mb
-from hopstate.training.run_folder import RunFolder, json_text
-from hopstate.training.tasks.protocols import FitsWhole, Task, beside_metrics, parts_of, positive_class
+from hopstate.training.run_folder import RunFolder, json_text, machine
+from hopstate.training.tasks.protocols import (
+    BatchT,
+    FitsWhole,
+    Microbatches,
+    Rehearses,
+    Task,
+    beside_metrics,
+    parts_of,
+    positive_class,
+)
+
+__all__ = ["FitResult", "LoopConfig", "Progress", "Trainer", "peak_memory_mb", "seed_everything"]
+
+
+class Onlooker(RunFolder):
+    """A run folder that another rank writes."""
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Leave it to rank 0."""
+
+    def start_metrics(self, rows: list[dict[str, Any]]) -> None:
+        """Leave it to rank 0."""
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        """Leave it to rank 0."""
+
+    def sync_metrics(self) -> None:
+        """Leave it to rank 0."""
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return nothing: rank 0 draws the curves."""
+        return []
+
+
+def onlooking(config: LoopConfig) -> LoopConfig:
+    """Return how the same loop runs without a word."""
+    return replace(config, progress=False, logger="none", tensorboard="no")
+
+
+BATCHES = 3  # at most, of which the first compiles and fills caches that training uses
+SECONDS = 1.0  # after which no third batch is begun
+SHARE = 0.02  # of a run's steps at most
+ENOUGH = 1_000_000  # steps of a run that is measured and not trained
+
+
+def step_seconds(
+    task: Task[BatchT], backward: Callable[[Any], torch.Tensor | None], *, epoch: int, start: int, steps: int
+) -> float | None:
+    """Return the seconds of a step's loss and gradients; None where a run is too short or its batches leave a trace.
+
+    Weights, buffers, random states and the task's state are afterwards what they were.
+
+    Args:
+        task: what will be trained.
+        backward: adds the gradients of a batch, and returns its loss.
+        epoch: whose batches are computed.
+        start: first batch that may be taken; the middle one is, if that comes later, as early ones see short histories.
+        steps: that are left to train.
+    """
+    most = min(BATCHES, int(SHARE * steps))
+    start = max(start, task.num_batches(epoch) // 2)
+    made = task.rehearsal(epoch, start) if isinstance(task, Rehearses) else _again(task, epoch, start)
+    if most < 1 or made is None:
+        return None
+    model, random = task.model, rng_state()
+    state = {name: tensor.clone() for name, tensor in task.state().items()}
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    model.train()
+    try:
+        with closing(made):  # type: ignore[type-var]
+            return _timed(made, backward, most)
+    finally:
+        model.zero_grad(set_to_none=True)
+        for buffer, before in buffers:
+            buffer.data.copy_(before)
+        task.load_state(state)
+        set_rng_state(random)
+
+
+def _again(task: Task[BatchT], epoch: int, start: int) -> Iterator[BatchT | Microbatches[BatchT]]:
+    for _ in range(BATCHES):  # an epoch may be one batch
+        yield from task.batches(epoch, start)
+
+
+def _timed(made: Iterator[Any], backward: Callable[[Any], torch.Tensor | None], most: int) -> float | None:
+    begin = last = time.perf_counter()
+    times: list[float] = []
+    for batch in made:
+        loss = backward(batch)
+        if loss is not None:
+            loss.item()  # waits for the device
+        now = time.perf_counter()
+        times.append(now - last)
+        last = now
+        if len(times) == most or (len(times) > 1 and now - begin > SECONDS):  # the first compiles: it tells nothing
+            break
+    return min(times[1:] or times, default=None)
+
+
+LIBRARIES = ("torch", "numpy", "numba")
+
+
+def conditions(device: str, found: dict[str, Any] | None = None) -> dict[str, str]:
+    """Return what decides between equal bits and equal to rounding, by name.
+
+    Args:
+        device: "cpu", "cuda", ...
+        found: of `machine`; by default the present one's.
+    """
+    found = machine() if found is None else found
+    place = found["processor"] if device == "cpu" else found["gpu"] or device
+    return {"threads": str(found["threads"]), "processor": place} | {
+        name: found["versions"][name] for name in LIBRARIES
+    }
+
+
+def first_conditions(run: RunFolder, device: str) -> dict[str, str]:
+    """Return the conditions of a run's first start, for checkpoints that hold none; empty where nothing is told."""
+    try:
+        return conditions(device, run.read_json("environment.json"))
+    except (CheckpointError, KeyError, TypeError):
+        return {}
+
+
+def told_changes(before: dict[str, str], now: dict[str, str]) -> str | None:
+    """Return a sentence on conditions that have changed since a run was stopped, or None."""
+    changed = [(name, old, now[name]) for name, old in before.items() if now.get(name, old) != old]
+    if not changed:
+        return None
+    told = ", ".join(
+        f"{old} thread(s), now {new}" if name == "threads" else f"{name} {old}, now {new}" for name, old, new in changed
+    )
+    mend = (
+        f"; OMP_NUM_THREADS={before['threads']} gives the same bits" if [c[0] for c in changed] == ["threads"] else ""
+    )
+    return (
+        f"the run was interrupted under other conditions ({told}): it goes on equal to rounding, not bit for bit{mend}"
+    )
+
 
 SPLITS = ("train", "val", "test")
 
@@ -365,6 +502,3 @@ class Trainer:
             **({} if positive is None else {"positive_class": positive}),
             **beside_metrics(self.task),
         }
-
-
-__all__ = ["FitResult", "LoopConfig", "Progress", "Trainer", "peak_memory_mb", "seed_everything"]

@@ -12,9 +12,9 @@ from hopstate.compensation.top.top import Top
 from hopstate.compensation.top.wrap.module import top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
-from hopstate.methods.message_passing.all_nodes import embedder
+from hopstate.methods.message_passing.batching import embedder
 from hopstate.methods.message_passing.model import Backbone
-from hopstate.testing.asserts import relative_rmse
+from hopstate.testing.conformance import relative_rmse
 
 GRAPH = Graph.from_edges(
     np.random.default_rng(0).integers(0, 60, (150, 2)),

@@ -15,7 +15,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.methods.message_passing.model import NORMALIZATION, Backbone
 from hopstate.sampling.subgraph import features, whole_graph
-from hopstate.testing.asserts import relative_rmse
+from hopstate.testing.conformance import relative_rmse
 
 KINDS = ["gcn", "sage", "gin", "gcnii", "gat", "pna"]
 FORMS = [(kind, ("auto", "general")[number % 2]) for number, kind in enumerate(KINDS)]

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch_geometric import nn as gnn
 
-from hopstate.compensation.top import store as compensation_store
+from hopstate.compensation.top import top as compensation_store
 from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.top import Top
 from hopstate.compensation.top.wrap import module
@@ -148,7 +148,7 @@ def test_use_does_not_change_the_key() -> None:
 def test_keys_are_the_same_in_every_process() -> None:
     code = (
         "import numpy as np, torch; from torch_geometric import nn as gnn;"
-        "from hopstate.compensation.top.store import fingerprint;"
+        "from hopstate.compensation.top.top import fingerprint;"
         "from hopstate.compensation.top.config import TopConfig;"
         "from hopstate.data.graph import Graph; g = Graph.from_edges(np.array([[0, 1]]), 2);"
         "m = gnn.Sequential('x, e', [(gnn.GAT(5, 8, 2, 3, act=torch.tanh, norm='batch'), 'x, e -> x')]);"

@@ -17,7 +17,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.shared.event_run import EventReadOptions
 from hopstate.methods.shared.link import HistoryLinkRun
 from hopstate.runs.prepare import as_trained, prepared
-from hopstate.testing.asserts import F32, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_TIGHT
 
 
 def table(tmp_path: Path, *times: str) -> Path:

@@ -14,7 +14,7 @@ from hopstate.data.readers.read_graph import read_graph, read_graph_set
 from hopstate.datasets.registry import load_dataset
 from hopstate.errors import ConfigError, DataError, DownloadError, FormatError
 from hopstate.io.cache import cache_folder
-from hopstate.testing.asserts import F32_TIGHT
+from hopstate.testing.conformance import F32_TIGHT
 
 BENCHMARK = ("train_data", "val_data", "test_data")
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])

@@ -9,9 +9,8 @@ import torch
 from history_cases import EDGE_DIM, NODE_DIM, Column, make_queries, make_store, make_stream, take_sequences
 
 from hopstate.errors import ConfigError, ShapeError
-from hopstate.methods.baselines.dygformer_model import DyGFormer
-from hopstate.testing.asserts import F64, F64_DEEP, F64_SUM
-from hopstate.testing.conformance import ModelCase, check_model
+from hopstate.methods.baselines.dygformer import DyGFormer
+from hopstate.testing.conformance import F64, F64_DEEP, F64_SUM, ModelCase, check_model
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))

@@ -6,10 +6,8 @@ import torch
 from history_cases import EDGE_DIM, NODE_DIM, Column, make_queries, make_store, make_stream, take_sequences
 
 from hopstate.errors import ConfigError, ShapeError
-from hopstate.methods.baselines.graphmixer_model import GraphMixer
-from hopstate.methods.baselines.graphmixer_tokens import RecentLinks, RecentLinkTokenizer
-from hopstate.testing.asserts import F64, F64_DEEP, F64_SUM
-from hopstate.testing.conformance import ModelCase, check_model
+from hopstate.methods.baselines.graphmixer import GraphMixer, RecentLinks, RecentLinkTokenizer
+from hopstate.testing.conformance import F64, F64_DEEP, F64_SUM, ModelCase, check_model
 
 SMALL = {"num_links": 6, "dim": 8, "time_dim": 5, "out_dim": 4, "dropout": 0.0}
 

@@ -8,9 +8,8 @@ from history_cases import EDGE_DIM, NODE_DIM, make_store, make_stream
 from hopstate.data.events import EventStream
 from hopstate.errors import LeakError
 from hopstate.evaluation.leak import check_leak
-from hopstate.methods.baselines.dygformer_model import DyGFormer
-from hopstate.methods.baselines.graphmixer_model import GraphMixer
-from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
+from hopstate.methods.baselines.dygformer import DyGFormer
+from hopstate.methods.baselines.graphmixer import GraphMixer, RecentLinkTokenizer
 from hopstate.streaming.history_scorer import HistoryScorer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 

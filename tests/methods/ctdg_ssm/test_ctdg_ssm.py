@@ -14,7 +14,7 @@ from hopstate.ops.filters.laplacian import dense_laplacian
 from hopstate.ops.filters.transition import DenseTransition
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.node_state import NodeState
-from hopstate.testing.asserts import F32_TIGHT, F64, F64_SOLVED, F64_SUM, F64_TIGHT
+from hopstate.testing.conformance import F32_TIGHT, F64, F64_SOLVED, F64_SUM, F64_TIGHT
 
 D = 6
 

@@ -32,7 +32,7 @@ from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.runs.api import Run, evaluate, fit, open_run, predict, score_stream
-from hopstate.testing.asserts import F32, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_TIGHT
 from made_events import SMALL, small_run, table
 
 QUIET: dict[str, Any] = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}

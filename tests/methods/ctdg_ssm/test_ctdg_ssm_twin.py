@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.streaming.active_batch import ActiveBatch
-from hopstate.testing.asserts import F32_LAST, F64_DEEP, F64_SOLVED, F64_SUM
+from hopstate.testing.conformance import F32_LAST, F64_DEEP, F64_SOLVED, F64_SUM
 
 D, LAYERS, EDGE, TIME, NODES = 5, 2, 2, 3, 7
 POINTS, WEIGHTS = ((v + 1) / 2 if k == 0 else v / 2 for k, v in enumerate(np.polynomial.legendre.leggauss(8)))

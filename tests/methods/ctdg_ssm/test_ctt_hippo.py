@@ -17,7 +17,7 @@ from scipy.linalg import expm
 from hopstate.ops.filters.laplacian import dense_laplacian, matrix_polynomial
 from hopstate.ops.filters.quadrature import evolve
 from hopstate.ops.filters.transition import DenseTransition
-from hopstate.testing.asserts import F64_SOLVED
+from hopstate.testing.conformance import F64_SOLVED
 
 D, NODES = 4, 5
 C = torch.tensor([1.0, 1.3], dtype=torch.float64)  # p(y) = 1 + 1.3 y

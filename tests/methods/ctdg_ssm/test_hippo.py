@@ -8,7 +8,7 @@ from hopstate.errors import ConfigError
 from hopstate.methods.ctdg_ssm.hippo import HippoCell, PolynomialFilter
 from hopstate.ops.filters.laplacian import EPSILON, critical_alpha, dense_laplacian, filter_minimum
 from hopstate.ops.filters.transition import DenseTransition
-from hopstate.testing.asserts import F32, F32_SUM, F64_TIGHT
+from hopstate.testing.conformance import F32, F32_SUM, F64_TIGHT
 
 PAIRS = torch.tensor([[0, 1, 2], [1, 2, 3]])
 

@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hopstate.methods.dyg_mamba.encoder import HistoryEncoder
-from hopstate.methods.dyg_mamba.model import DyGMamba
+from hopstate.methods.dyg_mamba.model import DyGMamba, HistoryEncoder
 from hopstate.methods.dyg_mamba.timespan import BoundedLinear
 from hopstate.tokens.history import HistoryTokens
 

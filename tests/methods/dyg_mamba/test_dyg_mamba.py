@@ -18,8 +18,17 @@ from hopstate.errors import ConfigError, ShapeError
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes
 from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
 from hopstate.ops.rows import segment_sum
-from hopstate.testing.asserts import F32, F32_LAST, F32_TIGHT, F64, F64_DEEP, F64_SOLVED, F64_SUM
-from hopstate.testing.conformance import ModelCase, check_model
+from hopstate.testing.conformance import (
+    F32,
+    F32_LAST,
+    F32_TIGHT,
+    F64,
+    F64_DEEP,
+    F64_SOLVED,
+    F64_SUM,
+    ModelCase,
+    check_model,
+)
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
 from hopstate.tokens.pair_features import NAMES
 

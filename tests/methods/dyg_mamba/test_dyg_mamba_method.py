@@ -19,7 +19,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.runs.api import Run, fit, predict
 from hopstate.runs.load import load_run
-from hopstate.testing.asserts import F32, F32_TIGHT, F64_SOLVED
+from hopstate.testing.conformance import F32, F32_TIGHT, F64_SOLVED
 from made_events import repeating
 
 SMALL: dict[str, Any] = {

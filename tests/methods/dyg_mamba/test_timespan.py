@@ -10,7 +10,7 @@ from dyg_mamba_naive import block_naive
 
 from hopstate.methods.dyg_mamba.timespan import SpanStep, TimeSpanBlock, TimeSpanConfig, spectral_bound
 from hopstate.ops.selective_scan import selective_influence, selective_scan
-from hopstate.testing.asserts import F64, F64_DEEP, F64_SOLVED
+from hopstate.testing.conformance import F64, F64_DEEP, F64_SOLVED
 
 FUNCTIONS = ["forgetting", "linear", "log", "sigmoid", "exponential", "unnormalized"]
 BARE = {"conv_width": 0, "gate": False, "residual": False, "bidirectional": False, "dropout": 0.0}

@@ -18,7 +18,7 @@ from hopstate.errors import ConfigError, HopstateError
 from hopstate.runs.api import Run
 from hopstate.runs.load import load_run
 from hopstate.streaming.live import empty_past, go_on
-from hopstate.testing.asserts import F32_SUM
+from hopstate.testing.conformance import F32_SUM
 from hopstate.training.checkpoint import load_checkpoint
 
 QUIET = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.epochs": 1}

@@ -17,7 +17,7 @@ from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun, build, build_gin, 
 from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig, prepared
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.method import Context
-from hopstate.testing.asserts import COARSE, F32, F32_SUM
+from hopstate.testing.conformance import COARSE, F32, F32_SUM
 from hopstate.training.config import LoopConfig
 
 QUIET = LoopConfig(progress=False)

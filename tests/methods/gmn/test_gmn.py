@@ -15,17 +15,16 @@ from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.mpnn import WalkEncoder
 from hopstate.methods import get_method
-from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun, build_gin, prepared_set
+from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun, build_gin, names_in_set, prepared_set
 from hopstate.methods.gmn.graphs import build as build_graphs
 from hopstate.methods.gmn.method import EncodingConfig, GMNRun, OrderConfig, WalksConfig, build
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.nodes import induced
 from hopstate.methods.gmn.ordering import order_key
-from hopstate.methods.gmn.packing import names_in_set
 from hopstate.methods.gmn.sizing import choose, choose_graphs, step_bytes
 from hopstate.methods.gmn.walk_tokens import WalkSettings
 from hopstate.methods.method import Context, SplitConfig
-from hopstate.testing.asserts import F32, F32_SUM, F64_SOLVED
+from hopstate.testing.conformance import F32, F32_SUM, F64_SOLVED
 from hopstate.tokens.encodings import laplacian_encoding
 from hopstate.training.config import LoopConfig
 

@@ -27,7 +27,7 @@ from hopstate.methods.method import Context
 from hopstate.runs.api import Run
 from hopstate.runs.export import Format, export_run, traced
 from hopstate.runs.load import load_run
-from hopstate.testing.asserts import F32
+from hopstate.testing.conformance import F32
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.graph import GraphTask
 from hopstate.training.tasks.static_link import StaticLinkTask

@@ -21,7 +21,7 @@ from hopstate.methods.gmn.nodes import WholeSequence
 from hopstate.methods.gmn.sizing import cut_of
 from hopstate.methods.gmn.walk_tokens import WalkSettings
 from hopstate.methods.method import Context
-from hopstate.testing.asserts import F32_SUM, F64_SUM
+from hopstate.testing.conformance import F32_SUM, F64_SUM
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.node import NodeTask
 

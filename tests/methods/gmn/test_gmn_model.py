@@ -18,8 +18,7 @@ from hopstate.methods.gmn.ordering import node_order, order_key
 from hopstate.methods.gmn.walk_tokens import WalkSettings, token_order, walk_tokens
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable
-from hopstate.testing.asserts import F32, F32_SUM, F32_TIGHT
-from hopstate.testing.conformance import ModelCase, check_model
+from hopstate.testing.conformance import F32, F32_SUM, F32_TIGHT, ModelCase, check_model
 
 SMALL = {"dim": 8, "expand": 1.0, "state_dim": 4, "mpnn_layers": 2}
 M0 = WalkSettings(max_length=0, repeats=1, walks=1)

@@ -10,7 +10,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.model import GMN, GMNInputs
-from hopstate.testing.asserts import F64_SUM
+from hopstate.testing.conformance import F64_SUM
 from hopstate.training.checkpoint import load_weights
 
 SMALL = GMN.Config(variant="gps-mamba", dim=8, expand=1.0, state_dim=4, mpnn_layers=3, dropout=0.3)

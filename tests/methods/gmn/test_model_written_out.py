@@ -15,7 +15,7 @@ from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.nodes import token_inputs
 from hopstate.methods.gmn.walk_tokens import WalkSettings, token_order, walk_tokens
 from hopstate.ops.walks import WalkTable
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 
 M2 = WalkSettings(max_length=2, repeats=2, walks=2, window=2)
 M0 = WalkSettings(max_length=0, repeats=1, walks=1)

@@ -7,8 +7,7 @@ import torch
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
-from hopstate.methods.gmn.order import OrderConfig, node_keys
-from hopstate.methods.gmn.ordering import node_order, order_key
+from hopstate.methods.gmn.ordering import OrderConfig, node_keys, node_order, order_key
 from hopstate.methods.gmn.structural import (
     anonymised,
     anonymous_walk_encoding,
@@ -19,7 +18,7 @@ from hopstate.methods.gmn.structural import (
 from hopstate.methods.gmn.walk_tokens import Resampler, WalkSettings, token_order, walk_tokens
 from hopstate.ops.returns import return_probabilities, return_probabilities_naive
 from hopstate.ops.walks import WalkTable
-from hopstate.testing.asserts import F32, F32_LAST, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_LAST, F32_TIGHT
 
 SETTINGS = WalkSettings(max_length=3, repeats=2, walks=2, window=3)
 

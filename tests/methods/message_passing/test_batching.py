@@ -17,14 +17,13 @@ from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.io.scratch import Scratch
-from hopstate.methods.message_passing.all_nodes import embedder, exact_inference, row_store
-from hopstate.methods.message_passing.batching import Batching
+from hopstate.methods.message_passing.batching import Batching, embedder, exact_inference, row_store
 from hopstate.methods.message_passing.method import METHODS, FullBatchRun
 from hopstate.methods.message_passing.model import NORMALIZATION, Backbone
 from hopstate.methods.method import Context
 from hopstate.random import seed_everything
 from hopstate.runs import api
-from hopstate.testing.asserts import F32_SUM, relative_rmse
+from hopstate.testing.conformance import F32_SUM, relative_rmse
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig

@@ -10,8 +10,7 @@ import pytest
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, MissingExtraError
 from hopstate.methods.message_passing.batching import Batching
-from hopstate.methods.message_passing.clusters import with_partitioner
-from hopstate.methods.message_passing.method import METHODS, FullBatchRun
+from hopstate.methods.message_passing.method import METHODS, FullBatchRun, with_partitioner
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import Context
 from hopstate.sampling import partition as partition_module

@@ -5,8 +5,7 @@ from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
 from hopstate.methods.message_passing.model import Adjacency, Backbone, ResidualBlock
-from hopstate.testing.asserts import assert_close_rmse
-from hopstate.testing.conformance import ModelCase, check_model
+from hopstate.testing.conformance import ModelCase, assert_close_rmse, check_model
 
 NODES = 8
 

@@ -12,7 +12,7 @@ from hopstate.errors import ConfigError, DataError, FormatError, StorageError
 from hopstate.methods.nagphormer import hops
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.ops.propagate import hop_powers_naive
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import assert_close_rmse
 
 PLENTY = 1 << 30
 

@@ -6,8 +6,7 @@ from torch import nn
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.ops.propagate import hop_powers_naive
-from hopstate.testing.asserts import assert_close_rmse
-from hopstate.testing.conformance import ModelCase, check_model
+from hopstate.testing.conformance import ModelCase, assert_close_rmse, check_model
 
 
 def config(**changes: object) -> NAGphormer.Config:

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from hopstate.methods.nagphormer.readout import AttentionReadout, SelfReadout, SumReadout
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.methods.nagphormer.model import AttentionReadout, SelfReadout, SumReadout
+from hopstate.testing.conformance import assert_close_rmse
 
 
 @pytest.mark.parametrize("hops", [1, 2, 7])

@@ -11,7 +11,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.methods.pair_trees.trees import PairTrees
-from hopstate.testing.asserts import F64
+from hopstate.testing.conformance import F64
 
 NONE = np.empty(0, np.int64)
 

@@ -10,10 +10,10 @@ from threadpoolctl import threadpool_limits
 from hopstate.data.events import EventStream
 from hopstate.data.splits import chronological_split
 from hopstate.errors import ConfigError
-from hopstate.methods.pair_trees import fitting
-from hopstate.methods.pair_trees.fitting import fit_trees, training_table
+from hopstate.methods.pair_trees import method
+from hopstate.methods.pair_trees.method import fit_trees, training_table
 from hopstate.methods.pair_trees.trees import PairTrees
-from hopstate.testing.asserts import F64
+from hopstate.testing.conformance import F64
 from hopstate.tokens.pair_features import varied_columns
 
 SMALL = PairTrees.Config(num_trees=10, min_leaf=10)
@@ -63,8 +63,8 @@ def test_the_table_has_the_latest_events_and_negatives_of_both_kinds() -> None:
 def test_pairs_are_drawn_before_any_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a large mapped stream either takes gigabytes."""
     calls: list[str] = []
-    draw, read = fitting.draw_negatives, Ends.pairs
-    monkeypatch.setattr(fitting, "draw_negatives", lambda *a, **k: (calls.append("draw"), draw(*a, **k))[1])
+    draw, read = method.draw_negatives, Ends.pairs
+    monkeypatch.setattr(method, "draw_negatives", lambda *a, **k: (calls.append("draw"), draw(*a, **k))[1])
     monkeypatch.setattr(Ends, "pairs", lambda *a: (calls.append("read"), read(*a))[1])
     stream = events()
     training_table(stream, chronological_split(stream), Ends(), seed=0, most=50, random=2, historical=2)

@@ -14,7 +14,7 @@ import torch
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.runs.api import Run, evaluate, fit, predict, score_stream
-from hopstate.testing.asserts import F32_SUM
+from hopstate.testing.conformance import F32_SUM
 from hopstate.training.checkpoint import load_checkpoint
 
 LOOP = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu", "optim.lr": 1e-2}}

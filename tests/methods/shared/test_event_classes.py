@@ -15,7 +15,7 @@ from hopstate.evaluation.metrics import macro_f1, one_vs_rest_auc
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.runs.api import Run, evaluate, fit, score_stream
-from hopstate.testing.asserts import F32, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_TIGHT
 
 SMALL: dict[str, dict[str, Any]] = {
     "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},

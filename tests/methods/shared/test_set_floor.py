@@ -12,7 +12,7 @@ from hopstate.methods.shared import set_floor
 from hopstate.methods.shared.floors import graph_floors
 from hopstate.methods.shared.set_floor import described
 from hopstate.runs.api import fit
-from hopstate.testing.asserts import F64
+from hopstate.testing.conformance import F64
 from hopstate.training.tasks.graph import GraphTask
 from hopstate.training.tasks.target import target_of
 

@@ -15,7 +15,7 @@ from hopstate.methods.message_passing.method import METHODS, FullBatchRun, build
 from hopstate.methods.method import Context, ReadOptions
 from hopstate.methods.parser import parser_of
 from hopstate.methods.settings import as_dict, config_from, parse_words
-from hopstate.testing.asserts import COARSE, F32, F64
+from hopstate.testing.conformance import COARSE, F32, F64
 
 N = 40
 EDGES = pd.DataFrame({"source": np.arange(N), "target": np.roll(np.arange(N), 1)})

@@ -21,7 +21,7 @@ from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.runs.analysis.questions import explain
 from hopstate.streaming.live import go_on, past_of
-from hopstate.testing.asserts import F32, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.tokens.pair_features import NAMES, PairFeatures
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder

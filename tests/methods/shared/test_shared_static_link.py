@@ -17,7 +17,7 @@ from hopstate.methods.shared import static_link
 from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.ops.proximity import proximity_naive
 from hopstate.random import seed_everything
-from hopstate.testing.asserts import COARSE, F32_SUM, F32_TIGHT
+from hopstate.testing.conformance import COARSE, F32_SUM, F32_TIGHT
 from hopstate.training.run_folder import RunFolder, floors_of
 from hopstate.training.tasks.static_link import StaticLinkTask
 

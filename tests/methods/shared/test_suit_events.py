@@ -19,7 +19,7 @@ from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.settings import parse_given
 from hopstate.methods.shared.suit_events import HISTORICAL
 from hopstate.runs.data import settle
-from hopstate.testing.asserts import F64
+from hopstate.testing.conformance import F64
 
 METHODS = ("ctdg-ssm", "dyg-mamba", "dygformer", "graphmixer")
 

@@ -26,7 +26,7 @@ from hopstate.methods.shared.link_config import LinkConfig
 from hopstate.methods.shared.suit_nodes import adjusted_homophily, facts
 from hopstate.runs import api
 from hopstate.runs.data import settle
-from hopstate.testing.asserts import F32_TIGHT
+from hopstate.testing.conformance import F32_TIGHT
 from hopstate.training.config import LoopConfig
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.target import target_of

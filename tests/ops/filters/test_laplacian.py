@@ -15,7 +15,7 @@ from hopstate.ops.filters.laplacian import (
     path_gain,
     sparse_laplacian,
 )
-from hopstate.testing.asserts import F64_DEEP, F64_LAST, F64_TIGHT
+from hopstate.testing.conformance import F64_DEEP, F64_LAST, F64_TIGHT
 
 
 def edges(graph: nx.Graph) -> torch.Tensor:

@@ -19,7 +19,7 @@ from hopstate.ops.filters.laplacian import (
 )
 from hopstate.ops.filters.quadrature import evolve, gauss_legendre, kronecker_reference
 from hopstate.ops.filters.transition import DenseTransition, SparseTransition, Transition, num_terms
-from hopstate.testing.asserts import F64, F64_SUM, F64_TIGHT
+from hopstate.testing.conformance import F64, F64_SUM, F64_TIGHT
 
 D = 3
 KINDS = ("exponential", "dense", "sparse")

@@ -13,7 +13,7 @@ from hopstate.runs.analysis.explain import asked_tokens
 from hopstate.runs.analysis.questions import similarity_map
 from hopstate.runs.api import Run
 from hopstate.runs.load import load_run
-from hopstate.testing.asserts import F32
+from hopstate.testing.conformance import F32
 
 
 def test_values_are_scaled_cosines_of_the_last_two_hidden_states(trained: Callable[[str], Run], tmp_path: Path) -> None:

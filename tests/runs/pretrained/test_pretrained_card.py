@@ -11,7 +11,7 @@ import yaml
 
 import hopstate
 from hopstate.runs.api import fit
-from hopstate.runs.pretrained.card import model_card
+from hopstate.runs.pretrained.travel import model_card
 from hopstate.training.run_folder import RunFolder
 from made_events import LOOP, small_run, table
 from made_tables import tables

@@ -21,7 +21,7 @@ from hopstate.runs.queries.ask import chances, ranked, scored
 from hopstate.runs.queries.calibrated import curve_of
 from hopstate.runs.queries.session import session
 from hopstate.streaming.slices import finished
-from hopstate.testing.asserts import F32, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.tasks.link import LinkTask
 from made_events import named, repeating, small_run
 

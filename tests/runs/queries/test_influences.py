@@ -16,10 +16,10 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateWarning
 from hopstate.runs.api import Run
-from hopstate.runs.queries.influences import influences
+from hopstate.runs.queries.reasons import influences
 from hopstate.runs.queries.session import session
 from hopstate.streaming.slices import finished
-from hopstate.testing.asserts import F32, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.tokens.pair_features import PairFeatures
 from made_events import named, repeating, small_run
 

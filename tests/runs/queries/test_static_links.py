@@ -12,7 +12,7 @@ from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.runs.load import load_run
-from hopstate.testing.asserts import F32, F32_TIGHT
+from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.run_folder import RunFolder
 
 near = partial(np.testing.assert_allclose, rtol=F32, atol=F32_TIGHT)

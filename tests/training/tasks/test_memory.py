@@ -22,7 +22,7 @@ from hopstate.methods.settings import config_from
 from hopstate.sampling.event_batches import event_batches
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.memory_scorer import ActiveEvents
-from hopstate.testing.asserts import COARSE, F32, F32_TIGHT
+from hopstate.testing.conformance import COARSE, F32, F32_TIGHT
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.run_folder import RunFolder

@@ -12,7 +12,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.metrics import balanced_accuracy, micro_f1, r2, spearman
 from hopstate.runs import api
-from hopstate.testing.asserts import F32_TIGHT
+from hopstate.testing.conformance import F32_TIGHT
 from hopstate.training.tasks.target import class_weights, goal_of, metric_names, remembered, target_of, trained_target
 
 ALL = np.arange(40)

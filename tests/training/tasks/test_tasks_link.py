@@ -12,11 +12,10 @@ from hopstate.data.splits import chronological_split
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError
 from hopstate.evaluation.metrics import mean_over_kinds
-from hopstate.methods.baselines.dygformer_model import DyGFormer
-from hopstate.methods.baselines.graphmixer_model import GraphMixer
-from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
+from hopstate.methods.baselines.dygformer import DyGFormer
+from hopstate.methods.baselines.graphmixer import GraphMixer, RecentLinkTokenizer
 from hopstate.streaming.history_scorer import HistoryScorer, to_device
-from hopstate.testing.asserts import F32_TIGHT
+from hopstate.testing.conformance import F32_TIGHT
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.events import Untrained

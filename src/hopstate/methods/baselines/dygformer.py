@@ -6,18 +6,215 @@ Source: Yu et al., NeurIPS 2023, arXiv:2303.13047; settings of its Table 6 for s
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from hopstate.data.events import EventStream
-from hopstate.methods.baselines.dygformer_model import DyGFormer
+from hopstate.errors import ConfigError, ShapeError, check_range
+from hopstate.layers.cooccurrence import CountEncoding
+from hopstate.layers.heads import LinkHead
+from hopstate.layers.packed_attention import PackedLayout, PackedTransformerBlock
+from hopstate.layers.pair_history import PairHistory
+from hopstate.layers.time import TimeEncoding
 from hopstate.methods.baselines.search import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
-from hopstate.methods.pair_trees.floor import link_floors
+from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
 from hopstate.methods.shared.programs import history_spec
-from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
+from hopstate.ops.rows import segment_sum
+from hopstate.streaming.protocols import HistoryModel
+from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
+from hopstate.tokens.pair_features import NAMES
 from hopstate.training.exported import ExportSpec
 from hopstate.training.precision import bare
 from hopstate.training.tasks.link import LinkTask
+
+CHANNELS = 4  # node, edge, time, co-occurrence
+
+
+class DyGFormer(HistoryModel):
+    """Patches of four aligned encodings, Transformer blocks over both sequences together, mean, linear, link head.
+
+    Args:
+        config: what a user chooses.
+        node_dim: features of a node, 0 for none.
+        edge_dim: features of an event, 0 for none.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Settings of DyGFormer; the published ones.
+
+        Args:
+            max_length: tokens of a padded sequence, the node itself included; a multiple of patch_size.
+            patch_size: consecutive tokens joined into one.
+            channel_dim: width of each of the four encodings.
+            time_dim: frequencies of the time encoding.
+            out_dim: width of an embedding.
+            num_layers: Transformer blocks.
+            num_heads: attention heads; divides 4 channel_dim.
+            dropout: probability that an element is dropped in training.
+            padding: "attended" as published, or "masked".
+            pair_history: the head also reads what the pair's own history tells.
+        """
+
+        max_length: int = 32
+        patch_size: int = 1
+        channel_dim: int = 50
+        time_dim: int = 100
+        out_dim: int = 172
+        num_layers: int = 2
+        num_heads: int = 2
+        dropout: float = 0.1
+        padding: Literal["attended", "masked"] = "attended"
+        pair_history: bool = False
+
+        def __post_init__(self) -> None:
+            check_range("model.", least=2, max_length=self.max_length)
+            check_range("model.", least=1, patch_size=self.patch_size, channel_dim=self.channel_dim)
+            check_range("model.", least=1, time_dim=self.time_dim, num_heads=self.num_heads, out_dim=self.out_dim)
+            check_range("model.", least=0, num_layers=self.num_layers)
+            if self.max_length % self.patch_size:
+                raise ConfigError(
+                    f"model.max_length={self.max_length} is not a multiple of model.patch_size={self.patch_size}"
+                )
+            if CHANNELS * self.channel_dim % self.num_heads:
+                raise ConfigError(
+                    f"4 x model.channel_dim={self.channel_dim} is not a multiple of model.num_heads={self.num_heads}"
+                )
+            check_range("model.", least=0, below=1, dropout=self.dropout)
+            if self.padding not in ("attended", "masked"):
+                raise ConfigError(f"model.padding is 'attended' or 'masked'; got {self.padding!r}")
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        node_dim: int = 0,
+        edge_dim: int = 0,
+    ) -> None:
+        super().__init__()
+        c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
+        self.feature_dims = node_dim, edge_dim
+        dim = CHANNELS * c.channel_dim
+        self.time = TimeEncoding.decades(c.time_dim, learn=True)
+        self.count = CountEncoding(c.channel_dim)
+        widths = {"node": node_dim, "edge": edge_dim, "time": c.time_dim, "count": c.channel_dim}
+        self.project = nn.ModuleDict({k: nn.Linear(c.patch_size * w, c.channel_dim) for k, w in widths.items() if w})
+        self.blocks = nn.ModuleList(
+            PackedTransformerBlock(dim, c.num_heads, ffn_dim=4 * dim, dropout=c.dropout) for _ in range(c.num_layers)
+        )
+        self.output = nn.Linear(dim, c.out_dim)
+        self.head = LinkHead(c.out_dim, pair=PairHistory(len(NAMES)) if c.pair_history else None)
+
+    def forward(self, tokens: HistoryTokens) -> Tensor:
+        """Return (P,) logits of P pairs from their sequences, the node itself first in each.
+
+        Raises:
+            ShapeError: tokens without counts, longer than max_length, or with other features than the model's.
+        """
+        u, v = self.embed(tokens)
+        return self.head(u, v, tokens.pair)
+
+    def embed(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor]:
+        """Return (P, out_dim) embeddings of u and of v; errors as `forward`."""
+        self._check(tokens)
+        c, size = self.config, self.config.patch_size
+        num_pairs, slots = tokens.num_sequences // 2, c.max_length // size
+        filled = (tokens.lengths + size - 1).div(size, rounding_mode="floor")  # patches with a token
+        # how many patches are filled is not known while a model is exported: padding is computed like them then
+        full, weight = torch.compiler.is_exporting(), None
+        lengths, longest = (torch.full_like(filled, slots), c.max_length) if full else (filled, tokens.longest)
+        offsets = F.pad(lengths.cumsum(0), (1, 0))
+        x, pad = self._encode(tokens, offsets, longest, num_pairs * 2 * slots if full else None)
+        if full and c.padding == "masked":
+            weight = (torch.arange(slots, device=filled.device) < filled[:, None]).flatten().to(x.dtype)
+        real = lengths.view(2, num_pairs)
+        missing = (slots - real).to(x.dtype)
+        width = 2 * min(slots, -(-longest // size)) + 1
+        layout = self._layout(offsets, real, missing.sum(0), width, x.shape[0], weight)
+        x = torch.cat([x, pad.expand(num_pairs, -1)])
+        for block in self.blocks:
+            x = block(x, layout)
+        x, pad = x.split([x.shape[0] - num_pairs, num_pairs])
+        total = segment_sum(x if weight is None else x * weight[:, None], offsets).view(2, num_pairs, x.shape[1])
+        if c.padding == "attended":
+            u, v = (total + missing.unsqueeze(-1) * pad) / slots
+        else:
+            u, v = total / filled.view(2, num_pairs, 1)
+        return self.output(u), self.output(v)
+
+    # ---- parts -----------------------------------------------------------------------------------------
+    def _encode(self, tokens: HistoryTokens, offsets: Tensor, longest: int, count: int | None) -> tuple[Tensor, Tensor]:
+        """Return (R, 4 channel_dim) patches and the (1, 4 channel_dim) patch that holds nothing but padding.
+
+        Args:
+            tokens: the tokens.
+            offsets: (S + 1,) bounds of the sequences' patches.
+            longest: most tokens of a sequence.
+            count: R where it is known without looking at offsets.
+        """
+        size, rows = self.config.patch_size, None
+        num_patches = tokens.nodes.shape[0]
+        if size > 1 or count is not None:
+            num_patches = int(offsets[-1]) if count is None else count
+            rows = offsets[tokens.rows()] * size + tokens.positions()
+        assert tokens.counts is not None
+        table = self.count.table(longest)
+        both = F.embedding(_spread(tokens.counts, rows, num_patches * size), table).sum(1)
+        encodings = {"node": tokens.x, "edge": tokens.edge_attr, "time": self.time(tokens.gaps)}
+        spread = {k: None if v is None else _spread(v, rows, num_patches * size) for k, v in encodings.items()}
+        spread["count"] = both
+        empty = {"count": (2 * table[:1]).repeat(size, 1)}  # what padding holds; zeros for the rest
+        patches = [self._project(name, values, num_patches) for name, values in spread.items()]
+        padding = [self._project(name, empty.get(name), 1) for name in spread]
+        return torch.cat(patches, -1), torch.cat(padding, -1)
+
+    def _project(self, name: str, values: Tensor | None, num_patches: int) -> Tensor:
+        """Return (R, channel_dim): values (R patch_size, width) joined in patches and projected; None is zeros."""
+        if name not in self.project:
+            return self.output.weight.new_zeros(num_patches, self.config.channel_dim)
+        linear = self.project[name]
+        assert isinstance(linear, nn.Linear)
+        if values is None:
+            return linear.bias.expand(num_patches, -1)
+        return linear(values.to(linear.weight.dtype).reshape(num_patches, linear.in_features))
+
+    def _layout(
+        self, offsets: Tensor, real: Tensor, missing: Tensor, width: int, num_patches: int, weight: Tensor | None
+    ) -> PackedLayout:
+        """Place u's patches, then v's, then the padding patch of each pair in one row; weight (R,): 1 where None."""
+        num_pairs = real.shape[1]
+        index = torch.arange(2 * num_pairs, device=offsets.device)
+        sequence = index.repeat_interleave(real.flatten(), output_size=num_patches)
+        position = torch.arange(num_patches, device=offsets.device) - offsets[sequence]
+        second = sequence >= num_pairs
+        row = torch.where(second, sequence - num_pairs, sequence)
+        position = position + real[0][row] * second
+        row = torch.cat([row, index[:num_pairs]])
+        position = torch.cat([position, real.sum(0)])
+        padding = missing if self.config.padding == "attended" else torch.zeros_like(missing)
+        weight = torch.cat([padding.new_ones(num_patches) if weight is None else weight, padding])
+        return PackedLayout.of(row, position, weight, num_pairs, width)
+
+    def _check(self, tokens: HistoryTokens) -> None:
+        if tokens.counts is None or tokens.num_sequences % 2:
+            raise ShapeError("DyGFormer takes the tokens of pairs, with co-occurrence counts")
+        if tokens.longest > self.config.max_length:
+            raise ShapeError(f"a sequence has {tokens.longest} tokens, the model takes {self.config.max_length}")
+        for what, values, dim in (("node", tokens.x, self.node_dim), ("edge", tokens.edge_attr, self.edge_dim)):
+            if values is not None and values.shape[1] != dim:
+                raise ShapeError(f"tokens have {values.shape[1]} {what} features, the model was built for {dim}")
+
+
+def _spread(values: Tensor, rows: Tensor | None, size: int) -> Tensor:
+    """Return values spread over `size` rows, zero where no token stands; values themselves where rows is None."""
+    if rows is None:
+        return values
+    return values.new_zeros(size, values.shape[1]).index_copy(0, rows, values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,26 +5,241 @@ Source: Cong et al., ICLR 2023, arXiv:2302.11636; settings of DyGLib (arXiv:2303
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import check_range, refuse_idle
-from hopstate.methods.baselines.graphmixer_model import GraphMixer
-from hopstate.methods.baselines.graphmixer_tokens import RecentLinks, RecentLinkTokenizer
+from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
+from hopstate.layers.heads import LinkHead
+from hopstate.layers.mlp_mixer import MixerBlock
+from hopstate.layers.pair_history import PairHistory
+from hopstate.layers.time import TimeEncoding
 from hopstate.methods.baselines.search import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
-from hopstate.methods.pair_trees.floor import link_floors
+from hopstate.methods.pair_trees.method import link_floors
+from hopstate.methods.shared.around import AroundTokenizer
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
 from hopstate.methods.shared.programs import history_spec, packed_tokens
-from hopstate.tokens.history import Deletions
+from hopstate.ops.rows import segment_sum
+from hopstate.streaming.protocols import HistoryModel
+from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer, HistoryTokens
+from hopstate.tokens.pair_features import NAMES
 from hopstate.training.exported import ExportSpec, Tensors
 from hopstate.training.precision import bare
 from hopstate.training.tasks.link import LinkTask
+
+if TYPE_CHECKING:
+    from hopstate.data.clock import Clock
+    from hopstate.data.events import EventStream
+    from hopstate.data.neighbor_store import EventLookup
+    from hopstate.data.stream_state import StreamState
+
+
+class RecentLinks(NamedTuple):
+    """S distinct ends and the P pairs made of them.
+
+    Args:
+        tokens: the ends' most recent links, one sequence each.
+        ends: (2, P) int64 which sequences are the pairs' sources and destinations.
+        x: (S, F) float32 features of each end plus the mean over its neighbours', or None where all are zero.
+        pair: see `HistoryTokens`.
+    """
+
+    tokens: HistoryTokens
+    ends: Tensor
+    x: Tensor | None
+    pair: Tensor | None = None
+
+
+class RecentLinkTokenizer(AroundTokenizer[HistoryTokenizer]):
+    """Queries to their ends' most recent links.
+
+    Args:
+        store: histories to look up.
+        stream: where features come from.
+        num_links: links of a sequence.
+        num_neighbors: most recent neighbours whose features are averaged.
+        window: only neighbours met at most this long before the query are averaged; None for no limit.
+        clock, deletions, dtype: what a gap of 1 is, what becomes of deletions, the type of gaps; see
+            `HistoryTokenizer`.
+
+    Raises:
+        ConfigError: num_links or num_neighbors under 1, or a window that is not positive.
+    """
+
+    def __init__(
+        self,
+        store: EventLookup,
+        stream: EventStream,
+        *,
+        num_links: int = 20,
+        num_neighbors: int = 2000,
+        window: float | None = None,
+        clock: Clock | None = None,
+        deletions: Deletions = "left-out",
+        dtype: type[np.floating] = np.float32,
+    ) -> None:
+        check_range(least=1, num_links=num_links, num_neighbors=num_neighbors)
+        recent = HistoryConfig(max_length=num_links, target="none")
+        super().__init__(HistoryTokenizer(store, stream, recent, clock, deletions, dtype))
+        self.inner.x = None  # a link has no node features
+        average = HistoryConfig(max_length=num_neighbors, window=window, target="none")
+        self._averaged = HistoryTokenizer(store, stream, average, clock, deletions, dtype)
+        self._neighbors = self._averaged if stream.has_node_features else None
+
+    def moved(self, store: EventLookup) -> None:
+        """Find the neighbours there, too."""
+        if self._neighbors is not None:
+            self._neighbors.store = store
+
+    def over(self, past: StreamState) -> RecentLinkTokenizer:
+        """Return the same over all events of a past; its features stand for the stream's."""
+        made = copy(self)
+        made.inner, made._averaged = self.inner.over(past), self._averaged.over(past)
+        made.inner.x = None
+        made._neighbors = made._averaged if past.x is not None else None
+        return made
+
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> RecentLinks:
+        """Return what is needed to score pairs u (P,), v (P,) at t (P,).
+
+        Raises:
+            ShapeError: u, v and t differ in length.
+            DataError: a node that the store does not know, or a NaN time.
+        """
+        if not len(u) == len(v) == len(t):
+            raise ShapeError(f"{len(u)} sources, {len(v)} destinations and {len(t)} times")
+        nodes, times = np.concatenate([u, v]), np.concatenate([t, t])
+        order = np.lexsort((nodes, times))
+        new = np.ones(len(order), bool)
+        new[1:] = (np.diff(nodes[order]) != 0) | (np.diff(times[order]) != 0)
+        which = np.empty(len(order), np.int64)
+        which[order] = np.cumsum(new) - 1
+        ends, when = nodes[order[new]], times[order[new]]
+        tokens = self.inner.nodes(ends, when)
+        return RecentLinks(tokens, torch.from_numpy(which.reshape(2, -1)), self._features(ends, when))
+
+    def _features(self, ends: np.ndarray, when: np.ndarray) -> Tensor | None:
+        if self._neighbors is None:
+            return None
+        near = self._neighbors.nodes(ends, when)
+        assert self._neighbors.x is not None
+        assert near.x is not None
+        mean = segment_sum(near.x, near.offsets)
+        return torch.from_numpy(self._neighbors.x[ends]) + mean / near.lengths.clamp_min(1).unsqueeze(-1)
+
+
+class GraphMixer(HistoryModel):
+    """A linear map of each link's features and time encoding, MLP-Mixer blocks, mean, linear with node features, head.
+
+    Args:
+        config: what a user chooses.
+        node_dim: features of a node, 0 for none.
+        edge_dim: features of an event, 0 for none.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Settings of GraphMixer; DyGLib's.
+
+        Args:
+            num_links: most recent links of an end; with fewer, the first tokens are padding.
+            dim: channels of a token; DyGLib pads the features of an event to 172 and takes as many.
+            time_dim: frequencies of the fixed time encoding.
+            out_dim: width of an embedding.
+            num_layers: MLP-Mixer blocks.
+            token_ratio, channel_ratio: inner widths of a block, in multiples of num_links and dim.
+            dropout: probability that an element is dropped in training.
+            pair_history: the head also reads what the pair's own history tells.
+        """
+
+        num_links: int = 20
+        dim: int = 172
+        time_dim: int = 100
+        out_dim: int = 172
+        num_layers: int = 2
+        token_ratio: float = 0.5
+        channel_ratio: float = 4.0
+        dropout: float = 0.1
+        pair_history: bool = False
+
+        def __post_init__(self) -> None:
+            check_range("model.", least=1, num_links=self.num_links, time_dim=self.time_dim)
+            check_range("model.", least=1, dim=self.dim, out_dim=self.out_dim)
+            check_range("model.", least=0, num_layers=self.num_layers)
+            if not (self.token_ratio * self.num_links >= 1 and self.channel_ratio > 0):
+                raise ConfigError(
+                    f"model.token_ratio={self.token_ratio} of {self.num_links} links leaves no inner token, "
+                    f"or model.channel_ratio={self.channel_ratio} no channel"
+                )
+            check_range("model.", least=0, below=1, dropout=self.dropout)
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        node_dim: int = 0,
+        edge_dim: int = 0,
+    ) -> None:
+        super().__init__()
+        c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
+        self.feature_dims = node_dim, edge_dim
+        dim, out = c.dim, c.out_dim
+        self.time = TimeEncoding.decades(c.time_dim, learn=False)
+        self.project = nn.Linear(edge_dim + c.time_dim, dim)
+        ratios = {"token_ratio": c.token_ratio, "channel_ratio": c.channel_ratio}
+        self.blocks = nn.Sequential(
+            *(MixerBlock(c.num_links, dim, dropout=c.dropout, **ratios) for _ in range(c.num_layers))
+        )
+        self.output = nn.Linear(dim + node_dim, out)
+        self.head = LinkHead(out, pair=PairHistory(len(NAMES)) if c.pair_history else None)
+
+    def forward(self, links: RecentLinks) -> Tensor:
+        """Return (P,) logits of P pairs.
+
+        Raises:
+            ShapeError: a sequence longer than num_links, or features other than the model's.
+        """
+        u, v = self.embed(links)[links.ends]
+        return self.head(u, v, links.pair)
+
+    def embed(self, links: RecentLinks) -> Tensor:
+        """Return (S, out_dim) embeddings of the ends; errors as `forward`."""
+        self._check(links)
+        mixed = self.blocks(self._lay_out(links.tokens)).mean(1)
+        if not self.node_dim:
+            return self.output(mixed)
+        if links.x is None:  # the features are zero: what they would be multiplied with does not matter
+            return F.linear(mixed, self.output.weight[:, : mixed.shape[1]], self.output.bias)
+        return self.output(torch.cat([mixed, links.x.to(mixed.dtype)], -1))
+
+    def _lay_out(self, tokens: HistoryTokens) -> Tensor:
+        """Return (S, num_links, dim) projected links, the latest last; padding is the projection of zeros."""
+        size, bias = self.config.num_links, self.project.bias
+        encoded = self.time(tokens.gaps)
+        if tokens.edge_attr is None:
+            values = F.linear(encoded, self.project.weight[:, self.edge_dim :], bias)
+        else:
+            values = self.project(torch.cat([tokens.edge_attr.to(encoded.dtype), encoded], -1))
+        rows = tokens.rows()
+        slot = (rows + 1) * size - tokens.lengths[rows] + tokens.positions()
+        padded = bias.expand(tokens.num_sequences * size, -1).index_copy(0, slot, values)
+        return padded.view(tokens.num_sequences, size, bias.shape[0])
+
+    def _check(self, links: RecentLinks) -> None:
+        if links.tokens.longest > self.config.num_links:
+            raise ShapeError(f"a sequence has {links.tokens.longest} links, the model takes {self.config.num_links}")
+        for what, values, dim in (("node", links.x, self.node_dim), ("edge", links.tokens.edge_attr, self.edge_dim)):
+            if values is not None and values.shape[1] != dim:
+                raise ShapeError(f"the batch has {values.shape[1]} {what} features, the model was built for {dim}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,31 +7,31 @@ clipping; `model.max_norm` 100, `tbptt_window` 4, `model.filter_start` and `loop
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.data.clock import Clock
+from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import check_range, refuse_idle
 from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
 from hopstate.methods.ctdg_ssm.model import CTDGSSM, Readout
-from hopstate.methods.ctdg_ssm.suit import MEMORY, suit_memory
 from hopstate.methods.method import Context, Method
-from hopstate.methods.pair_trees.floor import link_floors
+from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.link import clock_of, kept_negatives, training_store, used_features
 from hopstate.methods.shared.pair_history import fit_scale, pair_features
 from hopstate.methods.shared.programs import logit_port, rows_port
-from hopstate.methods.shared.suit_events import PAIRS
+from hopstate.methods.shared.suit_events import PAIRS, SCHEDULE, PairsRun, StreamRun, suit_epochs, suit_pairs
 from hopstate.methods.space import Space
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.memory_scorer import ActiveEvents
@@ -43,6 +43,114 @@ from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 from hopstate.training.tasks.memory import ClassQuestions, DrawnT, LinkQuestions, MemoryWindows, Questions
+
+BUDGET = 1_040_000  # training events of links, times epochs, that one core does in some minutes: 30 of UCI, 14 of Enron
+NODES = 500_000  # of nodes
+LOOKED_AT = 100_000  # latest training events whose gaps are looked at
+MEMORY = (
+    "batch_size",
+    "model.dim",
+    "model.max_norm",
+    "model.read_norm",
+    "model.static",
+    "model.filter_start",
+    "model.slowest",
+    "model.fastest",
+    *SCHEDULE,
+)
+LEAST, MOST = 1.0, 8.0  # of the highest frequency
+
+
+class MemorySizes(Protocol):
+    """What suits a memory's sizes."""
+
+    @property
+    def order(self) -> int:
+        """Hops that its filter reaches."""
+        ...
+
+    @property
+    def time_dim(self) -> int:
+        """Frequencies of a gap's encoding."""
+        ...
+
+    @property
+    def never(self) -> float:
+        """What stands for the gap of a pair that never met."""
+        ...
+
+
+class MemoryRun(StreamRun, Protocol):
+    """A configuration of a model with a memory, of links or of nodes."""
+
+    @property
+    def gap_unit(self) -> GapUnit:
+        """What a gap of 1 is."""
+        ...
+
+    @property
+    def model(self) -> MemorySizes:
+        """The model's own."""
+        ...
+
+
+def suit_memory(
+    stream: EventStream, config: MemoryRun, metrics: tuple[str, ...], *, pairs: bool = True
+) -> Mapping[str, Any]:
+    """Return settings of CTDG-SSM that suit a stream.
+
+    The filter starts at 1: at its critical start, made for paths, a dense graph's memory runs into its bound. Static
+    vectors are random, one of the paper's four kinds. The norm before the decoder is left open by the paper.
+
+    Args:
+        stream, config, metrics: see `Method.suit`.
+        pairs: pairs are scored, not nodes.
+    """
+    train = config.split.of(stream).train
+    count = len(stream.additions(train))
+    chosen: dict[str, Any] = {
+        "model.dim": 64,
+        "model.max_norm": 10.0,
+        "model.read_norm": True,
+        "model.static": "random",
+        "batch_size": int(np.clip(count // 600, 16, 64)) if count < 200_000 else 200,
+        "loop.optim.lr": 2e-3,
+        **suit_epochs(count, BUDGET if pairs else NODES),
+    }
+    if config.model.order:
+        chosen["model.filter_start"] = 1.0
+    if pairs:
+        chosen |= suit_pairs(stream, cast("PairsRun", config), metrics)
+    if config.model.time_dim:
+        slowest, fastest = frequencies(stream, train, config)
+        chosen |= {"model.slowest": slowest, "model.fastest": fastest}
+    return chosen
+
+
+def frequencies(stream: EventStream, train: np.ndarray, config: MemoryRun) -> tuple[float, float]:
+    """Return the lowest and highest frequency of encodings of ln(1 + gap) that tell a stream's gaps apart.
+
+    Over half a turn of the lowest lie all gaps, "never" included; over two turns of the highest the middle 80% of the
+    gaps between two meetings of a pair.
+
+    Args:
+        train: (P,) positions of the training events.
+        config: with gap_unit and model.never.
+    """
+    clock = Clock.fit(stream.t[train], stream.time_unit, config.gap_unit)
+    recent = stream.additions(train)[-LOOKED_AT:]
+    store = NeighborStore.from_stream(stream, train)
+    src, dst, t = stream.src[recent], stream.dst[recent], stream.t[recent]
+    last, met = store.last_meeting(src, dst, t)
+    gaps = clock.log_gaps(t[met], last[met], config.model.never)
+    spread = float(np.subtract(*np.quantile(gaps, (0.9, 0.1)))) if len(gaps) else 0.0
+    fastest = float(np.clip(4 * math.pi / max(spread, 1e-9), LEAST, MOST))
+    return _short(min(math.pi / config.model.never, fastest)), _short(fastest)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.3g}")
+
 
 _BATCH = 128  # the paper's Table 9
 

@@ -15,7 +15,7 @@ from hopstate.errors import ConfigError, check_range
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes
 from hopstate.methods.dyg_mamba.timespan import frozen_bounds
 from hopstate.methods.method import Context, Method
-from hopstate.methods.pair_trees.floor import link_floors
+from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
 from hopstate.methods.shared.event_run import event_loop

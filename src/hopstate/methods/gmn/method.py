@@ -5,6 +5,7 @@ Source: Behrouz & Hashemi 2024, arXiv:2402.08678; learning rate and epochs of it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, Protocol
@@ -18,7 +19,7 @@ from hopstate.io.opening import parse_bytes
 from hopstate.methods.gmn.inference import NodeOutputs
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.nodes import PreparedGraph, VisitedNodes, WholeSequence
-from hopstate.methods.gmn.order import OrderConfig, node_keys
+from hopstate.methods.gmn.ordering import OrderConfig, node_keys
 from hopstate.methods.gmn.program import export_spec
 from hopstate.methods.gmn.sizing import WalkPlan, choose, cut_of
 from hopstate.methods.gmn.structural import (
@@ -27,7 +28,6 @@ from hopstate.methods.gmn.structural import (
     random_walk_encoding,
     relative_encoding,
 )
-from hopstate.methods.gmn.suit import AUTOMATIC, suit_gmn
 from hopstate.methods.gmn.walk_tokens import Lengths
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column, turned
@@ -35,6 +35,7 @@ from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.methods.shared.graph_task import graph_task
 from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
+from hopstate.methods.shared.suit_nodes import LINKS, MANY, facts, suit_links, suit_metric
 from hopstate.methods.space import Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig
@@ -42,6 +43,59 @@ from hopstate.training.optim import OptimConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeLabels, NodeTask
 from hopstate.training.tasks.static_link import StaticLinkTask
+
+__all__ = ["METHODS", "EncodingConfig", "GMNRun", "OrderConfig", "WalksConfig", "build"]
+
+AUTOMATIC = (
+    "walks.max_length",
+    "walks.repeats",
+    "walks.walks",
+    "encoding.kind",
+    "model.mpnn_layers",
+    "model.expand",
+    "model.state_dim",
+    "model.input_dropout",
+    "loop.optim.schedule",
+    "loop.optim.warmup",
+    "metric",
+    *LINKS,
+)
+
+
+def suit_gmn(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, gps: bool = False) -> Mapping[str, Any]:
+    """Return settings of a Graph Mamba Network that suit a graph; walks and batches fit themselves to the memory.
+
+    Args:
+        graph, config, metrics: as of every method.
+        gps: whether layers that pass messages have a scan over the nodes each.
+    """
+    if config.task == "link":
+        small = {"walks.max_length": 1, "walks.repeats": 1, "walks.walks": 4, "encoding.kind": "rwse"}
+        layers = {} if gps else {"model.mpnn_layers": 2}
+        return suit_links(graph, config) | small | layers | {"model.dim": 64, "model.expand": 1.0, "model.state_dim": 8}
+    f = facts(graph, config.split)
+    chosen: dict[str, Any] = {
+        "walks.max_length": 1,
+        "walks.repeats": 1,
+        "walks.walks": 4,
+        "encoding.kind": "rwse",
+        "model.dim": 64 if f.alike else 40,
+        "model.mpnn_layers": 2 if f.alike else 14,
+        "model.expand": 1.0,
+        "model.state_dim": 8,
+        "model.dropout": 0.5 if f.wide else 0.3,
+        "model.input_dropout": 0.5 if f.wide and f.features >= MANY else 0.0,
+        "loop.epochs": 80,
+        "loop.patience": None,
+        "loop.eval_every": 2,
+        "loop.optim.lr": 0.003 if f.wide else 0.01,
+        "loop.optim.schedule": "cosine",
+        "loop.optim.warmup": 0.05,
+    }
+    if gps:
+        del chosen["model.mpnn_layers"]
+    return {**chosen, **suit_metric(f, config, metrics)}
+
 
 EncodingKind = Literal["none", "laplacian", "rwse", "nondiagonal", "anonymous"]
 _NO_PLACE = "model.mpnn or model.local gatedgcn or gine, mpnn pna and local rwf read them; --edges drop leaves them out"
@@ -333,4 +387,3 @@ METHODS = {
         export=export_spec,
     )
 }
-__all__ = ["METHODS", "EncodingConfig", "GMNRun", "OrderConfig", "WalksConfig", "build"]

@@ -5,19 +5,21 @@ Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (5 layers, residual, LayerN
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError
-from hopstate.methods.message_passing.batching import Batching, batched_source
-from hopstate.methods.message_passing.clusters import with_partitioner
+from hopstate.errors import CheckpointError, ConfigError
+from hopstate.io.opening import shown
+from hopstate.layers.edge_list import EdgeList
+from hopstate.layers.message import Adjacency
+from hopstate.methods.message_passing.batching import NODE_SETS, Batching, batched_source
 from hopstate.methods.message_passing.model import WITH_EDGES, WITH_WEIGHTS, Backbone, BackboneConfig
-from hopstate.methods.message_passing.program import export_spec
-from hopstate.methods.message_passing.suit import AUTOMATIC, suit_backbone
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.edges import (
     EdgeConfig,
@@ -30,12 +32,146 @@ from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.methods.shared.graph_task import graph_task
 from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
+from hopstate.methods.shared.programs import graph_spec, rows_port
+from hopstate.methods.shared.suit_nodes import LINKS, Facts, facts, suit_links, suit_metric
 from hopstate.methods.space import Range, Space
 from hopstate.sampling.adjacency import whole_adjacency
+from hopstate.sampling.partition import MODULES, NAMES, Partitioner, first_installed
+from hopstate.sampling.subgraph import whole_graph
 from hopstate.training.config import LoopConfig
+from hopstate.training.exported import ExportSpec, Port, Program, Tensors
 from hopstate.training.optim import OptimConfig
-from hopstate.training.tasks.node import NodeLabels, NodeTask, WholeGraph
+from hopstate.training.progress import note
+from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, WholeGraph, as_taken
 from hopstate.training.tasks.static_link import StaticLinkTask
+from hopstate.training.tasks.subgraph import Subgraphs
+
+RATE = 2e10  # multiply-adds a second of one core, for what an epoch takes
+EPOCH = 1.0  # seconds that an epoch of the whole graph may take
+DENSE = {"sage": 4, "pna": 17}  # square products of a layer, where they are not 3
+
+
+AUTOMATIC = ("model.num_layers", "model.block", "metric", *LINKS)
+
+
+def suit_backbone(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, kind: str) -> Mapping[str, Any]:
+    if config.task == "link":
+        layers = 8 if kind == "gcnii" else 2
+        whole = config.batching.kind == "full"  # type: ignore[attr-defined]
+        hide = kind != "mlp" and config.link.structure and not config.link.disjoint and whole
+        # chosen on validation of three splits of Cora; other backbones and batches are not measured
+        block = {}
+        if kind == "gcn" and hide and config.model.jump == "none":  # type: ignore[attr-defined]
+            block = {"model.block": "convolutions"}
+        elif kind == "gcn" and not config.link.structure:
+            block = {"model.block": "plain"}
+        return suit_links(graph, config, hide=hide) | {"model.num_layers": layers, **block}
+    f = facts(graph, config.split)
+    layers = 2 if f.alike or kind == "mlp" else 5
+    if kind == "gcnii":
+        layers = 8
+    chosen: dict[str, Any] = {
+        "model.num_layers": layers,
+        "model.dropout": 0.5 if f.wide else 0.2,
+        "model.dim": _width(f, layers, kind),
+        "loop.optim.lr": 3e-3,
+        "loop.epochs": 300,
+        "loop.patience": 60,
+    }
+    return {**chosen, **suit_metric(f, config, metrics)}
+
+
+def _width(f: Facts, layers: int, kind: str) -> int:
+    each = {"mlp": 0, "pna": 12}.get(kind, 4)  # multiply-adds an entry of the adjacency
+    for dim in (128, 64, 32):
+        dense = 3 * f.nodes * dim * (f.features + layers * DENSE.get(kind, 3) * dim)
+        if (dense + 3 * layers * f.edges * dim * each) / RATE <= EPOCH:
+            return dim
+    return 32
+
+
+NODES, EDGES = 6, ((0, 1, 2, 3, 1), (1, 0, 1, 2, 4))  # of the made graph that a program is traced with
+
+
+def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
+    return graph_spec(task, _network_spec, _tensors, lambda model, source: model(*as_taken(_whole(source), model)))
+
+
+def _tensors(source: NodeBatches[Any]) -> dict[str, Tensor | None]:
+    x, graph = _whole(source)
+    edges = graph.edge_index()
+    weight = torch.ones(edges.shape[1]) if graph.weight is None else graph.weight
+    return {"x": x, "edge_index": edges, "edge_weight": weight, "edge_attr": graph.edge_attr}
+
+
+def _whole(source: NodeBatches[Any]) -> tuple[Tensor, Adjacency]:
+    if isinstance(source, WholeGraph):
+        return source.inputs[0], source.inputs[1]
+    assert isinstance(source, Subgraphs)
+    assert source.graph is not None
+    return whole_graph(source.graph)
+
+
+def _network_spec(model: nn.Module) -> ExportSpec:
+    from torch_geometric.nn.dense import Linear
+
+    if not isinstance(model, Backbone):
+        raise ConfigError(f"{type(model).__name__} is no backbone and has no program over a list of edges")
+    like, count = next(model.parameters()), len(EDGES[0])
+    first: Any = next(m for m in model.modules() if isinstance(m, (nn.Linear, Linear)))
+    width, ports = first.in_features if isinstance(first, nn.Linear) else first.in_channels, []
+
+    def add(name: str, example: Tensor, meaning: str, *axes: str) -> None:
+        ports.append(Port(name=name, meaning=meaning, axes=axes, example=example))
+
+    add("x", torch.randn(NODES, width).to(like), f"{width} features of each node, scaled as in training", "node", "")
+    if model.kind != "mlp":
+        meaning = "int64 node rows, those that send above those that receive; both directions where flow is both"
+        add("edge_index", torch.tensor(EDGES), meaning, "", "edge")
+    if model.kind in WITH_WEIGHTS:
+        add("edge_weight", torch.rand(count).to(like) + 0.5, "weight of each edge, 1 where the graph has none", "edge")
+    elif model.edge_dim:
+        meaning = f"{model.edge_dim} features of each edge, scaled as in training"
+        add("edge_attr", torch.randn(count, model.edge_dim).to(like), meaning, "edge", "")
+    return ExportSpec(
+        module=Program(model, ports, _call),
+        inputs=tuple(ports),
+        outputs=(rows_port("node"),),
+        preprocessing="the whole graph, or every node within as many hops as the model has layers of those asked for, "
+        "with all edges among them and their neighbours; edges as edges.flow, read.undirected and read.self_loops left "
+        "them",
+    )
+
+
+def _call(model: Backbone, given: Tensors) -> Tensor:
+    x, edges = given["x"], given.get("edge_index", torch.zeros(2, 0, dtype=torch.int64))  # a perceptron has no edges
+    return model(x, EdgeList(edges, x.shape[0], given.get("edge_weight"), given.get("edge_attr")))
+
+
+def with_partitioner(config: Batching, context: Context, loop: LoopConfig) -> Batching:
+    """Return settings in which "auto" is the partitioner that makes the run's clusters, noted for data.json.
+
+    A new run takes the first that is installed. A run that is resumed or applied takes its own; what is trained before
+    KaMinPar was among them has none noted, and means METIS where it is installed, as it did then.
+
+    Raises:
+        CheckpointError: the run's data.json names no partitioner that there is.
+    """
+    if config.kind not in NODE_SETS or config.nodes != "clusters":
+        return config
+    if config.partitioner != "auto":
+        context.noted["partitioner"] = config.partitioner
+        return config
+    known = context.begun()
+    chosen = first_installed() if known is None else known.get("partitioner", first_installed(("metis",)))
+    if not isinstance(chosen, str) or chosen not in NAMES:
+        raise CheckpointError(f"{context.run}: data.json gives the partitioner as {shown(chosen)!r}; train again")
+    context.noted["partitioner"] = chosen
+    if context.trained is None:
+        better = [f"hopstate[{how}]" for how in MODULES] if chosen == "bisection" and known is None else []
+        more = f"; {better[0]} or {better[1]} cuts fewer edges" if better else ""
+        note(loop, f"note: clusters by {NAMES[chosen]}{more}")
+    return replace(config, partitioner=cast(Partitioner, chosen))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ Source: Chen et al., ICLR 2023, arXiv:2206.04910; settings of its Appendix D.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,13 +20,13 @@ from hopstate.io.opening import parse_bytes
 from hopstate.methods.method import Context, Method
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
-from hopstate.methods.nagphormer.suit import AUTOMATIC, suit_nagphormer
 from hopstate.methods.shared.edges import EdgeConfig, message_graph
 from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.methods.shared.graph_task import graph_task
 from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
 from hopstate.methods.shared.programs import graph_spec, rows_port
+from hopstate.methods.shared.suit_nodes import LINKS, facts, suit_links, suit_metric
 from hopstate.methods.space import Range, Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig
@@ -34,6 +35,27 @@ from hopstate.training.optim import OptimConfig
 from hopstate.training.ranks import ALONE
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask
+
+__all__ = ["METHODS", "HopTokensConfig", "NAGphormerRun", "build"]
+
+AUTOMATIC = ("tokens.num_hops", "tokens.eigenvectors", "batch_size", "metric", *LINKS)
+
+
+def suit_nagphormer(graph: Graph, config: NodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+    if config.task == "link":
+        return suit_links(graph, config) | {"tokens.num_hops": 3, "tokens.eigenvectors": 0}
+    f = facts(graph, config.split)
+    chosen: dict[str, Any] = {
+        "model.dim": 128,
+        "model.dropout": 0.5 if f.wide else 0.1,
+        "tokens.num_hops": 3,
+        "tokens.eigenvectors": 0,
+        "batch_size": int(np.clip(f.train // 8, 64, 2000)),
+        "loop.epochs": 80,
+        "loop.patience": 20,
+    }
+    return {**chosen, **suit_metric(f, config, metrics)}
+
 
 SAMPLE = 1000  # nodes that a check asks of
 
@@ -174,4 +196,3 @@ METHODS = {
         builds_together=True,
     )
 }
-__all__ = ["METHODS", "HopTokensConfig", "NAGphormerRun", "build"]

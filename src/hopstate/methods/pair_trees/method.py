@@ -7,37 +7,202 @@ neighbours of DyGFormer (Yu et al. 2023, arXiv:2303.13047); trees as in `trees`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 from hopstate.data.clock import Clock
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
-from hopstate.errors import check_range
+from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.io.files import write_text
+from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.floors import heuristic_floors
 from hopstate.methods.method import Context, Method
-from hopstate.methods.pair_trees.fitting import fit_trees, training_table
-from hopstate.methods.pair_trees.scorer import PairTreesScorer
-from hopstate.methods.pair_trees.trees import PairTrees
+from hopstate.methods.pair_trees.trees import Forest, PairTrees
 from hopstate.methods.shared.event_run import EventRun
-from hopstate.methods.shared.link import Known, clock_of, kept_negatives, used_features
+from hopstate.methods.shared.floors import Floors
+from hopstate.methods.shared.link import JudgedRun, Known, clock_of, kept_negatives, used_features
 from hopstate.methods.shared.suit_events import suit_judged
 from hopstate.methods.space import Range
+from hopstate.random import named_rng
 from hopstate.sampling.negative_sets import Negatives
+from hopstate.sampling.negatives import draw_negatives
 from hopstate.tokens.pair_features import GROWING, MOST_COLUMNS, NAMES, PairFeatures, varied_columns
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
-from hopstate.training.tasks.protocols import FeatureShares
+from hopstate.training.tasks.protocols import FeatureShares, Task
+
+FEWEST = 1_000  # training events for which trees are trained: few say little, and a small fit stays quick
+
+
+def link_floors(stream: EventStream, config: JudgedRun, context: Context, task: Task[Any]) -> Floors:
+    """Return test metrics of recency, EdgeBank and, of a stream that is not too short, pair-trees.
+
+    Args:
+        stream: the data.
+        config: the run's, of which the data, split, evaluation and seed are taken.
+        context, task: as in `node_floors`.
+    """
+    found = heuristic_floors(stream, config, context, task)
+    if len(stream.additions(config.split.of(stream).train)) >= FEWEST:
+        found["pair-trees"] = tree_floor(stream, config, context)
+    return found
+
+
+def tree_floor(stream: EventStream, config: JudgedRun, context: Context) -> dict[str, float]:
+    """Return test metrics of pair-trees and its validation metric; arguments as in `link_floors`."""
+    shared = {name: getattr(config, name) for name in ("data", "read", "split", "evaluation")}
+    own = PairTreesRun(**shared)
+    own = replace(own, loop=replace(own.loop, seed=config.loop.seed, progress=False))
+    trees = build(stream, own, replace(context, trained=None))
+    trees.folder = None  # the run's folder has no table of the baseline's importances
+    rows, _ = trees.fit_whole()
+    key = f"val_{trees.metric}"
+    return trees.evaluate("test") | {name: value for name, value in rows[0].items() if name == key}
+
+
+class PairTreesScorer:
+    """Scores pairs by trees over their features; holds no memory but the features' store.
+
+    Args:
+        model: the trees; they are read once.
+        features: over the events that are known.
+    """
+
+    by_time = False
+    observes = False
+
+    def __init__(self, model: PairTrees, features: PairFeatures) -> None:
+        self.model, self.features = model, features
+        self.forest: Forest = model.forest()
+
+    def over(self, past: StreamState) -> PairTreesScorer:
+        """Return the same over all events of a past."""
+        made = copy(self)
+        made.features = self.features.over(past)
+        return made
+
+    def reset(self) -> None:
+        """Nothing to forget: what is visible follows from the query time."""
+
+    def observe(self, batch: EventBatch) -> None:
+        """Nothing to do: the store holds the events."""
+
+    def state(self) -> None:
+        """Return None: the store holds the events."""
+
+    def restore(self, state: None) -> None:
+        """Nothing to do."""
+
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) sigmoids of the log-odds of pairs src (Q,), dst (Q,) at times t (Q,)."""
+        from scipy.special import expit
+
+        return expit(self.log_odds(src, dst, t))
+
+    def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) log-odds of pairs src (Q,), dst (Q,) at times t (Q,)."""
+        return self.forest.scores(self.features.pairs(src, dst, t))
+
+    def feature_shares(
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
+    ) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
+        """Return the features' names, and what they are and add to the logits of pairs; see `ExplainsPairs`."""
+        x = self.features.pairs(src, dst, t)
+        return self.features.names, x, self.forest.contributions(x)[0]
+
+
+MIN_LEAVES = 20  # a leaf holds at most one of so many rows, however few there are
+MIN_KNOWN = 1e-3  # share of rows in which a feature is known; scikit-learn finds no bins of one that is always missing
+
+
+class PairReader(Protocol):
+    """What makes features of pairs."""
+
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q, F) float32 features of pairs u (Q,), v (Q,) at times t (Q,)."""
+        ...
+
+
+def training_table(
+    stream: EventStream, split: EventSplit, features: PairReader, *, seed: int, most: int, random: int, historical: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return features (R, F) and outcomes (R,) of the latest training events and their negatives.
+
+    Historical negatives are missing if so few pairs met that none can be drawn.
+
+    Args:
+        stream, split: the data.
+        features: of pairs, by the training events.
+        seed: of the negatives.
+        most: training events at most.
+        random, historical: negatives of each kind per event. A random one is never its own event.
+
+    Raises:
+        ConfigError: there are no training events.
+    """
+    rows = stream.additions(split.train)
+    if not len(rows):
+        raise ConfigError("there is nothing to train trees on: the training split is empty")
+    last = slice(max(0, len(rows) - most), len(rows))
+    rows = rows[last]
+    pairs = [(stream.src[rows], stream.dst[rows])]
+    for kind, count in (("random", random), ("historical", historical)):
+        for i in range(count):
+            draw = int(named_rng(seed, "negatives", kind, i).integers(2**32))
+            with suppress(DataError):
+                found = draw_negatives(stream, split, "train", kind, seed=draw, part=last, avoid_own=True)  # type: ignore[arg-type]
+                pairs.append((found.src, found.dst))
+    # all are drawn before any is looked up: of a large stream, either takes gigabytes
+    x = np.concatenate([features.pairs(src, dst, stream.t[rows]) for src, dst in pairs])
+    let_go(stream.src, stream.dst, stream.t)
+    if isinstance(features, PairFeatures) and isinstance(features.store, NeighborStore):
+        features.store.let_go()
+    return x, np.repeat([1, 0], [len(rows), len(x) - len(rows)])
+
+
+def fit_trees(model: PairTrees, x: np.ndarray, y: np.ndarray, *, seed: int, without: tuple[int, ...] = ()) -> None:
+    """Fit trees, which the model then holds.
+
+    Args:
+        model: takes them; its settings say how many and how large.
+        x: (R, F) features.
+        y: (R,) outcomes, 0 or 1.
+        seed: of scikit-learn.
+        without: columns that no tree is to split on.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    c = model.config
+    known = (~np.isnan(x)).mean(0) >= MIN_KNOWN
+    known[list(without)] = False
+    columns = np.flatnonzero(known) if known.any() else np.zeros(1, np.int64)
+    classifier = HistGradientBoostingClassifier(
+        learning_rate=c.learning_rate,
+        max_iter=c.num_trees,
+        max_leaf_nodes=c.max_leaves,
+        min_samples_leaf=max(1, min(c.min_leaf, len(x) // MIN_LEAVES)),
+        l2_regularization=c.l2,
+        early_stopping=False,
+        random_state=seed,
+    )
+    with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would follow the number of threads
+        classifier.fit(x[:, columns] if known.any() else np.zeros((len(x), 1)), y)
+    # an event has several negatives: scores are log-odds of one event against one negative
+    prior = float(np.log((y == 0).sum() / (y == 1).sum()))
+    model.put(classifier, columns, prior)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,5 @@
 """Depthwise causal convolution on packed tokens: definition (naive.py), kernels (cpu.py, triton.py), op.py."""
 
-from hopstate.ops.conv1d.conv import conv1d
-from hopstate.ops.conv1d.naive import conv1d_naive
+from hopstate.ops.conv1d.conv import conv1d, conv1d_naive
 
 __all__ = ["conv1d", "conv1d_naive"]

@@ -5,18 +5,111 @@ Source: Gu & Dao 2023, arXiv:2312.00752, figure 3: the short convolution before 
 
 from __future__ import annotations
 
-from typing import Literal
+# No `from __future__ import annotations`: torch reads the ops' schemas from these annotations.
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
 from hopstate.errors import ConfigError, ShapeError
-from hopstate.ops.conv1d.naive import conv1d_naive
-from hopstate.ops.conv1d.op import convolve
 from hopstate.ops.selective_scan import check
 from hopstate.ops.selective_scan.dispatch import choose_path, warn_slow
-from hopstate.types import Float, Int
+from hopstate.types import Float, Int, shapecheck
+
+
+@shapecheck
+def conv1d_naive(
+    x: Float[Tensor, "token channel"],
+    weight: Float[Tensor, "channel width"],
+    bias: Float[Tensor, " channel"] | None,
+    offsets: Int[Tensor, " _"],
+    *,
+    reverse: bool,
+) -> Float[Tensor, "token channel"]:
+    """Sum the shifted copies with plain torch operations; autograd gives the gradients."""
+    kind = torch.promote_types(x.dtype, torch.float32)
+    tokens, width = x.shape[0], weight.shape[1]
+    wide, position = x.to(kind), torch.arange(tokens, device=x.device)
+    sequence = token_sequences(offsets, tokens)
+    bound = offsets[sequence + 1] if reverse else offsets[sequence]
+    y = wide.new_zeros(x.shape)
+    for j in range(width):
+        source = position + (width - 1 - j) * (1 if reverse else -1)
+        inside = source < bound if reverse else source >= bound
+        shifted = torch.where(inside[:, None], wide[torch.where(inside, source, position)], 0.0)
+        y = y + shifted * weight[:, j].to(kind)
+    return (y if bias is None else y + bias.to(kind)).to(x.dtype)
+
+
+def token_sequences(offsets: Tensor, tokens: int) -> Tensor:
+    """Return each token's sequence, (token,)."""
+    sequences = torch.arange(offsets.shape[0] - 1, device=offsets.device)
+    return torch.repeat_interleave(sequences, offsets.diff(), output_size=tokens)
+
+
+@torch.library.custom_op("hopstate::conv1d", mutates_args=(), device_types="cpu")
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool, act: bool) -> Tensor:
+    """Return y, or SiLU(y) where act, of checked, packed x."""
+    from hopstate.ops.conv1d import cpu
+
+    check.check_offsets(offsets, x.shape[0])
+    return cpu.forward(x, weight, bias, offsets, reverse, act)
+
+
+@convolve.register_kernel("cuda")
+def _forward_cuda(x, weight, bias, offsets, reverse, act):  # type: ignore[no-untyped-def]
+    from hopstate.ops.conv1d import triton  # type: ignore[attr-defined]
+
+    if check.checking():
+        check.check_offsets(offsets, x.shape[0])
+    y = triton.forward(x, weight, bias, offsets, reverse)
+    return torch.nn.functional.silu(y, inplace=True) if act else y
+
+
+@convolve.register_fake
+def _forward_fake(x, weight, bias, offsets, reverse, act):  # type: ignore[no-untyped-def]
+    return x.new_empty(x.shape)
+
+
+@torch.library.custom_op("hopstate::conv1d_gradients", mutates_args=(), device_types="cpu")
+def gradients(
+    x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool, act: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of x, and of weight, (channel, width), and bias, (channel,), in float32 or float64."""
+    from hopstate.ops.conv1d import cpu
+
+    return cpu.gradients(x, dy, weight, bias, offsets, reverse, act)
+
+
+@gradients.register_kernel("cuda")
+def _gradients_cuda(x, dy, weight, bias, offsets, reverse, act):  # type: ignore[no-untyped-def]
+    from hopstate.ops.conv1d import triton  # type: ignore[attr-defined]
+
+    if act:
+        dy = torch.ops.aten.silu_backward(dy, triton.forward(x, weight, bias, offsets, reverse))
+    dx = triton.forward(dy, weight, None, offsets, not reverse)  # the same convolution in the other direction
+    return dx, *triton.weight_grad(x, dy, offsets, weight.shape[1], reverse)
+
+
+@gradients.register_fake
+def _gradients_fake(x, dy, weight, bias, offsets, reverse, act):  # type: ignore[no-untyped-def]
+    kind, (channels, width) = torch.promote_types(x.dtype, torch.float32), weight.shape
+    return x.new_empty(x.shape), x.new_empty(channels, width, dtype=kind), x.new_empty(channels, dtype=kind)
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weight, bias, offsets, ctx.reverse, ctx.act = inputs
+    ctx.save_for_backward(x, weight, bias, offsets)
+
+
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    x, weight, bias, offsets = ctx.saved_tensors
+    dx, dweight, dbias = gradients(x, dy, weight, bias, offsets, ctx.reverse, ctx.act)
+    return dx, dweight.to(weight.dtype), None if bias is None else dbias.to(bias.dtype), None, None, None
+
+
+convolve.register_autograd(_backward, setup_context=_keep_for_backward)
 
 
 def conv1d(

@@ -12,12 +12,56 @@ pair's own link, as if it were not there.
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from hopstate.errors import ConfigError, nearest
+
+__all__ = ["FEATURES", "KINDS", "RETURN", "STEPS", "Kind", "Proximity"]
+
+
+def proximity_naive(
+    edges: list[tuple[int, int]], num_nodes: int, kind: str, u: int, v: int, *, steps: int = 10
+) -> float:
+    """Return how near u and v are; see `Proximity` for the kinds.
+
+    Args:
+        edges: links in either direction, in any number.
+        num_nodes: N.
+        kind: "common_neighbors", "adamic_adar", "resource_allocation", "pagerank", or "paths" of three steps.
+        u, v: the pair.
+        steps: of the walk of "pagerank".
+    """
+    near: list[set[int]] = [set() for _ in range(num_nodes)]
+    for a, b in edges:
+        if a != b:
+            near[a].add(b)
+            near[b].add(a)
+    common = near[u] & near[v]
+    if kind == "common_neighbors":
+        return float(len(common))
+    if kind == "adamic_adar":
+        return sum(1 / math.log(len(near[w])) for w in sorted(common) if len(near[w]) > 1)
+    if kind == "resource_allocation":
+        return sum(1 / len(near[w]) for w in sorted(common))
+    if kind == "paths":
+        ends = [(a, b) for a in near[u] - {v} for b in near[a] - {u, v} if v in near[b]]
+        return sum((len(near[a]) * len(near[b])) ** -0.5 for a, b in sorted(ends))
+    here = np.zeros(num_nodes)
+    here[u] = 1.0
+    total = RETURN * here
+    for _ in range(steps):
+        there = np.zeros(num_nodes)
+        for a in range(num_nodes):
+            for b in near[a]:
+                there[b] += here[a] / len(near[a])
+        here = (1 - RETURN) * there
+        total += RETURN * here
+    return float(total[v])
+
 
 Kind = Literal["common_neighbors", "adamic_adar", "resource_allocation", "pagerank"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -124,6 +168,3 @@ def _groups(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     roots, which = np.unique(np.asarray(u, np.int64), return_inverse=True)
     order = np.argsort(which, kind="stable")
     return roots, np.searchsorted(which[order], np.arange(len(roots) + 1)), order
-
-
-__all__ = ["FEATURES", "KINDS", "RETURN", "STEPS", "Kind", "Proximity"]

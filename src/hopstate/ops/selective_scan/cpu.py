@@ -13,8 +13,7 @@ from hopstate.ops.cpu.parallel import MIN_GROUP, flat_array, group_sequences, ru
 from hopstate.ops.cpu.simd import LANES
 from hopstate.ops.selective_scan import layout
 from hopstate.ops.selective_scan.check import check_steps
-from hopstate.ops.selective_scan.cpu_backward import scan_backward
-from hopstate.ops.selective_scan.cpu_forward import scan_forward
+from hopstate.ops.selective_scan.cpu_kernels import scan_backward, scan_forward
 from hopstate.ops.selective_scan.layout import CELL
 
 assert LANES == layout.LANES

@@ -10,6 +10,9 @@ Deviation: Mamba's code has the Euler rule only; zero-order hold, which both gra
 
 from __future__ import annotations
 
+# No `from __future__ import annotations`: torch reads the ops' schemas from these annotations.
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
@@ -18,10 +21,162 @@ from hopstate.errors import ConfigError
 from hopstate.ops.discretize import Discretization, check_discretization
 from hopstate.ops.selective_scan import check
 from hopstate.ops.selective_scan.dispatch import choose_path, warn_slow
+from hopstate.ops.selective_scan.layout import CELL, GPU_CELL, LANES
 from hopstate.ops.selective_scan.naive import advance, selective_scan_naive
-from hopstate.ops.selective_scan.op import scan
-from hopstate.ops.selective_scan.traced import selective_scan_traced
 from hopstate.types import Float, Int
+
+
+@torch.library.custom_op("hopstate::selective_scan", mutates_args=(), device_types="cpu")
+def scan(
+    u: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None,
+    z: Tensor | None,
+    offsets: Tensor,
+    initial: Tensor | None,
+    reverse: bool,
+    zoh: bool,
+    keep: bool,
+    want_final: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return y, final states (no rows unless want_final) and checkpoints (no rows unless keep)."""
+    from hopstate.ops.selective_scan import cpu
+
+    check.check_values(delta, A, offsets)
+    return cpu.forward(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final)
+
+
+@scan.register_kernel("cuda")
+def _scan_cuda(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final):  # type: ignore[no-untyped-def]
+    from hopstate.ops.selective_scan import triton  # type: ignore[attr-defined]
+
+    if check.checking():
+        check.check_values(delta, A, offsets)
+    return triton.forward(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final)
+
+
+@scan.register_fake
+def _scan_fake(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final):  # type: ignore[no-untyped-def]
+    (tokens, channels), S = u.shape, A.shape[1]
+    kind = torch.promote_types(u.dtype, torch.float32)
+    if u.device.type == "cpu":
+        cells = (tokens + CELL - 1) // CELL
+        kept = u.new_empty(cells if keep else 0, (channels + LANES - 1) // LANES, S, LANES, dtype=kind)
+    else:
+        cells = (tokens + GPU_CELL - 1) // GPU_CELL
+        kept = u.new_empty(cells if keep else 0, channels, S, dtype=kind)
+    return (
+        u.new_empty(tokens, channels),
+        u.new_empty(offsets.shape[0] - 1 if want_final else 0, channels, S, dtype=kind),
+        kept,
+    )
+
+
+@torch.library.custom_op("hopstate::selective_scan_backward", mutates_args=(), device_types="cpu")
+def scan_backward(
+    u: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None,
+    z: Tensor | None,
+    offsets: Tensor,
+    initial: Tensor | None,
+    checkpoints: Tensor,
+    dy: Tensor,
+    dfinal: Tensor | None,
+    reverse: bool,
+    zoh: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of u, delta, A, B, C, D, z, initial; without elements for absent inputs."""
+    from hopstate.ops.selective_scan import cpu
+
+    return cpu.backward(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, dfinal, reverse, zoh)  # type: ignore[return-value]
+
+
+@scan_backward.register_kernel("cuda")
+def _backward_cuda(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, dfinal, reverse, zoh):  # type: ignore[no-untyped-def]
+    from hopstate.ops.selective_scan import triton  # type: ignore[attr-defined]
+
+    return triton.backward(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, dfinal, reverse, zoh)
+
+
+@scan_backward.register_fake
+def _backward_fake(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, dfinal, reverse, zoh):  # type: ignore[no-untyped-def]
+    likes = (u, delta, A, B, C, D, z, initial)
+    return [u.new_empty(0) if x is None else torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in likes]
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, _, want_final = inputs
+    ctx.save_for_backward(u, delta, A, B, C, D, z, offsets, initial, output[2])
+    ctx.reverse, ctx.zoh, ctx.want_final = reverse, zoh, want_final
+    ctx.mark_non_differentiable(output[2])
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, dy: Tensor | None, dfinal: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    u, delta, A, B, C, D, z, offsets, initial, checkpoints = ctx.saved_tensors
+    dy = torch.zeros_like(u) if dy is None else dy
+    dfinal = dfinal if ctx.want_final else None
+    grads = scan_backward(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, dfinal, ctx.reverse, ctx.zoh)
+    *rest, dD, dz, dinitial = grads
+    return (
+        *rest,
+        None if D is None else dD,
+        None if z is None else dz,
+        None,
+        None if initial is None else dinitial,
+        *(None,) * 4,
+    )
+
+
+scan.register_autograd(_backward, setup_context=_keep_for_backward)
+
+
+def selective_scan_traced(
+    u: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None,
+    z: Tensor | None,
+    offsets: Tensor | None,
+    *,
+    reverse: bool,
+    discretization: Discretization,
+) -> Tensor:
+    """Return y of `selective_scan`, from zero states; without offsets all rows of a batch advance at once."""
+    from torch._higher_order_ops.scan import scan
+
+    kind = torch.promote_types(u.dtype, torch.float32)
+    batched = u.dim() == 3
+    columns = [x.to(kind).transpose(0, 1) if batched else x.to(kind) for x in (u, delta, B, C)]
+    length, rate = columns[0].shape[0], A.to(kind)
+    bounds = torch.zeros(1, dtype=torch.int64, device=u.device) if offsets is None else offsets
+    starts = columns[0].new_zeros(length + 1).index_add(0, bounds, columns[0].new_ones(bounds.shape[0]))
+    kept = (starts.narrow(0, 1 if reverse else 0, length) == 0).to(kind)
+    columns.append(kept.view(-1, *[1] * columns[0].dim()))
+    if reverse:
+        columns = [x.flip(0) for x in columns]
+    columns = [torch.cat([x, x.new_zeros(1, *x.shape[1:])]) for x in columns]  # a scan over nothing is refused
+
+    def step(h: Tensor, token: list[Tensor]) -> tuple[Tensor, Tensor]:
+        value, size, into, out, kept = token
+        h, y = advance(h * kept, value, size, rate, into, out, discretization)
+        return h.clone(), y
+
+    start = columns[0].new_zeros(*columns[0].shape[1:], A.shape[1])
+    y = scan(step, start, columns)[1].narrow(0, 0, length)
+    y = y.flip(0) if reverse else y
+    y = y.transpose(0, 1) if batched else y
+    y = y if D is None else y + D.to(kind) * u.to(kind)
+    return (y if z is None else y * silu(z.to(kind))).to(u.dtype)
 
 
 def selective_scan(

@@ -227,7 +227,7 @@ def walk_subgraphs(
         ConfigError: negative m, s or M below 1, p or q not above 0, lengths that do not rise from 1 or more to m.
         DataError: a node that does not exist.
     """
-    from hopstate.ops.walks import subgraph_kernels, wide_kernels
+    from hopstate.ops.walks import subgraph_kernels
 
     _check(table, nodes, max_length, walks, p, q)
     if repeats < 1:
@@ -268,7 +268,7 @@ def walk_subgraphs(
             keep_walks,
             direct,
             bits,
-            _WIDE and wide_kernels.WIDE,
+            _WIDE and subgraph_kernels.WIDE,
         )
 
     return _join(table, _on_threads(make, np.arange(len(nodes))))

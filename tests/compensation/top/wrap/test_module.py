@@ -13,7 +13,7 @@ from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.wrap.module import top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
-from hopstate.testing.asserts import relative_rmse
+from hopstate.testing.conformance import relative_rmse
 
 GRAPH = Graph.from_edges(
     np.random.default_rng(0).integers(0, 60, (150, 2)),

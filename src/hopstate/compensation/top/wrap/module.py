@@ -17,10 +17,12 @@ appendix B.1.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -29,16 +31,291 @@ from torch import Tensor, nn
 
 from hopstate.compensation.top.batch import GeneralTop
 from hopstate.compensation.top.config import TopConfig
-from hopstate.compensation.top.probes import Embed, message_layers
+from hopstate.compensation.top.probes import Embed, message_layers, select_rows
 from hopstate.compensation.top.top import Top
-from hopstate.compensation.top.wrap.degrees import NumberedTop, WholeGraph, whole_weights
-from hopstate.compensation.top.wrap.layers import Extend, Witness, extended
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.evaluating import evaluating
 from hopstate.layers.message import Adjacency
 from hopstate.random import named_rng
 from hopstate.sampling.adjacency import inside_adjacency, whole_adjacency
+
+__all__ = ["ToppedModel", "top"]
+
+Extend = Callable[[Tensor, int], Tensor]
+
+
+@contextmanager
+def extended(layer: Any, number: int, count: int, extend: Extend) -> Iterator[None]:
+    """Within it, layer receives extended node tensors and returns the batch's rows; its own code runs as it is.
+
+    Args:
+        layer: the layer.
+        number: what it is called for `extend`.
+        count: nodes of the batch.
+        extend: (a layer's (count, d) input, its number) → (count + m, d).
+
+    Raises:
+        ConfigError: when the layer passes messages more than once a call, which cannot be compensated.
+    """
+    names, passes = inspect.signature(layer.forward), 0
+
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        nonlocal passes
+        passes = 0
+        bound = names.bind(*args, **kwargs)
+        for name, value in bound.arguments.items():
+            if not name.startswith("edge"):
+                bound.arguments[name] = _extend(value, count, lambda rows: extend(rows, number))
+        return bound.args, bound.kwargs
+
+    def tally(*_: Any) -> None:
+        nonlocal passes
+        passes += 1
+
+    def after(_: nn.Module, __: Any, out: Any) -> Any:
+        if passes > 1:
+            raise ConfigError(_several(layer, passes))
+        return out[:count] if isinstance(out, Tensor) else (out[0][:count], *out[1:])
+
+    handles = [
+        layer.register_forward_pre_hook(before, with_kwargs=True),
+        layer.register_forward_hook(after),
+        layer.register_propagate_forward_pre_hook(tally),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class Witness:
+    """Keeps some rows of what a layer receives and returns on the whole graph, and holds it to them on a batch.
+
+    Args:
+        layer: the layer.
+        nodes: (m,) rows of the graph that are kept.
+        count: the first of them, which are the batch; the others only send.
+    """
+
+    def __init__(self, layer: nn.Module, nodes: Tensor, count: int) -> None:
+        self.layer, self.nodes, self.count = layer, nodes, count
+        self.received: list[Tensor] = []
+        self.returned: list[Tensor] = []
+
+    def keep(self, rows: Tensor, _: int) -> Tensor:
+        """Keep what the layer receives on the whole graph; it passes unchanged."""
+        self.received.append(rows[self.nodes.to(rows.device)])
+        return rows
+
+    def keep_output(self, _: nn.Module, __: Any, out: Any) -> None:
+        self.returned.append(_first(out)[self.nodes[: self.count].to(_first(out).device)])
+
+    def give(self, rows: Tensor, _: int) -> Tensor:
+        """Return what the layer received on the whole graph in the same place."""
+        kept = self.received.pop(0) if self.received else rows
+        if kept.shape[1:] != rows.shape[1:]:
+            self._refuse()
+        return kept
+
+    def check_output(self, _: nn.Module, __: Any, out: Any) -> None:
+        """Hold the layer to what it returned there.
+
+        Raises:
+            ConfigError: it returns something else.
+        """
+        got = _first(out)[: self.count]
+        expected = self.returned.pop(0) if self.returned else got[:0]
+        if got.shape != expected.shape:
+            self._refuse()
+        error, scale = (t.double().square().sum().sqrt() for t in (got - expected, expected))
+        if error > scale * torch.finfo(got.dtype).eps ** 0.5:  # not where something is NaN, which is named elsewhere
+            self._refuse()
+
+    def _refuse(self) -> None:
+        raise ConfigError(
+            f"{type(self.layer).__name__} returns something else on a batch than on the whole graph even where it "
+            f"receives the same from every neighbour, so TOP would be wrong for it: it may weigh edges by degrees or "
+            f"other properties of the graph that a batch does not have. Weigh them by torch-geometric's gcn_norm or "
+            f"get_laplacian in the layer itself, which TOP gives the whole graph, or train it by plain node batches"
+        )
+
+
+def _extend(value: Any, count: int, extend: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, (tuple, list)):
+        return type(value)(_extend(v, count, extend) for v in value)
+    rows = isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 1 and len(value) == count
+    return extend(value) if rows else value
+
+
+def _first(out: Any) -> Tensor:
+    first = out if isinstance(out, Tensor) else out[0]
+    assert isinstance(first, Tensor)
+    return first
+
+
+def _several(layer: nn.Module, passes: int) -> str:
+    return (
+        f"{type(layer).__name__} passes messages {passes} times a call; TOP compensates once a layer, so use as many "
+        f"layers of one pass instead"
+    )
+
+
+Normalise = Callable[..., Any]
+
+
+class NumberedTop(GeneralTop):
+    """A compensated batch that knows its nodes' rows in the graph.
+
+    Args:
+        batch: the compensated batch.
+        nodes: (m,) rows of the whole graph that its nodes are, those of the batch first.
+    """
+
+    def __init__(self, batch: GeneralTop, nodes: Tensor) -> None:
+        super().__init__(batch.around, batch.missing)
+        self.nodes = nodes
+
+    def to(self, device: torch.device | str) -> NumberedTop:
+        return NumberedTop(super().to(device), self.nodes.to(device))
+
+
+class WholeGraph:
+    """A graph's edges, and what normalisations make of them, as rows of (N, N) sparse matrices.
+
+    Args:
+        edges: (2, E) senders above receivers.
+        num_nodes: N.
+        carried: what edges carry by the name that a model takes it under ("edge_weight", "edge_attr"), rows in the
+            order of edges.
+    """
+
+    def __init__(self, edges: Tensor, num_nodes: int, carried: Mapping[str, Tensor] | None = None) -> None:
+        self.edges, self.num_nodes, self.carried = edges, num_nodes, dict(carried or {})
+        self._made: dict[tuple[Any, ...], Tensor] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_made": {}}  # torch copies no sparse CSR tensors
+
+    def at(
+        self, nodes: Tensor, around: Adjacency, normalise: Normalise, how: dict[str, Any], *, by: str | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return edges (2, e), counted within nodes, and weights (e,) that the whole graph's normalisation has there.
+
+        Args:
+            nodes: (m,) rows of the graph, the batch's first.
+            around: the batch's adjacency.
+            normalise: torch-geometric's function.
+            how: its arguments besides edges, their weights and their number of nodes.
+            by: name of what weighs the edges; None where nothing does.
+        """
+        key = (normalise, by, *how.items())
+        if key not in self._made:
+            weight = None if by is None else self.carried[by].reshape(-1)
+            whole = {"edge_index": self.edges, "edge_weight": weight, "num_nodes": self.num_nodes}
+            with torch.inference_mode(False), torch.no_grad():
+                self._made[key] = self._rows(*normalise(**whole, **how))
+        nodes = nodes.cpu()
+        matrix = select_rows(self._made[key], nodes[: around.num_receivers])
+        ordered, place = nodes.sort()
+        senders = place[torch.searchsorted(ordered, matrix.col_indices())]
+        edges = torch.stack([senders, torch.repeat_interleave(matrix.crow_indices().diff())])
+        device = around.indptr.device
+        return edges.to(device), matrix.values().to(device)
+
+    def _rows(self, edges: Tensor, weights: Tensor) -> Tensor:
+        order = edges[1].argsort(stable=True)
+        counts = torch.bincount(edges[1], minlength=self.num_nodes)
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        parts, size = (indptr, edges[0][order], weights[order]), (self.num_nodes, self.num_nodes)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            return torch.sparse_csr_tensor(*parts, size, check_invariants=False)
+
+
+@contextmanager
+def whole_weights(
+    layer: nn.Module, batch: NumberedTop, whole: WholeGraph, edges: Tensor, carried: Mapping[str, Tensor]
+) -> Iterator[None]:
+    """Within it, layer's normalisations of edges, those of the batch, return what they have in the whole graph.
+
+    Args:
+        layer: the layer.
+        batch: the batch.
+        whole: the whole graph.
+        edges: (2, e) the batch's edges.
+        carried: what they carry, as `WholeGraph` has it of all edges.
+
+    Raises:
+        ConfigError: when the layer normalises others than the batch's edges, or weighs them by something else than
+            what they carry in the graph.
+    """
+    own = vars(layer)
+    changed: dict[str, Any] = {name: None for name in own if name.startswith("_cached_")}  # made for the whole graph
+    if "cached" in own:
+        changed["cached"] = False
+    changed |= _bound_anew(layer, lambda normalise: _instead(normalise, layer, batch, whole, edges, carried))
+    before = {name: own[name] for name in changed if name in own}
+    own.update(changed)
+    try:
+        yield
+    finally:
+        for name in changed.keys() - before.keys():
+            del own[name]
+        own.update(before)
+
+
+def _bound_anew(layer: nn.Module, instead: Callable[[Normalise], Normalise]) -> dict[str, MethodType]:
+    from torch_geometric.nn.conv.gcn_conv import gcn_norm
+    from torch_geometric.utils import get_laplacian
+
+    found = {}
+    for name, method in inspect.getmembers(type(layer), inspect.isfunction):
+        known = method.__globals__
+        used = [n for n in method.__code__.co_names if known.get(n) is gcn_norm or known.get(n) is get_laplacian]
+        if used:
+            theirs = known | {n: instead(known[n]) for n in used}
+            copy = FunctionType(method.__code__, theirs, name, method.__defaults__, method.__closure__)
+            copy.__kwdefaults__ = method.__kwdefaults__
+            found[name] = MethodType(copy, layer)
+    return found
+
+
+def _instead(
+    normalise: Normalise,
+    layer: nn.Module,
+    batch: NumberedTop,
+    whole: WholeGraph,
+    edges: Tensor,
+    carried: Mapping[str, Tensor],
+) -> Normalise:
+    names = inspect.signature(normalise)
+
+    def call(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        bound = names.bind(*args, **kwargs)
+        bound.apply_defaults()
+        how = dict(bound.arguments)
+        given, weight, _ = how.pop("edge_index"), how.pop("edge_weight"), how.pop("num_nodes")
+        by = None
+        if weight is not None:
+            by = next((name for name, own in carried.items() if weight is own or _equal(weight, own.reshape(-1))), None)
+        if not _equal(given, edges) or (weight is not None and by is None):
+            raise ConfigError(
+                f"{type(layer).__name__} normalises {'altered' if weight is None else 'weighted'} edges; TOP knows the "
+                f"degrees of the graph's own edges, with the graph's own weights: pass both to the layer as they are"
+            )
+        return whole.at(batch.nodes, batch.around, normalise, how, by=by)
+
+    return call
+
+
+def _equal(given: Any, edges: Tensor) -> bool:
+    if given is edges:
+        return True
+    plain = isinstance(given, Tensor) and given.layout == torch.strided
+    return plain and given.shape == edges.shape and torch.equal(given, edges)
+
 
 Call = Callable[..., Any]
 WITNESSES = 128  # nodes on which layers are held to what they give on the whole graph
@@ -220,6 +497,3 @@ def _witnesses(degree: np.ndarray) -> np.ndarray:
     order = order[degree[order] > 0] if degree.any() else order
     few = order[: max(1, len(order) // 2)]
     return np.sort(named_rng(0).permutation(few)[:WITNESSES])
-
-
-__all__ = ["ToppedModel", "top"]

@@ -1,13 +1,47 @@
-"""Compiled half of `build`: edges bucketed by target, then by source, both times in order, so rows come out sorted."""
+# mypy: ignore-errors
+"""Compiled loops over edges: sorted rows, transposes, and which deleted edges are active. Imported on first use."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
+_ADD = 0  # as in `event_record`
+
 
 @njit(cache=True, nogil=True)
-def sorted_rows(sources, targets, num_nodes, undirected, unique, no_loops, want_rows):  # type: ignore[no-untyped-def]
+def count_active(src, dst, kind, num_nodes, part, parts, table, counts):
+    """Return whether each deleted edge is active then, of the pairs whose hash falls in one part of all.
+
+    Args:
+        src, dst, kind: (E,) events.
+        num_nodes: N, up to 2^31.
+        part, parts: which, and of how many.
+        table: a power of two of uint64, open addressing: the pair and 1; 0 is none.
+        counts: int32 for each place of the table, how many edges of the pair are active.
+    """
+    one, high = np.uint64(1), np.uint64(32)
+    mask, nodes = np.uint64(len(table) - 1), np.uint64(num_nodes)
+    part, parts = np.uint64(part), np.uint64(parts)
+    for i in range(len(src)):
+        pair = np.uint64(src[i]) * nodes + np.uint64(dst[i]) + one
+        mixed = (pair ^ (pair >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+        if ((mixed >> high) * parts) >> high != part:
+            continue
+        slot = mixed & mask
+        while table[slot] != 0 and table[slot] != pair:
+            slot = (slot + one) & mask
+        table[slot] = pair
+        counts[slot] += 1 if kind[i] == _ADD else -1
+        if counts[slot] < 0:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def sorted_rows(sources, targets, num_nodes, undirected, unique, no_loops, want_rows):
     """Return (indptr, indices, row of each entry in the list of edges; empty unless want_rows)."""
     first, from_source, from_row = _by_target(sources, targets, num_nodes, undirected, no_loops, want_rows)
     starts = np.zeros(num_nodes + 1, np.int64)
@@ -36,7 +70,7 @@ def sorted_rows(sources, targets, num_nodes, undirected, unique, no_loops, want_
 
 
 @njit(cache=True, nogil=True)
-def _by_target(sources, targets, num_nodes, undirected, no_loops, want_rows):  # type: ignore[no-untyped-def]
+def _by_target(sources, targets, num_nodes, undirected, no_loops, want_rows):
     """Return every entry's source (and edge row) grouped by target, groups in the order of the edges."""
     first = np.zeros(num_nodes + 1, np.int64)
     for e in range(len(sources)):
@@ -68,7 +102,7 @@ def _by_target(sources, targets, num_nodes, undirected, no_loops, want_rows):  #
 
 
 @njit(cache=True, nogil=True)
-def _close_gaps(starts, ends, indices, rows, want_rows):  # type: ignore[no-untyped-def]
+def _close_gaps(starts, ends, indices, rows, want_rows):
     kept = 0
     for v in range(len(ends)):
         begin = starts[v]
@@ -83,7 +117,7 @@ def _close_gaps(starts, ends, indices, rows, want_rows):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True)
-def transposed(indptr, indices, want_rows):  # type: ignore[no-untyped-def]
+def transposed(indptr, indices, want_rows):
     """Return (indptr, indices, position of each entry in the given arrays; empty unless want_rows) of the transpose."""
     n = len(indptr) - 1
     starts = np.zeros(n + 1, np.int64)
@@ -105,7 +139,7 @@ def transposed(indptr, indices, want_rows):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def is_symmetric(indptr, indices):  # type: ignore[no-untyped-def]
+def is_symmetric(indptr, indices):
     """Return whether a CSR with sorted rows equals its transpose, entries stored several times included."""
     place = indptr[:-1].copy()
     for u in range(len(indptr) - 1):
