@@ -21,8 +21,7 @@ import torch
 
 from common import machine, require_green
 from hopstate.errors import DataError
-from hopstate.evaluation.link import ranking_metrics, score_split
-from hopstate.evaluation.link_scores import LinkScores
+from hopstate.evaluation.link import LinkScores, ranking_metrics, score_split
 from hopstate.runs.load import load_run
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import one_against_many

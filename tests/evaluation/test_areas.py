@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from hopstate.evaluation import areas, calibration
-from hopstate.evaluation.areas import average_precision_of, roc_auc_of
-from hopstate.evaluation.metrics import average_precision, roc_auc
+from hopstate.evaluation import calibration, metrics
+from hopstate.evaluation.metrics import average_precision, average_precision_of, roc_auc, roc_auc_of
 from hopstate.testing.conformance import F64
 
 SCORES = st.lists(st.sampled_from([-2.5, -1.0, -0.0, 0.0, 0.25, 1.0, 1e300]), min_size=1, max_size=30)
@@ -35,7 +34,7 @@ def naive_precision(positive: np.ndarray, negative: np.ndarray) -> float:
 def test_areas_are_the_definitions_in_any_parts(own: list[float], others: list[float], step: int) -> None:
     positive, negative = np.array(own), np.array(others)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(areas, "STEP", step)
+        patch.setattr(metrics, "STEP", step)
         assert roc_auc_of(positive, negative) == float(naive_area(positive, negative))
         assert math.isclose(average_precision_of(positive, negative), naive_precision(positive, negative), rel_tol=F64)
     y, scores = np.repeat([1, 0], [len(own), len(others)]), np.concatenate([positive, negative])

@@ -10,7 +10,7 @@ import pytest
 
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
-from hopstate.evaluation.event_amounts import EventAmounts, last_known
+from hopstate.evaluation.event_targets import EventAmounts, last_known
 from hopstate.evaluation.metrics import mae
 from hopstate.runs.api import Run, evaluate, fit, score_stream
 from hopstate.runs.queries.card import run_card

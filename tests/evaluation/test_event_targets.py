@@ -12,8 +12,7 @@ from hopstate.data.event_record import in_own_order
 from hopstate.data.events import ADD, GONE, EventStream
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.errors import ConfigError, DataError
-from hopstate.evaluation.event_classes import event_classes
-from hopstate.evaluation.event_targets import EventTargets
+from hopstate.evaluation.event_targets import EventTargets, event_classes
 from hopstate.evaluation.metrics import average_precision, mae
 from hopstate.runs.api import Run, evaluate, fit, score_stream
 from hopstate.runs.queries.card import run_card

@@ -10,7 +10,7 @@ import torch
 
 import hopstate
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.evaluation.learned_classes import of_training
+from hopstate.evaluation.event_targets import of_training
 from hopstate.evaluation.metrics import classification_metrics
 from made_tables import tables
 

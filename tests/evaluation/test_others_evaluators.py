@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch_geometric.metrics import LinkPredHitRatio, LinkPredMRR, LinkPredNDCG, LinkPredRecall
 
-from hopstate.evaluation.link_scores import LinkScores
+from hopstate.evaluation.link import LinkScores
 from hopstate.evaluation.ranking import gains, hits, mrr, ranks
 from hopstate.runs.api import fit
 from hopstate.runs.load import load_run

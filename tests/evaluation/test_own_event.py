@@ -9,8 +9,7 @@ import pytest
 from hopstate.cli.main import main
 from hopstate.data.events import EventStream
 from hopstate.data.splits import chronological_split
-from hopstate.evaluation.link import evaluate_link
-from hopstate.evaluation.link_scores import LinkScores
+from hopstate.evaluation.link import LinkScores, evaluate_link
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.runs.api import open_run
 from made_events import LOOP, SMALL

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from hopstate.ops import products
-from hopstate.ops.products import dense, linear, linear_naive
+from hopstate.ops.products import linear, linear_naive
 from hopstate.testing.conformance import F32_SUM, F64
 
 here = pytest.mark.skipif(not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch has no oneDNN")
@@ -16,9 +16,9 @@ SIZES = [(512, 1, 1), (513, 7, 5), (2047, 33, 16), (2560, 20, 9), (5000, 16, 40)
 def wide(monkeypatch):
     """As on a processor where it pays; what oneDNN is asked for is noted."""
     asked = []
-    monkeypatch.setattr(dense, "pays", lambda: True)
-    plain = dense._by_onednn
-    monkeypatch.setattr(dense, "_by_onednn", lambda *a: (asked.append((a[0].shape, a[1].shape)), plain(*a))[1])
+    monkeypatch.setattr(products, "pays", lambda: True)
+    plain = products._by_onednn
+    monkeypatch.setattr(products, "_by_onednn", lambda *a: (asked.append((a[0].shape, a[1].shape)), plain(*a))[1])
     return asked
 
 
@@ -60,7 +60,7 @@ def test_the_same_bits_again_and_few_shapes_whatever_the_rows(wide: list) -> Non
     for rows in range(2900, 2940):
         twice = [torch.autograd.grad(linear(x[:rows], w, b).square().sum(), [w, b]) for _ in range(2)]
         assert all(torch.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(*twice, strict=True))
-    assert len(set(wide)) <= 3 * len(dense.BLOCKS)
+    assert len(set(wide)) <= 3 * len(products.BLOCKS)
 
 
 @here
@@ -93,7 +93,7 @@ def test_torch_multiplies_where_it_does_not_suit(why: str, wide: list) -> None:
 def test_it_pays_on_wide_processors_that_are_not_intels(monkeypatch) -> None:
     def told(capability: str, processor: str) -> bool:
         monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-        monkeypatch.setattr(dense, "_processor", lambda: processor)
+        monkeypatch.setattr(products, "_processor", lambda: processor)
         products.pays.cache_clear()
         return products.pays()
 

@@ -5,8 +5,8 @@ import pytest
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
+from hopstate.ops import proximity as module
 from hopstate.ops.proximity import KINDS, Proximity, proximity_naive
-from hopstate.ops.proximity import proximity as module
 from hopstate.testing.conformance import F32, F32_LAST, F32_TIGHT, F64, F64_LAST, F64_SOLVED
 
 EDGES = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 3), (1, 0), (1, 2), (4, 2), (4, 0), (5, 6)]

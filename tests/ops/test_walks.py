@@ -7,8 +7,8 @@ import scipy.stats
 import torch
 
 from hopstate.errors import ConfigError, DataError
+from hopstate.ops import walks as walks_module
 from hopstate.ops.walks import WalkTable, random_walks, random_walks_naive, walk_features, walk_subgraphs
-from hopstate.ops.walks import walks as walks_module
 
 WALKS = {"max_length": 4, "repeats": 2, "walks": 3, "seed": 5}
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -25,11 +25,9 @@ from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, HopstateWarning
-from hopstate.evaluation.areas import average_precision_of, roc_auc_of
 from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, limits_of
-from hopstate.evaluation.link_scores import LinkScores
-from hopstate.evaluation.probabilities import Curve
+from hopstate.evaluation.metrics import Curve, average_precision_of, pairwise_loss, roc_auc_of
 from hopstate.evaluation.ranking import gains, hits, mrr, ranks, recalls
 from hopstate.io.scratch import let_go
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
@@ -39,6 +37,47 @@ from hopstate.sampling.negatives import STRATEGIES, NoOtherPairError, draw_negat
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
 from hopstate.streaming.replay import as_scores, moments, replay_anywhere
 from hopstate.streaming.scores import check_scores
+
+_EPS = np.finfo(np.float64).eps  # no probability is nearer to 0 or 1 where it becomes a logit
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LinkScores:
+    """Scores of some positives and their negatives.
+
+    Args:
+        rows: (P,) positions of the positives in the stream.
+        positive: (P,) float64.
+        negative, offsets: (T,) float64, packed by (P+1,) offsets.
+        own_event: (T,) bool, which negatives are the very pair of their event; None if none is.
+    """
+
+    rows: np.ndarray
+    positive: np.ndarray
+    negative: np.ndarray
+    offsets: np.ndarray
+    own_event: np.ndarray | None = None
+
+    def without_own_event(self) -> LinkScores:
+        """Return the scores without negatives that are the very pair of their event."""
+        if self.own_event is None:
+            return self
+        kept = ~self.own_event
+        of = np.repeat(np.arange(len(self.rows)), np.diff(self.offsets))[kept]
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(of, minlength=len(self.rows)))])
+        return replace(self, negative=self.negative[kept], offsets=offsets, own_event=None)
+
+    def pooled(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return (labels, scores) of all positives and negatives."""
+        labels = np.repeat(np.array([1, 0], np.int8), [len(self.positive), len(self.negative)])
+        return labels, np.concatenate([self.positive, self.negative])
+
+    def loss(self) -> float:
+        """Return the `pairwise_loss` of the logits of events and negatives, whose scores are probabilities."""
+        bounded = (np.clip(p, _EPS, 1 - _EPS) for p in (self.positive, self.negative))
+        positive, negative = (np.log(p) - np.log1p(-p) for p in bounded)
+        return pairwise_loss(np.repeat(positive, np.diff(self.offsets)), negative)
+
 
 KINDS = ("met", "new_pair", "new_node")
 HITS = (1, 3, 10)

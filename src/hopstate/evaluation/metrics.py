@@ -2,13 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from hopstate.errors import ConfigError, nearest
-from hopstate.evaluation.areas import average_precision_of, roc_auc_of
 from hopstate.streaming.scores import check_scores
+
+MOST = 1_000  # events of validation that a curve is fitted to, evenly spread
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A rising map from scores to probabilities.
+
+    Args:
+        scores: (k,) rising knots.
+        values: (k,) probabilities there.
+        events: validation events that it was fitted to.
+        ratio: other pairs beside each of them.
+        strategy: how those were drawn.
+    """
+
+    scores: np.ndarray
+    values: np.ndarray
+    events: int
+    ratio: float
+    strategy: str
+
+    def __call__(self, scores: np.ndarray) -> np.ndarray:
+        """Return (Q,) probabilities of scores (Q,)."""
+        return np.interp(scores, self.scores, self.values)
+
+    def text(self) -> str:
+        """Return what a probability means."""
+        return (
+            f"calibrated on {self.events:,} validation events with {self.ratio:g} {self.strategy} other "
+            f"pair{'' if self.ratio == 1 else 's'} beside each"
+        )
+
+
+def fitted(scores: np.ndarray, y: np.ndarray, strategy: str) -> Curve:
+    """Return the curve of scores with outcomes.
+
+    Args:
+        scores: (Q,).
+        y: (Q,) outcomes, 0 or 1.
+        strategy: how those of 0 were drawn.
+    """
+    from scipy.optimize import isotonic_regression
+
+    at, which = np.unique(scores, return_inverse=True)
+    count = np.bincount(which).astype(np.float64)
+    steps = isotonic_regression(np.bincount(which, y) / count, weights=count)
+    sizes = np.diff(steps.blocks)
+    of = np.repeat(np.arange(len(sizes)), sizes)
+    weight = np.bincount(of, count)
+    knots, values = np.bincount(of, at * count) / weight, steps.x[steps.blocks[:-1]]
+    values = np.clip(values, 1 / (weight + 2), (weight + 1) / (weight + 2))
+    events = int(y.sum())
+    ratio = round((len(y) - events) / max(events, 1), 2)
+    return Curve(np.maximum.accumulate(knots), np.maximum.accumulate(values), events, ratio, strategy)
+
+
+def evenly(count: int) -> np.ndarray:
+    """Return the positions, at most MOST of count, evenly spread, that a curve is fitted to."""
+    return np.unique(np.linspace(0, count - 1, min(MOST, count)).astype(np.int64))
+
+
+STEP = 1 << 20  # positives that are looked up together
+
+
+def average_precision_of(positive: np.ndarray, negative: np.ndarray) -> float:
+    """Return the average precision of scores (P,) and (T,) in any order; NaN without positives.
+
+    >>> average_precision_of(np.array([0.35, 0.8]), np.array([0.1, 0.4]))
+    0.8333333333333333
+    """
+    positive, negative = np.sort(positive), np.sort(negative)
+    if not len(positive):
+        return float("nan")
+    total = 0.0
+    for some in _parts(positive):
+        hit = len(positive) - np.searchsorted(positive, some)
+        total += float((hit / (hit + len(negative) - np.searchsorted(negative, some))).sum())
+    return total / len(positive)
+
+
+def roc_auc_of(positive: np.ndarray, negative: np.ndarray) -> float:
+    """Return the area under the ROC curve of scores (P,) and (T,) in any order; NaN where one of them is empty.
+
+    >>> roc_auc_of(np.array([0.35, 0.8]), np.array([0.1, 0.4]))
+    0.75
+    """
+    positive, negative = np.sort(positive), np.sort(negative)
+    if not len(positive) or not len(negative):
+        return float("nan")
+    twice = 0
+    for some in _parts(positive):
+        for side in ("left", "right"):
+            twice += int(np.searchsorted(negative, some, side=side).sum())
+    return twice / (2 * len(positive) * len(negative))
+
+
+def _parts(values: np.ndarray) -> Iterator[np.ndarray]:
+    for first in range(0, len(values), STEP):
+        yield values[first : first + STEP]
+
 
 FULL = 500  # events from which on a kind of pairs counts whole in a mean over kinds
 

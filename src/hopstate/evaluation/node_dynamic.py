@@ -10,9 +10,7 @@ import numpy as np
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError
-from hopstate.evaluation.event_amounts import EventAmounts
-from hopstate.evaluation.event_classes import EventClasses, event_classes
-from hopstate.evaluation.event_targets import EventTargets
+from hopstate.evaluation.event_targets import EventAmounts, EventClasses, EventTargets, event_classes
 from hopstate.streaming.protocols import NodeScorer, Scores
 from hopstate.streaming.replay import replay_anywhere, replay_split
 

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from hopstate.evaluation.calibration import Calibration, calibration
-from hopstate.evaluation.link import LinkReport
-from hopstate.evaluation.link_scores import LinkScores
-from hopstate.evaluation.probabilities import Curve, evenly, fitted
+from hopstate.evaluation.link import LinkReport, LinkScores
+from hopstate.evaluation.metrics import Curve, evenly, fitted
 from hopstate.evaluation.ranking import hits, ranks
 from hopstate.sampling.negative_sets import Negatives
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from hopstate.layers.message import Adjacency, Normalization
-from hopstate.ops.gated.gated import gated_mean_of_edges
+from hopstate.ops.gated import gated_mean_of_edges
 
 
 class EdgeList(Adjacency):

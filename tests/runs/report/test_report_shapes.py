@@ -14,9 +14,8 @@ import hopstate
 from hopstate.errors import CheckpointError
 from hopstate.evaluation import summaries
 from hopstate.evaluation.calibration import calibration
-from hopstate.evaluation.link import LinkReport
-from hopstate.evaluation.link_scores import LinkScores
-from hopstate.evaluation.probabilities import fitted
+from hopstate.evaluation.link import LinkReport, LinkScores
+from hopstate.evaluation.metrics import fitted
 from hopstate.runs.report import write_report
 from hopstate.training.kept_curves import kept_curves
 from hopstate.training.run_folder import RunFolder

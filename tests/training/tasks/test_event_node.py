@@ -8,7 +8,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
 from hopstate.errors import ConfigError, DataError
-from hopstate.evaluation.event_classes import event_classes
+from hopstate.evaluation.event_targets import event_classes
 from hopstate.methods.dyg_mamba.model import DyGMambaConfig, DyGMambaNodes
 from hopstate.streaming.history_scorer import HistoryNodeScorer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer

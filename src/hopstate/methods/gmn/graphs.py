@@ -19,7 +19,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.splits import random_split
 from hopstate.errors import ConfigError, DataError, HopstateError
-from hopstate.evaluation.learned_classes import positive_last
+from hopstate.evaluation.event_targets import positive_last
 from hopstate.io.opening import parse_bytes
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.gin import GIN

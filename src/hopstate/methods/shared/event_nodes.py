@@ -10,9 +10,17 @@ from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
 from hopstate.data.validate import default_names
 from hopstate.errors import ConfigError
-from hopstate.evaluation.event_amounts import EventAmounts, amounts_of, check_amounts, last_known
-from hopstate.evaluation.event_classes import EventClasses, check_known, event_classes
-from hopstate.evaluation.event_targets import EventTargets, check_targets
+from hopstate.evaluation.event_targets import (
+    EventAmounts,
+    EventClasses,
+    EventTargets,
+    amounts_of,
+    check_amounts,
+    check_known,
+    check_targets,
+    event_classes,
+    last_known,
+)
 from hopstate.methods.method import Context
 from hopstate.methods.shared.backbone import check_init
 from hopstate.methods.shared.event_run import EventRun

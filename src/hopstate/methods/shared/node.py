@@ -13,7 +13,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.splits import per_class_split, random_split
 from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.evaluation.learned_classes import of_training, positive_last
+from hopstate.evaluation.event_targets import of_training, positive_last
 from hopstate.io.files import replace_file
 from hopstate.methods.method import Context, ReadOptions, SplitConfig
 from hopstate.methods.shared.link_config import LinkConfig

@@ -1,5 +1,164 @@
 """Depthwise causal convolution on packed tokens: definition (naive.py), kernels (cpu.py, triton.py), op.py."""
 
-from hopstate.ops.conv1d.conv import conv1d, conv1d_naive
+from __future__ import annotations
+
+# No `from __future__ import annotations`: torch reads the ops' schemas from these annotations.
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+
+from hopstate.errors import ConfigError, ShapeError
+from hopstate.ops.selective_scan import check
+from hopstate.ops.selective_scan.dispatch import choose_path, warn_slow
+from hopstate.types import Float, Int, shapecheck
 
 __all__ = ["conv1d", "conv1d_naive"]
+
+
+@shapecheck
+def conv1d_naive(
+    x: Float[Tensor, "token channel"],
+    weight: Float[Tensor, "channel width"],
+    bias: Float[Tensor, " channel"] | None,
+    offsets: Int[Tensor, " _"],
+    *,
+    reverse: bool,
+) -> Float[Tensor, "token channel"]:
+    """Sum the shifted copies with plain torch operations; autograd gives the gradients."""
+    kind = torch.promote_types(x.dtype, torch.float32)
+    tokens, width = x.shape[0], weight.shape[1]
+    wide, position = x.to(kind), torch.arange(tokens, device=x.device)
+    sequence = token_sequences(offsets, tokens)
+    bound = offsets[sequence + 1] if reverse else offsets[sequence]
+    y = wide.new_zeros(x.shape)
+    for j in range(width):
+        source = position + (width - 1 - j) * (1 if reverse else -1)
+        inside = source < bound if reverse else source >= bound
+        shifted = torch.where(inside[:, None], wide[torch.where(inside, source, position)], 0.0)
+        y = y + shifted * weight[:, j].to(kind)
+    return (y if bias is None else y + bias.to(kind)).to(x.dtype)
+
+
+def token_sequences(offsets: Tensor, tokens: int) -> Tensor:
+    """Return each token's sequence, (token,)."""
+    sequences = torch.arange(offsets.shape[0] - 1, device=offsets.device)
+    return torch.repeat_interleave(sequences, offsets.diff(), output_size=tokens)
+
+
+@torch.library.custom_op("hopstate::conv1d", mutates_args=(), device_types="cpu")
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool, act: bool) -> Tensor:
+    """Return y, or SiLU(y) where act, of checked, packed x."""
+    from hopstate.ops.conv1d import cpu
+
+    check.check_offsets(offsets, x.shape[0])
+    return cpu.forward(x, weight, bias, offsets, reverse, act)
+
+
+@convolve.register_kernel("cuda")
+def _forward_cuda(x, weight, bias, offsets, reverse, act):  # type: ignore[no-untyped-def]
+    from hopstate.ops.conv1d import triton  # type: ignore[attr-defined]
+
+    if check.checking():
+        check.check_offsets(offsets, x.shape[0])
+    y = triton.forward(x, weight, bias, offsets, reverse)
+    return torch.nn.functional.silu(y, inplace=True) if act else y
+
+
+@convolve.register_fake
+def _forward_fake(x, weight, bias, offsets, reverse, act):  # type: ignore[no-untyped-def]
+    return x.new_empty(x.shape)
+
+
+@torch.library.custom_op("hopstate::conv1d_gradients", mutates_args=(), device_types="cpu")
+def gradients(
+    x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool, act: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of x, and of weight, (channel, width), and bias, (channel,), in float32 or float64."""
+    from hopstate.ops.conv1d import cpu
+
+    return cpu.gradients(x, dy, weight, bias, offsets, reverse, act)
+
+
+@gradients.register_kernel("cuda")
+def _gradients_cuda(x, dy, weight, bias, offsets, reverse, act):  # type: ignore[no-untyped-def]
+    from hopstate.ops.conv1d import triton  # type: ignore[attr-defined]
+
+    if act:
+        dy = torch.ops.aten.silu_backward(dy, triton.forward(x, weight, bias, offsets, reverse))
+    dx = triton.forward(dy, weight, None, offsets, not reverse)  # the same convolution in the other direction
+    return dx, *triton.weight_grad(x, dy, offsets, weight.shape[1], reverse)
+
+
+@gradients.register_fake
+def _gradients_fake(x, dy, weight, bias, offsets, reverse, act):  # type: ignore[no-untyped-def]
+    kind, (channels, width) = torch.promote_types(x.dtype, torch.float32), weight.shape
+    return x.new_empty(x.shape), x.new_empty(channels, width, dtype=kind), x.new_empty(channels, dtype=kind)
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weight, bias, offsets, ctx.reverse, ctx.act = inputs
+    ctx.save_for_backward(x, weight, bias, offsets)
+
+
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    x, weight, bias, offsets = ctx.saved_tensors
+    dx, dweight, dbias = gradients(x, dy, weight, bias, offsets, ctx.reverse, ctx.act)
+    return dx, dweight.to(weight.dtype), None if bias is None else dbias.to(bias.dtype), None, None, None
+
+
+convolve.register_autograd(_backward, setup_context=_keep_for_backward)
+
+
+def conv1d(
+    x: Float[Tensor, "*token channel"],
+    weight: Float[Tensor, "channel width"],
+    bias: Float[Tensor, " channel"] | None = None,
+    *,
+    offsets: Int[Tensor, " _"] | None = None,
+    reverse: bool = False,
+    activation: Literal["none", "silu"] = "none",
+) -> Float[Tensor, "*token channel"]:
+    """Compute y_t = bias + sum_j weight_j x_{t - (width - 1 - j)} within each sequence, zero before its first token.
+
+    Args:
+        x: (token, channel) packed or (batch, length, channel); float16, bfloat16, float32 or float64.
+        weight: (channel, width); the last column weighs the token itself, as in torch's Conv1d.
+        bias: (channel,).
+        offsets: int64 (sequence + 1,), as in `selective_scan`; without them packed input is one sequence.
+        reverse: look at the tokens after t instead of those before.
+        activation: "silu" returns SiLU(y); y itself is then not kept for the backward pass but computed again.
+
+    Returns:
+        y of x's shape and dtype.
+
+    Raises:
+        ShapeError: shapes, dtypes or devices that disagree.
+        ConfigError: an unknown activation.
+        DataError: offsets that decrease or do not cover the tokens (on a GPU only where HOPSTATE_CHECK=1).
+    """
+    if activation not in ("none", "silu"):
+        raise ConfigError(f"activation is 'none' or 'silu'; got {activation!r}")
+    if x.dim() not in (2, 3):
+        raise ShapeError(f"x has shape {tuple(x.shape)}, expected (token, channel) or (batch, length, channel)")
+    channels = x.shape[-1]
+    if weight.dim() != 2 or weight.shape[0] != channels or weight.shape[1] == 0:
+        raise ShapeError(
+            f"weight has shape {tuple(weight.shape)}, expected (channel, width) with x's {channels} channels"
+        )
+    check.check_same("x", x, tuple(x.shape), "itself", x)
+    check.check_same("weight", weight, tuple(weight.shape), "itself", x)
+    if bias is not None:
+        check.check_same("bias", bias, (channels,), "(channel,)", x)
+    sequences = check.check_packing(x, offsets)
+    if offsets is None:
+        offsets = torch.arange(sequences + 1, device=x.device) * x.shape[-2]
+    flat = x.flatten(0, -2)
+    path = choose_path(x.device.type, x.dtype)
+    if path.name == "naive":
+        warn_slow("conv1d", path.reason)
+        check.check_offsets(offsets, flat.shape[0])
+        y = conv1d_naive(flat, weight, bias, offsets, reverse=reverse).view(x.shape)
+        return silu(y) if activation == "silu" else y
+    return convolve(flat, weight, bias, offsets, reverse, activation == "silu").view(x.shape)

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hopstate.ops.conv1d.conv import token_sequences
+from hopstate.ops.conv1d import token_sequences
 
 TOKENS, CHANNELS = 32, 64  # of a program
 SPAN = 1024  # tokens of one partial sum of the weight's gradient

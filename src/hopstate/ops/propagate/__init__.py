@@ -1,5 +1,112 @@
 """Hop averages of features, all hops in one pass over tiles (NAGphormer, algorithm 1): definition and loop."""
 
-from hopstate.ops.propagate.propagate import hop_powers, hop_powers_naive, hop_rows, hop_scale
+from __future__ import annotations
+
+import numpy as np
+
+from hopstate.errors import ShapeError
+from hopstate.ops.cpu.parallel import run_units
 
 __all__ = ["hop_powers", "hop_powers_naive", "hop_rows", "hop_scale"]
+
+_WORK = 4_000_000  # products of a unit: about a millisecond
+
+
+def hop_powers_naive(
+    indptr: np.ndarray, indices: np.ndarray, x: np.ndarray, num_hops: int, weight: np.ndarray | None = None
+) -> np.ndarray:
+    """Return (N, K+1, F) float64 with A_hat^k x at [:, k], from the dense matrix: the definition.
+
+    Args:
+        indptr: (N+1,) row starts.
+        indices: (E,) columns.
+        x: (N, F).
+        num_hops: K.
+        weight: (E,) at least 0; None weighs every entry 1.
+    """
+    n = len(indptr) - 1
+    a = np.eye(n)
+    np.add.at(a, (np.repeat(np.arange(n), np.diff(indptr)), indices), 1.0 if weight is None else weight)
+    scale = 1 / np.sqrt(a.sum(1))
+    a_hat = scale[:, None] * a * scale
+    return np.stack([np.linalg.matrix_power(a_hat, k) @ x.astype(np.float64) for k in range(num_hops + 1)], 1)
+
+
+def hop_powers(indptr: np.ndarray, indices: np.ndarray, tokens: np.ndarray, weight: np.ndarray | None = None) -> None:
+    """Fill tokens[:, k] with A_hat^k tokens[:, 0] for k = 1..K, in place and without further memory of that size.
+
+    Rows are summed in stored order, on as many threads as torch uses; the result does not depend on how many.
+
+    Args:
+        indptr: (N+1,) int64 row starts of the in-edges.
+        indices: (E,) int64 columns, the nodes that are received from.
+        tokens: (N, K+1, F) float32, C-contiguous, hop 0 filled in.
+        weight: (E,) float32 at least 0; None weighs every entry 1.
+
+    Raises:
+        ShapeError: tokens is not such an array.
+    """
+    n = len(indptr) - 1
+    if tokens.ndim != 3 or len(tokens) != n or tokens.dtype != np.float32 or not tokens.flags.c_contiguous:
+        raise ShapeError(
+            f"tokens must be C-contiguous float32 of shape ({n}, K+1, F); got {tokens.dtype} {tokens.shape}"
+        )
+    if not tokens.size:
+        return
+    scale = hop_scale(indptr, weight)
+    for k in range(1, tokens.shape[1]):
+        hop_rows(indptr, indices, tokens[:, k - 1], tokens[:, k], scale, weight)
+
+
+def hop_scale(indptr: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """Return (N,) float32 (D+I)^-1/2 of rows that begin at indptr (N+1,), weighted by weight (E,) or by 1."""
+    n = len(indptr) - 1
+    degree = np.diff(indptr) if weight is None else np.bincount(np.repeat(np.arange(n), np.diff(indptr)), weight, n)
+    return (1 / np.sqrt(1.0 + degree)).astype(np.float32)
+
+
+def hop_rows(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    before: np.ndarray,
+    after: np.ndarray,
+    scale: np.ndarray,
+    weight: np.ndarray | None = None,
+    rows: slice = slice(None),
+) -> None:
+    """Fill after[rows] with A_hat before, to the same bits whatever rows are filled together.
+
+    Args:
+        indptr, indices, weight: as in `hop_powers`.
+        before, after: (N, F) float32, each row contiguous and all as far apart; they may interleave.
+        scale: (N,) of `hop_scale`.
+        rows: the receivers, consecutive.
+
+    Raises:
+        ShapeError: before or after is not such an array.
+    """
+    first, last, _ = rows.indices(len(indptr) - 1)
+    if first >= last or not before.shape[1]:
+        return
+    from hopstate.ops.propagate.kernels import hop
+
+    cuts = first + _equal_work(indptr[first : last + 1], before.shape[1])
+    (source, step), (into, stride) = _flat(before), _flat(after)
+    width = before.shape[1]
+    run_units(hop, len(cuts) - 1, cuts, source, step, into, stride, width, indptr, indices, scale, weight)
+
+
+def _flat(array: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the elements from an array's first to its last, and how many lie from a row to the next."""
+    n, width = array.shape
+    step, beyond = divmod(array.strides[0], 4)
+    if array.dtype != np.float32 or beyond or step < width or (width > 1 and array.strides[1] != 4):
+        raise ShapeError(f"hops are float32 with contiguous rows; got {array.dtype} with strides {array.strides}")
+    return np.lib.stride_tricks.as_strided(array, ((n - 1) * step + width,), (4,)), step
+
+
+def _equal_work(indptr: np.ndarray, width: int) -> np.ndarray:
+    """Return the row numbers that cut the rows into units of about `_WORK` products each."""
+    done = indptr - indptr[0] + np.arange(len(indptr))  # entries and rows up to each row
+    units = 1 + int(done[-1]) * width // _WORK
+    return np.searchsorted(done, done[-1] * np.arange(units + 1) / units).astype(np.int64)

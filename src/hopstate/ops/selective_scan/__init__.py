@@ -9,7 +9,328 @@
 DERIVATION.md derives the gradients and gives layouts and measurements.
 """
 
-from hopstate.ops.selective_scan.naive import selective_scan_naive
-from hopstate.ops.selective_scan.scan import selective_influence, selective_scan, selective_step
+from __future__ import annotations
+
+# No `from __future__ import annotations`: torch reads the ops' schemas from these annotations.
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+
+from hopstate.errors import ConfigError
+from hopstate.ops.discretize import Discretization, check_discretization
+from hopstate.ops.selective_scan import check
+from hopstate.ops.selective_scan.dispatch import choose_path, warn_slow
+from hopstate.ops.selective_scan.layout import CELL, GPU_CELL, LANES
+from hopstate.ops.selective_scan.naive import advance, selective_scan_naive
+from hopstate.types import Float, Int
 
 __all__ = ["selective_influence", "selective_scan", "selective_scan_naive", "selective_step"]
+
+
+@torch.library.custom_op("hopstate::selective_scan", mutates_args=(), device_types="cpu")
+def scan(
+    u: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None,
+    z: Tensor | None,
+    offsets: Tensor,
+    initial: Tensor | None,
+    reverse: bool,
+    zoh: bool,
+    keep: bool,
+    want_final: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return y, final states (no rows unless want_final) and checkpoints (no rows unless keep)."""
+    from hopstate.ops.selective_scan import cpu
+
+    check.check_values(delta, A, offsets)
+    return cpu.forward(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final)
+
+
+@scan.register_kernel("cuda")
+def _scan_cuda(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final):  # type: ignore[no-untyped-def]
+    from hopstate.ops.selective_scan import triton  # type: ignore[attr-defined]
+
+    if check.checking():
+        check.check_values(delta, A, offsets)
+    return triton.forward(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final)
+
+
+@scan.register_fake
+def _scan_fake(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final):  # type: ignore[no-untyped-def]
+    (tokens, channels), S = u.shape, A.shape[1]
+    kind = torch.promote_types(u.dtype, torch.float32)
+    if u.device.type == "cpu":
+        cells = (tokens + CELL - 1) // CELL
+        kept = u.new_empty(cells if keep else 0, (channels + LANES - 1) // LANES, S, LANES, dtype=kind)
+    else:
+        cells = (tokens + GPU_CELL - 1) // GPU_CELL
+        kept = u.new_empty(cells if keep else 0, channels, S, dtype=kind)
+    return (
+        u.new_empty(tokens, channels),
+        u.new_empty(offsets.shape[0] - 1 if want_final else 0, channels, S, dtype=kind),
+        kept,
+    )
+
+
+@torch.library.custom_op("hopstate::selective_scan_backward", mutates_args=(), device_types="cpu")
+def scan_backward(
+    u: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None,
+    z: Tensor | None,
+    offsets: Tensor,
+    initial: Tensor | None,
+    checkpoints: Tensor,
+    dy: Tensor,
+    dfinal: Tensor | None,
+    reverse: bool,
+    zoh: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of u, delta, A, B, C, D, z, initial; without elements for absent inputs."""
+    from hopstate.ops.selective_scan import cpu
+
+    return cpu.backward(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, dfinal, reverse, zoh)  # type: ignore[return-value]
+
+
+@scan_backward.register_kernel("cuda")
+def _backward_cuda(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, dfinal, reverse, zoh):  # type: ignore[no-untyped-def]
+    from hopstate.ops.selective_scan import triton  # type: ignore[attr-defined]
+
+    return triton.backward(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, dfinal, reverse, zoh)
+
+
+@scan_backward.register_fake
+def _backward_fake(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, dfinal, reverse, zoh):  # type: ignore[no-untyped-def]
+    likes = (u, delta, A, B, C, D, z, initial)
+    return [u.new_empty(0) if x is None else torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in likes]
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, _, want_final = inputs
+    ctx.save_for_backward(u, delta, A, B, C, D, z, offsets, initial, output[2])
+    ctx.reverse, ctx.zoh, ctx.want_final = reverse, zoh, want_final
+    ctx.mark_non_differentiable(output[2])
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, dy: Tensor | None, dfinal: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    u, delta, A, B, C, D, z, offsets, initial, checkpoints = ctx.saved_tensors
+    dy = torch.zeros_like(u) if dy is None else dy
+    dfinal = dfinal if ctx.want_final else None
+    grads = scan_backward(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, dfinal, ctx.reverse, ctx.zoh)
+    *rest, dD, dz, dinitial = grads
+    return (
+        *rest,
+        None if D is None else dD,
+        None if z is None else dz,
+        None,
+        None if initial is None else dinitial,
+        *(None,) * 4,
+    )
+
+
+scan.register_autograd(_backward, setup_context=_keep_for_backward)
+
+
+def selective_scan_traced(
+    u: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None,
+    z: Tensor | None,
+    offsets: Tensor | None,
+    *,
+    reverse: bool,
+    discretization: Discretization,
+) -> Tensor:
+    """Return y of `selective_scan`, from zero states; without offsets all rows of a batch advance at once."""
+    from torch._higher_order_ops.scan import scan
+
+    kind = torch.promote_types(u.dtype, torch.float32)
+    batched = u.dim() == 3
+    columns = [x.to(kind).transpose(0, 1) if batched else x.to(kind) for x in (u, delta, B, C)]
+    length, rate = columns[0].shape[0], A.to(kind)
+    bounds = torch.zeros(1, dtype=torch.int64, device=u.device) if offsets is None else offsets
+    starts = columns[0].new_zeros(length + 1).index_add(0, bounds, columns[0].new_ones(bounds.shape[0]))
+    kept = (starts.narrow(0, 1 if reverse else 0, length) == 0).to(kind)
+    columns.append(kept.view(-1, *[1] * columns[0].dim()))
+    if reverse:
+        columns = [x.flip(0) for x in columns]
+    columns = [torch.cat([x, x.new_zeros(1, *x.shape[1:])]) for x in columns]  # a scan over nothing is refused
+
+    def step(h: Tensor, token: list[Tensor]) -> tuple[Tensor, Tensor]:
+        value, size, into, out, kept = token
+        h, y = advance(h * kept, value, size, rate, into, out, discretization)
+        return h.clone(), y
+
+    start = columns[0].new_zeros(*columns[0].shape[1:], A.shape[1])
+    y = scan(step, start, columns)[1].narrow(0, 0, length)
+    y = y.flip(0) if reverse else y
+    y = y.transpose(0, 1) if batched else y
+    y = y if D is None else y + D.to(kind) * u.to(kind)
+    return (y if z is None else y * silu(z.to(kind))).to(u.dtype)
+
+
+def selective_scan(
+    u: Float[Tensor, "*token channel"],
+    delta: Float[Tensor, "*token channel"],
+    A: Float[Tensor, "channel state"],
+    B: Float[Tensor, "*token state"],
+    C: Float[Tensor, "*token state"],
+    *,
+    D: Float[Tensor, " channel"] | None = None,
+    z: Float[Tensor, "*token channel"] | None = None,
+    offsets: Int[Tensor, " _"] | None = None,
+    reverse: bool = False,
+    initial_state: Float[Tensor, "sequence channel state"] | None = None,
+    discretization: Discretization = "zoh",
+    return_state: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Run h_k = exp(delta_k A) h_{k-1} + gain_k B_k u_k, y_k = (C_k . h_k + D u_k) silu(z_k) over every sequence.
+
+    Args:
+        u: inputs, (token, channel) packed or (batch, length, channel); float16, bfloat16, float32 or float64.
+        delta: step sizes >= 0 of u's shape, in units of 1/A: projected from the input or given, as time spans are.
+        A: decay rates < 0, (channel, state).
+        B, C: input and output maps, (token, state) or (batch, length, state), shared by all channels.
+        D: weight of the skip connection, (channel,).
+        z: gate of u's shape.
+        offsets: int64 (sequence + 1,): packed sequence i is tokens offsets[i]..offsets[i + 1] - 1; sequences may be
+            empty. Without offsets, packed input is one sequence.
+        reverse: run every sequence from its last token to its first.
+        initial_state: states before each sequence's first step, (sequence, channel, state); zero if absent.
+        discretization: "zoh" (exact) or "euler" (Mamba's gain = delta).
+        return_state: also return the states after each sequence's last step.
+
+    Returns:
+        y of u's shape and dtype; with return_state also the final states (sequence, channel, state), in float32, or
+        float64 for float64 input.
+
+    Raises:
+        ShapeError: shapes, dtypes or devices that disagree.
+        DataError: offsets that do not cover the tokens, A >= 0, a negative step. NaN in delta where HOPSTATE_CHECK=1;
+            on a GPU all of these only there.
+        ConfigError: an unknown discretization, or states in a program that is exported by the reference.
+
+    >>> u = torch.ones(3, 1)  # three tokens, one channel: a sequence of two, then one of one
+    >>> A, one = -torch.ones(1, 1), torch.ones(3, 1)
+    >>> y = selective_scan(u, one, A, one, one, offsets=torch.tensor([0, 2, 3]))
+    >>> [round(v, 4) for v in y.flatten().tolist()]  # 1 - 1/e, 1 - 1/e^2, and from zero again
+    [0.6321, 0.8647, 0.6321]
+    """
+    sequences = check.check_scan(u, delta, A, B, C, D, z, offsets, initial_state)
+    zoh = check_discretization(discretization) == "zoh"
+    shape, path = u.shape, choose_path(u.device.type, u.dtype)
+    if path.name == "naive" and torch.compiler.is_exporting():
+        if initial_state is not None or return_state:
+            raise ConfigError("a scan that takes or returns states cannot be exported")
+        return selective_scan_traced(u, delta, A, B, C, D, z, offsets, reverse=reverse, discretization=discretization)
+    if offsets is None:
+        offsets = torch.arange(sequences + 1, device=u.device) * shape[-2]
+    if u.dim() == 3:
+        u, delta, B, C = (x.flatten(0, 1) for x in (u, delta, B, C))
+        z = None if z is None else z.flatten(0, 1)
+    if path.name == "naive":
+        warn_slow("selective_scan", path.reason)
+        check.check_values(delta, A, offsets)
+        y, state = selective_scan_naive(
+            u, delta, A, B, C, D, z, offsets, initial_state, reverse=reverse, discretization=discretization
+        )
+    else:
+        inputs = (u, delta, A, B, C, D, z, initial_state)
+        keep = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
+        y, state, _ = scan(*inputs[:7], offsets, initial_state, reverse, zoh, keep, return_state)
+    return (y.view(shape), state) if return_state else y.view(shape)
+
+
+def selective_step(
+    state: Float[Tensor, "sequence channel state"],
+    u: Float[Tensor, "sequence channel"],
+    delta: Float[Tensor, "sequence channel"],
+    A: Float[Tensor, "channel state"],
+    B: Float[Tensor, "sequence state"],
+    C: Float[Tensor, "sequence state"],
+    *,
+    D: Float[Tensor, " channel"] | None = None,
+    z: Float[Tensor, "sequence channel"] | None = None,
+    discretization: Discretization = "zoh",
+) -> tuple[Float[Tensor, "sequence channel"], Float[Tensor, "sequence channel state"]]:
+    """Advance every sequence by one token: the body of `selective_scan`, for streams whose state is kept.
+
+    Args:
+        state: states before the token, such as `selective_scan` returns with return_state.
+        u, delta, A, B, C, D, z, discretization: one token of each sequence, as in `selective_scan`.
+
+    Returns:
+        y in u's dtype, and the new states in float32, or float64 for float64 input; the old ones are left alone.
+
+    Raises:
+        ShapeError, ConfigError: as `selective_scan`.
+    """
+    check_discretization(discretization)
+    if u.dim() != 2:
+        raise check.ShapeError(f"u has shape {tuple(u.shape)}, expected (sequence, channel), one token each")
+    check.check_scan(u[:, None], delta[:, None], A, B[:, None], C[:, None], D, None, None, state)
+    if check.checking() and not torch.compiler.is_compiling():
+        check.check_rates(A)
+        check.check_steps(delta)
+    kind = torch.promote_types(u.dtype, torch.float32)
+    state, y = advance(state.to(kind), u.to(kind), delta.to(kind), A.to(kind), B.to(kind), C.to(kind), discretization)
+    if D is not None:
+        y = y + D.to(kind) * u.to(kind)
+    if z is not None:
+        check.check_same("z", z, tuple(u.shape), "u's", u)
+        y = y * silu(z.to(kind))
+    return y.to(u.dtype), state
+
+
+def selective_influence(
+    delta: Float[Tensor, "*token channel"],
+    A: Float[Tensor, "channel state"],
+    B: Float[Tensor, "*token state"],
+    C: Float[Tensor, "*token state"],
+    *,
+    offsets: Int[Tensor, " _"] | None = None,
+    reverse: bool = False,
+    discretization: Discretization = "zoh",
+) -> Float[Tensor, "*token channel"]:
+    """Return w_j = C_L (prod_{i>j} exp(delta_i A)) gain_j B_j: how much each token's input weighs in the last output.
+
+    The scan is linear in u, so these weights are exact: from a zero state, and before skip and gate, the sum over a
+    sequence's tokens of w_j u_j is its last output (its first token's, where reverse). They are also the gradient of
+    that output, and are computed as one: no product of decays is formed, however long the sequence.
+
+    Args:
+        delta, A, B, C, offsets, reverse, discretization: as in `selective_scan`.
+
+    Returns:
+        Weights of delta's shape and dtype; they carry no gradient.
+
+    Source: DyG-Mamba, Theorem 4.2.
+    """
+    sequences = check.check_scan(delta, delta, A, B, C, None, None, offsets, None)
+    length = delta.shape[-2]
+    if offsets is None:
+        offsets = torch.arange(sequences + 1, device=delta.device) * length
+    starts, ends = offsets[:-1], offsets[1:]
+    read = (starts if reverse else ends - 1)[ends > starts]
+    flat = delta.detach().flatten(0, -2)
+    with torch.enable_grad():
+        u = torch.zeros_like(flat).requires_grad_()
+        maps = (x.detach().flatten(0, -2) for x in (B, C))
+        y = selective_scan(u, flat, A.detach(), *maps, offsets=offsets, reverse=reverse, discretization=discretization)
+        assert isinstance(y, Tensor)
+        last = torch.zeros_like(y).index_fill_(0, read, 1.0)
+        (weights,) = torch.autograd.grad(y, u, last)
+    return weights.view(delta.shape)

@@ -2,7 +2,7 @@
 
 A probability is the chance that a pair is an event if events and other pairs are as many as there: the ratio is kept
 with the curve and reported. The curve is kept in the run folder (`runs.curves`), from training or, if it is not there,
-from the first query on. The curve itself is `hopstate.evaluation.probabilities`'.
+from the first query on. The curve itself is `hopstate.evaluation.metrics`'.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.errors import DataError, HopstateError, HopstateWarning
-from hopstate.evaluation.probabilities import Curve
+from hopstate.evaluation.metrics import Curve
 from hopstate.runs.curves import kept_curve, put_curve
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session

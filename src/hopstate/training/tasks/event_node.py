@@ -15,9 +15,7 @@ from torch import Tensor, nn
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
-from hopstate.evaluation.event_amounts import EventAmounts
-from hopstate.evaluation.event_classes import EventClasses, shown_labels
-from hopstate.evaluation.event_targets import EventTargets
+from hopstate.evaluation.event_targets import EventAmounts, EventClasses, EventTargets, shown_labels
 from hopstate.evaluation.intervals import KEPT, apart
 from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_events
 from hopstate.streaming.protocols import NodeFollower, Scores

@@ -21,14 +21,13 @@ from hopstate.evaluation import summaries
 from hopstate.evaluation.link import (
     LinkProtocol,
     LinkReport,
+    LinkScores,
     link_negatives,
     link_report,
     score_links,
     score_split,
 )
-from hopstate.evaluation.link_scores import LinkScores
-from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
-from hopstate.evaluation.probabilities import Curve
+from hopstate.evaluation.metrics import Curve, average_precision, mean_over_kinds, roc_auc
 from hopstate.sampling.judged import number_or_all
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
