@@ -21,6 +21,7 @@ from hopstate.layers.message import Adjacency
 from hopstate.methods.message_passing.batching import NODE_SETS, Batching, batched_source
 from hopstate.methods.message_passing.model import WITH_EDGES, WITH_WEIGHTS, Backbone, BackboneConfig
 from hopstate.methods.method import Context, Method
+from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.methods.shared.edges import (
     EdgeConfig,
     Place,
@@ -28,7 +29,6 @@ from hopstate.methods.shared.edges import (
     edge_columns,
     message_graph,
 )
-from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.methods.shared.graph_task import graph_task
 from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
@@ -274,7 +274,7 @@ METHODS = {
         reads_edges=partial(reads_edges, kind=kind),
         suit=partial(suit_backbone, kind=kind),
         automatic=AUTOMATIC,
-        floors=graph_run_floors,
+        floors=graph_baselines,
         space=SPACE,
         export=export_spec,
     )
