@@ -33,7 +33,7 @@ from gmn_scaling import resident
 from hopstate.data.graph import Graph
 from hopstate.datasets.generators import far_clues, long_range, tree_match
 from hopstate.layers.message import Adjacency
-from hopstate.methods.gmn.nodes import induced
+from hopstate.methods.gmn.batches import induced
 from range_networks import network, size_of
 
 COUNT, TOGETHER = 1536, 32
