@@ -13,8 +13,7 @@ from hopstate.cli.answer import INTERRUPTED, Answer
 from hopstate.cli.manner import own_options
 from hopstate.cli.options import Options
 from hopstate.errors import ConfigError, DivergenceError, HopstateError
-from hopstate.io.files import write_text
-from hopstate.io.lock import locked
+from hopstate.io.files import locked, write_text
 from hopstate.methods import get_method
 
 _AP = "average_precision"

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hopstate.data.deletions import edge_ends
-from hopstate.data.events import DELETE
+from hopstate.data.events import DELETE, edge_ends
 from hopstate.data.neighbor_store import Column
 from hopstate.data.stream_state import EventFeatures, EventFile, EventLog, Memories, StreamState
 from hopstate.data.vocabulary import Vocabulary
@@ -49,7 +48,7 @@ def save_stream_state(
 ) -> StreamState:
     """Write a state into a folder; of what is there already nothing is written again, but for small files joined.
 
-    Whoever calls holds the folder (`hopstate.io.lock`).
+    Whoever calls holds the folder (`hopstate.io.files`).
 
     Args:
         state: what is kept.

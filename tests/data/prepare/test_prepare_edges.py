@@ -15,9 +15,9 @@ pytest.importorskip("duckdb", reason="prepare needs the extra prepare")
 pytest.importorskip("ibis", reason="prepare needs the extra prepare")
 
 from hopstate.cli.main import main
-from hopstate.data.event_store import check_store
 from hopstate.data.prepare import prepare
 from hopstate.data.readers.read_graph import read_graph
+from hopstate.data.store import check_store
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::hopstate.errors.HopstateWarning")

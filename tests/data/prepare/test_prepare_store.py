@@ -14,9 +14,9 @@ pytest.importorskip("duckdb", reason="prepare needs the extra prepare")
 pytest.importorskip("ibis", reason="prepare needs the extra prepare")
 
 from hopstate.data.dates import UNGUESSED
-from hopstate.data.event_store import check_store, load_events
 from hopstate.data.prepare import prepare
 from hopstate.data.readers.read_events import read_events
+from hopstate.data.store import check_store, load_events
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::hopstate.errors.HopstateWarning")

@@ -29,8 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import DTypeLike
 
-from hopstate.data.event_build import UNITS
-from hopstate.data.event_store import META, VERSION, WORK
+from hopstate.data.dates import UNITS
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.prepare.source import LARGEST
 from hopstate.data.preprocessing import FeatureTable
@@ -38,14 +37,15 @@ from hopstate.data.readers.edge_list import count_of, node_features, rows_in_ord
 from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.roles import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
+from hopstate.data.store import EVENT_META as META
+from hopstate.data.store import EVENT_VERSION as VERSION
 from hopstate.data.store import META as GRAPH_META
 from hopstate.data.store import VERSION as GRAPH_VERSION
-from hopstate.data.store import codes_of, id_arrays, lines_of
+from hopstate.data.store import WORK, codes_of, id_arrays, lines_of
 from hopstate.data.validate import check_ids
 from hopstate.data.vocabulary import TEXT, Vocabulary, ids_array
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError, StorageError, nearest
-from hopstate.io.files import make_folder, remove_stale, replace_file, save_array, sync_file, write_text
-from hopstate.io.lock import locked
+from hopstate.io.files import locked, make_folder, remove_stale, replace_file, save_array, sync_file, write_text
 from hopstate.io.opening import exists, parse_bytes, read_json
 from hopstate.io.output import write_table
 from hopstate.io.tensors import load_npy

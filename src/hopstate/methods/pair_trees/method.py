@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 from torch import nn
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
