@@ -144,7 +144,7 @@ class EventStream(Copied):
             check_deletes(self)
 
     @classmethod
-    def from_arrays(cls, src: Any, dst: Any, t: Any, *, warn: bool = True, **fields: Any) -> Self:
+    def from_arrays(cls, src: Any, dst: Any, t: Any, *, warn: bool = True, **fields: Any) -> EventStream:
         """Build a stream from columns in any order and of any id type; sorted stably by time.
 
         Args:
@@ -189,7 +189,7 @@ class EventStream(Copied):
         return expand_node_deletions(cls(**columns, **fields | {"from_start": False})).with_(from_start=True)
 
     @classmethod
-    def from_pyg(cls, data: TemporalData, **fields: Any) -> Self:
+    def from_pyg(cls, data: TemporalData, **fields: Any) -> EventStream:
         """Build a stream from a torch-geometric `TemporalData`: src, dst, t, msg as edge features, y as labels.
 
         Args:

@@ -29,7 +29,6 @@ from hopstate.data.validate import (
 )
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError
-from hopstate.io.opening import reading
 from hopstate.io.scratch import let_go
 
 if TYPE_CHECKING:
@@ -370,11 +369,9 @@ class Graph(Copied):
     @classmethod
     def load(cls, folder: str, *, mmap: bool = True) -> Graph:
         """Read a folder written by `save`; with mmap, arrays stay on disk until touched."""
-        from hopstate.data.store import load_fields
+        from hopstate.data.store import load_graph
 
-        fields = load_fields(folder, mmap=mmap)
-        with reading(folder, "a saved graph"):
-            return cls(**fields)
+        return load_graph(folder, mmap=mmap)
 
     # ---- splits and identity ---------------------------------------------------------------------------
     def split(self, number: int = 0) -> dict[str, np.ndarray]:
