@@ -212,7 +212,7 @@ def _no_better(name: str, results: list[dict[str, Any]], floors: list[dict[str, 
         results: of its runs.
         floors: for each run, baselines → metrics of validation on the run's split.
     """
-    from hopstate.methods.shared.floors import below
+    from hopstate.methods.shared.baselines import below
 
     metric, mode = results[0]["metric"], results[0]["mode"]
 
