@@ -14,11 +14,10 @@ from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError
 from hopstate.evaluation.link import evaluate_link, link_negatives, score_queries, score_split
 from hopstate.evaluation.ranking import mrr, ranks
 from hopstate.methods.heuristics.edgebank import EdgeBank
-from hopstate.methods.heuristics.recency import Recency
+from hopstate.methods.heuristics.method import Recency
 from hopstate.runs.api import fit
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
-from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import STRATEGIES, NoOtherPairError, draw_negatives, one_against_many
+from hopstate.sampling.negatives import STRATEGIES, Negatives, NoOtherPairError, draw_negatives, one_against_many
 from hopstate.streaming.replay import replay
 from hopstate.testing.conformance import F32_SUM, HALF
 

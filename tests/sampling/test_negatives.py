@@ -7,8 +7,7 @@ import pytest
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError
-from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import _number_pairs, draw_negatives, load_or_draw, one_against_many
+from hopstate.sampling.negatives import Negatives, _number_pairs, draw_negatives, load_or_draw, one_against_many
 
 
 @pytest.fixture(scope="module")

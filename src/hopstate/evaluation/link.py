@@ -30,10 +30,15 @@ from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, limit
 from hopstate.evaluation.metrics import Curve, average_precision_of, pairwise_loss, roc_auc_of
 from hopstate.evaluation.ranking import gains, hits, mrr, ranks, recalls
 from hopstate.io.scratch import let_go
-from hopstate.sampling.event_batches import batch_boundaries, event_batches
-from hopstate.sampling.judged import judged
-from hopstate.sampling.negative_sets import Negatives, distinct_sets
-from hopstate.sampling.negatives import STRATEGIES, NoOtherPairError, draw_negatives, one_against_many
+from hopstate.sampling.event_batches import batch_boundaries, event_batches, judged
+from hopstate.sampling.negatives import (
+    STRATEGIES,
+    Negatives,
+    NoOtherPairError,
+    distinct_sets,
+    draw_negatives,
+    one_against_many,
+)
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
 from hopstate.streaming.replay import as_scores, moments, replay_anywhere
 from hopstate.streaming.scores import check_scores

@@ -14,7 +14,7 @@ from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.link import LinkReport, LinkScores
 from hopstate.evaluation.metrics import Curve, evenly, fitted
 from hopstate.evaluation.ranking import hits, ranks
-from hopstate.sampling.negative_sets import Negatives
+from hopstate.sampling.negatives import Negatives
 
 PLACES = (1, 2, 3, 5, 10, 20, 30, 50, 100)
 WAYS = TRAINED, FITTED = ("as trained", "calibrated on validation")

@@ -22,7 +22,7 @@ from hopstate.layers.heads import LinkHead
 from hopstate.layers.mlp_mixer import MixerBlock
 from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
-from hopstate.methods.baselines.search import DYGLIB_DROPOUT
+from hopstate.methods.baselines.dygformer import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.around import AroundTokenizer

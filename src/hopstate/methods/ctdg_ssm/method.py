@@ -21,15 +21,20 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import check_range, refuse_idle
-from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
-from hopstate.methods.ctdg_ssm.model import CTDGSSM, Readout
+from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig, Readout
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
 from hopstate.methods.shared.event_run import EventRun
-from hopstate.methods.shared.link import clock_of, kept_negatives, training_store, used_features
-from hopstate.methods.shared.pair_history import fit_scale, pair_features
+from hopstate.methods.shared.link import (
+    clock_of,
+    fit_scale,
+    kept_negatives,
+    pair_features,
+    training_store,
+    used_features,
+)
 from hopstate.methods.shared.programs import logit_port, rows_port
 from hopstate.methods.shared.suit_events import PAIRS, SCHEDULE, PairsRun, StreamRun, suit_epochs, suit_pairs
 from hopstate.methods.space import Space

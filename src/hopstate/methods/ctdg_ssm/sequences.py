@@ -10,8 +10,7 @@ from typing import Literal
 
 from hopstate.data.clock import Clock, GapUnit, elapsed
 from hopstate.datasets.temporal_generators import PathSequences
-from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
-from hopstate.methods.ctdg_ssm.model import CTDGSSM
+from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig
 from hopstate.methods.method import Context, Method
 from hopstate.methods.space import Range
 from hopstate.training.config import LoopConfig

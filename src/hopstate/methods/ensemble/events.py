@@ -14,7 +14,7 @@ from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.stream_state import Memories, StreamState
 from hopstate.errors import ConfigError
 from hopstate.methods.ensemble.members import Member, Stack, members_of
-from hopstate.methods.heuristics.floors import heuristic_floors
+from hopstate.methods.heuristics.method import heuristic_floors
 from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.link import kept_negatives

@@ -5,21 +5,77 @@ Source: Poursafaei et al., NeurIPS 2022, arXiv:2207.10128 (EdgeBank).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
 
 from hopstate.data.clock import Clock, GapUnit
-from hopstate.data.events import EventStream
-from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.neighbor_store import Histories, NeighborStore
+from hopstate.data.splits import EventSplit
+from hopstate.data.stream_state import StreamState
+from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.edgebank import EdgeBank
-from hopstate.methods.heuristics.recency import Recency
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.event_run import EventReadOptions, EventRun, LinkSplitConfig
-from hopstate.methods.shared.link import clock_of, kept_negatives
+from hopstate.methods.shared.floors import Floors
+from hopstate.methods.shared.link import JudgedRun, clock_of, kept_negatives
 from hopstate.methods.shared.suit_events import suit_judged
+from hopstate.sampling.negatives import Negatives
 from hopstate.streaming.protocols import LooksUp
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import Untrained
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
+from hopstate.training.tasks.protocols import Task
+
+NEVER = -100.0  # the score of a pair that never met; gaps are held to scores above it
+
+
+class Recency:
+    """Score a pair by how lately it met.
+
+    Args:
+        store: the events; it may hold the whole stream, since look-ups are strictly before the query time.
+        directed: count only events from u to v.
+        clock: what a gap of 1 is, in the unit of the store's times; None takes them as they stand.
+    """
+
+    by_time = False
+    observes = False
+
+    def __init__(self, store: Histories, *, directed: bool = False, clock: Clock | None = None) -> None:
+        self.store: Histories = store
+        self.directed, self.clock = directed, clock or Clock()
+
+    def over(self, past: StreamState) -> Recency:
+        """Return the same over all events of a past."""
+        made = copy(self)
+        made.store, made.clock = past.store(), self.clock.over(past.time_unit or "")
+        return made
+
+    def reset(self) -> None:
+        """Nothing to forget: what is visible follows from the query time."""
+
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) scores of pairs src (Q,), dst (Q,) at times t (Q,)."""
+        last, met = self.store.last_meeting(src, dst, t, directed=self.directed)
+        return np.where(met, -self.clock.log_gaps(t, last, -NEVER), NEVER)
+
+    def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return `score`, which is no probability."""
+        return self.score(src, dst, t)
+
+    def observe(self, batch: EventBatch) -> None:
+        """Nothing to do: the store holds the events."""
+
+    def state(self) -> None:
+        """Return None: the store holds the events."""
+
+    def restore(self, state: None) -> None:
+        """Nothing to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,3 +159,50 @@ METHODS = {
         export="it has no weights: a score is whether the pair has met, which is read from the past",
     ),
 }
+
+
+def heuristic_floors(stream: EventStream, config: JudgedRun, context: Context, task: Task[Any]) -> Floors:
+    """Return test metrics of recency and EdgeBank on the run's split and negatives; arguments as in `node_floors`.
+
+    Both look up in one index, and what the run has is taken: of a hundred million events each is most of a gigabyte.
+    """
+    if isinstance(task, LinkTask):
+        split, negatives, store = task.split, task.negatives, task.source.index()
+    else:
+        split, store = config.split.of(stream), None
+        negatives = kept_negatives(stream, split, config, context)
+    store = NeighborStore.from_stream(stream) if store is None else store
+    clock = _clock(stream, split, config, context, task).over(stream.time_unit)
+    scorers: dict[str, LooksUp] = {
+        "recency": Recency(store, clock=clock),
+        "edgebank": EdgeBank(stream.num_nodes, stream=stream, whole=store),
+    }
+    found: Floors = {}
+    for name, scorer in scorers.items():
+        let_go(stream.src, stream.dst, stream.t)  # of a mapped stream: what the run, and the floor before, have read
+        store.let_go()
+        found[name] = _judged(scorer, stream, split, config, negatives)
+    metric = next((name for name in found["recency"] if name.startswith("val_")), "")
+    if metric.endswith(("average_precision", "roc_auc")):  # a negative an event
+        found["chance"] = {metric: 0.5}
+    return found
+
+
+def _clock(stream: EventStream, split: EventSplit, config: JudgedRun, context: Context, task: Task[Any]) -> Clock:
+    usual = RecencyRun(data="").gap_unit
+    known = task.clock if isinstance(task, LinkTask) else None
+    if known is not None and isinstance(config, EventRun) and config.gap_unit == usual:
+        return known
+    return clock_of(stream, split, usual, replace(context, trained=None))
+
+
+def _judged(
+    scorer: LooksUp,
+    stream: EventStream,
+    split: EventSplit,
+    config: JudgedRun,
+    negatives: dict[tuple[str, str], Negatives],
+) -> dict[str, float]:
+    judge = LinkTask(Untrained(lambda _: scorer, stream, split), evaluation=config.evaluation, negatives=negatives)
+    with torch.no_grad():
+        return judge.evaluate("test") | {f"val_{judge.metric}": judge.evaluate("val")[judge.metric]}

@@ -26,7 +26,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.io.files import write_text
 from hopstate.io.scratch import let_go
-from hopstate.methods.heuristics.floors import heuristic_floors
+from hopstate.methods.heuristics.method import heuristic_floors
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
 from hopstate.methods.shared.event_run import EventRun
@@ -35,8 +35,7 @@ from hopstate.methods.shared.link import JudgedRun, Known, clock_of, kept_negati
 from hopstate.methods.shared.suit_events import suit_judged
 from hopstate.methods.space import Range
 from hopstate.random import named_rng
-from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import draw_negatives
+from hopstate.sampling.negatives import Negatives, draw_negatives
 from hopstate.tokens.pair_features import GROWING, MOST_COLUMNS, NAMES, PairFeatures, varied_columns
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note

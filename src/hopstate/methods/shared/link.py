@@ -1,38 +1,163 @@
-"""What all link-prediction methods do first: split the stream, draw and keep the negatives, build the stores."""
+"""What the methods for links in time share: configurations, the negatives of a run, histories, the task of a model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, Protocol, TypeVar, get_args
 
 import numpy as np
+import torch
 
 from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.event_record import begins, stretch
 from hopstate.data.events import EventStream
-from hopstate.data.neighbor_store import NeighborStore, folder_of
+from hopstate.data.neighbor_store import EventLookup, Histories, NeighborStore, NeighborView, folder_of
 from hopstate.data.splits import EventSplit
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, check_range
+from hopstate.io.scratch import let_go
 from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.method import Context, Floors, Method, RunConfig
+from hopstate.methods.shared.around import AroundTokenizer
 from hopstate.methods.shared.event_run import EventReadOptions, EventRun, LinkSplitConfig
-from hopstate.methods.shared.pair_history import PairHistoryTokenizer, fit_scale, pair_features
 from hopstate.methods.shared.suit_events import PAIRS, SCHEDULE, suit_history
-from hopstate.methods.shared.taken import tell_epoch, tell_judged
 from hopstate.methods.space import Space
-from hopstate.sampling.judged import number_or_all
+from hopstate.random import named_rng
+from hopstate.sampling.event_batches import epoch_batches, judged, number_or_all
 from hopstate.sampling.mixture import TrainingNegatives
-from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import NoOtherPairError, load_or_draw, one_against_many
-from hopstate.streaming.history_scorer import PairTokenizer
+from hopstate.sampling.negatives import Negatives, NoOtherPairError, load_or_draw, one_against_many
+from hopstate.streaming.history_scorer import Input, PairTokenizer
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
+from hopstate.tokens.pair_features import PairFeatures
+from hopstate.training.config import LoopConfig
 from hopstate.training.exported import ExportSpec
 from hopstate.training.progress import note
 from hopstate.training.tasks.history import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
+
+LOOKED_AT = 20_000  # training events, evenly spread, that features are scaled by
+_NONE = np.empty(0, np.int64)
+
+
+def pair_features(store: Histories, stream: EventStream, clock: Clock) -> PairFeatures:
+    """Return what a head reads of pairs: the features without those of events, which the model sees."""
+    return PairFeatures(store, stream, clock, _NONE)
+
+
+class PairHistoryTokenizer(AroundTokenizer[PairTokenizer]):
+    """A model's input, and what the pairs' own histories tell beside it.
+
+    Args:
+        inner: the model's tokenizer; its input has a field `pair`.
+        features: of pairs, from the same events without deletions.
+    """
+
+    def __init__(self, inner: PairTokenizer, features: PairFeatures) -> None:
+        super().__init__(inner)
+        self.features = features
+
+    def moved(self, store: EventLookup) -> None:
+        """Read histories there, too."""
+        # made-up look-ups have no histories to read, and of those with deletions the meetings alone count
+        if isinstance(store, NeighborStore | NeighborView) and not self.inner.deletions:
+            self.features.store = store
+
+    def over(self, past: StreamState) -> PairHistoryTokenizer:
+        """Return the same over all events of a past."""
+        made = copy(self)
+        made.inner, made.features = self.inner.over(past), self.features.over(past)
+        return made
+
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Input:
+        """Return the input for scoring pairs u (P,), v (P,) at t (P,); errors as the model's own tokenizer."""
+        found = self.inner.pairs(u, v, t)
+        return found._replace(pair=torch.from_numpy(self.features.pairs(u, v, t)))  # type: ignore[attr-defined]
+
+
+def fit_scale(head: PairHistory, features: PairFeatures, stream: EventStream, split: EventSplit, seed: int) -> None:
+    """Give a head the scale of training pairs: events, and for each a random and a past pair at its time.
+
+    Args:
+        head: takes mean and deviation.
+        features: over the training events alone.
+        stream, split: the data.
+        seed: of the other pairs.
+    """
+    rows = stream.additions(split.train)
+    if not len(rows):
+        return
+    at = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), LOOKED_AT)).astype(np.int64))
+    src, dst, t = (column[stretch(rows)] for column in (stream.src, stream.dst, stream.t))
+    rng = named_rng(seed, "pair-history")
+    before = np.searchsorted(t, t[at])
+    past = (rng.random(len(at)) * before).astype(np.int64)
+    had = at[before > 0], past[before > 0]
+    u = np.concatenate([src[at], src[at], src[had[1]]])
+    v = np.concatenate([dst[at], dst[rng.integers(0, len(dst), len(at))], dst[had[1]]])
+    head.fit(torch.from_numpy(features.pairs(u, v, np.concatenate([t[at], t[at], t[had[0]]]))))
+    let_go(src, dst, t)
+    if isinstance(features.store, NeighborStore):
+        features.store.let_go()  # of a mapped index: queries from all over the stream have touched most of it
+
+
+class JudgedLoop(Protocol):
+    """A configuration of what is judged by links."""
+
+    @property
+    def loop(self) -> LoopConfig:
+        """What is told."""
+        ...
+
+    @property
+    def evaluation(self) -> LinkEvaluation:
+        """How many are judged."""
+        ...
+
+
+class EpochLoop(Protocol):
+    """A configuration of what is trained in epochs of some events."""
+
+    @property
+    def loop(self) -> LoopConfig:
+        """What is told, and the seed."""
+        ...
+
+    @property
+    def batch_size(self) -> int: ...
+
+    @property
+    def most(self) -> int | None: ...
+
+
+def tell_epoch(count: int, config: EpochLoop, context: Context) -> None:
+    """Tell how many of count training events an epoch takes where it is not all."""
+    batches = len(epoch_batches(count, config.most, config.batch_size, config.loop.seed, 0))
+    if batches * config.batch_size < count:
+        taken = batches * config.batch_size
+        context.noted["epoch_events"] = [taken, count]
+        _tell(config.loop, context, f"an epoch takes {taken:,} of {count:,} training events, drawn anew for each", "")
+
+
+def tell_judged(stream: EventStream, splits: EventSplit, config: JudgedLoop, context: Context) -> None:
+    """Tell how many events of each split are judged where it is not all."""
+    sizes = {name: len(stream.additions(splits.rows(name))) for name in ("val", "new_val", "test", "new_test")}
+    some = {name: len(judged(np.arange(size), config.evaluation.most)) for name, size in sizes.items()}
+    some = {name: count for name, count in some.items() if count < sizes[name]}
+    if some:
+        context.noted["judged_events"] = {name: [count, sizes[name]] for name, count in some.items()}
+        told = ", ".join(f"{count:,} of {sizes[name]:,} of {name}" for name, count in some.items())
+        _tell(config.loop, context, f"judged are {told}, spread over each", "evaluation.")
+
+
+def _tell(loop: LoopConfig, context: Context, told: str, group: str) -> None:
+    """Say once a run what it takes, and which setting takes all."""
+    verb = "judges" if group else "takes"
+    if not (context.run / "negatives").is_dir():
+        note(loop, f"note: {told} ({group}max_events=all {verb} every event)")
 
 
 class JudgedRun(RunConfig, Protocol):

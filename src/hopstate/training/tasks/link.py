@@ -28,9 +28,8 @@ from hopstate.evaluation.link import (
     score_split,
 )
 from hopstate.evaluation.metrics import Curve, average_precision, mean_over_kinds, roc_auc
-from hopstate.sampling.judged import number_or_all
-from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import STRATEGIES, draw_negatives
+from hopstate.sampling.event_batches import number_or_all
+from hopstate.sampling.negatives import STRATEGIES, Negatives, draw_negatives
 from hopstate.streaming.protocols import LinkFollower, LinkScorer, Scores
 from hopstate.streaming.replay import replay_split
 from hopstate.training.tasks.events import EventSource, EventTask, Untrained, events_to_score, to_user_ids
