@@ -244,7 +244,7 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any], 
 
     method = get_method(name)
     parser = parser_of(method, prog=f"hopstate compare: {name}")
-    parse = parse_words(method, parser, arguments)
+    _, parse = parse_words(method, parser, arguments)
     config, folder = parse({}), RunFolder(where)
     read = f"{method.data} {config.read!r}"
     if read not in records:

@@ -39,17 +39,16 @@ def run(argv: list[str]) -> Answer:
     )
     parser.add_argument("--search_seed", type=int, default=0, help="of the search; --loop.seed is that of training")
     parser.add_argument("--out", type=str, default=None, help="folder of the search; an earlier one is continued")
-    parsed = parser.parse_args(argv[2:])
-    trials, given, seed, out = (parsed.pop(key) for key in ("trials", "space", "search_seed", "out"))
     from hopstate.methods.settings import parse_words
     from hopstate.runs.data import settle
     from hopstate.runs.tune import tune_config
     from hopstate.runs.tune_spaces import space_of
 
-    space = space_of(method, given)
+    own, parse = parse_words(method, parser, argv[2:], ("trials", "space", "search_seed", "out"))
+    space = space_of(method, own.space)
     print("space:", *(f"  {key}: {values}" for key, values in printable(space).items()), sep="\n")
-    config, record = settle(method, parse_words(method, parser, argv[2:], ("trials", "space", "search_seed", "out")))
-    found = tune_config(method, config, space, trials=trials, out=out, seed=seed, record=record)
+    config, record = settle(method, parse)
+    found = tune_config(method, config, space, trials=own.trials, out=own.out, seed=own.search_seed, record=record)
     told: dict[str, Any] = {
         "method": method.name,
         "folder": found.path,

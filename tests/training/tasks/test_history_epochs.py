@@ -16,7 +16,7 @@ from hopstate.errors import ConfigError, HopstateError
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
-from hopstate.methods.shared.suit_events import suit_history
+from hopstate.methods.shared.link import suit_history
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches
 from hopstate.testing.conformance import F32

@@ -232,7 +232,7 @@ class DyGFormerRun(HistoryLinkRun):
 
 def build(stream: EventStream, config: DyGFormerRun, context: Context) -> LinkTask:
     history = HistoryConfig(max_length=config.model.max_length, target="first")
-    widths = history_features(feature_dims(stream, context), stream, config, context)
+    widths = history_features(feature_dims(stream, context), stream, config.deletions, context)
     return history_task(
         stream,
         config,

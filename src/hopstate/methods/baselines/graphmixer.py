@@ -274,7 +274,7 @@ def build(stream: EventStream, config: GraphMixerRun, context: Context) -> LinkT
         sizes = {"num_links": links, "num_neighbors": neighbors}
         return RecentLinkTokenizer(store, events, **sizes, window=window, clock=clock, deletions=deletions, dtype=dtype)
 
-    widths = history_features(feature_dims(stream, context), stream, config, context)
+    widths = history_features(feature_dims(stream, context), stream, config.deletions, context)
     return history_task(
         stream,
         config,

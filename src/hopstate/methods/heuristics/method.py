@@ -12,23 +12,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from hopstate.data.clock import Clock, GapUnit
+from hopstate.data.clock import Clock
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
+from hopstate.errors import refuse_idle
 from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.method import Context, Method
-from hopstate.methods.shared.event_run import EventReadOptions, EventRun, LinkSplitConfig
 from hopstate.methods.shared.floors import Floors
-from hopstate.methods.shared.link import JudgedRun, clock_of, kept_negatives
-from hopstate.methods.shared.suit_events import suit_judged
+from hopstate.methods.shared.link import LinkRun, clock_of, kept_negatives, suit_judged
 from hopstate.sampling.negatives import Negatives
 from hopstate.streaming.protocols import LooksUp
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import Untrained
-from hopstate.training.tasks.link import LinkEvaluation, LinkTask
+from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.protocols import Task
 
 NEVER = -100.0  # the score of a pair that never met; gaps are held to scores above it
@@ -79,17 +78,15 @@ class Recency:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecencyRun(EventRun):
+class RecencyRun(LinkRun):
     """Configuration of the recency score: minus the logarithm of the time since the pair last met.
 
     Args:
         directed: count only meetings in the direction asked for.
-        evaluation: protocol and negatives.
         loop: only its seed and device matter, nothing is trained.
     """
 
     directed: bool = False
-    evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
     def scorer(self, stream: EventStream, clock: Clock) -> LooksUp:
@@ -98,24 +95,19 @@ class RecencyRun(EventRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EdgeBankRun:
+class EdgeBankRun(LinkRun):
     """Configuration of EdgeBank: 1 for a pair in the memory, else 0.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
-        read: how a file is read.
-        split: which events are for training, validation and test.
         model: what the memory holds.
-        evaluation: protocol and negatives.
         loop: only its seed and device matter, nothing is trained.
     """
 
-    data: str
-    read: EventReadOptions = field(default_factory=EventReadOptions)
-    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
     model: EdgeBank.Config = field(default_factory=EdgeBank.Config)
-    evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
+
+    def __post_init__(self) -> None:
+        refuse_idle(self, gap_unit="EdgeBank compares times, and measures no gap")
 
     def scorer(self, stream: EventStream, clock: Clock) -> LooksUp:
         """Return the scorer over a stream; it needs no clock."""
@@ -124,8 +116,7 @@ class EdgeBankRun:
 
 def build(stream: EventStream, config: RecencyRun | EdgeBankRun, context: Context) -> LinkTask:
     split = config.split.of(stream)
-    unit: GapUnit = config.gap_unit if isinstance(config, RecencyRun) else "raw"
-    clock = clock_of(stream, split, unit, context)
+    clock = clock_of(stream, split, config.gap_unit, context)
     return LinkTask(
         Untrained(lambda events: config.scorer(events, clock), stream, split),
         evaluation=config.evaluation,
@@ -161,7 +152,7 @@ METHODS = {
 }
 
 
-def heuristic_floors(stream: EventStream, config: JudgedRun, context: Context, task: Task[Any]) -> Floors:
+def heuristic_floors(stream: EventStream, config: LinkRun, context: Context, task: Task[Any]) -> Floors:
     """Return test metrics of recency and EdgeBank on the run's split and negatives; arguments as in `node_floors`.
 
     Both look up in one index, and what the run has is taken: of a hundred million events each is most of a gigabyte.
@@ -188,10 +179,10 @@ def heuristic_floors(stream: EventStream, config: JudgedRun, context: Context, t
     return found
 
 
-def _clock(stream: EventStream, split: EventSplit, config: JudgedRun, context: Context, task: Task[Any]) -> Clock:
+def _clock(stream: EventStream, split: EventSplit, config: LinkRun, context: Context, task: Task[Any]) -> Clock:
     usual = RecencyRun(data="").gap_unit
     known = task.clock if isinstance(task, LinkTask) else None
-    if known is not None and isinstance(config, EventRun) and config.gap_unit == usual:
+    if known is not None and config.gap_unit == usual:
         return known
     return clock_of(stream, split, usual, replace(context, trained=None))
 
@@ -200,7 +191,7 @@ def _judged(
     scorer: LooksUp,
     stream: EventStream,
     split: EventSplit,
-    config: JudgedRun,
+    config: LinkRun,
     negatives: dict[tuple[str, str], Negatives],
 ) -> dict[str, float]:
     judge = LinkTask(Untrained(lambda _: scorer, stream, split), evaluation=config.evaluation, negatives=negatives)
