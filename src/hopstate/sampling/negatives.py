@@ -1,16 +1,12 @@
 """Negative pairs for dynamic link prediction, drawn once from a seed, saved beside the run and reloadable.
 
-Strategies, one negative for each positive, batch by batch:
-random: the source kept, the destination uniform over the pool's destinations (DyGLib's arrays, bit for bit). As there,
-    the event's own destination may be drawn. Training draws it again (`avoid_own`), evaluation reports its share.
-historical: pairs first met by the batch's start that do not meet within the batch's span; both ends replaced.
-inductive: those of the historical pairs that had not met by the last observed event.
+`STRATEGIES` holds the kinds of negatives by name. A kind of your own is a subclass of `NegativeStrategy`; once it is
+there, evaluation, tables and reports know it.
+
 Deletions are neither positives, nor meetings, nor a proof that a pair meets.
-Where a batch has too few pairs, the rest are random pairs of the pool's ends that are not in the batch.
-One against many: `one_against_many`; TGB's own: `tgb_negatives`.
 
 Source: Yu et al. 2023, arXiv:2303.13047 (DyGLib), after Poursafaei et al. 2022, arXiv:2207.10128; Huang et al. 2023,
-arXiv:2307.01026 (TGB), for one against many.
+arXiv:2307.01026 (TGB), for one against many and `tgb_negatives`.
 Deviation: historical and inductive pairs are drawn by a compiled loop whose order is its own, so they agree with
 DyGLib's in distribution, not array by array (there the order is that of Python sets).
 """
@@ -19,6 +15,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,7 +44,7 @@ class Negatives:
         rows: (P,) int64 positions of the positives.
         offsets: (P+1,) int64.
         src, dst: (offsets[-1],) int64 node rows.
-        strategy: "random", "historical", "inductive" or "many".
+        strategy: name of their strategy.
         seed: what they were drawn from.
         batch_size: positives in a batch, which historical and inductive pairs depend on.
         content_hash: of the stream, checked when they are loaded for it.
@@ -169,8 +166,6 @@ def distinct_sets(drawn: Mapping[KeyT, Negatives]) -> dict[KeyT, Negatives]:
     return found
 
 
-Strategy = Literal["random", "historical", "inductive"]
-STRATEGIES: tuple[Strategy, ...] = ("random", "historical", "inductive")
 MOST = 1 << 30  # negatives of one split that are held together
 _SORTED = 1 << 24  # events whose pairs are sorted together
 SEEDS = {"val": 0, "new_val": 1, "test": 2, "new_test": 3}  # DyGLib's
@@ -180,11 +175,183 @@ class NoOtherPairError(DataError):
     """Every pair that could stand beside a batch of events is in it."""
 
 
+class NegativeStrategy(ABC):
+    """A kind of negative pairs for evaluation."""
+
+    name: str  # in evaluation.strategies, in names of metrics and of files
+    label: str  # in tables
+    ranking = False  # an event is ranked among many destinations (MRR, Hits@k) in place of told from one pair (AP)
+
+    @abstractmethod
+    def draw(
+        self,
+        stream: EventStream,
+        splits: EventSplit,
+        split: str,
+        *,
+        num_negatives: int | Literal["all"] = 100,
+        seed: int = 0,
+        most: int | None = None,
+    ) -> Negatives:
+        """Draw the negatives of a split's events.
+
+        Args:
+            stream, splits: the data.
+            split: "train", "val", "test", "new_val" or "new_test".
+            num_negatives: of an event, where it has many.
+            seed: of strategies without published seeds.
+            most: events that are evaluated (see `hopstate.sampling.event_batches.judged`); None for all.
+
+        Raises:
+            DataError: the split has no events.
+            NoOtherPairError: there is no pair that does not meet.
+        """
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Batches:
+    """Batches of a split's events, and the pool of events that their negative pairs come from.
+
+    Args:
+        src, dst, t: (P,) the events.
+        pool: sources, destinations and times of the pool, by time.
+        numbers: (B,) numbers of the batches among those of the whole split; each draws by its own.
+        batch_size: events of a batch.
+        seed: of the random numbers.
+        observed: time of the last event before the split; None in training.
+        avoid_own: draw a random destination again if it is the event's own.
+    """
+
+    src: np.ndarray
+    dst: np.ndarray
+    t: np.ndarray
+    pool: tuple[np.ndarray, np.ndarray, np.ndarray]
+    numbers: np.ndarray
+    batch_size: int
+    seed: int
+    observed: float | None
+    avoid_own: bool
+
+
+class OnePerEvent(NegativeStrategy):
+    """One negative pair for each event, batch by batch; see `draw_negatives`."""
+
+    def draw(
+        self,
+        stream: EventStream,
+        splits: EventSplit,
+        split: str,
+        *,
+        num_negatives: int | Literal["all"] = 1,
+        seed: int = 0,
+        most: int | None = None,
+    ) -> Negatives:
+        return draw_negatives(stream, splits, split, self.name, most=most)
+
+    @abstractmethod
+    def pairs(self, batches: Batches) -> tuple[np.ndarray, np.ndarray]:
+        """Return (P,) sources and (P,) destinations."""
+
+
+class RandomNegatives(OnePerEvent):
+    """The source kept, the destination uniform over the pool's destinations (DyGLib's arrays, bit for bit).
+
+    As there, the event's own destination may be drawn. Training draws it again (`avoid_own`), evaluation reports its
+    share.
+    """
+
+    name, label = "random", "random negatives"
+
+    def pairs(self, batches: Batches) -> tuple[np.ndarray, np.ndarray]:
+        size, numbers = batches.batch_size, batches.numbers
+        count = len(batches.src) + int(numbers[-1] + 1 - len(numbers)) * size  # from the split's first event on
+        src, dst, _ = batches.pool
+        drawn = random_destinations(src, dst, count, size, batches.seed, avoid_own=batches.avoid_own)
+        return batches.src, in_batches(drawn, numbers, size)
+
+
+class HistoricalNegatives(OnePerEvent):
+    """Pairs first met by the batch's start that do not meet within the batch's span; both ends replaced.
+
+    Where a batch has too few such pairs, the rest are random pairs of the pool's ends that are not in the batch.
+    """
+
+    name, label = "historical", "historical negatives"
+
+    def pairs(self, batches: Batches) -> tuple[np.ndarray, np.ndarray]:
+        return _seen_before(batches, None)
+
+
+class InductiveNegatives(OnePerEvent):
+    """Those of the historical pairs that had not met by the last observed event."""
+
+    name, label = "inductive", "inductive negatives"
+
+    def pairs(self, batches: Batches) -> tuple[np.ndarray, np.ndarray]:
+        return _seen_before(batches, batches.observed)
+
+
+class ManyNegatives(NegativeStrategy):
+    """Many destinations for each event; see `one_against_many`."""
+
+    name, label, ranking = "many", "many negatives", True
+
+    def draw(
+        self,
+        stream: EventStream,
+        splits: EventSplit,
+        split: str,
+        *,
+        num_negatives: int | Literal["all"] = 100,
+        seed: int = 0,
+        most: int | None = None,
+    ) -> Negatives:
+        return one_against_many(stream, splits, split, num_negatives=num_negatives, seed=seed, most=most)
+
+
+STRATEGIES: dict[str, NegativeStrategy] = {
+    strategy.name: strategy
+    for strategy in (RandomNegatives(), HistoricalNegatives(), InductiveNegatives(), ManyNegatives())
+}
+USUAL = ("random", "historical", "inductive")  # of an evaluation by default
+
+
+def strategy_of(name: str) -> NegativeStrategy:
+    """Return a strategy by name.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name not in STRATEGIES:
+        raise ConfigError(f"unknown negatives {name!r}{nearest(name, STRATEGIES)}; known: {', '.join(STRATEGIES)}")
+    return STRATEGIES[name]
+
+
+def metric_name(metric: str, strategy: str, *, new_nodes: bool) -> str:
+    """Return the name of a metric of some negatives: those of random ones have no prefix.
+
+    >>> metric_name("mrr", "many", new_nodes=True), metric_name("roc_auc", "random", new_nodes=False)
+    ('new_many_mrr', 'roc_auc')
+    """
+    return f"{'new_' if new_nodes else ''}{'' if strategy == 'random' else f'{strategy}_'}{metric}"
+
+
+def parse_metric(name: str) -> tuple[str, NegativeStrategy, bool]:
+    """Return metric, strategy and whether it is of events with new nodes; see `metric_name`.
+
+    >>> parse_metric("new_many_mrr")[0]
+    'mrr'
+    """
+    metric = name.removeprefix("new_")
+    found = next((own for own in STRATEGIES.values() if metric.startswith(f"{own.name}_")), STRATEGIES["random"])
+    return metric.removeprefix(f"{found.name}_"), found, name.startswith("new_")
+
+
 def draw_negatives(
     stream: EventStream,
     splits: EventSplit,
     split: str,
-    strategy: Strategy = "random",
+    strategy: str = "random",
     *,
     seed: int | None = None,
     batch_size: int = 200,
@@ -197,7 +364,7 @@ def draw_negatives(
     Args:
         stream, splits: the data.
         split: "train", "val", "test", "new_val" or "new_test"; a new split draws from its own events only.
-        strategy: see the top of this file.
+        strategy: name of a `OnePerEvent` strategy.
         seed: by default DyGLib's for the split (val 0, new_val 1, test 2, new_test 3; train 0).
         batch_size: events scored together.
         part: of the split's events alone, with the pairs that they have among all.
@@ -209,9 +376,9 @@ def draw_negatives(
         DataError: the split, or the part of it, is empty.
         NoOtherPairError: a batch holds every pair that there is to draw.
     """
-    rows = stream.additions(splits.rows(split))
-    if strategy not in STRATEGIES:
-        raise ConfigError(f"unknown strategy {strategy!r}{nearest(strategy, STRATEGIES)}; known: {STRATEGIES}")
+    rows, kind = stream.additions(splits.rows(split)), strategy_of(strategy)
+    if not isinstance(kind, OnePerEvent):
+        raise ConfigError(f"{strategy!r} negatives are not one pair an event")
     if batch_size < 1:
         raise ConfigError(f"batch_size is {batch_size}; it must be at least 1")
     if not len(rows):
@@ -227,18 +394,20 @@ def draw_negatives(
     numbers = judged_batches(len(rows), most, batch_size)  # batches are whole, as each draws for all of its events
     numbers = numbers[(numbers >= begin // batch_size) & (numbers <= (end - 1) // batch_size)]
     own = slice(begin - numbers[0] * batch_size, end - numbers[0] * batch_size) if part else slice(None)
-    if strategy == "random":
-        count = min(int(numbers[-1] + 1) * batch_size, len(rows))
-        drawn = random_destinations(pool_src, pool_dst, count, batch_size, seed, avoid_own=avoid_own)
-        drawn = in_batches(drawn, numbers, batch_size)
     rows = in_batches(rows, numbers, batch_size)
-    if strategy == "random":
-        src, dst = stream.src[stretch(rows)], drawn
-    else:
-        observed = {"train": None, "val": splits.train, "new_val": splits.train}.get(split, splits.val)
-        last = None if strategy == "historical" or observed is None else stream.t[observed[-1]]
-        batch = stream.src[rows], stream.dst[rows], stream.t[rows]
-        src, dst = _seen_before((pool_src, pool_dst, pool_t), batch, last, batch_size, seed, numbers)
+    observed = {"train": None, "val": splits.train, "new_val": splits.train}.get(split, splits.val)
+    batches = Batches(
+        src=stream.src[stretch(rows)],
+        dst=stream.dst[stretch(rows)],
+        t=stream.t[stretch(rows)],
+        pool=(pool_src, pool_dst, pool_t),
+        numbers=numbers,
+        batch_size=batch_size,
+        seed=seed,
+        observed=None if observed is None else stream.t[observed[-1]],
+        avoid_own=avoid_own,
+    )
+    src, dst = kind.pairs(batches)
     return Negatives(
         rows=rows[own],
         offsets=np.arange(len(rows[own]) + 1),
@@ -289,18 +458,12 @@ def _distinct(nodes: np.ndarray) -> np.ndarray:
     return np.flatnonzero(met)
 
 
-def _seen_before(
-    pool: tuple[np.ndarray, np.ndarray, np.ndarray],
-    batch: tuple[np.ndarray, np.ndarray, np.ndarray],
-    last_observed: float | None,
-    batch_size: int,
-    seed: int,
-    numbers: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Draw historical pairs, or inductive ones where last_observed is given; see the top of this file."""
+def _seen_before(batches: Batches, last_observed: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """Draw pairs that met before, or only those that had not met by a time."""
     from hopstate.sampling.kernels import random_pairs, seen_pairs
 
-    (src, dst, t), (batch_src, batch_dst, batch_t) = pool, batch
+    (src, dst, t), batch_size, seed, numbers = batches.pool, batches.batch_size, batches.seed, batches.numbers
+    batch_src, batch_dst, batch_t = batches.src, batches.dst, batches.t
     starts = np.append(np.arange(0, len(batch_t), batch_size), len(batch_t))
     t0, t1 = batch_t[starts[:-1]], batch_t[starts[1:] - 1]
     told = int(np.searchsorted(t, t1[-1], side="right"))  # what comes later is asked for nothing
@@ -447,26 +610,25 @@ def load_or_draw(
     stream: EventStream,
     splits: EventSplit,
     split: str,
-    strategy: Strategy = "random",
+    strategy: str = "random",
     *,
-    seed: int | None = None,
-    batch_size: int = 200,
+    num_negatives: int | Literal["all"] = 100,
     most: int | None = None,
 ) -> Negatives:
-    """Load saved negatives of a split, or draw and save them; strategy, seed, most as in `draw_negatives`."""
-    path = Path(path)
-    if exists(path):
-        loaded = Negatives.load(path, stream)
-        wanted = (strategy, SEEDS.get(split, 0) if seed is None else seed, batch_size)
-        rows = stream.additions(splits.rows(split))
-        if (loaded.strategy, loaded.seed, loaded.batch_size) == wanted and np.array_equal(
-            loaded.rows, in_batches(rows, judged_batches(len(rows), most, batch_size), batch_size)
-        ):
-            return loaded
+    """Load saved negatives of a split, or draw and save them; other arguments as of `NegativeStrategy.draw`.
+
+    Raises:
+        DataError: the file holds negatives of another strategy or of other events.
+    """
+    if not exists(path):
+        drawn = strategy_of(strategy).draw(stream, splits, split, num_negatives=num_negatives, most=most)
+        drawn.save(path)
+        return drawn
+    loaded = Negatives.load(path, stream)
+    rows = judged(stream.additions(splits.rows(split)), most)
+    if loaded.strategy != strategy or not np.array_equal(loaded.rows, rows):
         raise DataError(f"{path} holds {loaded.strategy} negatives of other settings; remove it or use another name")
-    drawn = draw_negatives(stream, splits, split, strategy, seed=seed, batch_size=batch_size, most=most)
-    drawn.save(path)
-    return drawn
+    return loaded
 
 
 def tgb_negatives(

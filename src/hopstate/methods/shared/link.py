@@ -27,7 +27,7 @@ from hopstate.methods.space import Space
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches, judged, number_or_all
 from hopstate.sampling.mixture import TrainingNegatives
-from hopstate.sampling.negatives import Negatives, NoOtherPairError, load_or_draw, one_against_many
+from hopstate.sampling.negatives import STRATEGIES, Negatives, NoOtherPairError, load_or_draw
 from hopstate.streaming.history_scorer import Input, PairTokenizer
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
@@ -330,24 +330,17 @@ def kept_negatives(
     for split, strategy in wanted:
         if not len(stream.additions(splits.rows(split))):
             continue
-        count = evaluation.num_negatives if strategy == "many" else ""
+        count = evaluation.num_negatives if STRATEGIES[strategy].ranking else ""
         path = folder / f"{split}_{strategy}{count}.npz"
-        if strategy == "many":
-            if not path.is_file():
-                size = evaluation.num_negatives
-                one_against_many(stream, splits, split, num_negatives=size, most=evaluation.most).save(path)
-            found[split, strategy] = Negatives.load(path, stream)
-        else:
-            try:
-                drawn = load_or_draw(path, stream, splits, split, strategy, most=evaluation.most)  # type: ignore[arg-type]
-            except NoOtherPairError:
-                if not split.startswith("new_"):
-                    raise
-                if context.trained is None:
-                    which = {"new_val": "validation", "new_test": "test"}[split]
-                    note(config.loop, f"no {strategy} pair stands beside the {which} events with new nodes: left out")
-                continue
-            found[split, strategy] = drawn
+        how: dict[str, Any] = {"num_negatives": evaluation.num_negatives, "most": evaluation.most}
+        try:
+            found[split, strategy] = load_or_draw(path, stream, splits, split, strategy, **how)
+        except NoOtherPairError:
+            if not split.startswith("new_"):
+                raise
+            if context.trained is None:
+                which = {"new_val": "validation", "new_test": "test"}[split]
+                note(config.loop, f"no {strategy} negatives of the {which} events with new nodes: left out")
     return found
 
 
@@ -378,7 +371,7 @@ def suit_epochs(events: int, budget: int) -> dict[str, Any]:
 
 def suit_judged(stream: EventStream, config: LinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     """Return by what validation chooses: the mean over kinds of pairs, where there are several."""
-    kinds = [name for name in config.evaluation.strategies if name != "many"]
+    kinds = [name for name in config.evaluation.strategies if not STRATEGIES[name].ranking]
     return {"evaluation.choose": "mean"} if len(kinds) > 1 else {}
 
 
