@@ -15,10 +15,13 @@ from hopstate.errors import ConfigError, DivergenceError, HopstateError
 from hopstate.io.files import locked, write_text
 from hopstate.methods import get_method
 
-_AP = "average_precision"
-KINDS = tuple(
-    f"{new}{kind}" for kind in (_AP, f"historical_{_AP}", f"inductive_{_AP}", "many_mrr") for new in ("", "new_")
-)
+
+def link_metrics() -> list[str]:
+    """Return the metric of every strategy of negatives, for all links and for those with new nodes."""
+    from hopstate.sampling.negatives import STRATEGIES, metric_name
+
+    metrics = {name: "mrr" if own.ranking else "average_precision" for name, own in STRATEGIES.items()}
+    return [metric_name(metric, name, new_nodes=new) for name, metric in metrics.items() for new in (False, True)]
 
 
 def with_floors(rows: list[dict[str, Any]], floors: dict[str, dict[str, float | None]]) -> list[dict[str, Any]]:
@@ -242,7 +245,7 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any], 
 
     method = get_method(name)
     parser = parser_of(method, prog=f"hopstate compare: {name}")
-    parse = parse_words(method, parser, arguments)
+    _, parse = parse_words(method, parser, arguments)
     config, folder = parse({}), RunFolder(where)
     read = f"{method.data} {config.read!r}"
     if read not in records:
@@ -317,8 +320,8 @@ def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
         "seconds_per_epoch": over([r["seconds_per_epoch"] for r in results])[0],
         "seconds": over([r["seconds"] for r in results])[0],
         "parameters": results[0]["parameters"],
-        "events": {m: told_from(m, told) for m in KINDS if m in told},
-        "kinds": {m: over([r["metrics"]["test"].get(m) for r in results]) for m in KINDS if m in told},
+        "events": {m: told_from(m, told) for m in link_metrics() if m in told},
+        "kinds": {m: over([r["metrics"]["test"].get(m) for r in results]) for m in link_metrics() if m in told},
     }
 
 

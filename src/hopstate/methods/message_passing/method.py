@@ -35,9 +35,8 @@ from hopstate.methods.shared.node import NodeRun
 from hopstate.methods.shared.programs import graph_spec, rows_port
 from hopstate.methods.shared.suit_nodes import LINKS, Facts, facts, suit_links, suit_metric
 from hopstate.methods.space import Range, Space
-from hopstate.sampling.adjacency import whole_adjacency
 from hopstate.sampling.partition import MODULES, NAMES, Partitioner, first_installed
-from hopstate.sampling.subgraph import whole_graph
+from hopstate.sampling.subgraph import whole_adjacency, whole_graph
 from hopstate.training.config import LoopConfig
 from hopstate.training.exported import ExportSpec, Port, Program, Tensors
 from hopstate.training.optim import OptimConfig
