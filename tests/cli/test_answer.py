@@ -16,7 +16,7 @@ import pytest
 from hopstate.cli.answer import json_text
 from hopstate.cli.main import COMMANDS, main
 from hopstate.cli.manner import Manner
-from hopstate.runs.api import Run, open_run
+from hopstate.runs.run import Run, open_run
 from made_events import table
 from made_tables import tables
 

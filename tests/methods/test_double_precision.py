@@ -17,7 +17,7 @@ from hopstate.methods import get_method
 from hopstate.methods.message_passing.model import Backbone, BackboneConfig
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
-from hopstate.runs.api import evaluate, fit
+from hopstate.runs.run import evaluate, fit
 from hopstate.sampling.adjacency import cutter_of, whole_adjacency
 from hopstate.sampling.event_batches import event_batches
 from hopstate.testing.conformance import F32_LAST, F64, F64_SOLVED

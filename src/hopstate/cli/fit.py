@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hopstate.methods.method import Record, RunConfig
     from hopstate.methods.parser import Parser
-    from hopstate.runs.api import Run
+    from hopstate.runs.run import Run
 
 
 def with_its_data(method: str, words: Sequence[str]) -> list[str]:
@@ -74,8 +74,8 @@ def run(argv: list[str]) -> Answer:
     out, resume, plain = (parsed.pop(name) for name in ("out", "resume", "no_auto"))
     measured = parsed.pop("dry_run")
     from hopstate.methods.settings import parse_words
-    from hopstate.runs.api import fit_config
     from hopstate.runs.data import settle
+    from hopstate.runs.run import fit_config
     from hopstate.training.ranks import present
 
     parse = parse_words(method, parser, argv[2:], ("out", "resume", "no_auto", "dry_run"))

@@ -235,7 +235,20 @@ def dataset_table() -> list[dict[str, str]]:
 
     "read_at" says where the license was read, "sizes_at" where sizes and split were; "unknown" where nowhere.
     """
-    columns = "name kind loader split metric on_disk address reachable licence read_at sizes_at papers".split()
+    columns = [
+        "name",
+        "kind",
+        "loader",
+        "split",
+        "metric",
+        "on_disk",
+        "address",
+        "reachable",
+        "licence",
+        "read_at",
+        "sizes_at",
+        "papers",
+    ]
     rows = []
     for entry in catalogue().values():
         row = asdict(entry) | {"on_disk": on_disk(entry), "papers": ", ".join(entry.papers)}

@@ -11,7 +11,7 @@ from hopstate.data.graph_set import GraphSet, folds
 from hopstate.methods.shared import set_floor
 from hopstate.methods.shared.floors import graph_floors
 from hopstate.methods.shared.set_floor import described
-from hopstate.runs.api import fit
+from hopstate.runs.run import fit
 from hopstate.testing.conformance import F64
 from hopstate.training.tasks.graph import GraphTask
 from hopstate.training.tasks.target import target_of
