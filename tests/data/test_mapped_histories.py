@@ -13,7 +13,7 @@ from hopstate.data.store import load_events, save_events
 from hopstate.evaluation.link import evaluate_link
 from hopstate.io.scratch import _SHARE, Held, folder_beside, held_of_files, let_go, mapped_array
 from hopstate.methods.heuristics.edgebank import EdgeBank, Observed
-from hopstate.runs.api import fit
+from hopstate.runs.run import fit
 from hopstate.training.checkpoint import load_checkpoint
 
 

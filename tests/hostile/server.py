@@ -90,7 +90,7 @@ def serve() -> None:
     from hopstate.cli.commands import COMMANDS, command_of
 
     for name in COMMANDS:
-        command_of(name)
+        command_of(name).load() if hasattr(command_of(name), "load") else command_of(name)
     import pandas as pd  # noqa: F401
     import pyarrow.parquet  # noqa: F401
     import scipy.sparse  # noqa: F401

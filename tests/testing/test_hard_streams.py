@@ -14,7 +14,7 @@ from hopstate.evaluation.link import score_queries
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
-from hopstate.runs.api import evaluate, fit, predict, score_stream
+from hopstate.runs.run import evaluate, fit, predict, score_stream
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig

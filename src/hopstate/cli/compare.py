@@ -239,8 +239,8 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any], 
     """
     from hopstate.methods.parser import parser_of
     from hopstate.methods.settings import parse_words
-    from hopstate.runs import api
     from hopstate.runs.data import check_same_data, load_data, settle
+    from hopstate.runs.run import fit_config, stored_config
     from hopstate.training.run_folder import RunFolder
 
     method = get_method(name)
@@ -252,12 +252,12 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any], 
         records[read] = load_data(config.data, config.read, method.data)
     suited = records.setdefault(f"suited {name}", {})  # one choice for all splits and seeds
     config, _ = settle(method, parse, record=records[read], suited=suited)
-    if (where / "result.json").is_file() and folder.settings() == api.stored_config(method, config):
+    if (where / "result.json").is_file() and folder.settings() == stored_config(method, config):
         check_same_data(folder, records[read])
         return folder.result()
     judged = records.setdefault("floors", set())  # splits: the same for every run on these data
     how: dict[str, Any] = {"floors": split not in judged, "automatic": suited}
-    done = api.fit_config(method, config, out=where, resume=True, record=records[read], **how)
+    done = fit_config(method, config, out=where, resume=True, record=records[read], **how)
     judged |= {split} if done.floors else set()
     return None if done.interrupted else folder.result()
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hopstate.methods.method import Record, RunConfig
     from hopstate.methods.parser import Parser
-    from hopstate.runs.api import Run
+    from hopstate.runs.run import Run
 
 
 def _with_own_data(method: str, words: Sequence[str]) -> list[str]:
@@ -47,8 +47,8 @@ def run(argv: list[str]) -> Answer:
     show_settings_help(parser, "fit", argv[2:])
     words = _with_own_data(method.name, argv[2:])
     from hopstate.methods.settings import parse_words
-    from hopstate.runs.api import fit_config
     from hopstate.runs.data import settle
+    from hopstate.runs.run import fit_config
     from hopstate.training.ranks import present
 
     own, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
