@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from hopstate.errors import ConfigError, check_range
-from hopstate.training.loggers.choose import logger_names
+from hopstate.training.loggers import logger_names
 from hopstate.training.optim import OptimConfig
 
 Precision = Literal["32", "64", "bf16-mixed", "16-mixed"]
