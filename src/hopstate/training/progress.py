@@ -20,8 +20,8 @@ from rich.progress import Progress as Bar
 
 from hopstate.evaluation.metrics import of_class
 from hopstate.io.output import draw_figure, listening
+from hopstate.training.checkpoint import Progress
 from hopstate.training.loggers import Loggers, check_loggers
-from hopstate.training.position import Progress
 from hopstate.training.run_folder import RunFolder, flatten
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.method import Context, Method
 from hopstate.methods.space import Range
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.tasks.sequence import SequenceTask
 
 

@@ -31,7 +31,7 @@ from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
 from hopstate.training.exported import ExportSpec
 from hopstate.training.progress import note
-from hopstate.training.tasks.history import HistoryPairs
+from hopstate.training.tasks.events import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 
 
