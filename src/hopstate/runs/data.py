@@ -20,7 +20,7 @@ from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_dict, config_from
 from hopstate.methods.shared.event_nodes import EventNodeRun
 from hopstate.runs.in_memory import from_memory, load_kept
-from hopstate.training.loggers.choose import check_loggers
+from hopstate.training.loggers import check_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.protocols import ReadsEdges, Remembers, Task, TaskFacts

@@ -35,7 +35,7 @@ from hopstate.runs.in_memory import keep, record_of
 from hopstate.runs.prepare import notes_of, prepared
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.divided import check_divided
-from hopstate.training.loggers.choose import check_loggers
+from hopstate.training.loggers import check_loggers
 from hopstate.training.precision import bare, make_fabric
 from hopstate.training.progress import note
 from hopstate.training.ranks import Ranks, on_one_machine, present

@@ -52,8 +52,7 @@ from hopstate.ops.cpu.random_kernels import mix
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.checkpoint import replace_file
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.graph import GraphTask, Level, level_targets
 from hopstate.training.tasks.target import ClassWeights, goal_of, target_of, trained_target, warn_one_class

@@ -34,7 +34,7 @@ from hopstate.tokens.pair_features import PairFeatures
 from hopstate.training.config import LoopConfig
 from hopstate.training.exported import ExportSpec
 from hopstate.training.progress import note
-from hopstate.training.tasks.history import HistoryPairs
+from hopstate.training.tasks.events import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 
 LOOKED_AT = 20_000  # training events, evenly spread, that features are scaled by
