@@ -37,7 +37,7 @@ from hopstate.methods.gmn.node_method import (
 )
 from hopstate.methods.gmn.orders import node_order
 from hopstate.methods.gmn.tokens import WalkSettings, drawing_seed, token_order
-from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.method import Context, Method, ReadOptions, SetRun, SplitConfig
 from hopstate.methods.shared.baselines import graph_set_baselines
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, turned
 from hopstate.methods.shared.node import check_filled, save_npz
@@ -48,9 +48,8 @@ from hopstate.methods.space import Range, Space
 from hopstate.ops.cpu.random_kernels import mix
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.training.checkpoint import replace_file
-from hopstate.training.config import LoopConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.exported import ExportSpec, Port, Program
-from hopstate.training.optim import OptimConfig
 from hopstate.training.precision import bare
 from hopstate.training.tasks.graph import GraphTask, Level, level_targets
 from hopstate.training.tasks.target import ClassWeights, goal_of, target_of, trained_target, warn_one_class
@@ -229,7 +228,7 @@ class Collator:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphSetRun:
+class GraphSetRun(SetRun):
     """What the configurations of methods for sets of graphs share.
 
     Args:
@@ -245,7 +244,6 @@ class GraphSetRun:
         loop: training.
     """
 
-    data: str
     read: ReadOptions = field(default_factory=ReadOptions)
     fold: int = 0
     split: SplitConfig = field(default_factory=lambda: SplitConfig(fractions=(0.8, 0.1, 0.1)))

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, check_range
-from hopstate.io.cache import cached_array
+from hopstate.io.files import cached_array
 from hopstate.ops.returns import return_probabilities, walk_sums
 from hopstate.ops.walks import Subgraphs, WalkTable, random_walks, walk_features, walk_subgraphs
 
