@@ -29,9 +29,7 @@ from hopstate.methods.shared.edges import (
     edge_columns,
     message_graph,
 )
-from hopstate.methods.shared.graph_task import graph_task
-from hopstate.methods.shared.network import NodeNetwork
-from hopstate.methods.shared.node import NodeRun
+from hopstate.methods.shared.node import NodeNetwork, NodeRun, graph_task
 from hopstate.methods.shared.programs import graph_spec, rows_port
 from hopstate.methods.shared.suit_nodes import LINKS, Facts, facts, suit_links, suit_metric
 from hopstate.methods.space import Range, Space

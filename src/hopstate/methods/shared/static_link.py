@@ -16,8 +16,7 @@ from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.files import replace_file
 from hopstate.layers.pair_decoders import PairDecoder
 from hopstate.methods.method import Context, SplitConfig
-from hopstate.methods.shared.link_config import SAMPLED, STEP, LinkConfig
-from hopstate.methods.shared.node import NodeRun, save_npz
+from hopstate.methods.shared.node import SAMPLED, STEP, LinkConfig, NodeRun, save_npz
 from hopstate.ops.proximity import FEATURES
 from hopstate.random import named_rng, random_state_kept
 from hopstate.training.progress import note
@@ -26,7 +25,7 @@ from hopstate.training.tasks.static_link import LinkJudging, LinkModel, LinkTrai
 from hopstate.training.tasks.target import Target
 
 if TYPE_CHECKING:
-    from hopstate.methods.shared.network import Make
+    from hopstate.methods.shared.node import Make
 
 TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime", "year")
 METRICS = ("auto", "mrr")
