@@ -17,10 +17,6 @@ from torch import Tensor
 
 from hopstate.errors import StorageError
 
-_SHARE = 6  # of the machine's memory, one part may be pages of files
-_LEAST = 1 << 30  # bytes that are read before they are given back once more
-_LOOKED_UP = 1024  # look-ups after which it is asked how much is held
-
 
 class Scratch:
     """Makes arrays to be written and read."""
@@ -80,34 +76,6 @@ def machine_memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return 1 << 62
-
-
-def held_of_files() -> int:
-    """Return the bytes of mapped files that this process holds in memory now; 0 where it cannot be told."""
-    try:
-        with open("/proc/self/statm", "rb") as told:
-            return int(told.read().split()[2]) * mmap.PAGESIZE
-    except OSError:
-        return 0
-
-
-class Held:
-    """Gives back what was read of mapped arrays once it exceeds a sixth of the machine's memory."""
-
-    def __init__(self) -> None:
-        self._since, self._most = 0, machine_memory() // _SHARE
-
-    def looked_up(self, count: int, *arrays: np.ndarray) -> None:
-        """Note count look-ups in arrays, and where too much is held give them back in their order until it is not."""
-        self._since += count
-        if self._since < _LOOKED_UP:
-            return
-        self._since = 0
-        for array in arrays:
-            if held_of_files() <= self._most:
-                return
-            let_go(array)
-        self._most = max(machine_memory() // _SHARE, held_of_files() + _LEAST)
 
 
 def mapping_of(array: np.ndarray | None) -> mmap.mmap | None:

@@ -12,7 +12,7 @@ import torch
 
 from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream, stretch
-from hopstate.data.neighbor_store import EventLookup, Histories, NeighborStore, NeighborView
+from hopstate.data.neighbor_store import Histories, NeighborStore, NeighborView
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.io.scratch import let_go
@@ -43,7 +43,7 @@ class PairHistoryTokenizer(AroundTokenizer[PairTokenizer]):
         super().__init__(inner)
         self.features = features
 
-    def moved(self, store: EventLookup) -> None:
+    def moved(self, store: Histories) -> None:
         """Read histories there, too."""
         # made-up look-ups have no histories to read, and of those with deletions the meetings alone count
         if isinstance(store, NeighborStore | NeighborView) and not self.inner.deletions:
