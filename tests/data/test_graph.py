@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from hopstate.data import validate
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph, csr_from_edges
 from hopstate.data.graph_set import GraphSet
@@ -221,7 +220,7 @@ def test_broken_csr_is_named() -> None:
 
 
 def test_sortedness_is_checked_across_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validate, "BLOCK", 2)
+    monkeypatch.setattr("hopstate.io.scratch.BLOCK", 2)
     indices = np.arange(9)
     Graph(indptr=np.array([0, 9] + [9] * 8), indices=indices)
     for place in range(1, 9):

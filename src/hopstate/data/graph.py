@@ -23,13 +23,14 @@ from hopstate.data.validate import (
     as_amounts,
     check_graph,
     check_ids,
+    check_labels,
     check_num_nodes,
     clean_features,
     features_of_array,
 )
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import row_blocks
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -565,16 +566,8 @@ def _frozen_labels(y: Any) -> np.ndarray | None:
     if y is None:
         return None
     y = np.asarray(y)
-    if y.dtype.kind not in "biuf":
-        raise DataError(f"labels are numbers, but these are {y.dtype}; number the classes and give class_names")
+    check_labels(y, "y")
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-    if y.dtype.kind == "f" and np.isinf(y).any():
-        row = int(np.argwhere(np.isinf(y))[0, 0])
-        raise DataError(f"the label of row {row} is {y[row]}; give a number, or NaN where it is unknown")
-    if y.dtype.kind == "u" and y.max(initial=0) > np.iinfo(np.int64).max:
-        raise DataError(
-            f"the label of row {int(np.argmax(y.reshape(len(y), -1).max(1)))} is beyond 2^63 - 1: {y.max()}"
-        )
     y = as_amounts(y) if y.dtype.kind == "f" else y
     return _frozen(y, y.dtype if y.dtype.kind == "f" else np.int64)
 
@@ -603,10 +596,8 @@ def _digest(*arrays: np.ndarray) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for array in arrays:
         digest.update(f"{array.dtype}{array.shape}".encode())
-        flat = np.ascontiguousarray(array).reshape(-1)
-        for start in range(0, len(flat), 1 << 22):  # blocks, so that a memory-mapped array is not read whole
-            digest.update(flat[start : start + (1 << 22)].tobytes())
-            let_go(array)
+        for _, block in row_blocks(array):
+            digest.update(np.ascontiguousarray(block).data)
     return digest.hexdigest()
 
 

@@ -9,7 +9,7 @@ when".
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hopstate.errors import ConfigError, DataError, nearest, warn
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import BLOCK, row_blocks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,16 +32,7 @@ MOST = 256  # categories of a column; other texts are "other"
 FEW = 20  # columns of fewer rows are categories even if no text recurs
 FARTHEST = 1e6  # scales from the middle; values further away are clipped to it
 FAR_APART = 1000.0  # ratio of two columns' scales that is worth a warning
-BLOCK = 1 << 22  # entries handled together
 _LARGEST = float(np.finfo(np.float32).max)
-
-
-def row_blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (first row, rows) of (N, F) values in blocks of about `BLOCK` entries; mapped pages are given back."""
-    step = max(1, BLOCK // max(1, values.shape[1]))
-    for start in range(0, len(values), step):
-        yield start, values[start : start + step]
-        let_go(values)
 
 
 # ---- columns of texts ---------------------------------------------------------------------------------------
