@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from hopstate.data.dates import times_from
-from hopstate.data.graph import Copied
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.validate import check_events
 from hopstate.data.vocabulary import TEXT, Vocabulary
@@ -71,7 +70,7 @@ class EventBatch:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class EventStream(Copied):
+class EventStream:
     """E events between N nodes, sorted by time.
 
     Args:

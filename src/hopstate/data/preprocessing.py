@@ -133,9 +133,6 @@ class FeatureTable:
         columns: (F,) their names.
         values: (N, F) float32, or float64 where float32 would lose digits; NaN or infinite where a value is missing.
         texts: columns of texts as they are in the file; values holds columns of 0 and 1 of the most frequent ones.
-
-    Raises:
-        DataError: names and values that do not match.
     """
 
     columns: tuple[str, ...]
@@ -214,9 +211,6 @@ class FeatureTable:
             what: how messages call the table.
             tell: warn of texts that the run does not know.
             left: columns of texts that the run left out when it was trained; there is no warning about those.
-
-        Raises:
-            DataError: columns that are absent, unknown, or of another kind; they are named.
         """
         if self.columns == columns:
             return self.values
@@ -319,9 +313,6 @@ class FeatureScaler:
         """Return what the given rows (n,) of values (N, F) say.
 
         A column with one value among them becomes 0, one with two values 0 and 1.
-
-        Raises:
-            ConfigError: another kind or another way to fill.
         """
         if kind not in SCALES:
             raise ConfigError(f"read.scale is 'standard', 'robust' or 'none'; got {kind!r}")
@@ -347,11 +338,7 @@ class FeatureScaler:
         return replace(self, shift=shift, scale=np.where(self.scale == 0, 1, self.scale))
 
     def apply(self, values: np.ndarray) -> np.ndarray:
-        """Return (N, F + marked) float32 of values (N, F).
-
-        Raises:
-            DataError: another number of columns.
-        """
+        """Return (N, F + marked) float32 of values (N, F)."""
         width = len(self.fill)
         if values.shape[1] != width:
             raise DataError(f"there are {values.shape[1]} features, the model was trained with {width}")
@@ -377,11 +364,7 @@ class FeatureScaler:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> FeatureScaler:
-        """Return what `as_json` gave.
-
-        Raises:
-            DataError: something is missing or of another shape.
-        """
+        """Return what `as_json` gave."""
         try:
             fill, shift, scale = (np.array(record[name], np.float64) for name in ("fill", "shift", "scale"))
             marked, columns = np.array(record["marked"], np.int64), record["columns"]

@@ -132,10 +132,6 @@ def clean_features(array: np.ndarray, nan: str, what: str) -> np.ndarray:
         array: (N, F) numbers.
         nan: "error" or "zero".
         what: how messages call the array.
-
-    Raises:
-        ConfigError: another nan.
-        DataError: no numbers, or NaN where nan is "error".
     """
     if nan not in ("error", "zero"):
         raise ConfigError(f"nan is 'error' or 'zero'; got {nan!r}")
