@@ -33,7 +33,7 @@ from hopstate.io.files import cached_array, write_text
 from hopstate.io.output import draw_figure, write_table
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.runs.reproduce.results import append
-from hopstate.sampling.negative_sets import Negatives
+from hopstate.sampling.negatives import Negatives
 from hopstate.training.checkpoint import Checkpoint, save_checkpoint
 from hopstate.training.run_folder import RunFolder
 

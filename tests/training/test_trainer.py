@@ -14,9 +14,8 @@ from hopstate.errors import CheckpointError, ConfigError, HopstateError, Hopstat
 from hopstate.io.files import _HOST, locked
 from hopstate.training import checkpoint as checkpoint_module
 from hopstate.training.checkpoint import load_checkpoint
-from hopstate.training.config import LoopConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.interrupts import STOPPING
-from hopstate.training.optim import OptimConfig
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.node import NodeLabels, NodeTask, RowBatches
 from hopstate.training.tasks.target import Target

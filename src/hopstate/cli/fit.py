@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hopstate.methods.method import Record, RunConfig
     from hopstate.methods.parser import Parser
-    from hopstate.runs.api import Run
+    from hopstate.runs.run import Run
 
 
 def _with_own_data(method: str, words: Sequence[str]) -> list[str]:
@@ -46,18 +46,16 @@ def run(argv: list[str]) -> Answer:
     parser = fit_parser(method)
     show_settings_help(parser, "fit", argv[2:])
     words = _with_own_data(method.name, argv[2:])
-    parsed = parser.parse_args(words)
-    out, resume, plain = (parsed.pop(name) for name in ("out", "resume", "no_auto"))
-    measured = parsed.pop("dry_run")
     from hopstate.methods.settings import parse_words
-    from hopstate.runs.api import fit_config
     from hopstate.runs.data import settle
+    from hopstate.runs.run import fit_config
     from hopstate.training.ranks import present
 
-    parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
+    own, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
+    out, resume = own.out, own.resume
     automatic: dict[str, Any] = {}
-    config, record = settle(method, parse, out=out, resume=resume, suit=not plain, suited=automatic)
-    if measured:
+    config, record = settle(method, parse, out=out, resume=resume, suit=not own.no_auto, suited=automatic)
+    if own.dry_run:
         return _dry_run(method, config, record)
     how: dict[str, Any] = {"say": _say, "floors": True, "automatic": automatic}
     done = fit_config(method, config, out=out, resume=resume, record=record, **how)

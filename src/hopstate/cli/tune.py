@@ -23,17 +23,16 @@ def run(argv: list[str]) -> Answer:
     method = named_method(argv)
     parser = tune_parser(method)
     show_settings_help(parser, "tune", argv[2:])
-    parsed = parser.parse_args(argv[2:])
-    trials, given, seed, out = (parsed.pop(key) for key in _OWN)
     from hopstate.methods.settings import parse_words
     from hopstate.runs.data import settle
     from hopstate.runs.tune import tune_config
     from hopstate.runs.tune_spaces import space_of
 
-    space = space_of(method, given)
+    own, parse = parse_words(method, parser, argv[2:], _OWN)
+    space = space_of(method, own.space)
     print("space:", *(f"  {key}: {values}" for key, values in printable(space).items()), sep="\n")
-    config, record = settle(method, parse_words(method, parser, argv[2:], _OWN))
-    found = tune_config(method, config, space, trials=trials, out=out, seed=seed, record=record)
+    config, record = settle(method, parse)
+    found = tune_config(method, config, space, trials=own.trials, out=own.out, seed=own.search_seed, record=record)
     told: dict[str, Any] = {
         "method": method.name,
         "folder": found.path,

@@ -33,7 +33,7 @@ from hopstate.runs.data import (
     settings_of_run,
 )
 from hopstate.runs.going_on import is_table, own_graph_reading, own_reading
-from hopstate.runs.kept import record_of
+from hopstate.runs.in_memory import record_of
 from hopstate.runs.prepare import prepared
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.room import not_beyond

@@ -273,7 +273,7 @@ def pack_tokens(
     Returns:
         offsets (Q+1,), nodes, event_ids int64, gaps, spans.
     """
-    from hopstate.tokens.history_kernels import count_tokens, write_tokens
+    from hopstate.tokens.kernels import count_tokens, write_tokens
 
     kind = np.result_type(found.times, t)
     times, when = np.ascontiguousarray(found.times, kind), np.ascontiguousarray(t, kind)

@@ -22,7 +22,7 @@ from hopstate.layers.heads import LinkHead
 from hopstate.layers.mlp_mixer import MixerBlock
 from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
-from hopstate.methods.baselines.search import DYGLIB_DROPOUT
+from hopstate.methods.baselines.dygformer import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.around import AroundTokenizer
@@ -274,7 +274,7 @@ def build(stream: EventStream, config: GraphMixerRun, context: Context) -> LinkT
         sizes = {"num_links": links, "num_neighbors": neighbors}
         return RecentLinkTokenizer(store, events, **sizes, window=window, clock=clock, deletions=deletions, dtype=dtype)
 
-    widths = history_features(feature_dims(stream, context), stream, config, context)
+    widths = history_features(feature_dims(stream, context), stream, config.deletions, context)
     return history_task(
         stream,
         config,

@@ -38,8 +38,7 @@ from hopstate.methods.shared.node import NodeRun
 from hopstate.methods.shared.suit_nodes import LINKS, MANY, facts, suit_links, suit_metric
 from hopstate.methods.space import Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeLabels, NodeTask
 from hopstate.training.tasks.static_link import StaticLinkTask

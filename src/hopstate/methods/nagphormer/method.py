@@ -29,9 +29,8 @@ from hopstate.methods.shared.programs import graph_spec, rows_port
 from hopstate.methods.shared.suit_nodes import LINKS, facts, suit_links, suit_metric
 from hopstate.methods.space import Range, Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
-from hopstate.training.config import LoopConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.exported import ExportSpec, Port
-from hopstate.training.optim import OptimConfig
 from hopstate.training.ranks import ALONE
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask

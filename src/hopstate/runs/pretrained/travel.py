@@ -28,8 +28,7 @@ from hopstate.runs.arrivals import SPLIT
 from hopstate.runs.data import known_data
 from hopstate.runs.queries.card import target_lines
 from hopstate.training.checkpoint import load_checkpoint
-from hopstate.training.kept_curves import CURVES, kept_curves
-from hopstate.training.run_folder import RUN_FORMAT, RunFolder, flatten, json_text
+from hopstate.training.run_folder import CURVES, RUN_FORMAT, RunFolder, flatten, json_text, kept_curves
 
 __all__ = ["check_saved", "save_pretrained", "unpack"]
 
