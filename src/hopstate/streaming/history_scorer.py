@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.data.neighbor_store import EventLookup, NeighborStore
+from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.layers.evaluating import evaluating
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Shared = Callable[[Callable[[np.ndarray], Tensor], np.ndarray], Tensor]
 class Tokenizer(Protocol):
     """What both kinds of tokenizers share."""
 
-    store: EventLookup
+    store: Histories
 
     @property
     def deletions(self) -> bool:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream, stretch
-from hopstate.data.neighbor_store import EventLookup, NeighborStore
+from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
@@ -408,7 +408,7 @@ class HistoryPairs(EventSource[HistoryScorer]):
     def scorer_over(self, model: nn.Module, stream: EventStream) -> HistoryScorer:
         return self._scorer(model, self._make(stream))
 
-    def scorer_with(self, model: nn.Module, store: EventLookup) -> HistoryScorer:
+    def scorer_with(self, model: nn.Module, store: Histories) -> HistoryScorer:
         inputs = self._make(self.stream)
         inputs.store = store
         return self._scorer(model, inputs)
