@@ -21,7 +21,7 @@ import torch.nn.functional as F
 
 from common import machine, require_green
 from dygformer_step import UCI, load
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.methods.dyg_mamba.method import MAX_TOKENS

@@ -12,8 +12,7 @@ from typing import Any
 from hopstate.cli.answer import INTERRUPTED, Answer
 from hopstate.cli.options import Options, own_options
 from hopstate.errors import ConfigError, DivergenceError, HopstateError
-from hopstate.io.files import write_text
-from hopstate.io.lock import locked
+from hopstate.io.files import locked, write_text
 from hopstate.methods import get_method
 
 _AP = "average_precision"
@@ -212,7 +211,7 @@ def _no_better(name: str, results: list[dict[str, Any]], floors: list[dict[str, 
         results: of its runs.
         floors: for each run, baselines → metrics of validation on the run's split.
     """
-    from hopstate.methods.shared.floors import below
+    from hopstate.methods.shared.baselines import below
 
     metric, mode = results[0]["metric"], results[0]["mode"]
 

@@ -172,7 +172,7 @@ def print_warning(done: Run, console: Console) -> None:
 
 
 def no_better_than(done: Run, split: str = "test") -> list[str]:
-    from hopstate.methods.shared.floors import below
+    from hopstate.methods.shared.baselines import below
     from hopstate.training.run_folder import RunFolder
 
     if not done.metrics.get(split) or not done.floors:

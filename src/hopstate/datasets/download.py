@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hopstate.errors import DownloadError
-from hopstate.io.cache import cache_folder
+from hopstate.io.files import cache_folder
 
 RETRIES = 3
 TIMEOUT = 60.0  # seconds without an answer

@@ -12,7 +12,7 @@ from hopstate.datasets.catalogue import CATALOGUE
 from hopstate.datasets.download import RemoteFile, fetch
 from hopstate.datasets.entry import UNKNOWN, Dataset
 from hopstate.errors import DataError, DownloadError, FormatError, nearest
-from hopstate.io.cache import cache_folder
+from hopstate.io.files import cache_folder
 
 _BY_NAME = {entry.name: entry for entry in CATALOGUE}
 

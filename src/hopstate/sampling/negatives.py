@@ -22,8 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from hopstate.data.event_record import stretch
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, stretch
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.opening import exists

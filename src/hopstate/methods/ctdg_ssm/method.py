@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.data.clock import Clock, GapUnit
+from hopstate.data.dates import Clock, GapUnit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit

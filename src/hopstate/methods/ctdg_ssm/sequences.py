@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hopstate.data.clock import Clock, GapUnit, elapsed
+from hopstate.data.dates import Clock, GapUnit, elapsed
 from hopstate.datasets.temporal_generators import PathSequences
 from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
@@ -93,7 +93,7 @@ def build(data: PathSequences, config: CTDGSSMSequenceRun, context: Context) -> 
 
 
 def _clock(data: PathSequences, gap_unit: GapUnit) -> Clock:
-    """Return the clock of the training sequences; see `hopstate.data.clock.Clock.fit`."""
+    """Return the clock of the training sequences; see `hopstate.data.dates.Clock.fit`."""
     t = data.t[data.split["train"]]
     if gap_unit == "median":
         return Clock.of_gaps(elapsed(t[:, 1:], t[:, :-1]).ravel())

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
@@ -15,9 +15,8 @@ from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.method import RecencyRun
 from hopstate.methods.heuristics.recency import Recency
-from hopstate.methods.method import Context
+from hopstate.methods.method import Context, Floors
 from hopstate.methods.shared.event_run import EventRun
-from hopstate.methods.shared.floors import Floors
 from hopstate.methods.shared.link import JudgedRun, clock_of, kept_negatives
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.streaming.protocols import LooksUp
@@ -27,7 +26,7 @@ from hopstate.training.tasks.protocols import Task
 
 
 def heuristic_floors(stream: EventStream, config: JudgedRun, context: Context, task: Task[Any]) -> Floors:
-    """Return test metrics of recency and EdgeBank on the run's split and negatives; arguments as in `node_floors`.
+    """Return test metrics of recency and EdgeBank on the run's split and negatives; arguments as in `graph_baselines`.
 
     Both look up in one index, and what the run has is taken: of a hundred million events each is most of a gigabyte.
     """

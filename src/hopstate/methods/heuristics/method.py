@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hopstate.data.clock import Clock, GapUnit
+from hopstate.data.dates import Clock, GapUnit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.methods.heuristics.edgebank import EdgeBank

@@ -9,7 +9,7 @@ from copy import copy
 
 import numpy as np
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventBatch
 from hopstate.data.neighbor_store import Histories
 from hopstate.data.stream_state import StreamState

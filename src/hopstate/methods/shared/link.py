@@ -9,9 +9,8 @@ from typing import Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 
-from hopstate.data.clock import Clock, GapUnit
-from hopstate.data.event_record import begins, stretch
-from hopstate.data.events import EventStream
+from hopstate.data.dates import Clock, GapUnit
+from hopstate.data.events import EventStream, begins, stretch
 from hopstate.data.neighbor_store import NeighborStore, folder_of
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, check_range
@@ -211,7 +210,7 @@ def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context:
     """Return the clock that a model was trained with, else that of the training events.
 
     Args:
-        gap_unit: see `hopstate.data.clock.Clock.fit`.
+        gap_unit: see `hopstate.data.dates.Clock.fit`.
     """
     kept = (context.trained or {}).get("clock")
     return Clock(**kept) if kept else Clock.fit(stream.t[stretch(split.train)], stream.time_unit, gap_unit)

@@ -10,9 +10,8 @@ from copy import copy
 import numpy as np
 import torch
 
-from hopstate.data.clock import Clock
-from hopstate.data.event_record import stretch
-from hopstate.data.events import EventStream
+from hopstate.data.dates import Clock
+from hopstate.data.events import EventStream, stretch
 from hopstate.data.neighbor_store import EventLookup, Histories, NeighborStore, NeighborView
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState

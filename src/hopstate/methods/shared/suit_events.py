@@ -16,8 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hopstate.data.event_record import stretch
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, stretch
 from hopstate.data.splits import EventSplit
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.training.tasks.link import LinkEvaluation

@@ -16,7 +16,7 @@ import yaml
 
 from hopstate.datasets.registry import Dataset, find_dataset, on_disk
 from hopstate.errors import ConfigError, nearest
-from hopstate.io.cache import cache_folder
+from hopstate.io.files import cache_folder
 from hopstate.methods import recipe_files
 
 
