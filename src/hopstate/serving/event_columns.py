@@ -206,7 +206,7 @@ def _times(given: Sequence[Any], past: StreamState) -> np.ndarray | None:
     t = np.array(given)
     if t.dtype not in (np.int64, np.float64):
         return None
-    t = times_in(past, t, "")
+    t = times_in(past, t, "", fractions=True)
     after = (t[1:] >= t[:-1]).all() and (not len(past) or t[0] >= past.last_time)
     return t if after and t.dtype.kind in "if" else None
 

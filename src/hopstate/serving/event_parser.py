@@ -24,6 +24,7 @@ from hopstate.data.events import ADD, EventStream
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import declared
 from hopstate.data.readers.event_tables import FEATURE, KINDS
+from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.splits import IN_SECOND, parse_duration
@@ -165,12 +166,18 @@ def times_as_read(past: StreamState, given: list[Any], places: Sequence[int], da
             raise DataError(f"event {k}: {value} is no time of this run, whose times are of 64 bits")
     try:
         if len(set(map(type, given))) == 1 and not isinstance(given[0], str):
-            return times_in(past, np.array(given), dates)
+            return times_in(past, np.array(given), dates, fractions=True)
         # each by itself: whole numbers beside others would be rounded as these are
-        each = [times_in(past, np.array([value], object if isinstance(value, str) else None), dates) for value in given]
-        return np.concatenate(each)
+        arrays = [np.array([value], object if isinstance(value, str) else None) for value in given]
+        each = [times_in(past, array, dates, fractions=True) for array in arrays]
     except ConfigError as error:
         raise DataError(str(error)) from None
+    found = np.concatenate(each)
+    if found.dtype.kind == "f":
+        for k, one in zip(places, each, strict=True):
+            if one.dtype.kind == "i" and abs(int(one[0])) > EXACT:
+                raise DataError(f"event {k}: time {one[0]} beside times with fractions is not exact; send it alone")
+    return found
 
 
 def id_of(event: Mapping[str, Any]) -> str | None:
