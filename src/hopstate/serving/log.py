@@ -151,7 +151,6 @@ class EventLog(ABC):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Do what `_atomic` does, and name what reading a damaged database raises."""
         try:
             with self._atomic():
                 yield
@@ -221,7 +220,6 @@ class EventLog(ABC):
             at = page[-1].first + len(page[-1].bodies)
 
     def _page(self, first: int) -> list[Commit]:
-        """Return some commits from a position on: at most `PAGE`, of few more than `PAGE` events."""
         commits = """select first, events from commits
             where first >= (select coalesce(max(first), 0) from commits where first <= ?) order by first limit ?"""
         rows = """select position, body from events where position < ?
@@ -281,11 +279,7 @@ class EventLog(ABC):
 
 
 def check_entries(entries: Sequence[Entry]) -> Entries:
-    """Return entries as columns, refusing what no log takes.
-
-    Raises:
-        DataError: an id stands twice, or a text is none that a file can hold, or not JSON's.
-    """
+    """Return entries as columns, refusing what no log takes."""
     found = Entries.of(entries)
     ids = [] if found.ids is None else [one for one in found.ids if one is not None]
     if len(set(ids)) < len(ids):
@@ -413,7 +407,6 @@ class SqliteLog(EventLog):
             )
 
     def _named(self, error: Exception) -> HopstateError:
-        """Return an error of SQLite as one of this library."""
         if isinstance(error, self._apsw.ConstraintError):
             return DataError(known_id(self.place))
         if isinstance(error, (self._apsw.CorruptError, self._apsw.NotADBError)):
@@ -460,11 +453,7 @@ def _apsw() -> Any:
 
 
 def rows(texts: Sequence[str], first: int, place: object) -> list[dict[str, Any]]:
-    """Return events as they were logged, from a position on.
-
-    Raises:
-        CheckpointError: one is none.
-    """
+    """Return events as they were logged, from a position on."""
     with sound(place, first, len(texts)):
         found = [json.loads(text) for text in texts]
         if _are_events(found):
@@ -475,11 +464,7 @@ def rows(texts: Sequence[str], first: int, place: object) -> list[dict[str, Any]
 
 @contextmanager
 def sound(place: object, first: int, many: int) -> Iterator[None]:
-    """Within it what is wrong with so many logged events, from a position on, is told by the log's name.
-
-    Raises:
-        CheckpointError: in place of what is no error of this library.
-    """
+    """Within it what is wrong with so many logged events, from a position on, is told by the log's name."""
     try:
         yield
     except _UNREADABLE as error:

@@ -64,7 +64,6 @@ class PostgresLog(EventLog):
             raise
 
     def _begin(self, connection: Any) -> None:
-        """Take the writer's lock, and make the tables."""
         connection.isolation_level = self._psycopg.IsolationLevel.REPEATABLE_READ  # a page is of one instant
         connection.read_only = self.read_only
         connection.execute(f'set search_path to "{self.schema}"')  # the name is checked to be plain
@@ -94,7 +93,6 @@ class PostgresLog(EventLog):
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        """Give the connection, opened again if it broke, to one thread; name its errors."""
         errors = self._psycopg.errors
         with self._lock:
             try:
@@ -165,7 +163,6 @@ class PostgresLog(EventLog):
 
 
 def _parts(url: str) -> tuple[str, str, str]:
-    """Return libpq's address, the schema, and the address as it may be shown."""
     try:
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
