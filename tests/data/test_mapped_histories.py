@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data.event_record import begins, stretch
-from hopstate.data.event_store import load_events, save_events
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, begins, stretch
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
+from hopstate.data.store import load_events, save_events
 from hopstate.evaluation.link import evaluate_link
 from hopstate.io.scratch import _SHARE, Held, folder_beside, held_of_files, let_go, mapped_array
 from hopstate.methods.heuristics.edgebank import EdgeBank, Observed
-from hopstate.runs.api import fit
+from hopstate.runs.run import fit
 from hopstate.training.checkpoint import load_checkpoint
 
 

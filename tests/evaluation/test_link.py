@@ -15,7 +15,7 @@ from hopstate.evaluation.link import evaluate_link, link_negatives, score_querie
 from hopstate.evaluation.ranking import mrr, ranks
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.method import Recency
-from hopstate.runs.api import fit
+from hopstate.runs.run import fit
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.negatives import USUAL, Negatives, NoOtherPairError, draw_negatives, one_against_many
 from hopstate.streaming.replay import replay

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pair_features_naive import pair_features_naive
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import ADD, DELETE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.stream_state import StreamState

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.cli.answer import INTERRUPTED, Answer
-from hopstate.cli.manner import own_options
-from hopstate.cli.options import Options
+from hopstate.cli.options import Options, own_options
 from hopstate.errors import ConfigError, DivergenceError, HopstateError
-from hopstate.io.files import write_text
-from hopstate.io.lock import locked
+from hopstate.io.files import locked, write_text
 from hopstate.methods import get_method
 
 
@@ -216,7 +214,7 @@ def _no_better(name: str, results: list[dict[str, Any]], floors: list[dict[str, 
         results: of its runs.
         floors: for each run, baselines → metrics of validation on the run's split.
     """
-    from hopstate.methods.shared.floors import below
+    from hopstate.methods.shared.baselines import below
 
     metric, mode = results[0]["metric"], results[0]["mode"]
 
@@ -241,8 +239,8 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any], 
     """
     from hopstate.methods.parser import parser_of
     from hopstate.methods.settings import parse_words
-    from hopstate.runs import api
     from hopstate.runs.data import check_same_data, load_data, settle
+    from hopstate.runs.run import fit_config, stored_config
     from hopstate.training.run_folder import RunFolder
 
     method = get_method(name)
@@ -254,12 +252,12 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any], 
         records[read] = load_data(config.data, config.read, method.data)
     suited = records.setdefault(f"suited {name}", {})  # one choice for all splits and seeds
     config, _ = settle(method, parse, record=records[read], suited=suited)
-    if (where / "result.json").is_file() and folder.settings() == api.stored_config(method, config):
+    if (where / "result.json").is_file() and folder.settings() == stored_config(method, config):
         check_same_data(folder, records[read])
         return folder.result()
     judged = records.setdefault("floors", set())  # splits: the same for every run on these data
     how: dict[str, Any] = {"floors": split not in judged, "automatic": suited}
-    done = api.fit_config(method, config, out=where, resume=True, record=records[read], **how)
+    done = fit_config(method, config, out=where, resume=True, record=records[read], **how)
     judged |= {split} if done.floors else set()
     return None if done.interrupted else folder.result()
 

@@ -20,8 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hopstate.data.event_record import stretch
-from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.events import EventBatch, EventStream, stretch
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, HopstateWarning

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from hopstate.data.events import EventStream
-from hopstate.data.graph import Graph
+from hopstate.data.graph import Graph, with_codes
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.node_codes import with_codes
 from hopstate.data.preprocessing import FAR_APART, OTHER, FeatureScaler, FeatureTable, scale_ratio
 from hopstate.data.splits import edges_of_links
 from hopstate.errors import ConfigError, DataError, HopstateWarning

@@ -23,8 +23,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from hopstate.data.event_record import stretch
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, stretch
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
 from hopstate.io.files import replace_file

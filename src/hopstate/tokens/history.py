@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import ADD
 from hopstate.data.stream_state import NodeFeatures, StreamState
 from hopstate.errors import ConfigError, ShapeError

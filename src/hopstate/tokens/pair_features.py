@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.neighbor_store import Histories, Rows
 
 if TYPE_CHECKING:

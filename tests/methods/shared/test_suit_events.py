@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.layers.time import TimeEncoding

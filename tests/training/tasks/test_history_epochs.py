@@ -21,7 +21,7 @@ from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches
 from hopstate.testing.conformance import F32
 from hopstate.training.ranks import Ranks
-from hopstate.training.tasks.training_pairs import beside
+from hopstate.training.tasks.events import beside
 from hopstate.training.trainer import seed_everything
 
 METHODS = ("graphmixer", "dyg-mamba")

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
@@ -37,7 +37,7 @@ from hopstate.training.precision import bare
 from hopstate.training.tasks.link import LinkTask
 
 if TYPE_CHECKING:
-    from hopstate.data.clock import Clock
+    from hopstate.data.dates import Clock
     from hopstate.data.events import EventStream
     from hopstate.data.neighbor_store import EventLookup
     from hopstate.data.stream_state import StreamState

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
@@ -43,9 +43,8 @@ from hopstate.methods.shared.programs import logit_port, rows_port
 from hopstate.methods.space import Space
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.tokens.pair_features import NAMES
-from hopstate.training.config import LoopConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.exported import ExportSpec, Port, Program, StateQuery, Tensors
-from hopstate.training.optim import OptimConfig
 from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask

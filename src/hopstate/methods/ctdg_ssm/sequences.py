@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hopstate.data.clock import Clock, GapUnit, elapsed
+from hopstate.data.dates import Clock, GapUnit, elapsed
 from hopstate.datasets.temporal_generators import PathSequences
 from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig
 from hopstate.methods.method import Context, Method, RunConfig
 from hopstate.methods.space import Range
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.tasks.sequence import SequenceTask
 
 
@@ -91,7 +90,7 @@ def build(data: PathSequences, config: CTDGSSMSequenceRun, context: Context) -> 
 
 
 def _clock(data: PathSequences, gap_unit: GapUnit) -> Clock:
-    """Return the clock of the training sequences; see `hopstate.data.clock.Clock.fit`."""
+    """Return the clock of the training sequences; see `hopstate.data.dates.Clock.fit`."""
     t = data.t[data.split["train"]]
     if gap_unit == "median":
         return Clock.of_gaps(elapsed(t[:, 1:], t[:, :-1]).ravel())

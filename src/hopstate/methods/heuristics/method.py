@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
@@ -20,8 +20,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import refuse_idle
 from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.edgebank import EdgeBank
-from hopstate.methods.method import Context, Method
-from hopstate.methods.shared.floors import Floors
+from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.shared.link import LinkRun, clock_of, kept_negatives, suit_judged
 from hopstate.sampling.negatives import Negatives
 from hopstate.streaming.protocols import LooksUp

@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 from torch import nn
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
@@ -27,9 +27,8 @@ from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.io.files import write_text
 from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.method import heuristic_floors
-from hopstate.methods.method import Context, Method
+from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
-from hopstate.methods.shared.floors import Floors
 from hopstate.methods.shared.link import Known, LinkRun, clock_of, kept_negatives, suit_judged, used_features
 from hopstate.methods.space import Range
 from hopstate.random import named_rng
@@ -50,7 +49,7 @@ def link_floors(stream: EventStream, config: LinkRun, context: Context, task: Ta
     Args:
         stream: the data.
         config: the run's, of which the data, split, evaluation and seed are taken.
-        context, task: as in `node_floors`.
+        context, task: as in `graph_baselines`.
     """
     found = heuristic_floors(stream, config, context, task)
     if len(stream.additions(config.split.of(stream).train)) >= FEWEST:

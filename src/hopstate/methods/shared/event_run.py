@@ -7,14 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from hopstate.data.clock import GapUnit
-from hopstate.data.event_record import Ties
-from hopstate.data.events import EventStream
+from hopstate.data.dates import GapUnit
+from hopstate.data.events import EventStream, Ties
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
 from hopstate.errors import ConfigError, check_range, refuse_idle
 from hopstate.methods.method import RunConfig
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 
 _NONE = np.empty(0, np.int64)
 

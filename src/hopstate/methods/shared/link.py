@@ -11,9 +11,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 
-from hopstate.data.clock import Clock, GapUnit
-from hopstate.data.event_record import begins, stretch
-from hopstate.data.events import EventStream
+from hopstate.data.dates import Clock, GapUnit
+from hopstate.data.events import EventStream, begins, stretch
 from hopstate.data.neighbor_store import EventLookup, Histories, NeighborStore, NeighborView, folder_of
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
@@ -35,7 +34,7 @@ from hopstate.tokens.pair_features import PairFeatures
 from hopstate.training.config import LoopConfig
 from hopstate.training.exported import ExportSpec
 from hopstate.training.progress import note
-from hopstate.training.tasks.history import HistoryPairs
+from hopstate.training.tasks.events import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 
 LOOKED_AT = 20_000  # training events, evenly spread, that features are scaled by
@@ -288,7 +287,7 @@ def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context:
     """Return the clock that a model was trained with, else that of the training events.
 
     Args:
-        gap_unit: see `hopstate.data.clock.Clock.fit`.
+        gap_unit: see `hopstate.data.dates.Clock.fit`.
     """
     kept = (context.trained or {}).get("clock")
     return Clock(**kept) if kept else Clock.fit(stream.t[stretch(split.train)], stream.time_unit, gap_unit)
