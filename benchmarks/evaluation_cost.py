@@ -23,8 +23,8 @@ from common import machine, require_green
 from dygformer_step import UCI, load
 from hopstate.data.events import EventStream
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.training.precision import matmul_precision
 from hopstate.training.tasks.protocols import FitsWhole, parts_of
 

@@ -31,8 +31,8 @@ from common import machine, require_green
 from hopstate.data.graph import Graph
 from hopstate.io.files import reserve_array
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.runs.prepare import prepared
 from hopstate.sampling.partition import cut_fraction, first_installed, partition
 from hopstate.sampling.samplers import ClusterSampler

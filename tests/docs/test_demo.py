@@ -11,8 +11,7 @@ import pytest
 
 from hopstate.cli.compare import _settings
 from hopstate.methods import get_method
-from hopstate.methods.parser import parser_of
-from hopstate.methods.settings import parse_words
+from hopstate.methods.config import parse_words, parser_of
 
 ROOT = Path(__file__).parents[2]
 

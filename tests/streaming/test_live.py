@@ -13,8 +13,8 @@ from hopstate.data.stream_checkpoint import load_stream_state, save_stream_state
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, DataError, ShapeError
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.sampling.event_batches import batch_boundaries
 from hopstate.streaming.live import go_on, past_of
 from hopstate.streaming.replay import replay

@@ -237,8 +237,7 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any], 
         records: data that earlier runs read; those of this one are added.
         split: number of the split.
     """
-    from hopstate.methods.parser import parser_of
-    from hopstate.methods.settings import parse_words
+    from hopstate.methods.config import parse_words, parser_of
     from hopstate.runs.data import check_same_data, load_data, settle
     from hopstate.runs.run import fit_config, stored_config
     from hopstate.training.run_folder import RunFolder

@@ -16,8 +16,8 @@ from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_
 from hopstate.io.opening import at_most, exists, shown
 from hopstate.io.opening import reading as naming
 from hopstate.methods import method_of_run
+from hopstate.methods.config import as_dict, config_from
 from hopstate.methods.method import Context, Method
-from hopstate.methods.settings import as_dict, config_from
 from hopstate.methods.shared.event_nodes import EventNodeRun
 from hopstate.runs.in_memory import from_memory, load_kept
 from hopstate.training.loggers import check_loggers

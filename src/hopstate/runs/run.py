@@ -13,8 +13,8 @@ from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_reset
 from hopstate.io.files import cache_folder
 from hopstate.methods import get_method
+from hopstate.methods.config import as_dict, parse_given
 from hopstate.methods.method import Context, Method
-from hopstate.methods.settings import as_dict, parse_given
 from hopstate.random import random_state_kept
 from hopstate.runs.applying import evaluate, keep_past, predict, score_stream
 from hopstate.runs.arrivals import keep_ids

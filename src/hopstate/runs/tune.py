@@ -25,8 +25,8 @@ from hopstate.io.files import locked, remove_file, write_text
 from hopstate.io.opening import check_regular, exists, read_json, reading, shown
 from hopstate.io.output import write_table
 from hopstate.methods import get_method
+from hopstate.methods.config import as_dict, config_from, parse_given
 from hopstate.methods.method import Method, RunConfig
-from hopstate.methods.settings import as_dict, config_from, parse_given
 from hopstate.methods.space import Space, printable
 from hopstate.random import named_rng
 from hopstate.runs.beginnings import begun

@@ -14,8 +14,8 @@ from cut_runs import SMALL, goes_on_to_the_same_bits
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, HopstateError
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.methods.shared.link import suit_history
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches

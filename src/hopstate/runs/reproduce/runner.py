@@ -17,8 +17,7 @@ from typing import Any
 
 from hopstate.errors import ConfigError, DownloadError, HopstateError
 from hopstate.methods import get_method
-from hopstate.methods.parser import arguments_of
-from hopstate.methods.settings import as_dict, config_from
+from hopstate.methods.config import arguments_of, as_dict, config_from
 from hopstate.runs.reproduce import results
 from hopstate.runs.reproduce.recipes import Recipe, find_recipes, how_to_get
 from hopstate.runs.run import fit_config

@@ -25,7 +25,7 @@ from hopstate.errors import ConfigError
 from hopstate.evaluation import summaries
 from hopstate.evaluation.metrics import Curve, fitted
 from hopstate.evaluation.static_link import Question, judged, metrics_of
-from hopstate.layers.pair_decoders import PairDecoder
+from hopstate.layers.decoders import PairDecoder
 from hopstate.ops.proximity import Proximity
 from hopstate.random import named_rng
 from hopstate.sampling.pair_negatives import NonNeighbors, Strategy
