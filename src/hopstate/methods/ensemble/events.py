@@ -27,7 +27,7 @@ from hopstate.streaming.slices import Steps
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
-from hopstate.training.tasks.protocols import FeatureShares
+from hopstate.training.tasks.task import FeatureShares
 
 
 @dataclass(frozen=True, kw_only=True)

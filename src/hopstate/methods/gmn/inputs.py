@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from hopstate.layers.message import Adjacency
-
-
-class SharedRows(Protocol):
-    """Which of the nodes asked for are encoded here, where several processes encode a share each."""
-
-    own: slice
-
-    def joined(self, own: Tensor) -> Tensor:
-        """Return (n, dim) of all nodes asked for, from those encoded here."""
-        ...
-
-    def to(self, device: torch.device | str) -> SharedRows: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +29,6 @@ class GMNInputs:
         token_edges: rows of edge_attr of the tokens' edges, or of the steps' edges (-1 for none).
         bits: (step, 2 * window) uint8 and walks: (W + 1,) int64 bounds of walks (walk tokens).
         pairs: (B, 2) int64 positions in targets, for tasks on edges.
-        shared: which of the nodes in order targets and tokens are of; None: all.
     """
 
     x: Tensor
@@ -59,7 +45,6 @@ class GMNInputs:
     bits: Tensor | None = None
     walks: Tensor | None = None
     pairs: Tensor | None = None
-    shared: SharedRows | None = None
 
     def to(self, device: torch.device | str) -> GMNInputs:
         present = {f.name: getattr(self, f.name) for f in fields(self)}

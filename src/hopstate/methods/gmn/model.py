@@ -108,10 +108,7 @@ class GMN(nn.Module):
     def _over_nodes(self, inputs: GMNInputs) -> Tensor:
         """Return (n, dim) after the blocks over the nodes."""
         if self.config.variant != "gps-mamba":
-            own, shared = self.encode(inputs), inputs.shared
-            every = own if shared is None else shared.joined(own)
-            after = in_order(self.node_blocks, every, inputs.order, inputs.sequences)
-            return after if shared is None else after[shared.own]
+            return in_order(self.node_blocks, self.encode(inputs), inputs.order, inputs.sequences)
         h, e = self.encode(replace(inputs, targets=None)), self._edges(inputs)
         for layer in self.gps:
             given = (h, e, inputs.graph, inputs.order, inputs.sequences)
@@ -186,8 +183,6 @@ def _gps_layers(c: GMNConfig, edges: bool, degrees: Tensor | None) -> list[GPSLa
 
 class _Augmentation(nn.Module):
     """Psi(G, X || P): a linear map, then message passing over the whole graph."""
-
-    whole_batch = True  # where several processes share a batch, each has all rows that Psi normalises over
 
     def __init__(self, c: GMNConfig, in_dim: int, edge_dim: int, degrees: Tensor | None) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,10 +20,7 @@ from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable, random_walks
 from hopstate.random import named_rng
 from hopstate.sampling.prefetch import Prefetcher
-from hopstate.training.ranks import Ranks
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, Seen, averaged, device_of
-from hopstate.training.tasks.protocols import Portion
-from hopstate.training.tasks.spread import Rows as SharedRows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +90,8 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         draws: of walks in evaluation, whose outputs are averaged.
     """
 
+    single_process = "a step is the whole graph at once; cut it into batches"
+
     def __init__(
         self, config: GMN.Config, prepared: PreparedGraph, labels: NodeLabels, *, seed: int, resample_every: int = 0,
         draws: int = 1,
@@ -119,7 +118,9 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         """Return 1."""
         return 1
 
-    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[tuple[GMNInputs, Tensor, Tensor]]:
+    def batches(
+        self, model: nn.Module, epoch: int, start: int = 0, step: int = 1
+    ) -> Iterator[tuple[GMNInputs, Tensor, Tensor]]:
         """Yield (inputs, training rows, labels) once."""
         if start == 0:
             rows = self.labels.split["train"]
@@ -219,39 +220,19 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
     def num_batches(self, epoch: int) -> int:
         return -(-len(self.labels.split["train"]) // self.batch_size)
 
-    def divide(self, ranks: Ranks) -> str:
-        """Encode this rank's share of the nodes of every batch; the sequence of nodes is of all of them."""
-        if self.gps:
-            return "its layers pass over all nodes of a batch, one after another"
-        self.ranks = ranks
-        return ""
-
     def batches(
-        self, model: nn.Module, epoch: int, start: int = 0
-    ) -> Iterator[tuple[GMNInputs, Tensor] | Portion[tuple[GMNInputs, Tensor]]]:
+        self, model: nn.Module, epoch: int, start: int = 0, step: int = 1
+    ) -> Iterator[tuple[GMNInputs, Tensor]]:
         """Yield (inputs, labels) in an order drawn from (seed, epoch), each prepared while the one before is used."""
         order = named_rng(self.seed, "batches", epoch).permutation(self.labels.split["train"])
 
-        def make() -> Iterator[tuple[GMNInputs, Tensor] | Portion[tuple[GMNInputs, Tensor]]]:
-            for i in range(start, self.num_batches(epoch)):
+        def make() -> Iterator[tuple[GMNInputs, Tensor]]:
+            for i in range(start, self.num_batches(epoch), step):
                 rows = order[i * self.batch_size : (i + 1) * self.batch_size]
-                rng = named_rng(self.seed, "gmn", epoch, i)
-                if self.ranks.size == 1:
-                    yield self._inputs(rows, epoch, rng), torch.from_numpy(self.labels.y[rows])
-                else:
-                    yield self._portion(rows, epoch, rng)
+                inputs = self._inputs(rows, epoch, named_rng(self.seed, "gmn", epoch, i))
+                yield inputs, torch.from_numpy(self.labels.y[rows])
 
         yield from Prefetcher(make())
-
-    def _portion(self, rows: np.ndarray, epoch: int, rng: np.random.Generator) -> Portion[tuple[GMNInputs, Tensor]]:
-        """Return this rank's share of a batch; one of fewer nodes than ranks is rank 0's."""
-        if len(rows) < self.ranks.size:
-            whole = (self._inputs(rows, epoch, rng), torch.from_numpy(self.labels.y[rows]))
-            return Portion(whole if self.ranks.first else None)
-        own = self.ranks.own(len(rows))
-        y = self.labels.y[rows]
-        inputs = replace(self._inputs(rows, epoch, rng, own), shared=SharedRows(self.ranks, len(rows)))
-        return Portion((inputs, torch.from_numpy(y[own])), self.labels.target.part(y[own], y))
 
     def outputs(self, model: nn.Module, batch: tuple[GMNInputs, Tensor]) -> Seen:
         inputs, y = batch
@@ -267,7 +248,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
 
     def logits(self, model: nn.Module, rows: np.ndarray) -> Tensor:
         """Return (n, C) logits of rows, on the CPU; those of the whole graph, whichever rows are asked for."""
-        return self.ranks.told(lambda: self.predict_all(model))[torch.from_numpy(rows)].float()
+        return self.predict_all(model)[torch.from_numpy(rows)].float()
 
     def left_out(self) -> str:
         """Return a sentence on what the first training batch does not see, and evaluation does."""
@@ -281,28 +262,22 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
             text += f", message passing {100 * int(own) / max(1, int(every)):.0f}% of the edges at a batch's nodes"
         return f"{text}; evaluation and prediction take all nodes and edges"
 
-    def _inputs(
-        self, batch: np.ndarray, epoch: int, rng: np.random.Generator | None, own: slice | None = None
-    ) -> GMNInputs:
-        """Return what a batch of nodes reads; with own, for encoding some of it amid what all of it reads."""
+    def _inputs(self, rows: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
+        """Return what a batch of nodes reads."""
         m = self.prepared
         extra: dict[str, Any] = {}
         tokens: Tokens | None = None
-        rows, others = batch if own is None else batch[own], batch[:0]
         edges = m.edge_attr is not None
         if m.settings.tokens > 1:
             number = epoch // self.resample_every if self.resample_every else 0
             seed = drawing_seed(self.seed, number)
             tokens = walk_tokens(m.table, rows, m.settings, kind=self.kind, seed=seed, edges=edges)
-            others = others if own is None else self._read_by(batch, seed)
-        elif own is not None:
-            others = batch
-        visited = tokens["nodes"].numpy() if tokens is not None else self._around(batch, epoch)
+        visited = tokens["nodes"].numpy() if tokens is not None else self._around(rows, epoch)
         if self.everywhere:
             near, place, ids = np.arange(len(m.x)), np.concatenate([rows, visited]), np.arange(len(m.indices))
             graph = self._whole
         else:
-            near, place = np.unique(np.concatenate([rows, visited, others]), return_inverse=True)
+            near, place = np.unique(np.concatenate([rows, visited]), return_inverse=True)
             indptr, indices, ids = induced(m.indptr, m.indices, near)
             graph = Adjacency.of(indptr, indices)
         edge_attr = None
@@ -314,20 +289,13 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
             edge_attr = torch.from_numpy(m.edge_attr[ids])
         if tokens is not None:
             tokens["nodes"] = torch.from_numpy(place[len(rows) : len(rows) + len(visited)])
-            extra = {**token_inputs(tokens), "token_order": _own_order(len(batch), m.settings, rng, own)}
-        order = node_order(m.key[near if self.gps else batch], rng)
+            extra = {**token_inputs(tokens), "token_order": token_order(len(rows), m.settings, rng)}
+        order = node_order(m.key[near if self.gps else rows], rng)
         return GMNInputs(
             x=m.features(rng, near), graph=graph, edge_attr=edge_attr,
             targets=torch.from_numpy(place[: len(rows)]), order=torch.from_numpy(order),
             sequences=torch.tensor([0, len(order)]), **extra,
         )  # fmt: skip
-
-    def _read_by(self, batch: np.ndarray, seed: int) -> np.ndarray:
-        if not self.passes_messages or self.everywhere:
-            return batch[:0]
-        m = self.prepared
-        tokens = walk_tokens(m.table, batch, m.settings, kind=self.kind, seed=seed)
-        return np.concatenate([batch, tokens["nodes"].numpy()])
 
     @cached_property
     def _whole(self) -> Adjacency:
@@ -340,12 +308,6 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         steps, walks = CONTEXT
         seed = drawing_seed(self.seed, epoch)
         return random_walks(self.prepared.table, rows, steps, walks=walks, seed=seed).astype(np.int64).ravel()
-
-
-def _own_order(count: int, settings: WalkSettings, rng: np.random.Generator | None, own: slice | None) -> Tensor:
-    """Return the `token_order` of count nodes, or of own of them among their own tokens."""
-    every = token_order(count, settings, rng)
-    return every if own is None else every.view(count, -1)[own].flatten() - own.start * settings.tokens
 
 
 def induced(indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

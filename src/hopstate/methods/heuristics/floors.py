@@ -23,7 +23,7 @@ from hopstate.sampling.negative_sets import Negatives
 from hopstate.streaming.protocols import LooksUp
 from hopstate.training.tasks.events import Untrained
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.protocols import Task
+from hopstate.training.tasks.task import Task
 
 
 def heuristic_floors(stream: EventStream, config: JudgedRun, context: Context, task: Task[Any]) -> Floors:
