@@ -17,7 +17,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame
 from hopstate.datasets.registry import find_dataset
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
-from hopstate.io.cache import cache_folder
+from hopstate.io.files import cache_folder
 from hopstate.io.opening import expanded
 from hopstate.io.opening import reading as naming
 from hopstate.methods.method import Context, Method
@@ -33,7 +33,7 @@ from hopstate.runs.data import (
     settings_of_run,
 )
 from hopstate.runs.going_on import is_table, own_graph_reading, own_reading
-from hopstate.runs.kept import record_of
+from hopstate.runs.in_memory import record_of
 from hopstate.runs.prepare import prepared
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.memory_limit import within_weights

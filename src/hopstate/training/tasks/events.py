@@ -17,15 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.data.clock import Clock
-from hopstate.data.event_record import stretch
-from hopstate.data.events import EventStream
+from hopstate.data.dates import Clock
+from hopstate.data.events import EventStream, stretch
 from hopstate.data.neighbor_store import EventLookup, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.random import named_rng
-from hopstate.sampling.judged import epoch_batches, in_batches
+from hopstate.sampling.event_batches import epoch_batches, in_batches
 from hopstate.sampling.mixture import MixedNegatives, TrainingNegatives
 from hopstate.sampling.negatives import random_destinations
 from hopstate.sampling.prefetch import Prefetcher

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hopstate.data.clock import Clock
+    from hopstate.data.dates import Clock
     from hopstate.tokens.history import HistoryTokens
     from hopstate.training.tasks.target import Target
 
