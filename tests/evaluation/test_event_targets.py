@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from hopstate.data.event_record import in_own_order
-from hopstate.data.events import ADD, GONE, EventStream
+from hopstate.data.events import ADD, GONE, EventStream, in_own_order
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.event_targets import EventTargets, event_classes

@@ -87,10 +87,10 @@ def _wrong(argv: list[str]) -> str:
 
 def serve() -> None:
     """Answer lines until there are no more."""
-    from hopstate.cli.main import COMMANDS, _command
+    from hopstate.cli.commands import COMMANDS, command_of
 
     for name in COMMANDS:
-        _command(name)
+        command_of(name).load() if hasattr(command_of(name), "load") else command_of(name)
     import pandas as pd  # noqa: F401
     import pyarrow.parquet  # noqa: F401
     import scipy.sparse  # noqa: F401

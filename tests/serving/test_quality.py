@@ -14,7 +14,7 @@ from made_events import small_run
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
-from hopstate.methods.heuristics.recency import NEVER
+from hopstate.methods.heuristics.method import NEVER
 from hopstate.runs.queries.ask import scored
 from hopstate.runs.queries.calibrated import curve_of
 from hopstate.runs.run import Run

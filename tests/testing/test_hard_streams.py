@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data.event_build import check_deletes
-from hopstate.data.events import ADD, DELETE, GONE, EventStream
+from hopstate.data.events import ADD, DELETE, GONE, EventStream, check_deletes
 from hopstate.evaluation.leak import check_leak
 from hopstate.evaluation.link import score_queries
 from hopstate.methods import get_method

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, StorageError
-from hopstate.io.files import _HOST
-from hopstate.io.lock import locked
+from hopstate.io.files import _HOST, locked
 from hopstate.training import checkpoint as checkpoint_module
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.config import LoopConfig

@@ -11,17 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.cli.answer import INTERRUPTED, Answer
-from hopstate.cli.manner import own_options
-from hopstate.cli.options import Options
+from hopstate.cli.options import Options, own_options
 from hopstate.errors import ConfigError, DivergenceError, HopstateError
-from hopstate.io.files import write_text
-from hopstate.io.lock import locked
+from hopstate.io.files import locked, write_text
 from hopstate.methods import get_method
 
-_AP = "average_precision"
-KINDS = tuple(
-    f"{new}{kind}" for kind in (_AP, f"historical_{_AP}", f"inductive_{_AP}", "many_mrr") for new in ("", "new_")
-)
 NUMBER = {"graph": "--split.number", "graphs": "--fold"}  # what numbers the splits; a stream has one split, time's
 EPILOG = """Settings after -- go to every method that knows them, e.g. -- --loop.epochs 50; settings of one method are
 written with its name in front, e.g. -- --nagphormer.model.dim 64."""
@@ -160,7 +154,7 @@ class Comparison:
         arguments = [f"--data={self.data}", f"--loop.seed={seed}"]
         arguments += [f"{NUMBER[method.data]}={split}"] if method.data in NUMBER else []
         parser = parser_of(method, prog=f"hopstate compare: {name}")
-        parse = parse_words(method, parser, [*arguments, *_settings(name, self.words, self.methods)])
+        _, parse = parse_words(method, parser, [*arguments, *_settings(name, self.words, self.methods)])
         config, folder = parse({}), RunFolder(where)
         read = f"{method.data} {config.read!r}"
         if read not in self._records:
@@ -192,7 +186,7 @@ class Comparison:
 
         finished = [result for result in results if result is not None]
         first = finished[0]
-        metric, kinds = first["metric"], [m for m in KINDS if m in first["metrics"]["test"]]
+        metric, kinds = first["metric"], [m for m in link_metrics() if m in first["metrics"]["test"]]
 
         def over(values: list[float | None]) -> tuple[float, float | None]:
             found = summary([math.nan if value is None else value for value in values])
@@ -223,7 +217,7 @@ class Comparison:
 
     def _no_better(self, name: str, metric: str, mode: str, mean: float, splits: list[int]) -> list[str]:
         """Return the baselines that a method's mean does not exceed on validation, in the mean over its splits."""
-        from hopstate.methods.shared.floors import below
+        from hopstate.methods.shared.baselines import below
 
         floors = [self._val_floors.get(split, {}) for split in splits]
         means = {}
@@ -245,6 +239,14 @@ def _settings(name: str, words: list[str], methods: list[str]) -> list[str]:
         if mine:
             kept.append(word)
     return kept
+
+
+def link_metrics() -> list[str]:
+    """Return the metric of every strategy of negatives, for all links and for those with new nodes."""
+    from hopstate.sampling.negatives import STRATEGIES, metric_name
+
+    metrics = {name: "mrr" if own.ranking else "average_precision" for name, own in STRATEGIES.items()}
+    return [metric_name(metric, name, new_nodes=new) for name, metric in metrics.items() for new in (False, True)]
 
 
 # ---- tables --------------------------------------------------------------------------------------------------------

@@ -16,8 +16,7 @@ from typing import Any
 
 from hopstate.cli.answer import INTERRUPTED, Answer, lines
 from hopstate.cli.compare import numbers
-from hopstate.cli.manner import own_options
-from hopstate.cli.options import Options
+from hopstate.cli.options import Options, own_options
 from hopstate.datasets.registry import find_dataset, on_disk
 from hopstate.errors import ConfigError
 from hopstate.runs.reproduce import (

@@ -15,7 +15,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import DataError, DownloadError, FormatError, nearest
-from hopstate.io.cache import cache_folder
+from hopstate.io.files import cache_folder
 
 Kind = Literal["node", "graph", "link", "sequence"]
 UNKNOWN = "unknown"

@@ -17,7 +17,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame
 from hopstate.datasets.registry import find_dataset
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
-from hopstate.io.cache import cache_folder
+from hopstate.io.files import cache_folder
 from hopstate.io.opening import expanded
 from hopstate.io.opening import reading as naming
 from hopstate.methods.method import Context, Method

@@ -42,6 +42,7 @@ from hopstate.runs.summary import (
     rank,
     summary,
 )
+from hopstate.sampling.negatives import STRATEGIES, metric_name
 from hopstate.training.kept_curves import kept_curves
 from hopstate.training.run_folder import RunFolder, flatten, is_number, machine
 
@@ -51,9 +52,6 @@ if TYPE_CHECKING:
 
 INFLUENCE = ("end", "neighbor", "t", "event_id", "contribution")
 NUMBERS = ("loop.seed", "split.number", "fold")  # settings that number a run
-KINDS = tuple(
-    f"{s}{m}" for s in ("", "historical_", "inductive_", "many_") for m in ("average_precision", "roc_auc", "mrr")
-)
 BINS = 15  # of probabilities, of equal width, as runs keep them
 STYLE = {
     "svg.fonttype": "none",
@@ -704,12 +702,17 @@ def _links(groups: Sequence[Group]) -> Section | None:
         "Test split, in percent; mean ± standard deviation over runs. Best is what validation puts first, by the "
         "metric that chose its epoch.",
     )
+    kinds = [
+        metric_name(metric, strategy, new_nodes=False)
+        for strategy in STRATEGIES
+        for metric in ("average_precision", "roc_auc", "mrr")
+    ]
     tables = 0
     for data, members in _by_data([group for group in groups if _predicts_links(group)]).items():
         metric = next((group.metric for group in members if group.metric), "")
         best = _best([group for group in members if group.metric == metric], metric)
         for prefix in ("", "new_"):
-            present = [name for kind in KINDS if any(g.values(name := f"{prefix}{kind}") for g in members)]
+            present = [name for kind in kinds if any(g.values(name := f"{prefix}{kind}") for g in members)]
             if not present:
                 continue
             floors = _floors(members, present)

@@ -27,9 +27,7 @@ import yaml
 
 from hopstate.datasets.registry import Dataset, find_dataset, on_disk
 from hopstate.errors import ConfigError, DownloadError, FormatError, HopstateError, MissingFileError, nearest
-from hopstate.io.cache import cache_folder
-from hopstate.io.files import named_errors, replace_file, write_text
-from hopstate.io.lock import file_lock
+from hopstate.io.files import cache_folder, file_lock, named_errors, replace_file, write_text
 from hopstate.io.opening import exists, parse_json, read_text, shown
 from hopstate.methods import get_method, recipe_files
 from hopstate.methods.parser import arguments_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_reset
-from hopstate.io.cache import cache_folder
+from hopstate.io.files import cache_folder
 from hopstate.methods import get_method
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_dict, parse_given

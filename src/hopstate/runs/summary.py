@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hopstate.evaluation.metrics import FULL, of_class
+from hopstate.sampling.negatives import parse_metric
 
 LABELS = {
     "mean_average_precision": "mean AP",
@@ -102,12 +103,9 @@ def metric_label(metric: str, positive: str | None = None) -> str:
         metric: its name.
         positive: the positive class of two, or None.
     """
-    name, parts = metric, []
-    if name.startswith("new_"):
-        name, parts = name[4:], ["new nodes"]
-    for strategy in ("historical", "inductive", "many"):
-        if name.startswith(f"{strategy}_"):
-            name, parts = name.removeprefix(f"{strategy}_"), [f"{strategy} negatives", *parts]
+    name, strategy, new = parse_metric(metric)
+    parts = [strategy.label] if strategy.name != "random" else []
+    parts += ["new nodes"] if new else []
     return ", ".join([of_class(name, positive, LABELS.get(name, name.replace("_", " "))), *parts])
 
 
@@ -118,9 +116,8 @@ def floor_label(name: str) -> str:
 
 def negatives_label(metric: str) -> str:
     """Return the kind of negatives of a link metric: "new_many_mrr" is "many, new nodes"."""
-    name = metric.removeprefix("new_")
-    kind = next((k for k in ("historical", "inductive", "many") if name.startswith(f"{k}_")), "random")
-    return f"{kind}, new nodes" if metric.startswith("new_") else kind
+    _, strategy, new = parse_metric(metric)
+    return f"{strategy.name}, new nodes" if new else strategy.name
 
 
 def links_label(metric: str) -> str:

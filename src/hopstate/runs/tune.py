@@ -20,9 +20,8 @@ import torch
 import yaml
 
 from hopstate.errors import CheckpointError, ConfigError, DivergenceError, HopstateError, MissingExtraError
-from hopstate.io.files import remove_file, write_text
-from hopstate.io.lock import NAME as LOCK
-from hopstate.io.lock import locked
+from hopstate.io.files import NAME as LOCK
+from hopstate.io.files import locked, remove_file, write_text
 from hopstate.io.opening import check_regular, exists, read_json, reading, shown
 from hopstate.io.output import write_table
 from hopstate.methods import get_method

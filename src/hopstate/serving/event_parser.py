@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from hopstate.data.dates import shown_time
+from hopstate.data.dates import beyond_clock, shown_time
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import declared
@@ -28,7 +28,6 @@ from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.splits import IN_SECOND, parse_duration
 from hopstate.data.stream_state import StreamState
-from hopstate.data.validate import beyond_clock
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, muted_warnings
 from hopstate.io.files import is_broken

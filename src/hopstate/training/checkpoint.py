@@ -18,7 +18,7 @@ from torch import Tensor
 from hopstate.errors import CheckpointError, MissingFileError
 from hopstate.io.files import replace_file, replace_files
 from hopstate.io.opening import exists, shown
-from hopstate.io.tensors import fill_tensor_file, header_record, safe_tensors
+from hopstate.io.tensors import fill_tensor_file, read_tensors
 
 FORMAT = 1
 
@@ -72,19 +72,13 @@ def load_checkpoint(path: Path) -> Checkpoint:
     if not exists(path):
         raise MissingFileError(f"no checkpoint at {path}; train a model first, or give the run folder that holds one")
     mend = "use an earlier copy or train again"
-    flat, header = safe_tensors(path, what="checkpoint", mend=mend)
+    flat, record = read_tensors(path, format=str(FORMAT), what="checkpoint", mend=mend)
     tensors: dict[str, dict[str, Tensor]] = {}
     for key, tensor in flat.items():
         group, slash, name = key.partition("/")
         if not slash:
             raise CheckpointError(f"{path} is no checkpoint: it holds a tensor called {shown(key)}; {mend}")
         tensors.setdefault(group, {})[name] = tensor
-    record = header_record(header, path, mend)
-    version = header.get("format", "0")
-    if not version.isdecimal() or int(version[:9]) > FORMAT:
-        raise CheckpointError(
-            f"{path} has format {shown(version)}, this version reads up to {FORMAT}; upgrade hopstate"
-        )
     return Checkpoint(tensors=tensors, record=record)
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
+from hopstate.io.files import NAME as LOCK
 from hopstate.io.files import append_file, is_temporary, make_folder, remove_file, sync_file, write_text
-from hopstate.io.lock import NAME as LOCK
 from hopstate.io.opening import exists, parse_json, read_json, read_text, shown
 
 PATHS = ("data", "init", "read.features", "read.labels", "read.x")  # settings that may name a file
@@ -75,7 +75,7 @@ class RunFolder:
         """Make the folder, or with resume take up an earlier run of the same configuration.
 
         A folder in which an earlier start was refused, or killed, before its training began is taken as if it were
-        empty. Who makes one holds its lock (`hopstate.io.lock.locked`).
+        empty. Who makes one holds its lock (`hopstate.io.files.locked`).
 
         Args:
             path: the folder.

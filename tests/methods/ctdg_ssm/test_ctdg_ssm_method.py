@@ -27,7 +27,7 @@ from hopstate.errors import (
     TimeOrderError,
 )
 from hopstate.evaluation.metrics import roc_auc
-from hopstate.io.lock import locked
+from hopstate.io.files import locked
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from

@@ -17,9 +17,10 @@ from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.io.scratch import Scratch
+from hopstate.methods.message_passing.backbones import BACKBONES
 from hopstate.methods.message_passing.batching import Batching, embedder, exact_inference, row_store
 from hopstate.methods.message_passing.method import METHODS, FullBatchRun
-from hopstate.methods.message_passing.model import NORMALIZATION, Backbone
+from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import Context
 from hopstate.random import seed_everything
 from hopstate.runs.run import evaluate, fit
@@ -300,7 +301,7 @@ def test_exact_inference_in_blocks_equals_the_whole_graph(block: Any) -> None:
 def test_embedding_in_blocks_equals_the_whole_graph(kind: str, rows: np.ndarray | None) -> None:
     graph = two_groups()
     model = Backbone(Backbone.Config(dim=8, num_layers=3, heads=2), kind=kind, in_dim=4, num_classes=2).eval()
-    top = Top(graph, TopConfig(), NORMALIZATION[kind], seed=0, rows=rows)
+    top = Top(graph, TopConfig(), BACKBONES[kind].normalization, seed=0, rows=rows)
     whole, cut = (list(embedder(graph, top, size)(model)) for size in (120, 13))
     assert len(cut) == len(whole) == 3
     for (a,), (b,) in zip(cut, whole, strict=True):

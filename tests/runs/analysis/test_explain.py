@@ -8,7 +8,7 @@ import pytest
 
 import hopstate
 from hopstate.cli.main import main
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.errors import HopstateWarning
 from hopstate.runs.analysis.explain import unit_words
 from hopstate.runs.run import Run

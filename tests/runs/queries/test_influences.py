@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.stream_state import StreamState

@@ -8,8 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hopstate.data.deletions import edge_ends
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, edge_ends
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import CheckpointError, ConfigError, LeakError
 from hopstate.evaluation.leak import check_leak

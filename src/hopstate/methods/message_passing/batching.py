@@ -22,7 +22,6 @@ from hopstate.io.opening import parse_bytes
 from hopstate.io.scratch import Scratch
 from hopstate.methods.message_passing.model import HELD, Backbone, Cuts
 from hopstate.methods.method import Context
-from hopstate.sampling.adjacency import rows_adjacency
 from hopstate.sampling.partition import Partitioner, partition
 from hopstate.sampling.samplers import (
     ClusterSampler,
@@ -41,6 +40,7 @@ from hopstate.sampling.subgraph import (
     ShadowSource,
     all_features,
     blocks,
+    rows_adjacency,
     whole_graph,
 )
 from hopstate.training.precision import bare

@@ -20,8 +20,8 @@ from hopstate.io.opening import parse_bytes
 from hopstate.methods.method import Context, Method
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
+from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.methods.shared.edges import EdgeConfig, message_graph
-from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.methods.shared.graph_task import graph_task
 from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
@@ -189,7 +189,7 @@ METHODS = {
         "arXiv:2206.04910",
         suit=suit_nagphormer,
         automatic=AUTOMATIC,
-        floors=graph_run_floors,
+        floors=graph_baselines,
         space=SPACE,
         transductive=transductive,
         export=export_spec,

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.clock import Clock
-from hopstate.data.dates import drawn_times, parse_times, shown_span, shown_time, shown_times
+from hopstate.data.dates import Clock, drawn_times, parse_times, shown_span, shown_time, shown_times
 from hopstate.data.events import EventStream
 from hopstate.data.splits import IN_SECOND
 from hopstate.errors import ConfigError, DataError

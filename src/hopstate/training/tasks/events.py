@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 from torch import Tensor, nn
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit

@@ -14,7 +14,7 @@ from hopstate.data.neighbor_store import EventLookup, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
-from hopstate.sampling.judged import epoch_batches, in_batches
+from hopstate.sampling.event_batches import epoch_batches, in_batches
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.prefetch import Prefetcher
 from hopstate.streaming.history_scorer import (

@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hopstate.data.event_record import stretch
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, stretch
 from hopstate.random import named_rng
 from hopstate.sampling.mixture import MixedNegatives, TrainingNegatives
 from hopstate.sampling.negatives import random_destinations
