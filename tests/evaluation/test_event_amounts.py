@@ -13,7 +13,7 @@ from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.event_targets import EventAmounts, last_known
 from hopstate.evaluation.metrics import mae
 from hopstate.runs.api import Run, evaluate, fit, score_stream
-from hopstate.runs.queries.card import run_card
+from hopstate.runs.card import run_card
 from hopstate.testing.conformance import F32_SUM, F64
 
 SMALL: dict[str, dict[str, Any]] = {

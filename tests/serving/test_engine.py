@@ -17,8 +17,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopst
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
 
 from hopstate.runs.api import Run
-from hopstate.runs.queries.ask import chances
-from hopstate.runs.queries.session import Session
+from hopstate.runs.queries import Session, chances
 from hopstate.serving import live as live_module
 from hopstate.serving.engine import Limits, SerialExecutor, ServiceEngine
 from hopstate.serving.live import LiveRun

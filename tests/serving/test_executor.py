@@ -19,7 +19,7 @@ pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate
 
 from hopstate.ops.threads import usual_threads
 from hopstate.runs.api import Run
-from hopstate.runs.queries.ask import chances, ranked, ranking
+from hopstate.runs.queries import chances, ranked, ranking
 from hopstate.serving.engine import LATER, SOON, Limits, SerialExecutor, ServiceEngine
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog

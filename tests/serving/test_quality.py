@@ -16,8 +16,8 @@ pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.methods.heuristics.recency import NEVER
 from hopstate.runs.api import Run
-from hopstate.runs.queries.ask import scored
-from hopstate.runs.queries.calibrated import curve_of
+from hopstate.runs.calibration import curve_of
+from hopstate.runs.queries import scored
 from hopstate.serving import quality as module
 from hopstate.serving.live import LiveRun
 from hopstate.serving.quality import BESIDE, Quality

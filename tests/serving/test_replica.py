@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 
 from hopstate.errors import ConfigError, MissingFileError, StorageError
 from hopstate.runs.api import Run
-from hopstate.runs.queries.ask import scored
+from hopstate.runs.queries import scored
 from hopstate.serving.live import LiveRun, Replica, ReplicaError
 from hopstate.serving.service import Limits, service
 
