@@ -10,7 +10,7 @@ import pytest
 
 from hopstate.errors import HopstateWarning, StorageError
 from hopstate.runs.api import Run, fit, score_stream
-from hopstate.streaming.live import going_on
+from hopstate.runs import stream
 
 PAIRS = [("u1", "v2"), ("u3", "v3"), ("nobody", "v1")]
 CONFIG: dict[str, Any] = {
@@ -54,7 +54,7 @@ def test_what_is_kept_gives_the_bits_of_the_whole_way(
     past = run.path / "past"
     kept = {file.name: file.read_bytes() for file in past.iterdir()}
     with monkeypatch.context() as patched:
-        patched.setattr(going_on, "past_of", lambda *_: pytest.fail("began anew"))
+        patched.setattr(stream, "past_of", lambda *_: pytest.fail("began anew"))
         begun = answers(run, tmp_path / "a")
     assert {file.name: file.read_bytes() for file in past.iterdir()} == kept
     shutil.move(past, tmp_path / "away")

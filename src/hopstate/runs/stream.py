@@ -127,11 +127,10 @@ def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> StreamS
     """
     from hopstate.data.stream_checkpoint import holds_stream_state, load_stream_state
 
-    record = _own_record(folder, own)
+    record, source = _own_record(folder, own)
     if not same_data(folder, record):
-        name = own if isinstance(own, (str, Path)) else record.name
         warnings.warn(
-            f"{shown(name)} is not what this run was trained on, or has changed since; what stands there now is taken "
+            f"{shown(source)} is not what this run was trained on, or has changed since; what stands there now is taken "
             "for the run's past",
             HopstateWarning,
             stacklevel=3,
@@ -144,9 +143,10 @@ def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> StreamS
     return past_of(task, as_trained(folder, record))
 
 
-def _own_record(folder: RunFolder, own: Any) -> EventStream:
+def _own_record(folder: RunFolder, own: Any) -> tuple[EventStream, str]:
+    """Return a run's own events, and what they are called in messages."""
     if own is not None and not isinstance(own, (str, Path)):
-        return own
+        return own, own.name
     method, settings = settings_of_run(folder)
     config = config_of_run(folder, method, settings)
     if own is None and config.data.startswith("memory:"):
@@ -154,8 +154,9 @@ def _own_record(folder: RunFolder, own: Any) -> EventStream:
             f"this run was trained on a record in memory ({config.data[7:]}), which is its past: give it again as own, "
             "or fresh=True to do without"
         )
+    source = config.data if own is None else str(own)
     try:
-        return load_data(config.data if own is None else str(own), config.read, method.data)
+        return load_data(source, config.read, method.data), source
     except MissingFileError as error:
         raise MissingFileError(
             f"{error}; this run answers from its own data, which are its past: put them back, or give them again "
