@@ -66,7 +66,7 @@ def made_ready(edges: pd.DataFrame, method: str = "gat", **settings: object) -> 
     """Return a graph with the edges as a method takes it, and what its run keeps."""
     edges.to_csv("e.csv", index=False)
     known = get_method(method)
-    from hopstate.methods.settings import config_from
+    from hopstate.methods.config import config_from
 
     reading = {f"read.{key}": value for key, value in nodes().items()}
     config = config_from(known, {"data": "e.csv", **reading, **settings})
