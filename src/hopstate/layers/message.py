@@ -126,9 +126,6 @@ class Adjacency:
             normalization: the form it sums over; "edges" where it takes a list of edges.
             layer: number of the layer in its model, for adjacencies that differ between layers.
             nodes: (N, F) tensors that the layer takes before the edges.
-
-        Raises:
-            ConfigError: edges carry weights or features that the layer has no place for.
         """
         self._check(conv, normalization)
         if isinstance(conv, TakesGraph) and self.edge_attr is None and conv.edge_dim is None:

@@ -142,9 +142,6 @@ def range_mixing(
         rank: most columns of the basis.
         seed: fixes the random test matrix.
         weights: lengths that the columns of each tensor are given; by default one.
-
-    Raises:
-        DataError: embeddings that are not finite.
     """
     scales = _inverse_lengths(columns)
     if weights is not None:

@@ -29,9 +29,6 @@ def order_key(
         kind: "degree", "pagerank", "ppr" (PageRank that restarts at each graph's first node of highest degree),
             "kcore", "eigenvector" (centrality), or "random" (all equal: ties are broken at random).
         offsets: (G+1,) bounds of the graphs of a set, no edge between two; each gets the keys that it has alone.
-
-    Raises:
-        ConfigError: an unknown kind, or "column".
     """
     n, degree = len(indptr) - 1, np.diff(indptr)
     bounds = np.array([0, n]) if offsets is None else np.asarray(offsets)
@@ -148,12 +145,7 @@ class OrderConfig:
 
 
 def node_keys(graph: Graph, config: OrderConfig, offsets: np.ndarray | None = None) -> np.ndarray:
-    """Return (N,) float64 sort keys; offsets (G+1,) bound the graphs of a set, each with keys of its own.
-
-    Raises:
-        ConfigError: an unknown kind.
-        DataError: no such column, NaN in it, or a node without a key.
-    """
+    """Return (N,) float64 sort keys; offsets (G+1,) bound the graphs of a set, each with keys of its own."""
     if config.kind != "column":
         return order_key(graph.indptr, graph.indices, config.kind, offsets=offsets)
     column = _from_features(graph, config.column) if config.file is None else _from_file(graph, config)

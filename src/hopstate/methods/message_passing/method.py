@@ -142,9 +142,6 @@ def with_partitioner(config: Batching, context: Context, loop: LoopConfig) -> Ba
 
     A new run takes the first that is installed. A run that is resumed or applied takes its own; what is trained before
     KaMinPar was among them has none noted, and means METIS where it is installed, as it did then.
-
-    Raises:
-        CheckpointError: the run's data.json names no partitioner that there is.
     """
     if config.kind not in NODE_SETS or config.nodes != "clusters":
         return config

@@ -183,10 +183,6 @@ def node_labels(
         context: of the build.
         amounts: floats are amounts even where they are all 0 and 1.
         positive: the positive class of two, `read.positive_class`; see `positive_last`.
-
-    Raises:
-        DataError: no targets, an empty split, or a training node without a class.
-        ConfigError: a metric or a positive class that is unknown or of another kind of target.
     """
     if context.trained is not None:
         return _labels_as_trained(graph, split, metric, context)

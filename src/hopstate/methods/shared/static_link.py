@@ -32,12 +32,7 @@ METRICS = ("auto", "mrr")
 
 
 def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> StaticLinkTask:
-    """Return the task of predicting a graph's links.
-
-    Raises:
-        DataError: too few links, or a file of splits that does not fit the graph.
-        ConfigError: settings of nodes alone.
-    """
+    """Return the task of predicting a graph's links."""
     _check(config)
     link: LinkConfig = config.link
     split = edge_split(graph, link, config.split, context)
@@ -151,11 +146,7 @@ def split_seed(split: SplitConfig) -> int:
 
 
 def time_column(graph: Graph, link: LinkConfig) -> int | None:
-    """Return the column of the edges that holds their time, None where the split is not by time.
-
-    Raises:
-        DataError: no such column.
-    """
+    """Return the column of the edges that holds their time, None where the split is not by time."""
     if link.split in ("random", "file") or link.file is not None:
         return None
     names = () if graph.edge_table is None else graph.edge_table.columns
@@ -184,12 +175,7 @@ def without_time(graph: Graph, link: LinkConfig) -> Graph:
 
 
 def read_split(graph: Graph, path: str) -> dict[str, np.ndarray]:
-    """Return the rows of the links that a table of source, target and split names.
-
-    Raises:
-        DataError: an unknown id or split, or a column that is missing.
-        MissingFileError, FormatError: see `hopstate.data.readers.tables.read_table`.
-    """
+    """Return the rows of the links that a table of source, target and split names."""
     from hopstate.data.readers.roles import SOURCES, TARGETS
     from hopstate.data.readers.tables import read_table
 
@@ -218,9 +204,6 @@ def rows_of(graph: Graph, ids: np.ndarray, what: str, letter: str = "") -> np.nd
         ids: as the user writes them.
         what: they are, for messages.
         letter: "u" or "i", which reading put in front of the sources or targets of two sets.
-
-    Raises:
-        DataError: an id that the graph does not have; the first is named, with the nearest.
     """
     vocabulary = graph.node_ids
     ids = np.asarray(ids)
