@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.layers.edge_list import EdgeList
+from hopstate.layers.message import EdgeList
 from hopstate.methods.gmn.batches import VisitedNodes, WholeSequence
 from hopstate.methods.gmn.layerwise import NodeOutputs
 from hopstate.methods.gmn.model import GMN, GMNInputs, WalkFeatureEncoder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,9 +55,11 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
     known = {"num_features": graph.num_features, "walks": made.walks, "edge_columns": model.edge_dim}
     finished = context if context.trained is not None else replace(context, trained=known)
     sources = _Sources(
-        lambda other: make(other, finished, every_node(graph.num_nodes), link.dim).source, bare, messages, split.pairs,
-        val_messages=link.val_messages, first=made.source if over is messages else None,
+        lambda other: make(other, finished, every_node(graph.num_nodes), link.dim).source, bare, split.pairs,
+        val_messages=link.val_messages,
     )  # fmt: skip
+    if over is messages:
+        sources.known["train"] = made.source, messages
     sampled = link.batch_size or (STEP if made.whole else SAMPLED)
     return StaticLinkTask(
         model, made.source, sources.vectors, split,
@@ -84,48 +86,38 @@ def _learned(
     return links[order[:count]], message_edges(bare, links[order[count:]])
 
 
+@dataclass
 class _Sources:
     """Sources of a network's vectors over other messages than those that it learns over.
 
     Args:
         make: graph of messages → source.
         bare: the graph.
-        messages: the graph of training links.
         pairs: the links of each split.
-        val_messages: whether links of validation are messages too where the test split is judged.
-        first: the source over messages where there is one.
+        val_messages: whether validation links are messages too when the test split is evaluated.
+        known: "train" or "test" → source and messages, made on first use.
     """
 
-    def __init__(
-        self,
-        make: Callable[[Graph], NodeBatches[Any]],
-        bare: Graph,
-        messages: Graph,
-        pairs: Mapping[str, np.ndarray],
-        *,
-        val_messages: bool,
-        first: NodeBatches[Any] | None,
-    ) -> None:
-        self._make, self._bare, self._messages, self._pairs = make, bare, messages, pairs
-        self._val_messages, self._first = val_messages, first
-        self._known: dict[str, tuple[NodeBatches[Any], Graph]] = {}
+    make: Callable[[Graph], NodeBatches[Any]]
+    bare: Graph
+    pairs: Mapping[str, np.ndarray]
+    val_messages: bool
+    known: dict[str, tuple[NodeBatches[Any], Graph]] = field(default_factory=dict)
 
-    def again(self, other: Graph) -> NodeBatches[Any]:
+    def over(self, links: np.ndarray) -> tuple[NodeBatches[Any], Graph]:
+        messages = message_edges(self.bare, links)
         with random_state_kept():  # its weights are not used
-            return self._make(other)
+            return self.make(messages), messages
 
     def without(self, hidden: np.ndarray) -> NodeBatches[Any]:
-        return self.again(message_edges(self._bare, np.delete(self._pairs["train"], hidden, 0)))
+        return self.over(np.delete(self.pairs["train"], hidden, 0))[0]
 
     def vectors(self, name: str) -> tuple[NodeBatches[Any], Graph]:
-        name = name if name == "test" and self._val_messages else "train"
-        if name not in self._known:
-            graph = self._messages
-            if name == "test":
-                graph = message_edges(self._bare, np.concatenate([self._pairs["train"], self._pairs["val"]]))
-            first = self._first if name == "train" else None
-            self._known[name] = self.again(graph) if first is None else first, graph
-        return self._known[name]
+        name = name if name == "test" and self.val_messages else "train"
+        if name not in self.known:
+            splits = ("train", "val") if name == "test" else ("train",)
+            self.known[name] = self.over(np.concatenate([self.pairs[split] for split in splits]))
+        return self.known[name]
 
 
 def edge_split(graph: Graph, link: LinkConfig, split: SplitConfig, context: Context | None = None) -> EdgeSplit:
