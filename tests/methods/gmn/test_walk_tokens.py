@@ -1,5 +1,7 @@
 """Packed walk tokens, their shuffles and resampling; orders; structural encodings."""
 
+from functools import partial
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -94,7 +96,8 @@ def test_shuffle_permutes_equal_lengths_only_and_keeps_the_node_last():
 
 def test_resampler_redraws_on_time_and_repeats_itself(record):
     table, nodes = WalkTable.of(record.indptr, record.indices), np.arange(51)
-    make = lambda every: Resampler(table, nodes, SETTINGS, kind="subgraph", seed=1, every=every)  # noqa: E731
+    draw = lambda number: walk_tokens(table, nodes, SETTINGS, kind="subgraph", seed=number)  # noqa: E731
+    make = partial(Resampler, draw)
     running = make(2)
     drawn = [running.at(epoch) for epoch in range(5)]
     assert drawn[0] is drawn[1]
