@@ -199,13 +199,13 @@ class Run:
         return score(self.path, pairs, time, **options)
 
     def save_pretrained(self, folder: str | Path, *, ids: bool = True) -> Path:
-        """Write the run as a folder for others, with a card; see `hopstate.runs.pretrained.travel`.
+        """Write the run as a folder for others, with a card; see `hopstate.runs.hub`.
 
         Args:
             folder: a new or empty one, or one that was written so before.
             ids: whether the ids of a graph's nodes go along.
         """
-        from hopstate.runs.pretrained.travel import save_pretrained
+        from hopstate.runs.hub import save_pretrained
 
         return save_pretrained(self.path, folder, ids=ids)
 
