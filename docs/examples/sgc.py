@@ -19,8 +19,7 @@ from hopstate.errors import ConfigError
 from hopstate.methods.method import Context, Method, ReadOptions, RunConfig, SplitConfig
 from hopstate.methods.shared.node import check_width, node_labels
 from hopstate.ops.propagate import hop_powers
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.tasks.node import NodeTask, RowBatches
 
 

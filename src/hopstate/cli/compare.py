@@ -144,8 +144,7 @@ class Comparison:
 
     def _one(self, name: str, split: int, seed: int, where: Path) -> Row | None:
         """Return the result of one run: an earlier one of the same settings and data, or a new or continued one."""
-        from hopstate.methods.parser import parser_of
-        from hopstate.methods.settings import parse_words
+        from hopstate.methods.config import parse_words, parser_of
         from hopstate.runs.data import check_same_data, load_data, settle
         from hopstate.runs.run import fit_config, stored_config
         from hopstate.training.run_folder import RunFolder

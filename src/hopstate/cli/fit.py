@@ -18,8 +18,8 @@ from hopstate.training.run_folder import RunFolder
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hopstate.methods.config import Parser
     from hopstate.methods.method import Record, RunConfig
-    from hopstate.methods.parser import Parser
     from hopstate.runs.run import Run
 
 
@@ -46,10 +46,10 @@ def run(argv: list[str]) -> Answer:
     parser = fit_parser(method)
     show_settings_help(parser, "fit", argv[2:])
     words = _with_own_data(method.name, argv[2:])
-    from hopstate.methods.settings import parse_words
+    from hopstate.methods.config import parse_words
     from hopstate.runs.data import settle
     from hopstate.runs.run import fit_config
-    from hopstate.training.ranks import present
+    from hopstate.training.ranks import current_ranks
 
     own, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
     out, resume = own.out, own.resume
@@ -59,7 +59,7 @@ def run(argv: list[str]) -> Answer:
         return _dry_run(method, config, record)
     how: dict[str, Any] = {"say": _say, "floors": True, "automatic": automatic}
     done = fit_config(method, config, out=out, resume=resume, record=record, **how)
-    if not present().first:
+    if not current_ranks().first:
         return Answer({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
     record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
     record |= {"metrics": done.metrics, "floors": done.floors, "no_better_than": no_better_than(done)}
@@ -90,7 +90,7 @@ def _dry_run(method: Method, config: RunConfig, record: Record | None) -> Answer
 
 def fit_parser(method: AnyMethod) -> Parser:
     """Return the parser of `hopstate fit METHOD`: the method's configuration and the command's own options."""
-    from hopstate.methods.parser import parser_of
+    from hopstate.methods.config import parser_of
 
     parser = parser_of(method, prog=f"hopstate fit {method.name}")
     parser.add_argument("--out", type=str, default=None, help="run folder; by default a new one under runs/")

@@ -43,8 +43,7 @@ from hopstate.runs.summary import (
     summary,
 )
 from hopstate.sampling.negatives import STRATEGIES, metric_name
-from hopstate.training.kept_curves import kept_curves
-from hopstate.training.run_folder import RunFolder, flatten, is_number, machine
+from hopstate.training.run_folder import RunFolder, flatten, is_number, kept_curves, machine
 
 if TYPE_CHECKING:
     import pandas as pd

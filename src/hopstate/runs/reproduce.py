@@ -30,8 +30,7 @@ from hopstate.errors import ConfigError, DownloadError, FormatError, HopstateErr
 from hopstate.io.files import cache_folder, file_lock, named_errors, replace_file, write_text
 from hopstate.io.opening import exists, parse_json, read_text, shown
 from hopstate.methods import get_method, recipe_files
-from hopstate.methods.parser import arguments_of
-from hopstate.methods.settings import as_dict, config_from
+from hopstate.methods.config import arguments_of, as_dict, config_from
 from hopstate.runs.summary import Summary, duration, figure, megabytes, metric_label, summary
 from hopstate.training.interrupts import signals_to
 from hopstate.training.run_folder import RunFolder, flatten, is_number

@@ -33,9 +33,8 @@ from hopstate.io.files import locked, remove_file, write_text
 from hopstate.io.opening import exists, read_json, read_text, shown
 from hopstate.io.output import write_table
 from hopstate.methods import get_method
+from hopstate.methods.config import SETTINGS_BYTES, as_dict, config_from, load_yaml, parse_given, parser_of
 from hopstate.methods.method import Method, RunConfig
-from hopstate.methods.parser import SETTINGS_BYTES, load_yaml, parser_of
-from hopstate.methods.settings import as_dict, config_from, parse_given
 from hopstate.methods.space import Range, Space, parse_values, printable, scalar
 from hopstate.random import named_rng
 from hopstate.runs.beginnings import begun

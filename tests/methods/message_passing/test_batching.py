@@ -26,8 +26,7 @@ from hopstate.random import seed_everything
 from hopstate.runs.run import evaluate, fit
 from hopstate.testing.conformance import F32_SUM, relative_rmse
 from hopstate.training.checkpoint import load_checkpoint
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer
 

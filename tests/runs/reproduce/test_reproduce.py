@@ -18,7 +18,7 @@ import made_tables
 from hopstate.cli.main import main
 from hopstate.cli.reproduce import changes_of, numbers_of
 from hopstate.errors import ConfigError, DownloadError, FormatError, MissingFileError
-from hopstate.methods.settings import as_dict
+from hopstate.methods.config import as_dict
 from hopstate.runs.reproduce import (
     BEGIN,
     END,

@@ -13,8 +13,7 @@ from hopstate.datasets.temporal_generators import PathSequences
 from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig
 from hopstate.methods.method import Context, Method, RunConfig
 from hopstate.methods.space import Range
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.tasks.sequence import SequenceTask
 
 

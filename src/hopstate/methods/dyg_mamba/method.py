@@ -36,8 +36,7 @@ from hopstate.training.config import LoopConfig
 from hopstate.training.exported import ExportSpec
 from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
-from hopstate.training.tasks.events import EventTask
-from hopstate.training.tasks.history import HistoryNodes
+from hopstate.training.tasks.events import EventTask, HistoryNodes
 from hopstate.training.tasks.link import LinkTask
 
 # Computed together, unless microbatch_size says otherwise. More tokens than this by 400 inner channels are more than

@@ -44,8 +44,7 @@ from hopstate.sampling.subgraph import (
     whole_graph,
 )
 from hopstate.training.precision import bare
-from hopstate.training.tasks.node import NodeLabels
-from hopstate.training.tasks.subgraph import Subgraphs, one_pass
+from hopstate.training.tasks.node import NodeLabels, Subgraphs, one_pass
 
 ROWS = 4096  # receivers at a time in products over all nodes
 PASS = 3  # rows a node of one layer: its input, what is sent, its output

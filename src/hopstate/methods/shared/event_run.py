@@ -12,8 +12,7 @@ from hopstate.data.events import EventStream, Ties
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
 from hopstate.errors import ConfigError, check_range, refuse_idle
 from hopstate.methods.method import RunConfig
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 
 _NONE = np.empty(0, np.int64)
 

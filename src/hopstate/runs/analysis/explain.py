@@ -25,9 +25,9 @@ from hopstate.streaming.history_scorer import to_device
 from hopstate.tokens.history import HistoryTokens
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.precision import bare
-from hopstate.training.tasks.history import HistoryPairs
+from hopstate.training.tasks.events import HistoryPairs
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.protocols import Explains, ExplainsEvents, Task
+from hopstate.training.tasks.task import Explains, ExplainsEvents, Task
 
 if TYPE_CHECKING:
     import pandas as pd
