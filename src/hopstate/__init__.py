@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 # module → public names; imported when first used, so that `import hopstate` stays quick. Type checkers read the
 # imports below, which a test holds to this table.
 _PUBLIC = {
-    "hopstate.runs.run": ("Run", "evaluate", "fit", "load", "open_run", "predict", "score_stream"),
+    "hopstate.runs.run": ("Run", "evaluate", "fit", "load", "predict", "score_stream"),
     "hopstate.runs.asking": ("node_outputs",),
     "hopstate.runs.ensemble": ("ensemble",),
     "hopstate.runs.queries.ask": ("rank", "score"),
@@ -79,7 +79,6 @@ if TYPE_CHECKING:
     from hopstate.runs.run import evaluate as evaluate
     from hopstate.runs.run import fit as fit
     from hopstate.runs.run import load as load
-    from hopstate.runs.run import open_run as open_run
     from hopstate.runs.run import predict as predict
     from hopstate.runs.run import score_stream as score_stream
     from hopstate.runs.tune import tune as tune

@@ -27,10 +27,9 @@ from hopstate.methods import method_of_run
 from hopstate.methods.shared.baselines import below
 from hopstate.runs.arrivals import FILE as IDS
 from hopstate.runs.arrivals import SPLIT
-from hopstate.runs.beginnings import begun
 from hopstate.runs.data import known_data
 from hopstate.runs.queries.card import target_lines
-from hopstate.runs.run import Run, open_run
+from hopstate.runs.run import Run, load, output_folder
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import CURVES, RUN_FORMAT, RunFolder, flatten, json_text, kept_curves
 
@@ -142,14 +141,14 @@ def from_pretrained(
         raise ConfigError(f"read has no {unknown[0]!r}; it has {', '.join(settings['read'])}")
     settings["read"] |= {key: _absolute(value) for key, value in (read or {}).items()}
     settings["data"] = settings["data"] if data is None else _absolute(data)
-    with begun(out, settings["method"], folder.name) as path, locked(path):
+    with output_folder(out, settings["method"], folder.name) as path, locked(path):
         if any(file.name != LOCK for file in path.iterdir()):
             raise ConfigError(f"{path} is not empty; choose another out")
         writes: dict[Path, Any] = {path / name: partial(shutil.copyfile, folder / name) for name in files}
         del writes[path / "config.json"]  # last: it makes the folder a run
         writes[path / "config.json"] = _writer(json_text({"format": RUN_FORMAT, **settings}))
         replace_files(writes, marker=path / "config.json")
-    return open_run(path)
+    return load(path)
 
 
 def _absolute(value: Any) -> Any:
