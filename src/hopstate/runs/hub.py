@@ -25,10 +25,9 @@ from hopstate.io.files import locked, replace_files
 from hopstate.io.opening import exists, shown
 from hopstate.methods import method_of_run
 from hopstate.methods.shared.baselines import below
-from hopstate.runs.arrivals import FILE as IDS
-from hopstate.runs.arrivals import SPLIT
+from hopstate.runs.card import target_lines
 from hopstate.runs.data import known_data
-from hopstate.runs.queries.card import target_lines
+from hopstate.runs.load import IDS_FILE, SPLIT_FILE
 from hopstate.runs.run import Run, load, output_folder
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import CURVES, RUN_FORMAT, RunFolder, flatten, json_text, kept_curves
@@ -38,7 +37,7 @@ HEAD, WEIGHTS = "hopstate.json", "model.safetensors"
 TEXTS = ("config.json", "data.json", "result.json", "floors.json", "environment.json", CURVES)
 NEEDED = {"config.json", "data.json", "result.json", WEIGHTS}
 FILES = ["*.json", "*.safetensors", "*.npy", "*.npz", "README.md"]  # all that is ever fetched or sent
-_ALLOWED = re.compile("|".join([*map(re.escape, (*TEXTS, WEIGHTS, IDS, SPLIT)), r"negatives/\w+\.npz"]))
+_ALLOWED = re.compile("|".join([*map(re.escape, (*TEXTS, WEIGHTS, IDS_FILE, SPLIT_FILE)), r"negatives/\w+\.npz"]))
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _FOLDERS = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[/\\](?:[^/\\:\n]+[/\\])*")  # before a file's name, in a text
 _AGAIN = "fetch it again, or save it again where it was trained"
@@ -72,14 +71,14 @@ def save_pretrained(run: str | Path, folder: str | Path, *, ids: bool = True) ->
     texts.get("environment.json", {}).pop("command", None)
     writes: dict[str, Any] = {name: _writer(json_text(value)) for name, value in texts.items()}
     arrays = [path.relative_to(source.path).as_posix() for path in source.path.rglob("*.np[yz]")]
-    copied = [name for name in arrays if _ALLOWED.fullmatch(name) and (ids or name != IDS)]
+    copied = [name for name in arrays if _ALLOWED.fullmatch(name) and (ids or name != IDS_FILE)]
     writes |= {name: partial(shutil.copyfile, source.path / name) for name in copied}
     writes[WEIGHTS] = partial(shutil.copyfile, source.weights)
     with locked(folder, "a saved model"):
         replace_files({folder / name: write for name, write in writes.items()}, marker=folder / HEAD)
         head = {"format": FORMAT, "method": texts["config.json"]["method"]}
         head["sha256"] = {name: _sha256(folder / name) for name in sorted(writes)}
-        card = model_card(RunFolder(folder), ids=IDS in writes)
+        card = model_card(RunFolder(folder), ids=IDS_FILE in writes)
         replace_files({folder / "README.md": _writer(card), folder / HEAD: _writer(json_text(head))})
     (folder / LOCK).unlink(missing_ok=True)
     return folder
