@@ -24,7 +24,7 @@ _PUBLIC = {
     "hopstate.runs.queries": ("rank", "score"),
     "hopstate.runs.explain": ("explain",),
     "hopstate.runs.hub": ("from_pretrained", "push_to_hub"),
-    "hopstate.runs.export_check": ("check_program", "export_inputs"),
+    "hopstate.runs.export": ("check_program", "export_inputs"),
     "hopstate.runs.tune": ("tune",),
     "hopstate.data.graph": ("Graph",),
     "hopstate.data.events": ("EventStream",),
@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from hopstate.ops.selective_scan import selective_scan as selective_scan
     from hopstate.runs.ensemble import ensemble as ensemble
     from hopstate.runs.explain import explain as explain
-    from hopstate.runs.export_check import check_program as check_program
-    from hopstate.runs.export_check import export_inputs as export_inputs
+    from hopstate.runs.export import check_program as check_program
+    from hopstate.runs.export import export_inputs as export_inputs
     from hopstate.runs.hub import from_pretrained as from_pretrained
     from hopstate.runs.hub import push_to_hub as push_to_hub
     from hopstate.runs.queries import rank as rank
