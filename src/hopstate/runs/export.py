@@ -40,10 +40,6 @@ from hopstate.training.run_folder import RunFolder, json_text
 from hopstate.training.tasks.link import LinkTask
 
 if TYPE_CHECKING:
-    pass
-
-
-if TYPE_CHECKING:
     import onnx
 
 PROMISED = 1e-5  # of a logit or an amount z as a part of 1 + |z|, as tests hold it (testing.asserts.PROGRAM)
