@@ -25,8 +25,7 @@ import torch
 
 from common import machine, require_green
 from hopstate.compensation.gas import GasCache
-from hopstate.compensation.top.config import TopConfig
-from hopstate.compensation.top.refresh import Refresher
+from hopstate.compensation.top.top import Refresher, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.datasets.generators import stochastic_block_model
 from hopstate.methods.message_passing.batching import embedder, exact_inference, prepared_top

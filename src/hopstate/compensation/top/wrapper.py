@@ -30,9 +30,8 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.compensation.top.batch import GeneralTop
-from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.probes import Embed, message_layers, select_rows
-from hopstate.compensation.top.top import Top
+from hopstate.compensation.top.top import Top, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.evaluating import evaluating
