@@ -57,7 +57,7 @@ def test_a_warning_says_that_streamed_events_are_left_out(tmp_path: Path, recwar
         (Clock(unit=7_200_000.0, time_unit="ms"), "2 hours"),
         (Clock(unit=1000.0, time_unit="ms"), "1 second"),
         (Clock(unit=40.0), "40 "),
-        (Clock(bounded=False), "1 "),
+        (Clock(), "1 "),
     ],
 )
 def test_units_in_words(clock: Clock, words: str) -> None:

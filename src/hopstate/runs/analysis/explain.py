@@ -265,7 +265,7 @@ def unit_words(clock: Clock) -> str:
     span = shown_span(int(unit) if unit.is_integer() else unit, clock.time_unit)
     span += "" if clock.time_unit in IN_SECOND else " in the numbers of the data's own times"
     # of seconds, or numbers as they stand, the same is told whatever they were chosen for
-    whose = ", the median gap between training events" if clock.bounded and unit != second else ""
+    whose = ", the median gap between training events" if unit not in (1, second) else ""
     return f"1 unit = {span}{whose}; values 'since ...' are ln(1 + units)"
 
 
