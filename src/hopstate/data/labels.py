@@ -540,7 +540,7 @@ def _event_numbers(values: pd.Series, where: str, place: Place, unlabelled: str 
             f"{place(int(np.argmax(empty)))}; fill it in, or remove the row; amounts with gaps are learned with "
             "--read.task regression"
         )
-    return np.full(len(empty), -1) if empty.all() else values.fillna(-1).to_numpy(), None, ()
+    return np.where(empty, -1, numbers).astype(np.int64), None, ()
 
 
 def _event_classes(
