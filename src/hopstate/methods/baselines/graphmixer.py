@@ -18,7 +18,7 @@ from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
-from hopstate.layers.heads import LinkHead
+from hopstate.layers.decoders import LinkHead
 from hopstate.layers.mlp_mixer import MixerBlock
 from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
