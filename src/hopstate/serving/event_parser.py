@@ -35,7 +35,7 @@ from hopstate.io.files import is_broken
 from hopstate.runs.data import config_of_run, known_data, own_reading, reading, settings_of_run
 from hopstate.runs.prepare import as_trained, prepared_as
 from hopstate.runs.query_inputs import times_in
-from hopstate.serving.event_columns import ID, LONGEST, Columns, Fields, KnownRows, columns, own_rows
+from hopstate.serving.event_columns import ID, LAST, LONGEST, Columns, Fields, KnownRows, columns, own_rows
 from hopstate.training.run_folder import RunFolder
 
 AUTO, NEVER = "auto", "never"
@@ -45,7 +45,6 @@ Late = Literal["reject", "clamp", "park"]
 Note = Literal["late", "ahead", "unreadable", "differs"]  # why an event was kept aside, or that it differs
 OtherFields = Literal["refuse", "ignore"]
 _LARGEST = float(np.finfo(np.float32).max)
-LAST = np.iinfo(np.int64).max
 _REMEMBERED = 256  # orders of fields
 _USUAL = ("src", "dst", "t")
 _ENDS = (
