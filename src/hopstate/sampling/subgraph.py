@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -171,57 +172,38 @@ class GraphBatch:
     weight: Tensor | None = None
 
 
-class BatchSource(Protocol):
+class BatchSource(ABC):
     """Makes batches; a batch depends on (epoch, number) alone."""
 
+    @abstractmethod
     def num_batches(self, epoch: int) -> int: ...
 
+    @abstractmethod
     def batch(self, epoch: int, number: int) -> GraphBatch: ...
 
 
-@runtime_checkable
-class SeedSource(Protocol):
-    """Makes batches around any seeds too."""
-
-    def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
-        """Return the batch of distinct seeds, whose rows come in their order."""
-        ...
-
-    def seeds(self, epoch: int, number: int) -> np.ndarray:
-        """Return the seeds of one batch; what is sampled around each depends on (epoch, number) and it alone."""
-        ...
-
-
-class Compensation(Protocol):
+class Compensation(ABC):
     """What stands for the neighbours that a batch lacks."""
 
+    @abstractmethod
     def propagator(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> Propagator:
         """Return what a model convolves over in a batch of nodes (distinct rows of the graph)."""
-        ...
-
-
-@runtime_checkable
-class ReadsAhead(Protocol):
-    """A compensation that takes rows of files for every batch."""
 
     def row_bytes(self) -> int:
-        """Return the bytes of a node that are taken from files; 0 where all is in memory."""
-        ...
+        """Return the bytes of a node that a batch takes from files; 0 where all is in memory."""
+        return 0
 
-    def read_ahead(self, nodes: np.ndarray) -> None:
-        """Hold what is taken of nodes (n,), ascending, in place of what was held."""
-        ...
+    def read_ahead(self, nodes: np.ndarray) -> None:  # noqa: B027
+        """Hold what batches take from files of nodes (n,), ascending, in place of what was held."""
 
 
-class NoBatches:
+class NoBatches(BatchSource):
     """Of a finished run: nothing is trained any more, so that the graph need not be cut."""
 
     def num_batches(self, epoch: int) -> int:
-        """Return 0."""
         return 0
 
     def batch(self, epoch: int, number: int) -> GraphBatch:
-        """Refuse: there is none."""
         raise IndexError(f"there is no batch {number}")
 
 
@@ -243,7 +225,7 @@ class Layered:
         return self.layers[layer].propagate(conv, normalization, layer, *nodes)
 
 
-class NodeSetSource:
+class NodeSetSource(BatchSource):
     """Batches of node sets: plain induced subgraphs, compensated ones, or ones with a cache (GAS).
 
     Args:
@@ -285,14 +267,14 @@ class NodeSetSource:
 
     def _room(self) -> int:
         size = 0 if self._x is None else 4 * self._x.shape[1]
-        if isinstance(self.missing, ReadsAhead):
+        if self.missing is not None:
             size += self.missing.row_bytes()
         return self.ahead // size if size else 0
 
     def _read(self, nodes: np.ndarray) -> None:
         if self._x is not None:
             self._near.read(nodes, [self._x], lambda _, rows: features(self.graph, rows.numpy()))
-        if isinstance(self.missing, ReadsAhead):
+        if self.missing is not None:
             self.missing.read_ahead(nodes)
 
     def propagator(self, chosen: NodeSet) -> Propagator:
@@ -306,61 +288,50 @@ class NodeSetSource:
         return inside_adjacency(self.graph, local)
 
 
-class LayerSource:
-    """Batches of seeds with sampled neighbours for each layer.
+SamplerT = TypeVar("SamplerT", LayerSampler, ShadowSampler)
+
+
+class SeedSource(BatchSource, Generic[SamplerT]):
+    """Batches of seeds with what is sampled around them, the loss on all of them; of any other seeds too.
 
     Args:
         graph: the whole graph.
         sampler: draws them.
     """
 
-    def __init__(self, graph: Graph, sampler: LayerSampler) -> None:
-        self.graph, self.sampler = graph, sampler
+    def __init__(self, graph: Graph, sampler: SamplerT) -> None:
+        self.graph = graph
+        self.sampler: SamplerT = sampler
 
     def num_batches(self, epoch: int) -> int:
         return self.sampler.num_batches(epoch)
 
-    def batch(self, epoch: int, number: int) -> GraphBatch:
-        """Return the batch of some seeds, the loss on all of them."""
-        return self._of(self.sampler.layers(epoch, number))
-
-    def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
-        return self._of(self.sampler.layers(epoch, number, seeds))
-
     def seeds(self, epoch: int, number: int) -> np.ndarray:
+        """Return the seeds of one batch; what is sampled around each depends on (epoch, number) and it alone."""
         return self.sampler.seeds.node_set(epoch, number).nodes
 
-    def _of(self, layers: list[LocalGraph]) -> GraphBatch:
-        seeds = layers[-1].nodes[: layers[-1].num_receivers]
+    def batch(self, epoch: int, number: int) -> GraphBatch:
+        return self.around(self.seeds(epoch, number), epoch, number)
+
+    @abstractmethod
+    def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
+        """Return the batch of distinct seeds, whose rows come in their order."""
+
+
+class LayerSource(SeedSource[LayerSampler]):
+    """Batches of seeds with sampled neighbours for each layer."""
+
+    def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
+        layers = self.sampler.layers(epoch, number, seeds)
         graph = Layered([around_adjacency(self.graph, local) for local in layers])
         return GraphBatch(features(self.graph, layers[0].nodes), graph, seeds, torch.arange(len(seeds)))
 
 
-class ShadowSource:
-    """Batches of seeds, each in its own small subgraph.
-
-    Args:
-        graph: the whole graph.
-        sampler: draws them.
-    """
-
-    def __init__(self, graph: Graph, sampler: ShadowSampler) -> None:
-        self.graph, self.sampler = graph, sampler
-
-    def num_batches(self, epoch: int) -> int:
-        return self.sampler.num_batches(epoch)
-
-    def batch(self, epoch: int, number: int) -> GraphBatch:
-        """Return the batch of some seeds, the loss on all of them."""
-        return self._of(*self.sampler.subgraphs(epoch, number))
+class ShadowSource(SeedSource[ShadowSampler]):
+    """Batches of seeds, each in its own small subgraph."""
 
     def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
-        return self._of(*self.sampler.subgraphs(epoch, number, seeds))
-
-    def seeds(self, epoch: int, number: int) -> np.ndarray:
-        return self.sampler.seeds.node_set(epoch, number).nodes
-
-    def _of(self, local: LocalGraph, roots: np.ndarray) -> GraphBatch:
+        local, roots = self.sampler.subgraphs(epoch, number, seeds)
         graph = inside_adjacency(self.graph, local)
         return GraphBatch(features(self.graph, local.nodes), graph, local.nodes, torch.from_numpy(roots))
 

@@ -55,7 +55,7 @@ from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.ops.threads import one_thread
 from hopstate.random import named_rng
 from hopstate.sampling.samplers import DRAWS, cutter_of
-from hopstate.sampling.subgraph import RowsAhead, around_adjacency, whole_adjacency
+from hopstate.sampling.subgraph import Compensation, RowsAhead, around_adjacency, whole_adjacency
 
 FORMAT = "hopstate-compensation-1"
 OTHER = {"graph": "another graph", "model": "another model", "settings": "other settings", "nodes": "other nodes"}
@@ -215,7 +215,7 @@ class _Own(threading.local):
         return _Own, ()  # a copy makes its own
 
 
-class Top:
+class Top(Compensation):
     """Makes compensated batches of one graph for one model.
 
     Args:
@@ -477,11 +477,9 @@ class Top:
         return out
 
     def row_bytes(self) -> int:
-        """Return the bytes of a node that a batch takes from files."""
         return 0 if self._made.folder is None else sum(t.shape[1] * t.element_size() for t in self._kept())
 
     def read_ahead(self, nodes: np.ndarray) -> None:
-        """Hold what batches take of nodes (n,), ascending, in place of what was held."""
         if self._made.folder is not None:
             self._near.read(self._at(nodes).numpy(), self._kept(), self._taken)
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -124,16 +124,15 @@ MIN_LEAVES = 20  # a leaf holds at most one of so many rows, however few there a
 MIN_KNOWN = 1e-3  # share of rows in which a feature is known; scikit-learn finds no bins of one that is always missing
 
 
-class PairReader(Protocol):
-    """What makes features of pairs."""
-
-    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q, F) float32 features of pairs u (Q,), v (Q,) at times t (Q,)."""
-        ...
-
-
 def training_table(
-    stream: EventStream, split: EventSplit, features: PairReader, *, seed: int, most: int, random: int, historical: int
+    stream: EventStream,
+    split: EventSplit,
+    features: PairFeatures,
+    *,
+    seed: int,
+    most: int,
+    random: int,
+    historical: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return features (R, F) and outcomes (R,) of the latest training events and their negatives.
 
@@ -164,7 +163,7 @@ def training_table(
     # all are drawn before any is looked up: of a large stream, either takes gigabytes
     x = np.concatenate([features.pairs(src, dst, stream.t[rows]) for src, dst in pairs])
     let_go(stream.src, stream.dst, stream.t)
-    if isinstance(features, PairFeatures) and isinstance(features.store, NeighborStore):
+    if isinstance(features.store, NeighborStore):
         features.store.let_go()
     return x, np.repeat([1, 0], [len(rows), len(x) - len(rows)])
 

@@ -26,7 +26,7 @@ from hopstate.methods.space import Space
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches, judged, number_or_all
 from hopstate.sampling.mixture import TrainingNegatives
-from hopstate.sampling.negatives import STRATEGIES, Negatives, NoOtherPairError, load_or_draw
+from hopstate.sampling.negatives import STRATEGIES, HowDrawn, Negatives, NoOtherPairError, load_or_draw
 from hopstate.streaming.history_scorer import Input, PairTokenizer
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
@@ -331,7 +331,7 @@ def kept_negatives(
             continue
         count = evaluation.num_negatives if STRATEGIES[strategy].ranking else ""
         path = folder / f"{split}_{strategy}{count}.npz"
-        how: dict[str, Any] = {"num_negatives": evaluation.num_negatives, "most": evaluation.most}
+        how: HowDrawn = {"num_negatives": evaluation.num_negatives, "most": evaluation.most}
         try:
             found[split, strategy] = load_or_draw(path, stream, splits, split, strategy, **how)
         except NoOtherPairError:
