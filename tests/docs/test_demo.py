@@ -44,5 +44,6 @@ def test_every_setting_of_the_demo_exists(commands: dict[str, list[list[str]]]) 
             at = words.index("--out")
             words = words[:at] + words[at + 2 :]
         method = get_method(name)
-        config = parse_words(method, parser_of(method, prog=name), words)({})
+        _, parse = parse_words(method, parser_of(method, prog=name), words)
+        config = parse({})
         assert config.data in ("minesweeper-generated", "clubs-generated")

@@ -144,7 +144,7 @@ def test_weights_of_a_table_stay_as_they_are() -> None:
     assert set(np.unique(graph.edge_attr)) == set(edges.hour)
     both = frame()
     graph, kept = made_ready(both, "gmn", **{"walks.weights": 1})
-    from hopstate.methods.gmn.method import walk_weights
+    from hopstate.methods.gmn.node_method import walk_weights
 
     weights = walk_weights(graph, 1)
     assert weights is not None

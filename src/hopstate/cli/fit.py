@@ -49,7 +49,7 @@ def run(argv: list[str]) -> Answer:
     from hopstate.methods.config import parse_words
     from hopstate.runs.data import settle
     from hopstate.runs.run import fit_config
-    from hopstate.training.ranks import present
+    from hopstate.training.ranks import current_ranks
 
     own, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
     out, resume = own.out, own.resume
@@ -59,7 +59,7 @@ def run(argv: list[str]) -> Answer:
         return _dry_run(method, config, record)
     how: dict[str, Any] = {"say": _say, "floors": True, "automatic": automatic}
     done = fit_config(method, config, out=out, resume=resume, record=record, **how)
-    if not present().first:
+    if not current_ranks().first:
         return Answer({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
     record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
     record |= {"metrics": done.metrics, "floors": done.floors, "no_better_than": no_better_than(done)}

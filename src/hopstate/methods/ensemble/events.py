@@ -26,7 +26,7 @@ from hopstate.streaming.slices import Steps
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.protocols import FeatureShares
+from hopstate.training.tasks.task import FeatureShares
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from hopstate.tokens.pair_features import NAMES
 from hopstate.training.precision import bare
 from hopstate.training.tasks.events import HistoryPairs
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.protocols import Explains, ExplainsEvents, Task
+from hopstate.training.tasks.task import Explains, ExplainsEvents, Task
 
 if TYPE_CHECKING:
     import pandas as pd
