@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from torch import nn
 
 from hopstate.data.dates import Clock
-from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
@@ -33,6 +33,7 @@ from hopstate.methods.shared.link import Known, LinkRun, clock_of, kept_negative
 from hopstate.methods.space import Range
 from hopstate.random import named_rng
 from hopstate.sampling.negatives import Negatives, draw_negatives
+from hopstate.streaming.protocols import OnlyLooksUp
 from hopstate.tokens.pair_features import GROWING, MOST_COLUMNS, NAMES, PairFeatures, varied_columns
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note
@@ -69,7 +70,7 @@ def tree_floor(stream: EventStream, config: LinkRun, context: Context) -> dict[s
     return trees.evaluate("test") | {name: value for name, value in rows[0].items() if name == key}
 
 
-class PairTreesScorer:
+class PairTreesScorer(OnlyLooksUp):
     """Scores pairs by trees over their features; holds no memory but the features' store.
 
     Args:
@@ -77,30 +78,14 @@ class PairTreesScorer:
         features: over the events that are known.
     """
 
-    by_time = False
-    observes = False
-
     def __init__(self, model: PairTrees, features: PairFeatures) -> None:
         self.model, self.features = model, features
         self.forest: Forest = model.forest()
 
     def over(self, past: StreamState) -> PairTreesScorer:
-        """Return the same over all events of a past."""
         made = copy(self)
         made.features = self.features.over(past)
         return made
-
-    def reset(self) -> None:
-        """Nothing to forget: what is visible follows from the query time."""
-
-    def observe(self, batch: EventBatch) -> None:
-        """Nothing to do: the store holds the events."""
-
-    def state(self) -> None:
-        """Return None: the store holds the events."""
-
-    def restore(self, state: None) -> None:
-        """Nothing to do."""
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) sigmoids of the log-odds of pairs src (Q,), dst (Q,) at times t (Q,)."""
@@ -109,7 +94,6 @@ class PairTreesScorer:
         return expit(self.log_odds(src, dst, t))
 
     def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) log-odds of pairs src (Q,), dst (Q,) at times t (Q,)."""
         return self.forest.scores(self.features.pairs(src, dst, t))
 
     def feature_shares(
