@@ -49,8 +49,8 @@ from hopstate.errors import CheckpointError, ConfigError, DataError
 from hopstate.io.files import remove_stale
 from hopstate.io.scratch import Scratch
 from hopstate.io.tensors import read_tensors, write_tensors
-from hopstate.layers.evaluating import evaluating
 from hopstate.layers.message import Adjacency, Normalization
+from hopstate.layers.modes import evaluating
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.ops.threads import one_thread
 from hopstate.random import named_rng

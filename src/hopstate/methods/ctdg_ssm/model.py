@@ -25,8 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, TimeOrderError, check_range, refuse_idle
-from hopstate.layers.pair_history import PairHistory
-from hopstate.layers.time import TimeEncoding
+from hopstate.layers.decoders import PairHistory
+from hopstate.layers.encodings import TimeEncoding
 from hopstate.methods.ctdg_ssm.hippo import FilterShape, FilterStart, HippoCell, PolynomialFilter, filter_coefficients
 from hopstate.ops.filters.laplacian import dense_laplacian, noisy_laplacian, sparse_laplacian
 from hopstate.ops.filters.transition import DenseTransition, SparseTransition, Transition

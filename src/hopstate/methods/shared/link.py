@@ -18,7 +18,7 @@ from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.io.scratch import let_go
-from hopstate.layers.pair_history import PairHistory
+from hopstate.layers.decoders import PairHistory
 from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.shared.around import AroundTokenizer
 from hopstate.methods.shared.event_run import EventRun
