@@ -1,8 +1,9 @@
 """Cosine encodings of a gap in time, cos(omega_i gap + phase_i), fixed or learnable; encodings of counts.
 
+Source of times: Cong et al. 2023, arXiv:2302.11636 (fixed omega_i = alpha^{-(i-1)/beta}); Xu et al. 2020,
+arXiv:2002.07962, as used by DyGFormer (arXiv:2303.13047) with learnable omega and phase, omega starting at 1 and
+falling by nine decades.
 Source of counts: Yu et al. 2023, arXiv:2303.13047, section 3.3; DyG-Mamba, arXiv:2408.06966, equation 5.
-Source of times: Cong et al. 2023, arXiv:2302.11636 (fixed omega_i = alpha^{-(i-1)/beta}); Xu et al. 2020, arXiv:2002.07962, as
-used by DyGFormer (arXiv:2303.13047) with learnable omega and phase, omega starting at 1 and falling by nine decades.
 """
 
 from __future__ import annotations
