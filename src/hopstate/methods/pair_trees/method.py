@@ -29,7 +29,7 @@ from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.method import heuristic_floors
 from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
-from hopstate.methods.shared.link import Known, LinkRun, clock_of, kept_negatives, suit_judged, used_features
+from hopstate.methods.shared.link import HistoryIndex, LinkRun, clock_of, kept_negatives, suit_judged, used_features
 from hopstate.methods.space import Range
 from hopstate.random import named_rng
 from hopstate.sampling.negatives import Negatives, draw_negatives
@@ -224,7 +224,7 @@ class TreeFeatures(EventSource[PairTreesScorer]):
     ) -> None:
         super().__init__(model, stream, split, feature_dims=(0, model.edge_dim))
         self.trees, self.clock = model, clock
-        self._known = Known(stream, deletions=False)
+        self._known = HistoryIndex(stream, deletions=False)
 
     def over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
         return PairFeatures(store, stream, self.clock, self.trees.columns.numpy())
