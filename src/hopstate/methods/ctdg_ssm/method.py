@@ -26,7 +26,6 @@ from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.backbone import init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
-from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.link import (
     PAIRS,
     SCHEDULE,
@@ -67,7 +66,9 @@ MEMORY = (
 LEAST, MOST = 1.0, 8.0  # of the highest frequency
 
 
-def suit_memory(stream: EventStream, config: MemoryRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+def suit_memory(
+    stream: EventStream, config: CTDGSSMRun | CTDGSSMNodeRun, metrics: tuple[str, ...]
+) -> Mapping[str, Any]:
     """Return settings of CTDG-SSM that suit a stream.
 
     The filter starts at 1: at its critical start, made for paths, a dense graph's memory runs into its bound. Static
@@ -97,7 +98,7 @@ def suit_memory(stream: EventStream, config: MemoryRun, metrics: tuple[str, ...]
     return chosen
 
 
-def frequencies(stream: EventStream, train: np.ndarray, config: MemoryRun) -> tuple[float, float]:
+def frequencies(stream: EventStream, train: np.ndarray, config: CTDGSSMRun | CTDGSSMNodeRun) -> tuple[float, float]:
     """Return the lowest and highest frequency of encodings of ln(1 + gap) that tell a stream's gaps apart.
 
     Over half a turn of the lowest lie all gaps, "never" included; over two turns of the highest the middle 80% of the
@@ -135,8 +136,36 @@ def _loop() -> LoopConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryRun(EventRun):
-    """What the configurations of CTDG-SSM on an event stream share.
+class CTDGSSMRun(LearnedLinkRun):
+    """Configuration of a CTDG-SSM run.
+
+    Args:
+        model: the memory model; its order is also how many hops active nodes reach.
+        num_neighbors: N_u, most recent events of context per end of a batch's events.
+        batch_size: events that are scored, then move the memory, together.
+        tbptt_window: batches that gradients flow back through, and batches of an optimiser step.
+        cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
+            moves the memory.
+        evaluation: protocol and negatives; its batch_size is that of the run unless you give another.
+    """
+
+    model: CTDGSSMConfig = field(default_factory=_model)
+    num_neighbors: int = 10
+    batch_size: int = _BATCH
+    tbptt_window: int = 4
+    cut_ties: bool = True
+    evaluation: LinkEvaluation = field(default_factory=lambda: LinkEvaluation(batch_size=_BATCH))
+    loop: LoopConfig = field(default_factory=_loop)
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if self.evaluation.batch_size == _BATCH:  # as it stands by default: the memory moves as it does in training
+            object.__setattr__(self, "evaluation", replace(self.evaluation, batch_size=self.batch_size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CTDGSSMNodeRun(EventNodeRun):
+    """Configuration of a CTDG-SSM run that classifies an event's source at the time of the event.
 
     Args:
         model: the memory model; its order is also how many hops active nodes reach.
@@ -155,34 +184,14 @@ class MemoryRun(EventRun):
     loop: LoopConfig = field(default_factory=_loop)
 
     def __post_init__(self) -> None:
-        check_range(least=1, num_neighbors=self.num_neighbors, batch_size=self.batch_size)
-        check_range(least=1, tbptt_window=self.tbptt_window)
-        refuse_idle(self, num_neighbors=not self.model.order and "model.order=0 looks at no neighbour")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CTDGSSMRun(MemoryRun, LearnedLinkRun):
-    """Configuration of a CTDG-SSM run.
-
-    Args:
-        evaluation: protocol and negatives; its batch_size is that of the run unless you give another.
-    """
-
-    evaluation: LinkEvaluation = field(default_factory=lambda: LinkEvaluation(batch_size=_BATCH))
-
-    def __post_init__(self) -> None:
         super().__post_init__()
-        if self.evaluation.batch_size == _BATCH:  # as it stands by default: the memory moves as it does in training
-            object.__setattr__(self, "evaluation", replace(self.evaluation, batch_size=self.batch_size))
+        _check(self)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CTDGSSMNodeRun(MemoryRun, EventNodeRun):
-    """Configuration of a CTDG-SSM run that classifies an event's source at the time of the event."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        EventNodeRun.__post_init__(self)
+def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
+    check_range(least=1, num_neighbors=config.num_neighbors, batch_size=config.batch_size)
+    check_range(least=1, tbptt_window=config.tbptt_window)
+    refuse_idle(config, num_neighbors=not config.model.order and "model.order=0 looks at no neighbour")
 
 
 def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> LinkTask:
@@ -232,7 +241,7 @@ class _Build:
     def of(
         cls,
         stream: EventStream,
-        config: MemoryRun,
+        config: CTDGSSMRun | CTDGSSMNodeRun,
         context: Context,
         decoder: Literal["link", "node"],
         num_outputs: int = 1,
@@ -257,7 +266,7 @@ class _Build:
     def windows(
         self,
         stream: EventStream,
-        config: MemoryRun,
+        config: CTDGSSMRun | CTDGSSMNodeRun,
         questions: Questions[DrawnT],
         tie_batch_size: int,
     ) -> MemoryWindows[DrawnT]:

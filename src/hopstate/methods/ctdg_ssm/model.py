@@ -436,9 +436,11 @@ class Readout(nn.Module):
         self.pair_history = PairHistory(len(NAMES)) if c.pair_history else None
         inputs = (2 if links else 1) * width + pair + self.gaps * c.time_dim
         inputs += 0 if self.pair_history is None else self.pair_history.dim
-        self.decoder: nn.Module = nn.Linear(inputs, outputs)
+        self.decoder: nn.Module
         if c.hidden:
             self.decoder = nn.Sequential(nn.Linear(inputs, c.hidden), nn.GELU(), nn.Linear(c.hidden, outputs))
+        else:
+            self.decoder = nn.Linear(inputs, outputs)
 
     def forward(self, ends: Sequence[Tensor], gap: Tensor | None) -> Tensor:
         """Return (e, C) logits.
