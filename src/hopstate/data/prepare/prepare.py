@@ -72,11 +72,7 @@ class Npy:
         self._rows += len(rows)
 
     def close(self, count: int | None = None) -> str:
-        """Return the check sum; count is the number of rows if fewer than announced are right.
-
-        Raises:
-            StorageError: the engine gave another number of rows.
-        """
+        """Return the check sum; count is the number of rows if fewer than announced are right."""
         expected = self._shape[0] if count is None else count
         if self._rows != expected:
             self._file.close()
@@ -410,12 +406,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def batches(self, expression: Any) -> Iterator[pa.RecordBatch]:
-        """Return the rows of an expression in its order.
-
-        Raises:
-            DataError: an id beyond 2^63 - 1.
-            StorageError: too little memory or disk.
-        """
+        """Return the rows of an expression in its order."""
 
 
 def check_engine(name: str) -> None:
@@ -833,11 +824,7 @@ class _Job:
         return own | {"edge_columns": features, "edge_texts": [] if features else None}
 
     def _own_ids(self, table: Path) -> tuple[int, bool]:
-        """Return the number of nodes, and whether their ids are 0, 1, 2, ...
-
-        Raises:
-            DataError: a negative id.
-        """
+        """Return the number of nodes, and whether their ids are 0, 1, 2, ..."""
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
@@ -869,11 +856,7 @@ class _Job:
         return DataError(f"{self.files[0].path}: no row has {what}{why}")
 
     def _whole(self, facts: Sequence[Fact]) -> tuple[bool, bool]:
-        """Return whether the ids of each end are whole numbers.
-
-        Raises:
-            DataError: all ids but a few are whole numbers, and these are remarks or fractions; or a negative number.
-        """
+        """Return whether the ids of each end are whole numbers."""
         found, path = [], facts[0]["path"]
         for side in (0, 1):
             total = {key: sum(fact["ids"][side][key] for fact in facts) for key in facts[0]["ids"][side]}

@@ -25,12 +25,11 @@ from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED, zone_of
 from hopstate.data.event_build import UNITS
 from hopstate.data.readers.edge_list import ends_of
 from hopstate.data.readers.event_tables import named_columns
-from hopstate.data.readers.ids import EXACT, MISSING, NO_ID, no_id_but
+from hopstate.data.readers.ids import EXACT, MISSING, NO_ID, NO_ID_REMEDY
 from hopstate.data.readers.notes import say_nothing
 from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, read_as
 from hopstate.data.readers.tables import Table, is_numeric
 from hopstate.data.readers.text import Text, read_layout
-from hopstate.data.readers.times import check_cut, check_digits
 from hopstate.data.validate import beyond_clock
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
@@ -128,12 +127,7 @@ def files_of(source: str | Path) -> list[Path]:
 
 
 def open_source(paths: Sequence[Path], read: Mapping[str, Any], *, edges: bool) -> tuple[list[File], Columns]:
-    """Return the files that have rows, and the columns of all of them.
-
-    Raises:
-        ConfigError: an unknown option.
-        DataError: files with other columns, types of columns, ids or times than the first.
-    """
+    """Return the files that have rows, and the columns of all of them."""
     options = EDGE_OPTIONS if edges else OPTIONS
     for name in read:
         if name not in options:
@@ -440,7 +434,10 @@ class _Facts:
             if row >= 0:
                 at = int(rows[row])
                 place = f"row {at}" if self.file.text is None else f"row {at} (line {self.file.line(at)})"
-                raise no_id_but(f"{self.file.path}: ", ids[row].as_py(), name, place)
+                raise DataError(
+                    f"a word for nothing among ids: got {ids[row].as_py()!r} in {self.file.path}, column {name!r}, "
+                    f"{place}. {NO_ID_REMEDY}"
+                )
         return ids, pc.fill_null(absent, True).to_numpy(zero_copy_only=False)
 
     def _count_ids(self, side: int, ids: pa.ChunkedArray) -> None:
@@ -483,12 +480,7 @@ class _Facts:
         return pa.array(t)
 
     def _numbers_of_time(self, column: pa.ChunkedArray, whole: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return times as int64, or float64, and which cannot be used.
-
-        Raises:
-            Wider: a time is a fraction, and integers are expected.
-            DataError: float64 does not have the digits that are written.
-        """
+        """Return times as int64, or float64, and which cannot be used."""
         text = None
         if whole and types.is_floating(column.type):
             raise Wider("time")
@@ -509,11 +501,6 @@ class _Facts:
                     raise Wider("time") from None
                 t = pc.fill_null(pc.cast(pc.if_else(pa.array(bad), None, text), pa.int64()), 0).to_numpy()
         bad = bad | beyond_clock(t) | ~np.isfinite(t)
-        if text is not None and not whole:
-            said = (f"{self.file.path}: ", self.columns.time, lambda row: f"row {row} of a batch")
-            values = np.where(bad, 0, t)
-            check_cut(values, text.to_pandas, said)
-            check_digits(values, text.to_pandas(), *said)
         return t, bad
 
     # ---- labels ----

@@ -197,9 +197,6 @@ def read_networkx(graph: Any, *, undirected: bool, **options: Any) -> Graph:
         graph: of any class of networkx; nodes keep its order, and texts or integers as their ids.
         undirected: store each edge of a directed graph in both directions; edges of others always are.
         options: as `read_edge_list`; label_column may name an attribute of nodes.
-
-    Raises:
-        DataError: an attribute of edges is called source or target, or attributes cannot be used.
     """
     import pandas as pd
 
@@ -236,9 +233,6 @@ def ends_of(
         table: of edges.
         source_column, target_column: as given.
         taken: columns of features.
-
-    Raises:
-        DataError: two columns could be an end, or more than three have no names.
     """
     given = {"source_column": source_column, "target_column": target_column}
     check_unnamed(table, given, list(given))
@@ -422,11 +416,7 @@ def count_of(
 
 
 def rows_in_order(ids: np.ndarray, num_nodes: int, where: str) -> np.ndarray:
-    """Return the rows of a table of features whose ids are 0, 1, ..., num_nodes - 1.
-
-    Raises:
-        DataError: an id outside, or a node without a row.
-    """
+    """Return the rows of a table of features whose ids are 0, 1, ..., num_nodes - 1."""
     _check_rows(ids, num_nodes, f"{where}: ids")
     if len(np.unique(ids)) < len(ids):
         raise DataError(f"{where} has several rows for one node")

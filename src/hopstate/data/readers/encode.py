@@ -46,11 +46,7 @@ class Declared:
 
 
 def declared(columns: Sequence[str] | None) -> dict[str, Declared]:
-    """Return what is said of columns, from "venue=category", "when=date:%d/%m/%Y", ...
-
-    Raises:
-        ConfigError: no such kind, or no name.
-    """
+    """Return what is said of columns, from "venue=category", "when=date:%d/%m/%Y", ..."""
     found: dict[str, Declared] = {}
     for text in columns or ():
         name, sign, said = str(text).rpartition("=")
@@ -125,9 +121,6 @@ def encoded(
         what: how messages call them.
         nan, missing: see `Table.numbers`; they are of numbers and dates.
         said: what columns hold, where it is said.
-
-    Raises:
-        DataError: see `Table.numbers`; or a text among numbers, or another text among dates.
     """
     read = _Read()
     for name in columns:
@@ -230,11 +223,7 @@ def check_plain(table: Table, name: str, what: str) -> None:
 
 
 def _numbers(table: Table, name: str, form: str) -> pd.Series:
-    """Return a column of numbers as people write them; NaN where a cell is empty.
-
-    Raises:
-        DataError: a cell that is no such number; its row is named.
-    """
+    """Return a column of numbers as people write them; NaN where a cell is empty."""
     values = table.frame[name]
     written = table.text(name) if is_numeric(values) else None
     text = (values if written is None else written).where(values.notna(), "").astype(str).str.strip()
@@ -250,11 +239,7 @@ def _numbers(table: Table, name: str, form: str) -> pd.Series:
 
 
 def _dates(table: Table, name: str, form: str, what: str) -> pd.Series:
-    """Return a column of dates as seconds since 1970, UTC, NaN where there is none.
-
-    Raises:
-        DataError: a cell that is no such date; its row is named.
-    """
+    """Return a column of dates as seconds since 1970, UTC, NaN where there is none."""
     import pandas as pd
 
     values = table.frame[name]

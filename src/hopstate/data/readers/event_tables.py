@@ -94,11 +94,6 @@ def events_from_table(
             as amounts); unlabelled; label_cells ("whole", or "all": of texts such as "a;b" each label is a target
             of its own). Several columns of labels are named "a,b", and are targets of their own too; bipartite (True,
             False, "auto"): sources and targets are two sets of nodes, see `hopstate.data.readers.roles`.
-
-    Raises:
-        FormatError: a column that is missing (the nearest is suggested), or times that are neither numbers nor dates.
-        DataError: no rows, or ids or times that cannot be used; the row is named.
-        ConfigError: a time_unit that dates are not read in.
     """
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
@@ -157,11 +152,7 @@ def events_from_table(
 def named_columns(
     table: Table, ends: tuple[str | None, ...], edge_columns: Sequence[str] | None, unit: str = ""
 ) -> tuple[list[str | None], list[str], str, tuple[str, ...]]:
-    """Return source, target, time, kind and label as `events_from_table` names them, its features, sets, and notes.
-
-    Raises:
-        ConfigError: several columns of labels.
-    """
+    """Return source, target, time, kind and label as `events_from_table` names them, its features, sets, and notes."""
     if several_columns(table, ends[-1]):
         raise ConfigError(f"a store holds one column of labels, not several ({ends[-1]}); read the table in memory")
     named, features, idle = _roles(table, ends, edge_columns, {})
@@ -330,11 +321,7 @@ _KIND_WORDS |= {f"{verb}{gap}node": GONE for verb in ("delete", "remove") for ga
 
 
 def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) -> tuple[Table, np.ndarray]:
-    """Return the table with the source for the target of events that delete a node, and the kinds that tell those.
-
-    Raises:
-        DataError: one names another node as its target.
-    """
+    """Return the table with the source for the target of events that delete a node, and the kinds that tell those."""
     values = table.frame[target]
     empty = values.isna().to_numpy() | (values.astype(str).str.strip() == "").to_numpy()
     gone = (kinds == GONE) | ((kinds == DELETE) & empty)
@@ -366,9 +353,6 @@ def kind_column(table: Table, taken: Collection[str]) -> str:
     Args:
         table: of events.
         taken: columns that hold something else.
-
-    Raises:
-        DataError: several could be it, or it holds codes, which may stand for anything.
     """
     found = role(table, None, KINDS, "kind_column", taken)
     if found is None or not _said_kinds(table, found)[1].any():
@@ -399,11 +383,7 @@ def _said_kinds(table: Table, column: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def kinds_of(table: Table, column: str) -> np.ndarray:
-    """Return `ADD`, `DELETE` and `GONE` from 0/1/2, +1/-1 or words.
-
-    Raises:
-        DataError: something else; its row is named.
-    """
+    """Return `ADD`, `DELETE` and `GONE` from 0/1/2, +1/-1 or words."""
     kinds, good = _said_kinds(table, column)
     if not good.all():
         values = table.frame[column].to_numpy()

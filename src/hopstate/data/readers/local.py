@@ -74,9 +74,6 @@ def check_numbers(text: pd.Series, where: str, place: Callable[[int], str], othe
         where: file and column, for messages.
         place: from a row to how messages call it.
         otherwise: what else may be done than to write them plainly.
-
-    Raises:
-        DataError: nearly all of them are; the first is named.
     """
     found = like_numbers(text)
     if not found.any():
@@ -91,11 +88,7 @@ def check_numbers(text: pd.Series, where: str, place: Callable[[int], str], othe
 
 
 def check_dates(text: pd.Series, where: str, place: Callable[[int], str], name: str) -> None:
-    """Check that texts are no dates of a country's form; arguments as `check_numbers` has them.
-
-    Raises:
-        DataError: most are; the first is named, with the forms that it may have.
-    """
+    """Check that texts are no dates of a country's form; arguments as `check_numbers` has them."""
     forms = date_forms(text)
     if forms:
         row = int(np.argmax(text.str.fullmatch(_DATE).eq(True)))

@@ -11,7 +11,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +20,11 @@ from hopstate.data.event_record import TIES, Ties, in_own_order
 from hopstate.data.events import EventStream
 from hopstate.data.labels import AS_STORED
 from hopstate.data.readers import event_tables
-from hopstate.data.readers.ids import EXACT, whole_numbers
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
-from hopstate.data.readers.tables import is_array, is_frame, plain_array, stem_of
-from hopstate.data.readers.times import check_digits
-from hopstate.data.validate import beyond_clock, check_num_nodes, why_beyond
+from hopstate.data.readers.tables import Table, is_array, is_frame, is_numeric, plain_array, read_table, stem_of
+from hopstate.data.readers.text import Text, named_lines
+from hopstate.data.readers.times import timed
+from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
 from hopstate.io.files import is_broken, replace_file
@@ -45,9 +45,6 @@ from hopstate.io.opening import (
 )
 from hopstate.io.tensors import load_npy
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 def read_dyglib(path: Path, **fields: Any) -> EventStream:
     """Return the events of DyGLib's triple ml_X.csv, ml_X.npy (edge features) and ml_X_node.npy (node features).
@@ -57,22 +54,20 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
 
     Args:
         path: the .csv, or the folder that holds one.
-
-    Raises:
-        MissingFileError: no such file.
-        FormatError: columns or arrays that are not DyGLib's.
-        DataError: features that do not match the events.
     """
-    path = _dyglib_csv(path)
-    table = _csv(path, "DyGLib's CSV")
-    missing = [name for name in ("u", "i", "ts", "idx") if name not in table]
+    if path.is_dir():
+        found = sorted(path.glob("ml_*.csv"))
+        if len(found) != 1:
+            raise MissingFileError(f"{path} holds {len(found)} files ml_*.csv; name the one to read")
+        path = found[0]
+    table = read_table(path, ("u", "i", "ts", "idx"), num_ids=2)
+    missing = [name for name in ("u", "i", "ts", "idx") if name not in table.names]
     if missing:
-        raise FormatError(f"{path} is not DyGLib's: no column {', '.join(missing)}; it has {', '.join(table.columns)}")
-    if not len(table):
+        raise FormatError(f"{path} is not DyGLib's: no column {', '.join(missing)}; it has {', '.join(table.names)}")
+    if not len(table.frame):
         raise DataError(f"{path} holds no events")
-    u, i, index = (_whole(table, name, path) for name in ("u", "i", "idx"))
-    if min(u.min(), i.min()) < 1:
-        raise DataError(f"{path}: DyGLib's ids start from 1; the smallest is {min(u.min(), i.min())}")
+    u, i, index = (_whole_column(table, name) for name in ("u", "i", "idx"))
+    table.check((u < 1) | (i < 1), "u" if u.min() < 1 else "i", "an id below 1", "DyGLib's ids start from 1.")
     largest = int(max(u.max(), i.max()))
     edge, node = (_feature_rows(path.with_name(f"{path.stem}{end}.npy")) for end in ("", "_node"))
     if edge is not None and not (len(edge) > index.max() and index.min() >= 0):
@@ -81,60 +76,29 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
         raise DataError(f"{path.stem}_node.npy has {len(node)} rows, but ids reach {largest}; they do not match")
     num_nodes = largest if node is None else len(node) - 1
     if node is None:
-        check_num_nodes(num_nodes, len(table), str(path), fields.get("num_nodes"))
+        check_num_nodes(num_nodes, len(table.frame), str(path), fields.get("num_nodes"))
+    label = "label" if "label" in table.names else None
+    features = "none" if edge is None else f"{path.stem}.npy"
+    roles = f"source=u, target=i, time=ts{f', label={label}' if label else ''}"
     return EventStream.from_arrays(
         u - 1,
         i - 1,
-        _times(path, table, "ts"),
-        labels=table.label.to_numpy() if "label" in table else None,
+        timed(table, "ts", "", "error")[1],
+        labels=table.frame[label].to_numpy() if label else None,
         edge_attr=None if edge is None else edge[index],
         x=None if node is None else node[1:],
         node_ids=Vocabulary(np.arange(1, num_nodes + 1)),
-        notes=(
-            f"{READ_AS}source=u, target=i, time=ts{', label=label' if 'label' in table else ''}, features: "
-            f"{'none' if edge is None else f'{path.stem}.npy'}; {ONE if u.max() >= i.min() else TWO}",
-        ),
+        notes=(f"{READ_AS}{roles}, features: {features}; {ONE if u.max() >= i.min() else TWO}",),
         **{"name": path.stem.removeprefix("ml_"), "source": str(path), **fields},
     )
 
 
-def _dyglib_csv(path: Path) -> Path:
-    if path.is_dir():
-        found = sorted(path.glob("ml_*.csv"))
-        if len(found) != 1:
-            raise MissingFileError(f"{path} holds {len(found)} files ml_*.csv; name the one to read")
-        return found[0]
-    return path
-
-
-def _csv(path: Path, what: str, **options: Any) -> pd.DataFrame:
-    import pandas as pd
-
-    with bounded(path, text=True) as file, reading(path, what):
-        return pd.read_csv(file, low_memory=False, **options)
-
-
-def _whole(table: pd.DataFrame, name: Any, path: Path) -> np.ndarray:
+def _whole_column(table: Table, name: str) -> np.ndarray:
     """Return a column of whole numbers as int64."""
-    values = table[name].to_numpy()
-    if values.dtype.kind not in "iuf":
-        raise FormatError(f"{path}: column {name!r} holds {values.dtype}, not whole numbers")
-    return whole_numbers(values, f"{path}: {name!r}", lambda row: f"row {row} (line {row + 2})")
-
-
-def _times(path: Path, table: pd.DataFrame, name: Any, **options: Any) -> np.ndarray:
-    t: np.ndarray = table[name].to_numpy()
-
-    def place(row: int) -> str:
-        return f"row {row} (line {row + 2})"
-
-    if t.dtype.kind == "f" and (np.abs(t) >= EXACT).any():
-        text = _csv(path, "a column of times", usecols=[name], dtype=str, **options)[name].fillna("")
-        check_digits(t, text, f"{path}: ", name, place)
-    if t.dtype.kind in "iuf" and (beyond := beyond_clock(t) & np.isfinite(t)).any():
-        row = int(np.argmax(beyond))
-        raise DataError(f"{path}: {str(t[row])!r} in column {name!r}, {place(row)}, {why_beyond(t)}")
-    return t
+    ids = table.ids(name)
+    if ids.dtype.kind != "i":
+        raise FormatError(f"{table.path}: column {name!r} holds texts such as {ids[0]!s}, not whole numbers")
+    return ids
 
 
 def _feature_rows(path: Path) -> np.ndarray | None:
@@ -150,34 +114,41 @@ def read_jodie(path: Path, **fields: Any) -> EventStream:
     """Return the events of JODIE's CSV: user, item, time, label, then features without names of their own.
 
     Users and items are two sets of ids; they become the ids u0, u1, ... and i0, i1, ..., users first.
-
-    Raises:
-        MissingFileError, FormatError: no such file, or not JODIE's.
     """
-    table = _csv(path, "JODIE's CSV", header=None, skiprows=1)
-    if table.shape[1] < 4 or any(dtype.kind not in "iuf" for dtype in table.dtypes):
+    table = _jodie_table(path)
+    width = table.frame.shape[1]
+    for name in table.names:
+        table.check(table.frame[name].isna(), name, "a cell is empty", "Fill it in.")
+    if width < 4 or not all(is_numeric(table.frame[name]) for name in table.names):
         raise FormatError(f"{path} is not JODIE's CSV: it needs a header, then user, item, time, label, features...")
-    if table.isna().any(axis=None):
-        row = int(np.argmax(table.isna().any(axis=1)))
-        raise DataError(f"{path}: row {row} (line {row + 2}) lacks a value")
-    users, src = np.unique(_whole(table, 0, path), return_inverse=True)
-    items, dst = np.unique(_whole(table, 1, path), return_inverse=True)
+    users, src = np.unique(_whole_column(table, "user_id"), return_inverse=True)
+    items, dst = np.unique(_whole_column(table, "item_id"), return_inverse=True)
     names = [f"u{k}" for k in users.tolist()] + [f"i{k}" for k in items.tolist()]
-    features = table.iloc[:, 4:].to_numpy(np.float32) if table.shape[1] > 4 else None
     return EventStream.from_arrays(
         src,
         dst + len(users),
-        _times(path, table, 2, header=None, skiprows=1),
-        labels=table[3].to_numpy(),
-        edge_attr=features,
+        timed(table, "timestamp", "", "error")[1],
+        labels=table.frame["state_label"].to_numpy(),
+        edge_attr=table.frame.iloc[:, 4:].to_numpy(np.float32) if width > 4 else None,
         node_ids=Vocabulary(np.array(names)),
         notes=(
-            f"{READ_AS}source=user_id, target=item_id, time=timestamp, label=state_label, features: "
-            f"{table.shape[1] - 4}; {TWO} (sources are called u{users[0]} and so on, targets i{items[0]})",
+            f"{READ_AS}source=user_id, target=item_id, time=timestamp, label=state_label, features: {width - 4}; "
+            f"{TWO} (sources are called u{users[0]} and so on, targets i{items[0]})",
         ),
         two_sets=True,
         **{"name": stem_of(path), "source": str(path), **fields},
     )
+
+
+def _jodie_table(path: Path) -> Table:
+    """Return the table of JODIE's CSV, whose line of names has fewer cells than its rows."""
+    with bounded(path, text=True) as file:
+        file.readline()
+        width = file.readline().count(b",") + 1
+    names = ["user_id", "item_id", "timestamp", "state_label", *(f"f{i}" for i in range(width - 4))]
+    text = Text(path, tuple(names[:width]), {"sep": ",", "skiprows": 1, "low_memory": False})
+    with named_lines(path), reading(path, "JODIE's CSV"):
+        return Table(text.frame(), path, 2, source=text)
 
 
 def is_jodie(path: Path) -> bool:
@@ -199,10 +170,6 @@ def read_tgb_zip(path: Path, **fields: Any) -> EventStream:
     Args:
         path: the archive.
         fields: of `EventStream`, and options of `read_event_table` where the events are a plain table.
-
-    Raises:
-        FormatError: no archive, a damaged one, or one without TGB's CSV of events.
-        ConfigError: an option that JODIE's layout has no use for.
     """
     with tempfile.TemporaryDirectory(prefix="hopstate-") as folder:
         csv, name = _unpacked(path, Path(folder))

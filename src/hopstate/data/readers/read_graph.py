@@ -50,9 +50,6 @@ def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> 
         layout: "heterophilous", "gnn-benchmark", or "auto" to go by the names of its arrays.
         nan: "error" or "zero", for features.
         options: options of `Graph.from_edges` and fields of `Graph`.
-
-    Raises:
-        FormatError: truncated, pickled, or neither layout; the arrays it holds are listed.
     """
     with Archive(path) as arrays:
         if layout == "auto":
@@ -77,10 +74,6 @@ def read_matrix_market(path: Path, **options: Any) -> Graph:
     Args:
         path: the file, a sparse ("coordinate") matrix of any symmetry.
         options: options of `Graph.from_edges` and fields of `Graph`.
-
-    Raises:
-        FormatError: a dense matrix, one of complex numbers, or a damaged file.
-        DataError: a matrix that is not square.
     """
     import scipy.io
 
@@ -335,11 +328,7 @@ def _from_path(text: str, format: str, nan: str, build: dict[str, Any], options:
 
 
 def detect_format(path: Path) -> str:
-    """Return the format of a file or folder: a key of `FORMATS`, or "auto" for an .npz of yet unknown layout.
-
-    Raises:
-        FormatError: none of them, with what was found.
-    """
+    """Return the format of a file or folder: a key of `FORMATS`, or "auto" for an .npz of yet unknown layout."""
     if path.is_dir():
         if (path / "graph.json").is_file():
             return "folder"

@@ -47,7 +47,7 @@ _PLACE = "column "
 
 _SINCE_1970 = (6.3e8, 4.2e9)  # seconds from 1990 to 2103
 
-_UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+_SCALES = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 
 
 def role(
@@ -61,9 +61,6 @@ def role(
         known: names in lower case.
         option: by which it is named.
         taken: columns that hold something else.
-
-    Raises:
-        DataError: the given column is not there, or several could be meant.
     """
     if given is not None:
         return table.column(given, (), None, option)
@@ -143,7 +140,7 @@ def moments(t: np.ndarray, unit: str, dates: str) -> str:
         return "dates"
     if unit:
         return f"in {unit}"
-    for name, size in _UNITS.items():
+    for name, size in _SCALES.items():
         if len(t) and t.min() >= _SINCE_1970[0] * size and t.max() <= _SINCE_1970[1] * size:
             return f"Unix {name}"
     return "numbers of unknown unit"
@@ -179,11 +176,7 @@ Bipartite = bool | Literal["auto"]
 
 
 def bipartite_of(value: Any) -> Bipartite:
-    """Return the option, of which texts are words of a command.
-
-    Raises:
-        ConfigError: it is another.
-    """
+    """Return the option, of which texts are words of a command."""
     found = {"auto": "auto", "true": True, "false": False}.get(str(value).lower())
     if found is None:
         raise ConfigError(f"read.bipartite is auto, true or false; got {value!r}")
@@ -210,9 +203,6 @@ def in_sets(
         named: see `sets_by_name`.
         bipartite: as the user says; True always puts letters in front.
         where: how messages call the columns.
-
-    Raises:
-        DataError: the same numbers in both, and nothing says whether they are the same nodes.
     """
     src, dst = ends
     met = slice(None) if gone is None else ~gone

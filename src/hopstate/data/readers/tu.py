@@ -53,10 +53,6 @@ def read_tu(
         duplicates, self_loops: see `Graph.from_edges`.
         table: keep the features' names ("tag 3", "attribute 0") with them, so that they are scaled, and matched by name
             where other graphs are read for a trained model.
-
-    Raises:
-        MissingFileError: no such file, or a fold is missing.
-        FormatError: not such a file, or truncated; the message names the line.
     """
     path = Path(path)
     lines = read_text(path).split("\n")
@@ -251,10 +247,6 @@ def read_tu_folder(
         path: the folder, or the NAME_A.txt in it.
         undirected: store every edge in both directions, whichever of them are listed.
         duplicates, self_loops: see `Graph.from_edges`.
-
-    Raises:
-        MissingFileError: no such folder, or a file that each such folder has is not there.
-        FormatError: the files disagree, or hold what they cannot; the message names file and line.
     """
     stem = _stem(Path(path))
     file = _file(stem, "graph_indicator")
