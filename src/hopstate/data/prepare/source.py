@@ -23,13 +23,15 @@ import pyarrow.types as types
 
 from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED, zone_of
 from hopstate.data.event_build import UNITS
+from hopstate.data.labels import several_columns
 from hopstate.data.readers.edge_list import ends_of
-from hopstate.data.readers.event_tables import named_columns
+from hopstate.data.readers.event_tables import ROLES, EventTableOptions, roles_of, text_columns
 from hopstate.data.readers.ids import EXACT, MISSING, NO_ID, NO_ID_REMEDY
 from hopstate.data.readers.notes import say_nothing
-from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, read_as
+from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, moments, read_as
 from hopstate.data.readers.tables import Table, is_numeric
 from hopstate.data.readers.text import Text, read_layout
+from hopstate.data.readers.times import with_clock
 from hopstate.data.validate import beyond_clock
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
@@ -215,20 +217,29 @@ def _has_dates(table: Table, name: str) -> bool:
 
 
 def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
-    ends = tuple(read.get(name) for name in OPTIONS[:5])
-    named, features, sets, notes = named_columns(table, ends, read.get("edge_columns"), read.get("time_unit") or "")
-    source, target, time, kind, label = named
-    if kind is not None:
+    chosen = {name: read.get(name) for name in (*ROLES, "edge_columns")}
+    if several_columns(table, chosen["label_column"]):
+        raise ConfigError(f"{table.path}: a store holds one column of labels, not several; read the table in memory")
+    roles = roles_of(table, EventTableOptions(**chosen), {})  # type: ignore[arg-type]
+    if clock := with_clock(table, roles.time)[1]:
+        raise DataError(f"{table.path}: {clock[0]}: prepare takes times of one column; write them as one, with a T")
+    if roles.kind is not None:
         raise DataError(
-            f"{table.path}: column {kind!r} has kinds of events; prepare takes events that add. Leave the column out "
-            "with --read.kind_column '', or read the file with read_events and write it with write_events"
+            f"{table.path}: column {roles.kind!r} has kinds of events; prepare takes events that add. Leave the column "
+            "out with --read.kind_column '', or read the file with read_events and write it with write_events"
         )
-    assert source is not None and target is not None and time is not None  # noqa: PT018
+    when = table.frame[roles.time]
+    numbers = when.dropna().to_numpy(np.float64) if is_numeric(when) else np.empty(0)
+    times = moments(numbers, read.get("time_unit") or "", "" if is_numeric(when) else "dates")
+    left = text_columns(table, [roles.source, roles.target, roles.time, *roles.labels, *roles.features])
+    notes = (roles.read_as(table, times, roles.sets), *table.notes, *roles.notes, *left)
     bipartite = bipartite_of(read.get("bipartite", "auto"))
     if bipartite is True:
         raise ConfigError(f"{table.path}: a store has one set of nodes; write ids such as u7 and i7, or read the table")
-    kinds = (("time", "date" if _has_dates(table, time) else "integer"), ("label", "integer"))
-    return Columns(source, target, time, label, tuple(features), notes, sets if bipartite == "auto" else ONE, kinds)
+    kinds = (("time", "date" if _has_dates(table, roles.time) else "integer"), ("label", "integer"))
+    sets = roles.sets if bipartite == "auto" else ONE
+    label = next(iter(roles.labels), None)
+    return Columns(roles.source, roles.target, roles.time, label, roles.features, notes, sets, kinds)
 
 
 def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:

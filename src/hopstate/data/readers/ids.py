@@ -7,7 +7,7 @@ leading zeros or is no number, all of the column is text. Spaces around an id ar
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -119,7 +119,7 @@ def check_not_negative(table: Table, column: str, ids: np.ndarray) -> None:
         table.check(ids < 0, column, "a negative id", "Ids are at least 0, or texts.")
 
 
-def of_one_kind(*columns: np.ndarray | None) -> list[np.ndarray | None]:
+def of_one_kind(*columns: Any) -> list[Any]:
     """Return columns of ids, all as texts unless all are numbers."""
     if all(column is None or column.dtype.kind == "i" for column in columns):
         return list(columns)

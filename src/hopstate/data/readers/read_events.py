@@ -19,7 +19,7 @@ from hopstate.data.event_build import check_deletes
 from hopstate.data.event_record import TIES, Ties, in_own_order
 from hopstate.data.events import EventStream
 from hopstate.data.labels import AS_STORED
-from hopstate.data.readers import event_tables
+from hopstate.data.readers.event_tables import EventTableOptions, read_event_table
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
 from hopstate.data.readers.tables import Table, is_array, is_frame, is_numeric, plain_array, read_table, stem_of
 from hopstate.data.readers.text import Text, named_lines
@@ -162,24 +162,25 @@ JODIE = ("tgbl-wiki", "tgbl-subreddit", "tgbl-lastfm", "tgbl-enron", "tgbl-uci")
 EDGES = re.compile(r"(?P<name>tgbl-\w+)_edgelist(_v\d+)?\.csv")
 
 
-def read_tgb_zip(path: Path, **fields: Any) -> EventStream:
+def read_tgb_zip(path: Path, **options: Any) -> EventStream:
     """Return the events of an archive such as tgbl-wiki-v2.zip, times in seconds.
 
     Weights of events (tgbl-coin) are no features, as TGB has it; edge_columns=weight takes them.
 
     Args:
         path: the archive.
-        fields: of `EventStream`, and options of `read_event_table` where the events are a plain table.
+        options: fields of `EventStream`, and those of `EventTableOptions` if the events are a plain table.
     """
+    options = {key: value for key, value in options.items() if key not in _ANY_SOURCE}
     with tempfile.TemporaryDirectory(prefix="hopstate-") as folder:
         csv, name = _unpacked(path, Path(folder))
-        fields = {"name": name, "source": str(path), "time_unit": "s", **fields}
-        if name in JODIE:
-            unused = [key for key in fields if key.endswith(("_column", "_columns")) or key.startswith("missing")]
-            if unused:
-                raise ConfigError(f"{path} has its columns in JODIE's order and does not take {', '.join(unused)}")
-            return read_jodie(csv, **fields)
-        return event_tables.read_event_table(csv, **{"edge_columns": (), **fields})
+        options = {"name": name, "source": str(path), "time_unit": "s", **options}
+        columns = {key: options.pop(key) for key in _TABLE_OPTIONS if key in options}
+        if name not in JODIE:
+            return read_event_table(csv, EventTableOptions(**{"edge_columns": (), **columns}), **options)
+        if columns:
+            raise ConfigError(f"{path} has its columns in JODIE's order and does not take {', '.join(columns)}")
+        return read_jodie(csv, **options)
 
 
 def _unpacked(path: Path, folder: Path) -> tuple[Path, str]:
@@ -216,8 +217,9 @@ EVENT_FORMATS = {
 }
 _PARQUET_KEY = b"hopstate"
 _FIELDS = tuple(field.name for field in dataclasses.fields(EventStream))
-OF_TABLES = ("text_ids", "bipartite", "unlabelled")  # options that other sources have no use for
 _FACTS = ("num_nodes", "time_unit", "name", "source", "first_id", "from_start")  # fields that no file's columns give
+_TABLE_OPTIONS = {field.name: field.default for field in dataclasses.fields(EventTableOptions)}
+_ANY_SOURCE = ("text_ids", "bipartite", "unlabelled")  # options that sources other than tables ignore
 
 
 def read_events(
@@ -270,15 +272,10 @@ def read_events(
         )
     if ties not in TIES:
         raise ConfigError(f"read.ties is one of {', '.join(TIES)}; got {ties!r}")
-    usual: dict[str, tuple[Any, ...]] = {  # as good as absent
-        "missing": ("error",),
-        "missing_time": ("error",),
-        "task": ("auto", "classification"),
-        "label_cells": ("whole",),
-        "text_ids": (False,),
-        "bipartite": ("auto",),
-    }
-    options = {k: v for k, v in options.items() if v is not None and v not in usual.get(k, ())}
+    if options.get("task") == "classification":
+        options["task"] = "auto"
+    usual = {key for key in _TABLE_OPTIONS if key in options and options[key] == _TABLE_OPTIONS[key]}
+    options = {key: value for key, value in options.items() if value is not None and key not in usual}
     options |= {} if from_start else {"from_start": False}
     if is_array(options.get("x")):
         options["x"] = plain_array(options["x"], "the array x")
@@ -300,10 +297,8 @@ def read_events(
 
 def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
     from hopstate.data.event_store import load_events
-    from hopstate.data.readers import event_tables
 
     if text.startswith("tgb:"):
-        options = {key: value for key, value in options.items() if key not in OF_TABLES}
         return _from_tgb(text.removeprefix("tgb:"), options)
     path = expanded(text)
     if not exists(path):
@@ -313,53 +308,36 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
         known = {name: options[name] for name in ("num_nodes", "from_start") if name in options}
         return _with_fields(load_events(path, **known), text, options)
     if kind == "tgb-zip":
-        options = {key: value for key, value in options.items() if key not in OF_TABLES}
         return read_tgb_zip(path, published=True, **options)
     if kind in ("dyglib", "jodie"):
-        _check_options(options, f"{text} (read as {kind})", _FACTS)
+        options = _checked(options, f"{text} (read as {kind})", _FACTS)
         return (read_dyglib if kind == "dyglib" else read_jodie)(path, published=True, **options)
-    _check_options(options, text, _table_options())
-    return event_tables.read_event_table(path, **{**_parquet_facts(path, options.get("num_nodes")), **options})
+    return _from_table(path, options, _parquet_facts(path, options.get("num_nodes")))
+
+
+def _from_table(source: Any, options: dict[str, Any], facts: dict[str, Any]) -> EventStream:
+    where = str(source) if isinstance(source, Path) else "a table"
+    options = facts | _checked(options, where, (*_TABLE_OPTIONS, "x", "node_ids", *_FACTS))
+    columns = {name: options.pop(name) for name in _TABLE_OPTIONS if name in options}
+    return read_event_table(source, EventTableOptions(**columns), **options)
 
 
 def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> EventStream:
-    _check_options(options, where, _FIELDS)
+    options = _checked(options, where, _FIELDS)
     return stream.with_(**options) if options else stream
 
 
-def _table_options() -> tuple[str, ...]:
-    from hopstate.data.readers.event_tables import OPTIONS
-
-    own = (
-        "bipartite",
-        "header",
-        "edge_columns",
-        "columns",
-        "x",
-        "node_ids",
-        "missing",
-        "missing_time",
-        "task",
-        "text_ids",
-        "label_cells",
-        "unlabelled",
-    )
-    return (*OPTIONS, *own, *_FACTS)
-
-
-def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) -> None:
-    """Raise a ConfigError for an option that a source has no use for."""
-    if options.get("missing") == "auto" and "missing" not in known:
-        options.pop("missing")  # nothing is asked for
-    if options.get("unlabelled") == AS_STORED and "unlabelled" not in known:
-        options.pop("unlabelled")  # of a file of our own
-    for name in {"text_ids", "bipartite"} - {*known}:
-        options.pop(name, None)  # of tables alone
-    for name in options:
+def _checked(options: dict[str, Any], where: str, known: tuple[str, ...]) -> dict[str, Any]:
+    """Return options without those that ask nothing of this source; raise ConfigError for one that it cannot take."""
+    asked = {key: value for key, value in options.items() if key in known or key not in _ANY_SOURCE}
+    if "missing" not in known and asked.get("missing") == "auto":
+        asked.pop("missing")
+    for name in asked:
         if name not in known:
             raise ConfigError(
                 f"{where} does not take the option {name!r}{nearest(name, known)}; it takes: {', '.join(known)}"
             )
+    return asked
 
 
 def _detect(path: Path) -> str:
@@ -392,11 +370,6 @@ def _is_binary_table(path: Path) -> bool:
         return file.read(8).startswith((b"PAR1", b"ARROW1"))
 
 
-def _is_parquet(path: Path) -> bool:
-    with open_regular(path) as file:
-        return file.read(4) == b"PAR1"
-
-
 def _features(path: Path) -> np.ndarray:
     array = load_npy(path)
     if array.ndim != 2 or array.dtype.kind not in "biuf":
@@ -406,13 +379,10 @@ def _features(path: Path) -> np.ndarray:
 
 def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
     if not is_frame(source) and all(hasattr(source, name) for name in ("src", "dst", "t")):
-        _check_options(options, "a TemporalData", tuple(name for name in _FIELDS if name not in ("src", "dst", "t")))
-        return EventStream.from_pyg(source, **options)
+        known = tuple(name for name in _FIELDS if name not in ("src", "dst", "t"))
+        return EventStream.from_pyg(source, **_checked(options, "a TemporalData", known))
     if is_frame(source) or isinstance(source, Mapping):
-        _check_options(options, "a table", _table_options())
-        from hopstate.data.readers.event_tables import read_event_table
-
-        return read_event_table(source, **{"name": "table", "source": "memory", **options})
+        return _from_table(source, options, {"name": "table", "source": "memory"})
     raise FormatError(f"cannot read events from a {type(source).__name__}; give a path, a table or TemporalData")
 
 
@@ -421,6 +391,7 @@ def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:
         from tgb.linkproppred.dataset import LinkPropPredDataset
     except ImportError:
         raise MissingExtraError("tgb: data sets need py-tgb; install it with: pip install py-tgb") from None
+    options = {key: value for key, value in options.items() if key not in _ANY_SOURCE}
     full = LinkPropPredDataset(name=name, root=options.pop("root", "datasets"), preprocess=True).full_data
     fields = {"edge_attr": full["edge_feat"], "labels": full["edge_label"], "name": name, "source": f"tgb:{name}"}
     fields["published"] = True
@@ -484,8 +455,9 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
     """Return the fields that `write_events` kept beside the columns; nothing for other files."""
     import pyarrow.parquet as pq
 
-    if not _is_parquet(path):
-        return {}
+    with open_regular(path) as file:
+        if file.read(4) != b"PAR1":
+            return {}
     try:
         noted = (pq.read_schema(path).metadata or {}).get(_PARQUET_KEY)
     except (OSError, ValueError) as error:
