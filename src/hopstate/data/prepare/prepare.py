@@ -31,18 +31,16 @@ from numpy.typing import DTypeLike
 
 from hopstate.data.event_build import UNITS
 from hopstate.data.event_store import META, VERSION, WORK
-from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.prepare.source import LARGEST
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.readers.edge_list import count_of, node_features, rows_in_order
+from hopstate.data.readers.edge_list import EdgeTableOptions, NodeTables, PlacedNodes
 from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.roles import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.store import META as GRAPH_META
 from hopstate.data.store import VERSION as GRAPH_VERSION
 from hopstate.data.store import codes_of, id_arrays, lines_of
-from hopstate.data.validate import check_ids
-from hopstate.data.vocabulary import TEXT, Vocabulary, ids_array
+from hopstate.data.vocabulary import TEXT, ids_array
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError, StorageError, nearest
 from hopstate.io.files import make_folder, remove_stale, replace_file, save_array, sync_file, write_text
 from hopstate.io.lock import locked
@@ -52,6 +50,9 @@ from hopstate.io.tensors import load_npy
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+Fact = dict[str, Any]
 
 
 class Npy:
@@ -238,101 +239,30 @@ class Labels:
 
 
 # ---- tables of nodes --------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class NodeTables:
-    """Features and labels of nodes, which are read in memory.
+def _node_tables(read: Mapping[str, Any]) -> NodeTables | None:
+    """Return the tables of nodes that options name; None if edges alone give the nodes."""
+    if all(read.get(name) is None for name in ("features", "labels", "num_nodes")):
+        return None
+    known = {field.name for field in dataclasses.fields(EdgeTableOptions)}
+    options = {key: value for key, value in read.items() if key in known and value is not None}
+    return NodeTables.read(EdgeTableOptions(**options), said={})
 
-    Args:
-        features: or None.
-        ids: of the rows of features, if they say which nodes there are.
-        labels: or None.
-        count: nodes are rows 0..count-1; None if ids are names.
-        files: of features and labels, for messages.
-        notes: on both.
-    """
 
-    features: FeatureTable | None
-    ids: np.ndarray | None
-    labels: LabelTable | None
-    count: int | None
-    files: Mapping[str, str]
-    notes: tuple[str, ...]
-
-    @classmethod
-    def read(cls, read: Mapping[str, Any]) -> NodeTables | None:
-        """Return the tables that options name, as `read_edge_list` reads them; None if edges alone give the nodes."""
-        features, labels, key, count = (read.get(n) for n in ("features", "labels", "id_column", "num_nodes"))
-        options = LabelOptions(
-            id_column=key, label_column=read.get("label_column"), split_column=read.get("split_column"),
-            unlabelled=read.get("unlabelled"), task=read.get("task", "auto"), cells=read.get("label_cells", "ask"),
-        )  # fmt: skip
-        named = read_labels(labels, options)
-        one = named is not None and features is not None and Path(features).resolve() == Path(str(labels)).resolve()
-        without = named.columns if named is not None and one else ()
-        x, ids, notes = node_features(features, key, "error", read.get("missing", "error"), without, {}, ())
-        count = count_of(count, x, ids, named)
-        if count is not None and x is not None and ids is not None:
-            x, ids = x.take(rows_in_order(ids, count, str(features))), None
-        if x is None and named is None and count is None:
-            return None
-        files = {"features": str(features), "labels": str(labels)}
-        return cls(x, ids, named, count, files, (*notes, *(() if named is None else named.notes)))
-
-    def place(self, met: np.ndarray, source: str) -> tuple[np.ndarray, Vocabulary | None, int, np.ndarray]:
-        """Return the nodes of ids, the names of all nodes (None if they are rows), their number, and labels' nodes.
-
-        Args:
-            met: distinct ids of the edges, in order.
-            source: of the edges, for messages.
-        """
-        labels = None if self.labels is None else self.labels.ids
-        own = np.arange(0 if self.labels is None or labels is not None else len(self.labels.y))
-        if self.count is not None:
-            for ids, what in ((met, source), (own if labels is None else labels, self.files["labels"])):
-                if ids.dtype.kind != "i" and len(ids):
-                    raise DataError(
-                        f"{what} has strings such as {ids[0]!s}, but nodes are the rows 0..{self.count - 1}"
-                    )
-                check_ids(ids, self.count, f"{what}: ids")
-            return met, None, self.count, own if labels is None else labels
-        known = self.ids
-        if any(ids is not None and ids.dtype.kind != "i" for ids in (met, known, labels)):
-            labels, known = (None if ids is None else ids.astype(TEXT) for ids in (labels, known))
-            met = met.astype(TEXT)
-        vocabulary = (
-            Vocabulary(known) if known is not None else Vocabulary.of(met, *([] if labels is None else [labels]))
-        )
-        rows = vocabulary.rows(met)
-        self._check_known(met, rows, source)
-        if labels is not None:
-            own = vocabulary.rows(labels)
-            self._check_known(labels, own, self.files["labels"])
-        plain = not vocabulary.is_text and np.array_equal(vocabulary.ids, np.arange(len(vocabulary)))
-        return rows, None if plain else vocabulary, len(vocabulary), own
-
-    def _check_known(self, ids: np.ndarray, rows: np.ndarray, what: str) -> None:
-        bad = np.flatnonzero(rows < 0)
-        if len(bad):
-            raise DataError(
-                f"{what}: id {ids[bad[:1]].tolist()[0]!r} is not in {self.files['features']} ({len(bad):,} such ids); "
-                "add it there, or remove the rows"
-            )
-
-    def save(self, writer: Writer, labelled: np.ndarray, count: int) -> dict[str, Any]:
-        """Write what nodes carry; return the facts of the store on it."""
-        fields = {} if self.labels is None else self.labels.fields(labelled, count)
-        classes = fields.pop("class_names", None)
-        for name, mask in fields.pop("masks", {}).items():
-            writer.save(f"mask_{name}", mask)
-        writer.save("y", fields.get("y"))
-        facts: dict[str, Any] = {"class_names": None if classes is None else list(map(str, classes))}
-        table = self.features
-        if table is not None:
-            writer.save("x", table.plain())
-            writer.save("table", table.values)
-            writer.save("texts", codes_of(table))
-            facts |= {"columns": list(table.columns), "texts": lines_of(table)}
-        return facts
+def _save_nodes(writer: Writer, nodes: NodeTables, placed: PlacedNodes) -> Fact:
+    """Write what nodes carry; return the facts of the store on it."""
+    fields = nodes.fields(placed)
+    table: FeatureTable | None = fields.get("table")
+    for name, mask in fields.get("masks", {}).items():
+        writer.save(f"mask_{name}", mask)
+    for name, array in {**id_arrays(placed.ids), "y": fields.get("y"), "x": fields.get("x")}.items():
+        writer.save(name, array)
+    classes = fields.get("class_names")
+    facts: Fact = {"class_names": None if classes is None else list(map(str, classes))}
+    if table is not None:
+        writer.save("table", table.values)
+        writer.save("texts", codes_of(table))
+        facts |= {"columns": list(table.columns), "texts": lines_of(table)}
+    return facts
 
 
 ENGINES = {"duckdb": ("prepare", ("duckdb", "ibis")), "spark": ("spark", ("ibis", "pyspark"))}  # extra, modules
@@ -575,7 +505,6 @@ _WORK_VERSION = 3
 _CLASSES = 10_000  # most texts of a column of labels
 _HOLE = 100  # times later than every earlier file: no file that follows them
 _CALENDAR = (631_152_000, 4_102_444_800)  # 1990 and 2100, seconds since 1970
-Fact = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -643,7 +572,7 @@ def prepare(
     from hopstate.data.prepare.source import files_of, open_source  # needs pyarrow
 
     out = Path(out)
-    nodes = NodeTables.read(read) if kind == "edges" else None
+    nodes = _node_tables(read) if kind == "edges" else None
     _check_out(out, kind)
     paths = files_of(source)
     files, columns = open_source(paths, read, edges=kind == "edges")
@@ -793,6 +722,7 @@ class _Job:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        notes: list[str] = []
         if nodes is None:
             count, numbered = self._own_ids(table)
             own: Fact = {"class_names": None}
@@ -801,12 +731,11 @@ class _Job:
         else:
             ids = pq.read_table(table, columns=["id"])["id"]
             met = np.array(ids.to_pylist(), TEXT) if pa.types.is_string(ids.type) else ids.to_numpy()
-            places, names, count, labelled = nodes.place(met, self.names["source"])
-            numbered, table = False, table.with_name("placed.parquet")
-            pq.write_table(pa.table({"id": ids, "node": places}), table)
-            for name, array in id_arrays(names).items():
-                writer.save(name, array)
-            own = nodes.save(writer, labelled, count)
+            placed = nodes.place([met], [self.names["source"]], None)
+            count, numbered, table = placed.count, False, table.with_name("placed.parquet")
+            pq.write_table(pa.table({"id": ids, "node": placed.rows[0]}), table)
+            own = _save_nodes(writer, nodes, placed)
+            notes += (*nodes.notes, *placed.notes)
         if not numbered:
             rows = with_nodes(rows, engine.read([table]))
         build = {"undirected": True, "duplicates": "drop", "self_loops": "keep"}
@@ -817,7 +746,6 @@ class _Job:
         unique = build["duplicates"] == "drop"
         seen, kept = writer.graph(batches, edges * (2 if undirected else 1), count, unique=unique)
         features = list(self.columns.features) or None
-        notes = [*(() if nodes is None else nodes.notes)]
         notes += ["every edge is stored in both directions (--read.undirected false keeps one)"] if undirected else []
         notes += [f"{seen - kept:,} of {seen:,} stored edges were duplicates and left out"] if kept < seen else []
         own = {"columns": None, "texts": None, **own, "num_nodes": count, "notes": notes}

@@ -149,7 +149,8 @@ def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> 
         own["two_sets"] = src is not plain[0]
     src, dst = _rows(src, dst, own)
 
-    features, more = None, ()
+    features: FeatureTable | None = None
+    more: tuple[str, ...] = ()
     if roles.features:
         features, more = _event_features(table, roles.features, options.missing, said, kinds)
     labels, names, of_labels = labels_of_events(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Mapping
@@ -13,9 +14,12 @@ import numpy as np
 from hopstate.data.event_store import check_finished
 from hopstate.data.graph import Graph, Keep
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.readers.edge_list import EdgeTableOptions, read_edge_list, read_networkx
 from hopstate.data.readers.notes import notes_of_list
+from hopstate.data.readers.pyg import read_ogb, read_pyg_dataset, read_pyg_file, read_pyg_set
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.readers.text import check_archive, is_matrix_market, looks_like_text
+from hopstate.data.readers.tu import is_tu_folder, is_tu_text, read_tu, read_tu_folder
 from hopstate.data.validate import SPLITS, check_num_nodes, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest, warn
@@ -32,8 +36,6 @@ from hopstate.io.opening import (
     shown,
 )
 from hopstate.io.tensors import Archive
-
-__all__ = ["is_set", "read_graph_set"]
 
 LAYOUTS = {
     "heterophilous": ("node_features", "node_labels", "edges"),
@@ -226,19 +228,8 @@ FORMATS = {
     "folder": "folder that Graph.save wrote",
     "pyg": "torch-geometric Data saved as .pt, or pyg:Class:name?root=... for its own data sets",
 }
+TABLE_OPTIONS = {field.name: field.default for field in dataclasses.fields(EdgeTableOptions)}
 TABLES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".parquet", ".pq", ".tab", ".dat")
-_ONLY_TABLES = (
-    *("header", "features", "labels", "num_nodes", "source_column", "target_column"),
-    *("edge_columns", "columns", "id_column", "label_column", "split_column"),
-    *("missing", "unlabelled", "task", "label_cells", "text_ids", "bipartite"),
-)
-_USUAL = {
-    "missing": "error",
-    "task": "auto",
-    "label_cells": "ask",
-    "text_ids": False,
-    "bipartite": "auto",
-}  # as good as not given
 
 
 def read_graph(
@@ -264,8 +255,24 @@ def read_graph(
         self_loops: "keep" or "drop" edges from a node to itself.
         max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
             files a hundred times their size, at least 2 GiB.
-        options: for tables of edges, those of `hopstate.data.readers.edge_list.read_edge_list` (features, labels,
-            num_nodes, source_column, missing, ...); for all, fields of `Graph` such as name. None counts as not given.
+        options: fields of `Graph` such as name, and for tables of edges the following; None counts as not given.
+
+            - features: table with an id column, all others features; it may be the table of labels too, whose columns
+              of labels and splits are then no features. labels: table with an id and a label column, and optionally
+              one named split: train, val, test or empty. Both may be .npy files or arrays for nodes 0..N-1.
+            - num_nodes: the ids are rows 0..num_nodes-1, also those that no edge names.
+            - header: whether the first line of edges holds names of columns; by default it goes by what stands there.
+            - source_column, target_column: by default source/src/from..., target/dst/to..., else the first two.
+            - edge_columns: edge features; by default every other numeric column. An empty list takes none.
+            - columns: what columns of features hold, if it is not as it looks; see
+              `hopstate.data.readers.encode.declared`.
+            - id_column, label_column, split_column: by default id/node..., label/y/class..., split.
+            - missing: "error" names the columns and rows of features without a number; with "mean" or "median" they
+              stay in the graph's tables, to be filled by training nodes and their edges once these are known.
+            - unlabelled, task, label_cells: see `hopstate.data.labels.LabelOptions`.
+            - text_ids: ids are texts, as they are written in all tables.
+            - bipartite: True, False or "auto": whether sources and targets are two sets of nodes; "auto" takes two if
+              no node is in both columns. See `hopstate.data.readers.roles`.
 
     Raises:
         MissingFileError: nothing at that path.
@@ -274,37 +281,30 @@ def read_graph(
         DataError: content that breaks a promise of `Graph`; the message names the rows.
         ConfigError: an option that this kind of source does not take.
     """
-    options = {k: v for k, v in options.items() if v is not None and not (k in _USUAL and v == _USUAL[k])}
+    columns, options = _table_options(options)
     build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
     _check_options(format, duplicates, self_loops, options)
     if isinstance(source, Graph):
         return source
     if is_frame(source) or isinstance(source, Mapping):
-        from hopstate.data.readers.edge_list import read_edge_list
-
-        own = {"name": "table", "source": "memory"}
+        own = {"name": "table", "source": "memory", **options}
         with at_most(max_bytes):
-            return read_edge_list(source, nan=nan, **build, **{**own, **options})
+            return read_edge_list(source, EdgeTableOptions(**columns), nan=nan, **build, **own)
     if _is_networkx(source):
-        from hopstate.data.readers.edge_list import read_networkx
-
-        return read_networkx(source, nan=nan, **build, **options)
+        return read_networkx(source, EdgeTableOptions(**columns), nan=nan, **build, **options)
     if not isinstance(source, (str, os.PathLike)):
-        return _from_object(source, {**build, **options}, nan)
+        return _from_object(source, columns, {**build, **options}, nan)
     with at_most(max_bytes), reading(source, "a graph"):
-        return _from_path(os.fspath(source), format, nan, build, options)
+        return _from_path(os.fspath(source), format, columns, {"nan": nan, **build, **options})
 
 
-def _from_path(text: str, format: str, nan: str, build: dict[str, Any], options: dict[str, Any]) -> Graph:
+def _from_path(text: str, format: str, columns: dict[str, Any], options: dict[str, Any]) -> Graph:
     if text.startswith("pyg:"):
-        from hopstate.data.readers.pyg import read_pyg_dataset
-
-        options = _no_tables(options, "a torch-geometric data set")
-        return read_pyg_dataset(text, nan=nan, published=True, **build, **options)
+        _check_no_table(columns, "a torch-geometric data set")
+        return read_pyg_dataset(text, published=True, **options)
     if text.startswith("ogb:"):
-        from hopstate.data.readers.pyg import read_ogb
-
-        return read_ogb(text[4:], nan=nan, published=True, **build, **_no_tables(options, "a data set of OGB"))  # type: ignore[return-value]
+        _check_no_table(columns, "a data set of OGB")
+        return read_ogb(text[4:], published=True, **options)  # type: ignore[return-value]
     path = expanded(text)
     if not exists(path):
         raise MissingFileError(
@@ -312,19 +312,16 @@ def _from_path(text: str, format: str, nan: str, build: dict[str, Any], options:
         )
     kind = format if format != "auto" else detect_format(path)
     if kind == "edges":
-        from hopstate.data.readers.edge_list import read_edge_list
-
-        return read_edge_list(path, nan=nan, **build, **options)
-    options = _no_tables(options, f"the format {kind}")
+        return read_edge_list(path, EdgeTableOptions(**columns), **options)
+    _check_no_table(columns, f"the format {kind}")
     if kind == "folder":
         return Graph.load(str(path))
     if kind == "pyg":
-        from hopstate.data.readers.pyg import read_pyg_file
-
-        return read_pyg_file(path, nan=nan, **build, **options)
+        return read_pyg_file(path, **options)
     if kind == "matrix-market":
-        return read_matrix_market(path, **build, **options)
-    return read_npz(path, kind, nan=nan, published=True, **build, **options)
+        options.pop("nan")
+        return read_matrix_market(path, **options)
+    return read_npz(path, kind, published=True, **options)
 
 
 def detect_format(path: Path) -> str:
@@ -369,11 +366,12 @@ def _is_networkx(source: Any) -> bool:
     return networkx is not None and isinstance(source, networkx.Graph)
 
 
-def _from_object(source: Any, options: dict[str, Any], nan: str) -> Graph:
+def _from_object(source: Any, columns: dict[str, Any], options: dict[str, Any], nan: str) -> Graph:
     if hasattr(source, "edge_index") or hasattr(source, "adj_t"):
-        missing = options.pop("missing", "error")
-        return Graph.from_pyg(source, nan=nan, missing=missing, **_no_tables(options, "an object in memory"))
-    options = _no_tables(options, "an object in memory")
+        missing = columns.pop("missing", "error")
+        _check_no_table(columns, "an object in memory")
+        return Graph.from_pyg(source, nan=nan, missing=missing, **options)
+    _check_no_table(columns, "an object in memory")
     if hasattr(source, "tocoo"):
         return Graph.from_scipy(source, **options)
     raise FormatError(
@@ -388,20 +386,27 @@ def _check_options(format: str, duplicates: str, self_loops: str, options: dict[
     for name, value in (("duplicates", duplicates), ("self_loops", self_loops)):
         if value not in ("keep", "drop"):
             raise ConfigError(f"{name} is 'keep' or 'drop'; got {value!r}")
-    known = [*_ONLY_TABLES, "name", "class_names", "source"]
+    own = ("name", "class_names", "source")
     for key in options:
-        if key not in known:
-            raise ConfigError(f"read_graph takes no {key!r}{nearest(key, known)}")
+        if key not in own:
+            raise ConfigError(f"read_graph takes no {key!r}{nearest(key, [*TABLE_OPTIONS, *own])}")
 
 
-def _no_tables(options: dict[str, Any], what: str) -> dict[str, Any]:
-    """Return options, unless one of them belongs to tables of edges only."""
-    if options.get("missing") == "auto":
-        options = {key: value for key, value in options.items() if key != "missing"}
-    wrong = [key for key in options if key in _ONLY_TABLES]
+def _table_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of tables that ask something, and the others."""
+    asked = {key: value for key, value in options.items() if value is not None}
+    columns = {key: asked.pop(key) for key in TABLE_OPTIONS if key in asked}
+    for key in ("missing", "task", "label_cells", "text_ids", "bipartite"):
+        if key in columns and columns[key] == TABLE_OPTIONS[key]:
+            columns.pop(key)
+    return columns, asked
+
+
+def _check_no_table(columns: dict[str, Any], what: str) -> None:
+    """Raise ConfigError if an option of tables of edges was given to another kind of source."""
+    wrong = [key for key in columns if (key, columns[key]) != ("missing", "auto")]
     if wrong:
         raise ConfigError(f"{', '.join(wrong)} belong to tables of edges; {what} does not take them")
-    return options
 
 
 PYG_SETS = ("TUDataset", "GNNBenchmarkDataset", "LRGBDataset", "MalNetTiny", "ZINC")
@@ -435,8 +440,6 @@ def is_set(source: str) -> bool:
     Addresses are those of torch-geometric's TUDataset, GNNBenchmarkDataset, LRGBDataset, MalNetTiny and ZINC, and OGB's
     ogbg data sets.
     """
-    from hopstate.data.readers.tu import is_tu_folder, is_tu_text
-
     if source.startswith("pyg:"):
         return source[4:].partition(":")[0] in PYG_SETS
     return source.startswith("ogb:ogbg-") or is_tu_folder(source) or is_tu_text(source)
@@ -444,18 +447,12 @@ def is_set(source: str) -> bool:
 
 def _read(source: str, build: dict[str, Any]) -> GraphSet:
     if source.startswith("pyg:"):
-        from hopstate.data.readers.pyg import read_pyg_set
-
         return read_pyg_set(source).as_published()
     if source.startswith("ogb:"):
-        from hopstate.data.readers.pyg import read_ogb
-
         found = read_ogb(source[4:])
         if not isinstance(found, GraphSet):
             raise ConfigError(f"{source} is one graph; take a method of nodes for it")
         return found.as_published()
-    from hopstate.data.readers.tu import is_tu_folder, read_tu, read_tu_folder
-
     if is_tu_folder(source):
         return read_tu_folder(source, **build)
     return read_tu(source, table=True, **build)
