@@ -7,7 +7,6 @@ one. The arrays (`store`) follow, and last `events.json` or `graph.json`, which 
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import dataclasses
 import errno
@@ -21,7 +20,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +30,7 @@ from numpy.typing import DTypeLike
 
 from hopstate.data.event_build import UNITS
 from hopstate.data.event_store import META, VERSION, WORK
-from hopstate.data.prepare.source import LARGEST
+from hopstate.data.prepare.source import LARGEST, Wider, files_of, open_source, stage
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.edge_list import EdgeTableOptions, NodeTables, PlacedNodes
 from hopstate.data.readers.ids import EXACT
@@ -47,10 +46,6 @@ from hopstate.io.lock import locked
 from hopstate.io.opening import exists, parse_bytes, read_json
 from hopstate.io.output import write_table
 from hopstate.io.tensors import load_npy
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 Fact = dict[str, Any]
 
@@ -317,28 +312,6 @@ def adjacency(rows: Any, *, undirected: bool, loops: bool) -> Any:
 
 
 # ---- engines ----------------------------------------------------------------------------------------------------
-class Engine(abc.ABC):
-    """A connection that reads Parquet files of one folder; a context manager."""
-
-    def __enter__(self) -> Engine:
-        return self
-
-    @abc.abstractmethod
-    def __exit__(self, *error: object) -> None: ...
-
-    @abc.abstractmethod
-    def read(self, paths: Sequence[Path]) -> Any:
-        """Return an Ibis table of the rows of Parquet files."""
-
-    @abc.abstractmethod
-    def number(self, texts: Any) -> Any:
-        """Return int64 of texts of whole numbers."""
-
-    @abc.abstractmethod
-    def batches(self, expression: Any) -> Iterator[pa.RecordBatch]:
-        """Return the rows of an expression in its order."""
-
-
 def check_engine(name: str) -> None:
     """Raise ConfigError or MissingExtraError if an engine is unknown or not installed."""
     if name not in ENGINES:
@@ -360,12 +333,7 @@ def check_engine(name: str) -> None:
         )
 
 
-def open_engine(name: str, folder: Path, memory: int, threads: int | None) -> Engine:
-    """Return an engine; memory (bytes) and threads limit DuckDB, and Spark has its own settings."""
-    return _Spark(folder) if name == "spark" else _DuckDB(folder, memory, threads)
-
-
-class _DuckDB(Engine):
+class _DuckDB:
     """DuckDB in this process; what does not fit in memory goes to a folder."""
 
     def __init__(self, folder: Path, memory: int, threads: int | None) -> None:
@@ -377,6 +345,9 @@ class _DuckDB(Engine):
         settings |= {"preserve_insertion_order": False, "enable_progress_bar": False}
         for key, value in (settings | ({"threads": threads} if threads else {})).items():
             self._con.con.execute(f"SET {key} = {value!r}" if isinstance(value, str) else f"SET {key} = {value}")
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *error: object) -> None:
         self._con.disconnect()
@@ -401,7 +372,7 @@ class _DuckDB(Engine):
             raise _stopped(self._folder, error, remedy) from error
 
 
-class _Spark(Engine):
+class _Spark:
     """Spark on the session of this process, or on one that Spark's own settings describe.
 
     Executors read the folder of work and write what they sorted there as files that follow each other, so they must
@@ -432,6 +403,9 @@ class _Spark(Engine):
         self._session.conf.set("spark.sql.ansi.enabled", "true")  # otherwise an id that is too large becomes null
         self._con = ibis.pyspark.connect(self._session)
 
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(self, *error: object) -> None:
         shutil.rmtree(self._folder / "sorted", ignore_errors=True)
         if self._own is not None:
@@ -450,7 +424,6 @@ class _Spark(Engine):
         return texts.re_replace("[.]0*$", "").cast("int64")
 
     def batches(self, expression: Any) -> Iterator[pa.RecordBatch]:
-        import pyarrow.parquet as pq
 
         out = self._folder / "sorted"
         with self._named():
@@ -480,6 +453,14 @@ class _Spark(Engine):
             raise _stopped(self._folder, error, remedy) from error
         finally:
             logger.disabled = before
+
+
+Engine = _DuckDB | _Spark
+
+
+def open_engine(name: str, folder: Path, memory: int, threads: int | None) -> Engine:
+    """Return an engine on Parquet files of a folder; memory (bytes) and threads limit DuckDB, Spark has settings."""
+    return _Spark(folder) if name == "spark" else _DuckDB(folder, memory, threads)
 
 
 def _address(path: Path) -> str:
@@ -569,8 +550,6 @@ def prepare(
     check_engine(engine)
     if kind not in _MARKERS:
         raise ConfigError(f"a row is one of {', '.join(_MARKERS)}; got {kind!r}")
-    from hopstate.data.prepare.source import files_of, open_source  # needs pyarrow
-
     out = Path(out)
     nodes = _node_tables(read) if kind == "edges" else None
     _check_out(out, kind)
@@ -636,8 +615,6 @@ class _Job:
     # ---- steps ----
     def stage(self, rows: int) -> None:
         """Bring the files to the folder of work; begin again with a wider kind if a cell does not fit."""
-        from hopstate.data.prepare.source import Wider, stage
-
         kinds = self.work / "kinds.json"
         if kinds.is_file():
             self.columns = dataclasses.replace(self.columns, kinds=tuple(map(tuple, json.loads(kinds.read_text()))))
@@ -684,8 +661,6 @@ class _Job:
         write_text(self.marker, json.dumps(meta, indent=1))
 
     def _nodes(self, engine: Engine, rows: Any, text: bool) -> Path:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
 
         path, kind = self.work / "nodes.parquet", pa.string() if text else pa.int64()
         schema = pa.schema([("id", kind), ("node", pa.int64())])
@@ -719,8 +694,6 @@ class _Job:
         return own | {"texts": [] if features else None, "dates": [time.zone] if time.zone else None}
 
     def _graph(self, engine: Engine, rows: Any, table: Path, writer: Any, edges: int, nodes: Any) -> Fact:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
 
         notes: list[str] = []
         if nodes is None:
@@ -753,9 +726,6 @@ class _Job:
 
     def _own_ids(self, table: Path) -> tuple[int, bool]:
         """Return the number of nodes, and whether their ids are 0, 1, 2, ..."""
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
-
         with pq.ParquetFile(table) as file:
             count = file.metadata.num_rows
             if str(file.schema_arrow.field("id").type) != "int64":
