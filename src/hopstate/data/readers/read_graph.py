@@ -44,30 +44,30 @@ LAYOUTS = {
 }
 
 
+# ---- arrays and matrices -----------------------------------------------------------------------------------------
 def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> Graph:
     """Return the graph of an .npz file.
 
     Args:
         path: the file.
-        layout: "heterophilous", "gnn-benchmark", or "auto" to go by the names of its arrays.
+        layout: a key of `LAYOUTS`, or "auto" to go by the names of its arrays.
         nan: "error" or "zero", for features.
         options: options of `Graph.from_edges` and fields of `Graph`.
     """
     with Archive(path) as arrays:
         if layout == "auto":
             layout = next((name for name, keys in LAYOUTS.items() if set(keys) <= set(arrays)), "")
-        missing = [key for key in LAYOUTS.get(layout, ()) if key not in arrays]
-        if not layout or missing:
+        if not layout or any(key not in arrays for key in LAYOUTS[layout]):
             wanted = "; ".join(f"{name}: {', '.join(keys)}" for name, keys in LAYOUTS.items())
             raise FormatError(f"{path} holds the arrays {sorted(arrays)}, which is no known layout ({wanted})")
+        options = {"source": str(path), "name": path.stem, **options}
         if layout == "scipy":
-            return Graph.from_scipy(_saved(arrays), **{"source": str(path), "name": path.stem, **options})
-        edges, fields = (_heterophilous if layout == "heterophilous" else _gnn_benchmark)(arrays)
+            return Graph.from_scipy(_saved_matrix(arrays), **options)
+        edges, num_nodes, fields = (_heterophilous if layout == "heterophilous" else _gnn_benchmark)(arrays)
     if fields.get("x") is not None:
         fields["x"] = clean_features(fields["x"], nan, f"{path}: node features")
-    num_nodes = fields.pop("num_nodes")
     fields["notes"] = (*fields.pop("notes", ()), *notes_of_list(edges, num_nodes, options))
-    return Graph.from_edges(edges, num_nodes, **{"source": str(path), "name": path.stem, **fields, **options})
+    return Graph.from_edges(edges, num_nodes, **{**fields, **options})
 
 
 def read_matrix_market(path: Path, **options: Any) -> Graph:
@@ -83,81 +83,82 @@ def read_matrix_market(path: Path, **options: Any) -> Graph:
         rows, columns, entries, layout, kind, _ = scipy.io.mminfo(file)
     if layout != "coordinate" or kind == "complex":
         raise FormatError(f"{path} holds a matrix of kind {layout!r}, {kind!r}; give a sparse matrix of real numbers")
-    if rows != columns or rows < 1:
-        raise DataError(f"{path}: the matrix has shape ({rows}, {columns}); an adjacency is square, a row a node")
+    _check_square(path, (rows, columns))
     check_size(path, 16 * int(entries), what=f"{entries:,} entries")
     check_num_nodes(int(rows), int(entries), str(path), None)
     with bounded(path) as file:
         matrix = scipy.io.mmread(file)
-    bad = np.flatnonzero(~np.isfinite(matrix.data))
-    if len(bad):
-        ends = f"{matrix.row[bad[0]] + 1} -> {matrix.col[bad[0]] + 1}"
-        raise DataError(f"{path}: the weight of the edge {ends} is {matrix.data[bad[0]]}; give it a number")
+    _check_weights(path, matrix, first=1)
     own = {"source": str(path), "name": path.name.split(".")[0], "node_ids": Vocabulary(np.arange(1, rows + 1))}
     return Graph.from_scipy(matrix, **{**own, **options})
 
 
-def _heterophilous(arrays: Archive) -> tuple[np.ndarray, dict[str, Any]]:
-    x, y = (_shaped(arrays, name, axes) for name, axes in (("node_features", (2,)), ("node_labels", (1, 2))))
-    masks = {name: _mask(arrays, f"{name}_masks") for name in SPLITS if f"{name}_masks" in arrays}
-    return _shaped(arrays, "edges", (2,)), {"num_nodes": len(y), "x": x, "y": y, "masks": masks}
+def _check_square(path: Path, shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 1:
+        raise DataError(f"{path}: the matrix has shape {shape}; an adjacency is square, a row a node")
 
 
-def _shaped(arrays: Archive, key: str, axes: tuple[int, ...]) -> np.ndarray:
+def _check_weights(path: Path, matrix: Any, first: int = 0) -> None:
+    """Raise DataError for a weight of an edge that is no number; nodes are counted from first."""
+    bad = np.flatnonzero(~np.isfinite(matrix.data))
+    if len(bad):
+        ends = f"{matrix.row[bad[0]] + first} -> {matrix.col[bad[0]] + first}"
+        raise DataError(
+            f"{path}: the weight of the edge {ends} is {matrix.data[bad[0]]} ({len(bad)} such edges); give it a number"
+        )
+
+
+def _heterophilous(arrays: Archive) -> tuple[np.ndarray, int, dict[str, Any]]:
+    x, y = _numbers(arrays, "node_features", (2,)), _numbers(arrays, "node_labels", (1, 2))
+    masks = {}
+    for name in SPLITS:
+        if f"{name}_masks" in arrays:
+            mask = _numbers(arrays, f"{name}_masks", (1, 2))
+            if not np.isin(mask, (0, 1)).all():
+                raise DataError(f"{arrays.path}: '{name}_masks' marks nodes by true and false; it holds other numbers")
+            masks[name] = mask.astype(bool)
+    return _numbers(arrays, "edges", (2,)), len(y), {"x": x, "y": y, "masks": masks}
+
+
+def _numbers(arrays: Archive, key: str, axes: tuple[int, ...]) -> np.ndarray:
     array = arrays[key]
     if array.ndim not in axes or array.dtype.kind not in "biuf" or 0 in array.shape[1:]:
         wanted = " or ".join("a vector" if n == 1 else "a matrix" for n in axes)
-        found = f"shape {array.shape}" if array.dtype.kind in "biuf" else f"{array.dtype}, not numbers"
-        raise DataError(f"{arrays.path}: {key!r} must be {wanted} of numbers; got {found}")
+        raise DataError(f"{arrays.path}: {key!r} must be {wanted} of numbers; got {array.dtype} of shape {array.shape}")
     return array
 
 
-def _mask(arrays: Archive, key: str) -> np.ndarray:
-    array = _shaped(arrays, key, (1, 2))
-    if not np.isin(array, (0, 1)).all():
-        raise DataError(f"{arrays.path}: {key!r} marks nodes by true and false (or 1 and 0); it holds other numbers")
-    return array.astype(bool)
-
-
-def _gnn_benchmark(arrays: Archive) -> tuple[np.ndarray, dict[str, Any]]:
-    adjacency = _sparse(arrays, "adj")
-    if adjacency.shape[0] != adjacency.shape[1]:
-        raise DataError(f"{arrays.path}: the adjacency has shape {adjacency.shape}; it must be square, a row a node")
+def _gnn_benchmark(arrays: Archive) -> tuple[np.ndarray, int, dict[str, Any]]:
+    adjacency = _sparse(arrays, "adj_")
+    _check_square(arrays.path, adjacency.shape)
     coo = adjacency.tocoo()
-    bad = np.flatnonzero(~np.isfinite(coo.data))
-    if len(bad):
-        raise DataError(
-            f"{arrays.path}: the weight of the edge {coo.row[bad[0]]} -> {coo.col[bad[0]]} is {coo.data[bad[0]]} "
-            f"({len(bad)} such edges); give it a weight, or 0 for no edge"
-        )
+    _check_weights(arrays.path, coo)
     stored = coo.data != 0
-    num_nodes = adjacency.shape[0]
-    fields: dict[str, Any] = {"num_nodes": num_nodes}
+    fields: dict[str, Any] = {}
     if "attr_indptr" in arrays:
-        features = _sparse(arrays, "attr")
+        features = _sparse(arrays, "attr_")
         size = 4 * features.shape[0] * features.shape[1]
         check_size(arrays.path, size, what=f"the features as a dense matrix of shape {features.shape}")
         fields["x"] = features.astype(np.float32).toarray()
     elif "attr_matrix" in arrays:
-        fields["x"] = _shaped(arrays, "attr_matrix", (2,))
+        fields["x"] = _numbers(arrays, "attr_matrix", (2,))
     if (coo.data[stored] != 1).any():
         fields["notes"] = ("values of the adjacency other than 1 are not used as weights",)
     if "labels" in arrays:
-        fields["y"] = _shaped(arrays, "labels", (1, 2))
-    names = _names(arrays, "node_names")
+        fields["y"] = _numbers(arrays, "labels", (1, 2))
+    names, classes = _names(arrays, "node_names"), _names(arrays, "class_names")
     fields["node_ids"] = None if names is None else Vocabulary(names)
-    classes = _names(arrays, "class_names")
     fields["class_names"] = None if classes is None else tuple(classes.tolist())
-    return np.stack([coo.row[stored], coo.col[stored]], 1).astype(np.int64), fields
+    return np.stack([coo.row[stored], coo.col[stored]], 1).astype(np.int64), adjacency.shape[0], fields
 
 
-def _saved(arrays: Archive) -> Any:
+def _saved_matrix(arrays: Archive) -> Any:
+    """Return the matrix that scipy.sparse.save_npz wrote."""
     import scipy.sparse
 
     form = str(np.asarray(arrays["format"]).astype(str))
     shape = tuple(np.asarray(arrays["shape"]).tolist())
-    if len(shape) != 2 or shape[0] != shape[1]:
-        raise DataError(f"{arrays.path}: the matrix has shape {shape}; an adjacency is square, a row a node")
+    _check_square(arrays.path, shape)
     if form in ("csr", "csc"):
         matrix = _sparse(arrays, "")
         return matrix if form == "csr" else matrix.T
@@ -172,39 +173,26 @@ def _saved(arrays: Archive) -> Any:
 
 
 def _sparse(arrays: Archive, prefix: str) -> Any:
+    """Return the CSR matrix of the arrays PREFIXdata, PREFIXindices, PREFIXindptr and PREFIXshape."""
     import scipy.sparse
 
-    names = {key: f"{prefix}_{key}".lstrip("_") for key in ("data", "indices", "indptr", "shape")}
-    parts = {key: arrays[name] for key, name in names.items() if name in arrays}
-    if len(parts) < 4:
-        raise FormatError(
-            f"{arrays.path}: {prefix}_data, _indices, _indptr and _shape are needed; found {sorted(parts)}"
-        )
-    for key in ("indices", "indptr", "shape"):
-        if parts[key].ndim != 1 or parts[key].dtype.kind not in "iu":
-            raise DataError(
-                f"{arrays.path}: {prefix}_{key} is a vector of whole numbers; got {parts[key].dtype} of shape "
-                f"{parts[key].shape}"
-            )
-    if parts["data"].ndim != 1 or parts["data"].dtype.kind not in "biuf":
-        raise DataError(f"{arrays.path}: {prefix}_data is a vector of numbers; got {parts['data'].dtype}")
-    shape = tuple(int(n) for n in parts["shape"])
-    if len(shape) != 2 or min(shape) < 1 or shape[0] + 1 != len(parts["indptr"]):
-        raise DataError(
-            f"{arrays.path}: {prefix}_shape says {shape}, but {prefix}_indptr has {len(parts['indptr'])} numbers; it "
-            "has one more than there are rows"
-        )
-    bounds, count = parts["indptr"], len(parts["indices"])
-    if bounds[0] != 0 or bounds[-1] != count or (bounds[1:] < bounds[:-1]).any() or len(parts["data"]) != count:
-        raise DataError(
-            f"{arrays.path}: {prefix}_indptr must rise from 0 to the length of {prefix}_indices, {count}, and "
-            f"{prefix}_data be as long; they are damaged"
-        )
+    keys = [f"{prefix}{part}" for part in ("data", "indices", "indptr", "shape")]
+    absent = [key for key in keys if key not in arrays]
+    if absent:
+        raise FormatError(f"{arrays.path}: {', '.join(keys)} are needed; {', '.join(absent)} are missing")
+    data, indices, indptr, shape = (_numbers(arrays, key, (1,)) for key in keys)
+    if any(part.dtype.kind not in "iu" for part in (indices, indptr, shape)):
+        raise DataError(f"{arrays.path}: {', '.join(keys[1:])} are vectors of whole numbers")
+    size = tuple(shape.tolist())
+    fits = len(size) == 2 and min(size) >= 1 and len(indptr) == size[0] + 1 and len(indices) == len(data)
+    # scipy drops what is beyond the last bound
+    if not fits or indptr[0] != 0 or indptr[-1] != len(data) or (indptr[1:] < indptr[:-1]).any():
+        raise DataError(f"{arrays.path}: {', '.join(keys)} do not fit together; they are damaged")
     try:
-        matrix = scipy.sparse.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
+        matrix = scipy.sparse.csr_array((data, indices, indptr), shape=size)
         matrix.check_format(full_check=True)
     except (ValueError, OverflowError) as error:
-        raise DataError(f"{arrays.path}: the parts of {prefix} are no CSR matrix: {error}") from None
+        raise DataError(f"{arrays.path}: {', '.join(keys)} are no CSR matrix: {error}") from None
     return matrix
 
 

@@ -126,8 +126,9 @@ class Table:
         rows = np.flatnonzero(np.asarray(bad, bool))
         if len(rows):
             first = int(rows[0])
-            cell = self.frame[column].iloc[first]
-            shown = repr(cell[:60]) if isinstance(cell, str) else str(cell)
+            text = self.text(column)
+            cell = (self.frame[column] if text is None else text).iloc[first]
+            shown = repr(cell.strip()[:60]) if isinstance(cell, str) else str(cell)
             more = f" ({len(rows):,} such rows)" if len(rows) > 1 else ""
             raise DataError(
                 f"{wrong}: got {shown} in {self.path}, column {column!r}, {self.place(first)}{more}. {remedy}"

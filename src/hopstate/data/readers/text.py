@@ -42,7 +42,7 @@ _OTHER_FORMATS = (  # name, what the beginning of the file matches, the line tha
     ("a DOT file of Graphviz", r"\s*(strict\s+)?(di)?graph\b[^\n,;\t]*\{", "networkx.nx_pydot.read_dot('{name}')"),
 )
 _ADJLIST = "networkx.to_pandas_edgelist(networkx.read_adjlist('{name}')).to_csv('edges.csv', index=False)"
-_SIGNS, _BEFORE = (np.isin(np.arange(256), np.frombuffer(chars, np.uint8)) for chars in (b"+-", b'\r\n\t ,;"'))
+_LEADING_ZERO = re.compile(rb'[\r\n\t ,;"][+-]?0[0-9]')
 
 
 @dataclass(frozen=True)
@@ -78,15 +78,11 @@ class Text:
     def leading_zeros(self) -> bool:
         """Whether any number of the file may begin with a zero, as 007 does."""
         with bounded(self.path) as file:
-            last = b"\n\n"
+            last = b"\n"
             while block := file.read(1 << 22):
-                text = np.frombuffer(last + block, np.uint8)
-                at = np.flatnonzero(text[2:-1] == ord("0")) + 2
-                at = at[(text[at + 1] >= ord("0")) & (text[at + 1] <= ord("9"))]
-                signed = _SIGNS[text[at - 1]]
-                if (_BEFORE[text[at - 1]] | (signed & _BEFORE[text[at - 2]])).any():
+                if _LEADING_ZERO.search(last + block):
                     return True
-                last = (last + block)[-3:]
+                last = block[-3:]
         return False
 
 
