@@ -14,9 +14,8 @@ import pandas as pd
 import pytest
 
 from hopstate.cli.answer import json_text
-from hopstate.cli.main import COMMANDS, main
-from hopstate.cli.manner import Manner
-from hopstate.runs.api import Run, open_run
+from hopstate.cli.main import COMMANDS, Flags, main
+from hopstate.runs.run import Run, open_run
 from made_events import table
 from made_tables import tables
 
@@ -262,6 +261,6 @@ def test_no_color_without_a_terminal_or_with_no_color(monkeypatch: pytest.Monkey
 
 
 def test_words_after_two_dashes_are_left_alone() -> None:
-    manner, rest = Manner.of(["compare", "-q", "a,b", "--", "--json", "-v"])
-    assert (manner.quiet, manner.json, manner.verbose) == (True, False, False)
+    flags, rest = Flags.split(["compare", "-q", "a,b", "--", "--json", "-v"])
+    assert (flags.quiet, flags.json, flags.verbose) == (True, False, False)
     assert rest == ["compare", "a,b", "--", "--json", "-v"]

@@ -17,9 +17,8 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import ConfigError, FormatError
 from hopstate.methods import get_method
-from hopstate.methods.hints import hint
+from hopstate.methods.config import config_from, hint
 from hopstate.methods.method import ReadOptions
-from hopstate.methods.settings import config_from
 from hopstate.methods.shared.event_run import EventReadOptions
 from hopstate.runs.data import reading, sets_reading
 
@@ -64,9 +63,9 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
         kind: "graph", "graphs", "events" or "auto".
         read: how a file is read; options of graphs (features, labels, ...) make a table one.
     """
-    from hopstate.data.event_store import is_event_folder
     from hopstate.data.readers.read_events import read_events
     from hopstate.data.readers.read_graph import is_set, read_graph, read_graph_set
+    from hopstate.data.store import is_event_folder
 
     read = dict(read or {})
     if find_dataset(source) is not None and not read:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hopstate.data.dates import shown_time
 from hopstate.errors import ConfigError, HopstateError, HopstateWarning, TimeOrderError
-from hopstate.io.files import check_output
-from hopstate.io.lock import locked
+from hopstate.io.files import check_output, locked
 from hopstate.io.output import check_table_path, write_table
 from hopstate.runs.answers import in_given_order, plain_table
 from hopstate.runs.data import known_data, settings_of_run

@@ -132,8 +132,11 @@ def first_after(last: Any) -> Any:
     return last.dtype.type(last + 1 if last.dtype.kind == "i" else np.nextafter(last, np.inf))
 
 
-def times_in(past: StreamState, t: np.ndarray, dates: str) -> np.ndarray:
-    """Return times as numbers in the unit and type of a past's; dates without a zone are in that of the run's own."""
+def times_in(past: StreamState, t: np.ndarray, dates: str, *, fractions: bool = False) -> np.ndarray:
+    """Return times as numbers in the unit and type of a past's; dates without a zone are in that of the run's own.
+
+    With fractions true, times that have some stay floats although the past's are whole numbers.
+    """
     kind = past.time_dtype if len(past) else t.dtype
     if t.dtype.kind in "OUM":
         values = list(t) if t.dtype.kind == "M" else t.tolist()
@@ -143,6 +146,8 @@ def times_in(past: StreamState, t: np.ndarray, dates: str) -> np.ndarray:
     if t.dtype.kind not in "iuf":
         raise DataError(f"times are numbers in the unit of the run's own data, or dates; got {t.dtype}")
     wrong = ~np.isfinite(t)
+    if fractions and t.dtype.kind == "f" and not wrong.any() and (t != np.floor(t)).any():
+        kind = t.dtype
     if kind.kind != "f":  # 2.0**63 is the first float beyond int64
         wrong |= (t != np.floor(t)) | (t >= 2.0**63) | (t < -(2.0**63)) if t.dtype.kind == "f" else t > LAST
     if wrong.any():

@@ -16,15 +16,15 @@ from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_
 from hopstate.io.opening import at_most, exists, shown
 from hopstate.io.opening import reading as naming
 from hopstate.methods import method_of_run
+from hopstate.methods.config import as_dict, config_from
 from hopstate.methods.method import Context, Method
-from hopstate.methods.settings import as_dict, config_from
 from hopstate.methods.shared.event_nodes import EventNodeRun
-from hopstate.runs.kept import from_memory, load_kept
-from hopstate.training.loggers.choose import check_loggers
+from hopstate.runs.in_memory import from_memory, load_kept
+from hopstate.training.loggers import check_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import RunFolder, flatten
-from hopstate.training.tasks.protocols import ReadsEdges, Remembers, Task, TaskFacts
 from hopstate.training.tasks.target import remembered
+from hopstate.training.tasks.task import ReadsEdges, Task, TaskFacts
 
 if TYPE_CHECKING:
     from hopstate.methods.method import Record
@@ -35,7 +35,7 @@ OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
 def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method, dict[str, Any]]:
     """Return the method of a run folder, as `hopstate.methods.method_of_run`, and its other settings.
 
-    Data that were given in memory are where the run keeps them; see `hopstate.runs.kept`.
+    Data that were given in memory are where the run keeps them; see `hopstate.runs.in_memory`.
 
     Raises:
         CheckpointError: they are missing or damaged, or of a method that nobody named.
@@ -125,7 +125,7 @@ def settle(
     Args:
         method: the method.
         parse: defaults by dotted name → configuration; what a user gives stands over them.
-        out, resume, record: as in `hopstate.runs.api.fit_config`.
+        out, resume, record: as in `hopstate.runs.run.fit_config`.
         suited: what suited the data for runs before, if any; filled here, so that runs that are averaged are alike.
         suit: False takes the method's defaults for what is not given, or what the run has that it begins from.
     """
@@ -199,7 +199,7 @@ def describe(
         features: what `hopstate.runs.prepare.prepared` returned beside the record.
         content_hash: of the data as they were read.
     """
-    own: TaskFacts = task.facts() if isinstance(task, Remembers) else {}
+    own: TaskFacts = task.facts()
     target, clock = own.get("target"), own.get("clock")
     return {
         "name": record.name,

@@ -17,7 +17,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame
 from hopstate.datasets.registry import find_dataset
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
-from hopstate.io.cache import cache_folder
+from hopstate.io.files import cache_folder
 from hopstate.io.opening import expanded
 from hopstate.io.opening import reading as naming
 from hopstate.methods.method import Context, Method
@@ -33,12 +33,12 @@ from hopstate.runs.data import (
     settings_of_run,
 )
 from hopstate.runs.going_on import is_table, own_graph_reading, own_reading
-from hopstate.runs.kept import record_of
+from hopstate.runs.in_memory import record_of
 from hopstate.runs.prepare import prepared
 from hopstate.training.checkpoint import load_checkpoint, load_weights
-from hopstate.training.room import not_beyond
+from hopstate.training.memory_limit import within_weights
 from hopstate.training.run_folder import RunFolder
-from hopstate.training.tasks.protocols import Task
+from hopstate.training.tasks.task import Task
 from hopstate.training.trainer import Trainer, seed_everything
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class load_run:  # noqa: N801 - a context manager
         weights, where = saved.tensors.get("model", {}), str(self.folder.weights)
         if self.data is not None and self._tabled and isinstance(record, Graph):
             tell_new(self.folder, method, config, record, facts["num_nodes"])
-        with naming(self.folder.path, "a trained run", CheckpointError), not_beyond(weights, where, record):
+        with naming(self.folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
             record, _ = prepared(record, config, context, edges=method.reads_edges(config))
             with idle_reset():
                 task = method.build(record, config, context)

@@ -10,8 +10,8 @@ import yaml
 
 from hopstate.errors import ConfigError, MissingFileError, nearest
 from hopstate.io.opening import exists, read_text, shown
+from hopstate.methods.config import SETTINGS_BYTES, load_yaml, parser_of
 from hopstate.methods.method import Method
-from hopstate.methods.parser import SETTINGS_BYTES, load_yaml, parser_of
 from hopstate.methods.space import Range, Space, parse_values, scalar
 
 

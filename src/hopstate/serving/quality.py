@@ -23,7 +23,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.evaluation.calibration import calibration
 from hopstate.evaluation.metrics import average_precision
 from hopstate.evaluation.ranking import mrr, ranks
-from hopstate.methods.heuristics.recency import Recency
+from hopstate.methods.heuristics.method import Recency
 from hopstate.random import named_rng
 from hopstate.runs.curves import kept_curve
 from hopstate.serving.live import LiveRun
@@ -104,7 +104,6 @@ class Quality:
         self._next = start + took / self.share
 
     def _judging(self, before: StreamState) -> Steps[None]:
-        """Count the scores of the model and of recency: of an event, random targets, partners or NaN."""
         first = len(before)
         events = self.live.past.events(first, min(first + _EACH, len(self.live.past)))
         new = events.take(np.flatnonzero(np.ones(len(events), bool) if events.kind is None else events.kind == ADD))

@@ -8,10 +8,10 @@ import pytest
 
 import hopstate
 from hopstate.cli.main import main
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.errors import HopstateWarning
 from hopstate.runs.analysis.explain import unit_words
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32, F64
 from made_events import small_run, table
 

@@ -11,8 +11,8 @@ import hopstate
 from hopstate.errors import ConfigError
 from hopstate.runs.analysis.explain import asked_tokens
 from hopstate.runs.analysis.questions import similarity_map
-from hopstate.runs.api import Run
 from hopstate.runs.load import load_run
+from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32
 
 

@@ -14,12 +14,12 @@ import torch
 
 from hopstate.errors import HopstateWarning, MissingFileError
 from hopstate.evaluation.metrics import Curve
-from hopstate.runs.api import Run
 from hopstate.runs.load import load_run
 from hopstate.runs.queries import calibrated as module
 from hopstate.runs.queries.ask import chances, ranked, scored
 from hopstate.runs.queries.calibrated import curve_of
 from hopstate.runs.queries.session import session
+from hopstate.runs.run import Run
 from hopstate.streaming.slices import finished
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.tasks.link import LinkTask

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateWarning
-from hopstate.runs.api import Run
 from hopstate.runs.queries.reasons import influences
 from hopstate.runs.queries.session import session
+from hopstate.runs.run import Run
 from hopstate.streaming.slices import finished
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.tokens.pair_features import PairFeatures

@@ -18,7 +18,7 @@ import made_tables
 from hopstate.cli.main import main
 from hopstate.cli.reproduce import changes_of, numbers_of
 from hopstate.errors import ConfigError, DownloadError, FormatError, MissingFileError
-from hopstate.methods.settings import as_dict
+from hopstate.methods.config import as_dict
 from hopstate.runs.reproduce import results, tables
 from hopstate.runs.reproduce.recipes import all_recipes, find_recipes, how_to_get, missing
 from hopstate.runs.reproduce.runner import Trial, reproduce

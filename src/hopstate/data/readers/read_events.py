@@ -15,9 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.event_build import check_deletes
-from hopstate.data.event_record import TIES, Ties, in_own_order
-from hopstate.data.events import EventStream
+from hopstate.data.events import TIES, EventStream, Ties, check_deletes, in_own_order
 from hopstate.data.labels import AS_STORED
 from hopstate.data.readers.event_tables import EventTableOptions, read_event_table
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
@@ -296,7 +294,7 @@ def read_events(
 
 
 def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
-    from hopstate.data.event_store import load_events
+    from hopstate.data.store import load_events
 
     if text.startswith("tgb:"):
         return _from_tgb(text.removeprefix("tgb:"), options)
@@ -341,8 +339,8 @@ def _checked(options: dict[str, Any], where: str, known: tuple[str, ...]) -> dic
 
 
 def _detect(path: Path) -> str:
-    from hopstate.data.event_store import check_finished, is_event_folder
     from hopstate.data.readers.text import check_archive, looks_like_text
+    from hopstate.data.store import check_finished, is_event_folder
 
     if path.is_dir():
         check_finished(path)
@@ -410,7 +408,7 @@ def write_events(stream: EventStream, path: str | Path) -> None:
     if path.suffix == ".parquet":
         replace_file(path, lambda part: _write_parquet(stream, part))
     elif not path.suffix:
-        from hopstate.data.event_store import save_events
+        from hopstate.data.store import save_events
 
         save_events(stream, path)
     else:

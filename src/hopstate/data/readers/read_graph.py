@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hopstate.data.event_store import check_finished
 from hopstate.data.graph import Graph, Keep
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.edge_list import EdgeTableOptions, read_edge_list, read_networkx
@@ -20,6 +19,7 @@ from hopstate.data.readers.pyg import read_ogb, read_pyg_dataset, read_pyg_file,
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.readers.text import check_archive, is_matrix_market, looks_like_text
 from hopstate.data.readers.tu import is_tu_folder, is_tu_text, read_tu, read_tu_folder
+from hopstate.data.store import check_finished
 from hopstate.data.validate import SPLITS, check_num_nodes, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest, warn

@@ -76,7 +76,10 @@ def read_tu(
     if count < 1:
         raise lines.error("the number of graphs, at least 1")
     sizes: list[int] = []
-    labels, tags, attributes, edges = [], [], [], []
+    labels: list[int] = []
+    tags: list[int] = []
+    attributes: list[list[float]] = []
+    edges: list[tuple[int, int]] = []
     for _ in range(count):
         size, label = lines.whole(width=2)
         if size < 1:

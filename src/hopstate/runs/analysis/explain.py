@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.clock import Clock
-from hopstate.data.dates import drawn_times, parse_times, shown_span, shown_time, shown_times
+from hopstate.data.dates import Clock, drawn_times, parse_times, shown_span, shown_time, shown_times
 from hopstate.data.events import EventStream
 from hopstate.data.splits import IN_SECOND
 from hopstate.errors import ConfigError, DataError
@@ -26,9 +25,9 @@ from hopstate.streaming.history_scorer import to_device
 from hopstate.tokens.history import HistoryTokens
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.precision import bare
-from hopstate.training.tasks.history import HistoryPairs
+from hopstate.training.tasks.events import HistoryPairs
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.protocols import Explains, ExplainsEvents, Task
+from hopstate.training.tasks.task import Explains, ExplainsEvents, Task
 
 if TYPE_CHECKING:
     import pandas as pd

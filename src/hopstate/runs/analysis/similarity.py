@@ -20,7 +20,7 @@ from hopstate.runs.analysis.explain import asked_tokens, token_table
 from hopstate.streaming.history_scorer import to_device
 from hopstate.training.precision import bare
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.protocols import Task
+from hopstate.training.tasks.task import Task
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError, HopstateWarning, StorageError
 from hopstate.io.tensors import read_tensors, write_tensors

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.dates import NAIVE, counted_in, shown_time, zone_of
-from hopstate.data.event_build import UNITS
+from hopstate.data.dates import NAIVE, UNITS, counted_in, shown_time, zone_of
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.readers.tables import Table, is_frame, read_table

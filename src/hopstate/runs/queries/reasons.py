@@ -24,7 +24,7 @@ from hopstate.streaming.pair_queries import PairQueries
 from hopstate.streaming.protocols import LinkFollower, OnlyLooksUp, Scores
 from hopstate.streaming.replay import as_scores
 from hopstate.streaming.slices import Steps
-from hopstate.training.tasks.protocols import ExplainsPairs
+from hopstate.training.tasks.task import ExplainsPairs
 
 __all__ = ["reasons"]
 
