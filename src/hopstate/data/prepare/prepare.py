@@ -34,6 +34,7 @@ from hopstate.data.readers.edge_list import EdgeTableOptions, NodeTables, Placed
 from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.roles import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
+from hopstate.data.readers.times import unit_of_dates
 from hopstate.data.store import EVENTS_FILE, GRAPH_FILE, VERSION, WORK, id_arrays, table_arrays, table_facts
 from hopstate.data.vocabulary import TEXT, ids_array
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError, StorageError, nearest
@@ -610,7 +611,7 @@ class _Job:
         """Bring the files to the folder of work; begin again with a wider kind if a cell does not fit."""
         kinds = self.work / "kinds.json"
         if kinds.is_file():
-            self.columns = dataclasses.replace(self.columns, kinds=tuple(map(tuple, json.loads(kinds.read_text()))))
+            self.columns = dataclasses.replace(self.columns, **read_json(kinds))
         start = 0
         for number, file in enumerate(self.files):
             facts = self._path(number, "json")
@@ -621,7 +622,8 @@ class _Job:
                     self.columns = self.columns.wider(str(error))
                     for path in self.work.glob("rows-*"):
                         path.unlink()
-                    write_text(kinds, json.dumps(self.columns.kinds))
+                    kept = {key: getattr(self.columns, key) for key in ("time_kind", "label_kind")}
+                    write_text(kinds, json.dumps(kept))
                     self.stage(rows)
                     return
             start += read_json(facts)["rows"]
@@ -767,7 +769,7 @@ class _Job:
         return found[0], found[1]
 
     def _time(self, facts: Sequence[Fact]) -> Any:
-        unit, kind, path = self.read.get("time_unit") or "", self.columns.kind("time"), facts[0]["path"]
+        unit, kind, path = self.read.get("time_unit") or "", self.columns.time_kind, facts[0]["path"]
         if kind != "date":
             if kind == "number" and max(max(abs(f["least"]), abs(f["most"])) for f in facts) >= EXACT:
                 raise DataError(
@@ -778,20 +780,16 @@ class _Job:
                 _check_units(facts)
             return Time(np.dtype(np.int64 if kind == "integer" else np.float64), unit)
         exact = max((fact["unit"] for fact in facts), key=list(UNITS).index)
-        unit = unit or exact
-        if unit not in UNITS:
-            raise ConfigError(f"{path} has dates, which are counted in {', '.join(UNITS)}, not in {unit!r}")
-        if UNITS[unit] > UNITS[exact]:
-            raise DataError(f"{path}: dates finer than a whole {unit}; take time_unit={exact} or round them")
+        unit = unit_of_dates(exact, unit, path)
         zones = {zone for fact in facts for zone in fact["zones"]}
         return Time(np.dtype(np.int64), unit, UNITS[unit], zones.pop() if len(zones) == 1 else "UTC")
 
     def _labels(self, engine: Engine, rows: Any, facts: Sequence[Fact]) -> Any:
-        """Return labels as `hopstate.data.readers.event_labels.event_labels` has them; None if they are no classes."""
+        """Return labels as `hopstate.data.labels.labels_of_events` has them; None if they are no classes."""
         column, path = self.columns.label, facts[0]["path"]
         if column is None:
             return None
-        where, kind = f"{path}: column {column!r}", self.columns.kind("label")
+        where, kind = f"{path}: column {column!r}", self.columns.label_kind
         absent, minus = (sum(fact[key] for fact in facts) for key in ("unlabelled", "minus"))
         if minus:
             raise DataError(

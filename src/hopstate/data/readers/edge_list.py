@@ -114,7 +114,7 @@ def read_edge_list(
     ends = ends_of(table, options.source_column, options.target_column, [*(options.edge_columns or ()), *needed])
     src, dst = (table.ids(end) for end in ends)
 
-    used, notes = _feature_columns(table, ends, options.edge_columns, said)
+    used, notes = feature_columns(table, ends, options.edge_columns, said)
     features = None
     if used:
         missing = "error" if options.missing == "auto" else options.missing
@@ -224,7 +224,7 @@ def ends_of(
     return first, second
 
 
-def _feature_columns(
+def feature_columns(
     table: Table, ends: Collection[str], chosen: Sequence[str] | None, said: Mapping[str, Declared]
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return the columns of features of edges (those chosen, or all numbers, and those declared), and notes."""

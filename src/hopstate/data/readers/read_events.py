@@ -25,7 +25,7 @@ from hopstate.data.readers.times import timed
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
-from hopstate.io.files import is_broken, replace_file
+from hopstate.io.files import replace_file
 from hopstate.io.opening import (
     Bounded,
     at_most,
@@ -419,68 +419,65 @@ def _write_parquet(stream: EventStream, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    names = None if stream.node_ids is None else stream.node_ids
+    names = stream.node_ids
+    facts: dict[str, Any] = {"name": stream.name, "time_unit": stream.time_unit}
+    facts |= {"num_nodes": stream.num_nodes} if names is None else {"node_ids": names.ids.tolist()}
+    facts |= {} if stream.class_names is None else {"class_names": stream.class_names}
+    facts |= {"dates": stream.dates} if stream.dates else {}
     columns: dict[str, Any] = {
         "src": stream.src if names is None else names.names(stream.src),
         "dst": stream.dst if names is None else names.names(stream.dst),
         "t": stream.t,
     }
-    columns |= {"kind": stream.kind} if stream.kind is not None else {}
-    wide = stream.labels is not None and stream.labels.ndim > 1
-    if wide and stream.labels is not None:
-        if stream.labels.shape[1] == 1:
-            raise FormatError("one column of several labels is written as a folder, not as .parquet")
-        told = [f"label_{i}" for i in range(stream.labels.shape[1])]
-        columns |= dict(zip(told, stream.labels.T, strict=True))
+    if stream.kind is not None:
+        columns["kind"] = stream.kind
+    if stream.labels is not None and stream.labels.ndim == 1:
+        columns["label"] = stream.labels
     elif stream.labels is not None:
-        columns |= {"label": stream.labels}
+        labels = {f"label_{i}": column for i, column in enumerate(stream.labels.T)}
+        if len(labels) == 1:
+            raise FormatError("one column of several labels is written as a folder, not as .parquet")
+        columns |= labels
+        facts["label_column"] = ",".join(labels)
     if stream.edge_attr is not None:
         values = stream.edge_attr if stream.edge_table is None else stream.edge_table.values
-        columns |= {f"feat_{i}": values[:, i] for i in range(values.shape[1])}
-    facts: dict[str, Any] = {"name": stream.name, "time_unit": stream.time_unit}
-    facts |= {"class_names": stream.class_names} if stream.class_names is not None else {}
-    facts |= {"dates": stream.dates} if stream.dates else {}
-    facts |= {"label_column": ",".join(told)} if wide else {}
-    if names is None:
-        facts["num_nodes"] = stream.num_nodes
-    else:
-        facts["node_ids"] = names.ids.tolist()
+        columns |= {f"feat_{i}": column for i, column in enumerate(values.T)}
     table = pa.table(columns)
     pq.write_table(table.replace_schema_metadata({_PARQUET_KEY: json.dumps(facts).encode()}), path)
 
 
 def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
-    """Return the fields that `write_events` kept beside the columns; nothing for other files."""
+    """Return the fields that `write_events` kept in the schema; nothing for other files."""
     import pyarrow.parquet as pq
 
     with open_regular(path) as file:
         if file.read(4) != b"PAR1":
             return {}
     try:
-        noted = (pq.read_schema(path).metadata or {}).get(_PARQUET_KEY)
+        schema = pq.read_schema(path)
     except (OSError, ValueError) as error:
         raise FormatError(f"{path} is damaged: {error}") from None
+    noted = (schema.metadata or {}).get(_PARQUET_KEY)
     if noted is None:
         return {}
     facts = parse_json(noted, f"{path}: what hopstate noted in it")
     kinds = {"name": str, "time_unit": str, "num_nodes": int, "node_ids": list, "class_names": list, "dates": str}
     kinds["label_column"] = str
-    for name, value in facts.items():
-        if type(value) is not kinds.get(name):
-            raise FormatError(f"{path}: what hopstate noted in it gives {name} as {str(value)[:60]!r}; write it again")
-    if facts.get("num_nodes", 0) < 0:
-        raise FormatError(f"{path}: what hopstate noted in it gives {facts['num_nodes']} nodes; write it again")
+    wrong = next((name for name, value in facts.items() if type(value) is not kinds.get(name)), None)
+    if wrong is not None or facts.get("num_nodes", 0) < 0:
+        name = wrong or "num_nodes"
+        raise FormatError(
+            f"{path}: what hopstate noted in it gives {name} as {str(facts[name])[:60]!r}; write it again"
+        )
     check_num_nodes(facts.get("num_nodes", 0), pq.read_metadata(path).num_rows, str(path), stated)
-    if "kind" in pq.read_schema(path).names:
+    if "kind" in schema.names:
         facts["kind_column"] = "kind"
     if "node_ids" in facts:
-        facts["node_ids"] = Vocabulary(_ids(facts["node_ids"], path))
+        ids = facts["node_ids"]
+        if not all(type(value) is str for value in ids) and not all(type(value) is int for value in ids):
+            raise FormatError(f"{path}: node ids are all strings or all integers; write the file again")
+        try:
+            facts["node_ids"] = Vocabulary(np.array(ids, None if ids else np.int64))
+        except (DataError, OverflowError) as error:
+            raise FormatError(f"{path}: {error}; write the file again") from None
     return {"unlabelled": AS_STORED, **facts}
-
-
-def _ids(values: list[Any], path: Path) -> np.ndarray:
-    if not all(type(value) is str for value in values) and not all(type(value) is int for value in values):
-        raise FormatError(f"{path}: node ids are all strings or all integers; write the file again")
-    if any(type(value) is str and not value.isprintable() and is_broken(value) for value in values):
-        raise FormatError(f"{path}: a node id holds half of a character (a lone surrogate); write the file again")
-    return np.array(values, None if values else np.int64)
