@@ -34,7 +34,7 @@ from hopstate.data.readers.edge_list import EdgeTableOptions, NodeTables, Placed
 from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.roles import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
-from hopstate.data.readers.times import unit_of_dates
+from hopstate.data.readers.times import calendar_unit, unit_of_dates
 from hopstate.data.store import EVENTS_FILE, GRAPH_FILE, VERSION, WORK, id_arrays, table_arrays, table_facts
 from hopstate.data.vocabulary import TEXT, ids_array
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError, StorageError, nearest
@@ -479,7 +479,6 @@ _OWN = 256 << 20  # bytes of this process without its engine
 _WORK_VERSION = 3
 _CLASSES = 10_000  # most texts of a column of labels
 _HOLE = 100  # times later than every earlier file: no file that follows them
-_CALENDAR = (631_152_000, 4_102_444_800)  # 1990 and 2100, seconds since 1970
 
 
 @dataclass(frozen=True)
@@ -836,19 +835,12 @@ def _check_units(facts: Sequence[Fact]) -> None:
     for at in range(1, len(some)):
         low, high = some[:at], some[at:]
         ends = low[-1]["most"], min(fact["least"] for fact in high)
-        units = [_calendar_unit(part) for part in (low, high)]
+        units = [calendar_unit(min(f["least"] for f in part), max(f["most"] for f in part)) for part in (low, high)]
         if ends[0] > 0 and ends[1] >= _HOLE * ends[0] and all(units) and units[0] != units[1]:
             raise DataError(
                 f"times of {high[0]['path']} look like {units[1]} since 1970 and those of {low[-1]['path']} like "
                 f"{units[0]}; write all files in one unit, or give it if they are (--read.time_unit s)"
             )
-
-
-def _calendar_unit(facts: Sequence[Fact]) -> str:
-    """Return the unit in which all times are between 1990 and 2100, "" if there is none."""
-    least, most = min(fact["least"] for fact in facts), max(fact["most"] for fact in facts)
-    scales = {unit: UNITS["s"] // size for unit, size in UNITS.items()}
-    return next((u for u, s in scales.items() if _CALENDAR[0] * s <= least and most <= _CALENDAR[1] * s), "")
 
 
 # ---- the folder -------------------------------------------------------------------------------------------------

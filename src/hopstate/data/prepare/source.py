@@ -27,10 +27,10 @@ from hopstate.data.readers.edge_list import ends_of, feature_columns
 from hopstate.data.readers.event_tables import ROLES, EventTableOptions, roles_of, text_columns
 from hopstate.data.readers.ids import EXACT, MISSING, NO_ID, NO_ID_REMEDY, WHOLE, ZEROS
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
-from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, moments, read_as
+from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, read_as
 from hopstate.data.readers.tables import Table, is_numeric
 from hopstate.data.readers.text import Text, read_layout
-from hopstate.data.readers.times import ABSENT, beyond_nanoseconds, exact_unit, with_clock
+from hopstate.data.readers.times import ABSENT, beyond_nanoseconds, described, exact_unit, with_clock
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
 from hopstate.io.opening import bounded, exists, expanded, open_regular, reading, shown
@@ -219,7 +219,7 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
         )
     when = table.frame[roles.time]
     numbers = when.dropna().to_numpy(np.float64) if is_numeric(when) else np.empty(0)
-    times = moments(numbers, read.get("time_unit") or "", "" if is_numeric(when) else "dates")
+    times = described(numbers, read.get("time_unit") or "", "" if is_numeric(when) else "dates")
     left = text_columns(table, [roles.source, roles.target, roles.time, *roles.labels, *roles.features])
     notes = (roles.read_as(table, times, roles.sets), *table.notes, *roles.notes, *left)
     bipartite = bipartite_of(read.get("bipartite", "auto"))

@@ -254,6 +254,3 @@ def _told(column: TextColumn, words: tuple[str, ...] | None) -> str:
         rarer = some - sum(rows[one] for one in order)
         told += f"; {len(rows) - MOST:,} rarer ones, {rarer:,} rows, are one more"
     return told
-
-
-__all__ = ["Declared", "check_declared", "declared", "encoded", "kinds_of"]

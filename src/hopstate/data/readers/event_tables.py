@@ -29,13 +29,12 @@ from hopstate.data.readers.roles import (
     check_unnamed,
     in_sets,
     is_unnamed,
-    moments,
     read_as,
     role,
     sets_by_name,
 )
 from hopstate.data.readers.tables import SEPARATORS, Table, is_numeric, read_table, stem_of
-from hopstate.data.readers.times import timed, with_clock
+from hopstate.data.readers.times import described, timed, with_clock
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
 
@@ -159,7 +158,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> 
     left = text_columns(
         table, [roles.source, roles.target, roles.time, roles.kind, *roles.labels, *roles.features, *said]
     )
-    first = roles.read_as(table, moments(t, unit, dates), sets)
+    first = roles.read_as(table, described(t, unit, dates), sets)
     own = {
         "class_names": names,
         "notes": (first, *table.notes, *notes, *roles.notes, *more, *of_labels, *left),

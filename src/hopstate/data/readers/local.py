@@ -112,6 +112,3 @@ def date_forms(text: pd.Series) -> tuple[str, ...]:
     counts = {form: read(known, form) for form in _DATE_FORMS if read(some, form)}
     most = max(counts.values(), default=0)
     return tuple(form for form, count in counts.items() if count == most) if 2 * most >= len(known) else ()
-
-
-__all__ = ["FORMS", "as_numbers", "check_dates", "check_numbers", "date_forms", "like_numbers"]

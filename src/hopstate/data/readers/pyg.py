@@ -363,6 +363,3 @@ def _check_split(name: str, splits: dict[str, np.ndarray], items: int) -> None:
     rows = np.concatenate(list(splits.values()))
     if len(np.unique(rows)) < len(rows):
         raise FormatError(f"ogb:{name}: the official split names something twice; fetch it again")
-
-
-__all__ = ["degree_profile", "read_ogb", "read_pyg_set", "stratified_folds", "with_features"]

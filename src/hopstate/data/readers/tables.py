@@ -493,6 +493,3 @@ def given(*values: Any) -> list[Any]:
 def stem_of(path: Path) -> str:
     """Return a file's name before its first dot."""
     return path.name.split(".")[0]
-
-
-__all__ = ["IDS", "Table", "as_frame", "is_array", "is_frame", "is_numeric", "read_npy", "read_table"]

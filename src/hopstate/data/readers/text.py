@@ -357,6 +357,3 @@ def _unequal(path: Path, line: int, found: int, expected: int) -> FormatError:
         f"{expected} before it. If it is an adjacency list (a node and its neighbors), write a list of edges, in "
         f"Python: {_ADJLIST.replace('{name}', path.name)}"
     )
-
-
-__all__ = ["SPACES", "Text", "check_archive", "looks_like_text", "named_lines", "read_layout", "short_lines"]

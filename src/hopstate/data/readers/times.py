@@ -24,8 +24,8 @@ _OFFSET = r"[zZ]|UTC|[+-]\d\d:?\d\d"
 _ZONE = r"(?:[zZ]|[+-]\d\d:?\d\d)$"
 _DROP = "Give it a time, or leave such rows out with --read.missing_time drop."
 _DAYS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}  # digits → form of a day written as one number
-_EPOCH = (6.3e8, 4.2e9)  # seconds since 1970 from 1990 to 2103
-_SCALES = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}  # in a second
+_SINCE_1970 = (631_152_000, 4_102_444_800)  # seconds from 1990 to 2100
+_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
 def timed(
@@ -79,6 +79,27 @@ def timed(
     t = dates[~bad].astype("datetime64[ns]").astype(np.int64)
     unit = unit_of_dates(exact_unit(t), unit, table.path)
     return table, t // UNITS[unit], unit, tuple(notes)
+
+
+def _calendar() -> dict[str, tuple[int, int]]:
+    """Return the first and last number of this age, 1990 to 2100, by unit since 1970."""
+    scales = {unit: UNITS["s"] // size for unit, size in UNITS.items()}
+    return {unit: (_SINCE_1970[0] * scale, _SINCE_1970[1] * scale) for unit, scale in scales.items()}
+
+
+def calendar_unit(least: float, most: float) -> str:
+    """Return the unit since 1970 in which all times are between 1990 and 2100, "" if there is none."""
+    return next((unit for unit, (first, last) in _calendar().items() if first <= least and most <= last), "")
+
+
+def described(t: np.ndarray, unit: str, dates: str) -> str:
+    """Return what times (E,) are, for people: dates, seconds since 1970, or numbers of a unit that nobody named."""
+    if dates:
+        return "dates"
+    if unit:
+        return f"in {unit}"
+    found = calendar_unit(t.min(), t.max()) if len(t) else ""
+    return f"Unix {_UNIT_NAMES[found]}" if found else "numbers of unknown unit"
 
 
 def exact_unit(t: np.ndarray) -> str:
@@ -286,16 +307,16 @@ def _warn_of_numbers(table: Table, column: str, t: np.ndarray) -> None:
                 stacklevel=5,
             )
             return
-    if t.max() < 500 * _EPOCH[0] or t.max() < 100 * t.min():
+    if t.max() < 100 * max(t.min(), 5 * _SINCE_1970[0]):
         return
-    inside = {unit: (t >= _EPOCH[0] * size) & (t <= _EPOCH[1] * size) for unit, size in _SCALES.items()}
+    inside = {unit: (t >= first) & (t <= last) for unit, (first, last) in _calendar().items()}
     inside = {unit: mask for unit, mask in inside.items() if mask.any()}
     if len(inside) < 2 or sum(int(mask.sum()) for mask in inside.values()) < 0.99 * len(t):
         return
     told = []
     for unit, mask in inside.items():
         row = int(np.argmax(mask))
-        told.append(f"{int(mask.sum()):,} in {unit} (the first, {t[row]:.15g}, in {table.place(row)})")
+        told.append(f"{int(mask.sum()):,} in {_UNIT_NAMES[unit]} (the first, {t[row]:.15g}, in {table.place(row)})")
     warn(
         f"{where} seem to be counted in several units: {', '.join(told)}; they are read as they stand: bring them to "
         "one unit and name it with --read.time_unit (time_unit in Python)",
