@@ -10,25 +10,31 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import importlib
 import json
-import logging
-import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import DTypeLike
 
 from hopstate.data.dates import UNITS
-from hopstate.data.prepare.source import LARGEST, Wider, files_of, open_source, stage
+from hopstate.data.prepare.engines import (
+    Engine,
+    adjacency,
+    by_time,
+    check_engine,
+    distinct_ids,
+    open_engine,
+    with_keys,
+    with_nodes,
+)
+from hopstate.data.prepare.source import Wider, files_of, open_source, stage
+from hopstate.data.prepare.writer import Labels, Time, Writer
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.edge_list import EdgeTableOptions, NodeTables, PlacedNodes
 from hopstate.data.readers.ids import EXACT
@@ -36,195 +42,14 @@ from hopstate.data.readers.roles import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.readers.times import calendar_unit, unit_of_dates
 from hopstate.data.store import EVENTS_FILE, GRAPH_FILE, VERSION, WORK, id_arrays, table_arrays, table_facts
-from hopstate.data.vocabulary import TEXT, ids_array
-from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError, StorageError, nearest
-from hopstate.io.files import locked, make_folder, remove_stale, replace_file, save_array, sync_file, write_text
+from hopstate.data.vocabulary import TEXT
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, StorageError
+from hopstate.io.files import locked, make_folder, remove_stale, replace_file, write_text
 from hopstate.io.opening import exists, parse_bytes, read_json
 from hopstate.io.output import write_table
 from hopstate.io.tensors import load_npy
 
 Fact = dict[str, Any]
-
-
-class Npy:
-    """A .npy file that is written batch by batch."""
-
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> None:
-        self.path, self.dtype, self._shape = path, np.dtype(dtype), shape
-        self._file = path.open("wb")
-        self._header(shape)
-        self._rows = 0
-
-    def _header(self, shape: tuple[int, ...]) -> None:
-        facts = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self._file, facts)
-
-    def add(self, rows: np.ndarray) -> None:
-        self._file.write(np.ascontiguousarray(rows, self.dtype).view(np.uint8).data)
-        self._rows += len(rows)
-
-    def close(self, count: int | None = None) -> None:
-        """Close the file; count is the number of rows if fewer than announced are right."""
-        expected = self._shape[0] if count is None else count
-        if self._rows != expected:
-            self._file.close()
-            raise StorageError(f"{self.path}: the engine gave {self._rows:,} rows, not {expected:,}; take another one")
-        if count is not None:
-            self._file.seek(0)
-            self._header((count, *self._shape[1:]))  # numpy pads the header, so that it keeps its length
-        self._file.close()
-        sync_file(self.path)
-
-
-@dataclass
-class Writer:
-    """A store in the making.
-
-    Args:
-        out: the folder.
-        width: columns of features.
-        exact: whether float32 has all features as they are.
-        names: of the arrays so far.
-    """
-
-    out: Path
-    width: int
-    exact: bool
-    names: set[str]
-
-    def save(self, name: str, array: np.ndarray | None) -> None:
-        """Write an array that is in memory, if there is one."""
-        if array is not None:
-            path = self.out / f"{name}.npy"
-            save_array(path, array)
-            sync_file(path)
-            self.names.add(name)
-
-    def node_ids(self, path: Path) -> None:
-        with pq.ParquetFile(path) as file:
-            count, kind = file.metadata.num_rows, file.schema_arrow.field("id").type
-            ids = lambda: (batch.column(0) for batch in file.iter_batches(1 << 16, columns=["id"]))  # noqa: E731
-            if pa.types.is_integer(kind):
-                array = Npy(self.out / "node_ids.npy", (count,), np.int64)
-                for some in ids():
-                    array.add(some.to_numpy())
-                self._close({"node_ids": array})
-                return
-            size = sum(pc.sum(pc.binary_length(some)).as_py() or 0 for some in ids())
-            texts = Npy(self.out / "node_ids.npy", (size,), np.uint8)
-            offsets = Npy(self.out / "node_id_offsets.npy", (count + 1,), np.int64)
-            end = np.zeros(1, np.int64)
-            offsets.add(end)
-            for some in ids():
-                ends = end[-1] + np.cumsum(pc.binary_length(ids_array(some)).to_numpy())
-                offsets.add(ends)
-                texts.add(np.frombuffer("".join(some.to_pylist()).encode(), np.uint8))
-                end = ends if len(ends) else end
-        self._close({"node_ids": texts, "node_id_offsets": offsets})
-
-    def _close(self, arrays: dict[str, Npy], count: int | None = None) -> None:
-        for name, array in arrays.items():
-            array.close(count)
-            self.names.add(name)
-
-    def events(self, batches: Iterator[pa.RecordBatch], count: int, time: Time, labels: Labels | None) -> None:
-        """Write sorted events."""
-        arrays = {name: Npy(self.out / f"{name}.npy", (count,), np.int64) for name in ("src", "dst")}
-        arrays["t"] = Npy(self.out / "t.npy", (count,), time.dtype)
-        if labels is not None:
-            arrays["labels"] = Npy(self.out / "labels.npy", (count,), labels.dtype)
-        arrays |= self._features(count, np.float64)
-        if self.exact:
-            arrays.pop("edge_table", None)
-        for batch in batches:
-            arrays["src"].add(batch["src"].to_numpy())
-            arrays["dst"].add(batch["dst"].to_numpy())
-            arrays["t"].add(batch["t"].to_numpy() // time.divisor if time.divisor > 1 else batch["t"].to_numpy())
-            if labels is not None:
-                arrays["labels"].add(labels.of(batch["label"]))
-            if self.width:
-                values = np.stack([batch[f"f{i}"].to_numpy() for i in range(self.width)], 1)
-                for name in arrays.keys() & {"edge_attr", "edge_table"}:
-                    arrays[name].add(values)
-        self._close(arrays)
-
-    def graph(self, batches: Iterator[pa.RecordBatch], edges: int, nodes: int, *, unique: bool) -> tuple[int, int]:
-        """Write sorted edges as CSR; return how many came and how many were kept.
-
-        Args:
-            batches: by source and target.
-            edges: at most.
-            nodes: of the graph.
-            unique: keep the first of edges that are the same.
-        """
-        arrays = {"indices": Npy(self.out / "indices.npy", (edges,), np.int64)}
-        arrays |= self._features(edges, np.float32 if self.exact else np.float64)
-        starts = np.zeros(nodes + 1, np.int64)
-        seen = kept = 0
-        last = (-1, -1)
-        for batch in batches:
-            source, target = batch["src"].to_numpy(), batch["dst"].to_numpy()
-            if not len(source):
-                continue
-            first = np.ones(len(source), bool)
-            if unique:
-                first[1:] = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
-                first[0] = (int(source[0]), int(target[0])) != last
-            last = int(source[-1]), int(target[-1])
-            low = int(source[0])
-            degrees = np.bincount(source[first] - low)
-            starts[low + 1 : low + 1 + len(degrees)] += degrees
-            seen, kept = seen + len(source), kept + int(first.sum())
-            arrays["indices"].add(target[first])
-            if self.width:
-                values = np.stack([batch[f"f{i}"].to_numpy()[first] for i in range(self.width)], 1)
-                arrays["edge_table"].add(values)
-                arrays["edge_attr"].add(np.clip(values, -LARGEST, LARGEST))
-        self._close(arrays, kept)
-        self.save("indptr", np.cumsum(starts))
-        return seen, kept
-
-    def _features(self, count: int, kind: DTypeLike) -> dict[str, Npy]:
-        shape, kinds = (count, self.width), {"edge_attr": np.float32, "edge_table": kind}
-        return {name: Npy(self.out / f"{name}.npy", shape, kinds[name]) for name in kinds if self.width}
-
-
-@dataclass(frozen=True)
-class Time:
-    """The times of a store.
-
-    Args:
-        dtype: of the array.
-        unit: "" if unknown.
-        divisor: nanoseconds of a unit for dates, else 1.
-        zone: as `EventStream.dates`.
-    """
-
-    dtype: np.dtype[Any]
-    unit: str
-    divisor: int = 1
-    zone: str = ""
-
-
-@dataclass(frozen=True)
-class Labels:
-    """The labels of a store.
-
-    Args:
-        dtype: of the array.
-        classes: in the order of their numbers; None if labels are numbers.
-        names: classes, unless they are true and false.
-    """
-
-    dtype: np.dtype[Any]
-    classes: tuple[str, ...] | None = None
-    names: tuple[str, ...] | None = None
-
-    def of(self, cells: pa.Array) -> np.ndarray:
-        """Return a batch of labels; -1 is unknown."""
-        if self.classes is not None:
-            cells = pc.index_in(cells if self.names else pc.utf8_lower(cells), pa.array(self.classes))
-        return pc.fill_null(cells, -1).to_numpy(zero_copy_only=False).astype(self.dtype)
 
 
 # ---- tables of nodes --------------------------------------------------------------------------------------------
@@ -252,224 +77,6 @@ def _save_nodes(writer: Writer, nodes: NodeTables, placed: PlacedNodes) -> Fact:
             writer.save(name, array)
         facts["tables"] = {"table": table_facts(table)}
     return facts
-
-
-ENGINES = {"duckdb": ("prepare", ("duckdb", "ibis")), "spark": ("spark", ("ibis", "pyspark"))}  # extra, modules
-_BATCH = 1 << 17  # rows that an engine returns at a time
-_BEYOND = ("CAST_INVALID_INPUT", "CAST_OVERFLOW")  # Spark's names of a text that is no int64
-
-
-# ---- expressions ------------------------------------------------------------------------------------------------
-def with_keys(rows: Any, whole: tuple[bool, bool], text: bool, number: Callable[[Any], Any]) -> Any:
-    """Return rows whose ids are equal if they name one node: int64, or text if text.
-
-    Args:
-        rows: with columns src and dst.
-        whole: whether the ids of each are whole numbers, which may be written as 5, +5 or 5.0.
-        text: whether ids are texts in the store.
-        number: from texts of whole numbers to int64.
-    """
-    keys = {}
-    for name, is_whole in zip(("src", "dst"), whole, strict=True):
-        key = number(rows[name]) if is_whole and rows[name].type().is_string() else rows[name]
-        keys[name] = key.cast("string") if text else key
-    return rows.mutate(**keys)
-
-
-def distinct_ids(rows: Any) -> Any:
-    """Return the ids of both ends, each once, in order."""
-    return rows.select(id=rows.src).union(rows.select(id=rows.dst)).distinct().order_by("id")
-
-
-def with_nodes(rows: Any, nodes: Any) -> Any:
-    """Return rows with the nodes of their ids; nodes has columns id and node."""
-    for name in ("src", "dst"):
-        own = nodes.select(**{f"{name}_id": nodes.id, f"{name}_node": nodes.node})
-        rows = rows.join(own, rows[name] == own[f"{name}_id"])
-        rows = rows.mutate(**{name: rows[f"{name}_node"]}).drop(f"{name}_id", f"{name}_node")
-    return rows
-
-
-def by_time(rows: Any) -> Any:
-    """Return events by time, those of one time in the order of the source."""
-    return rows.order_by("t", "position").drop("position")
-
-
-def adjacency(rows: Any, *, undirected: bool, loops: bool) -> Any:
-    """Return edges by source and target, each in both directions if undirected; duplicates by position."""
-    if not loops:
-        rows = rows.filter(rows.src != rows.dst)
-    if undirected:
-        back = rows.filter(rows.src != rows.dst).mutate(src=rows.dst, dst=rows.src)
-        rows = rows.union(back.select(*rows.columns))
-    return rows.order_by("src", "dst", "position").drop("position")
-
-
-# ---- engines ----------------------------------------------------------------------------------------------------
-def check_engine(name: str) -> None:
-    """Raise ConfigError or MissingExtraError if an engine is unknown or not installed."""
-    if name not in ENGINES:
-        raise ConfigError(f"unknown engine {name!r}{nearest(name, ENGINES)}; known: {', '.join(ENGINES)}")
-    extra, modules = ENGINES[name]
-    try:
-        for module in modules:
-            importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"prepare with --engine {name} needs {error.name}: pip install 'hopstate[{extra}]'"
-        ) from None
-    home = os.environ.get("JAVA_HOME")
-    if name == "spark" and not shutil.which(f"{home}/bin/java" if home else "java"):
-        where = f"JAVA_HOME={home} has none" if home else "there is none on the path"
-        raise MissingExtraError(
-            f"prepare with --engine spark needs Java 17, and {where}: install it (Debian: openjdk-17-jre-headless) or "
-            "set JAVA_HOME"
-        )
-
-
-class _DuckDB:
-    """DuckDB in this process; what does not fit in memory goes to a folder."""
-
-    def __init__(self, folder: Path, memory: int, threads: int | None) -> None:
-        import ibis
-
-        self._folder = folder
-        self._con = ibis.duckdb.connect()
-        settings: dict[str, Any] = {"memory_limit": f"{memory}B", "temp_directory": str(folder / "spill")}
-        settings |= {"preserve_insertion_order": False, "enable_progress_bar": False}
-        for key, value in (settings | ({"threads": threads} if threads else {})).items():
-            self._con.con.execute(f"SET {key} = {value!r}" if isinstance(value, str) else f"SET {key} = {value}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._con.disconnect()
-        shutil.rmtree(self._folder / "spill", ignore_errors=True)
-
-    def read(self, paths: Sequence[Path]) -> Any:
-        return self._con.read_parquet([str(path) for path in paths])
-
-    def number(self, texts: Any) -> Any:
-        return texts.cast("int64")
-
-    def batches(self, expression: Any) -> Iterator[pa.RecordBatch]:
-        import duckdb
-
-        try:
-            yield from self._con.con.sql(self._con.compile(expression)).to_arrow_reader(_BATCH)
-        except duckdb.ConversionException as error:
-            raise DataError(f"an id is beyond 2^63 - 1 ({_first_line(error)}); write ids as strings, e.g. n7") from None
-        except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
-            full = "No space" in str(error) or "temp_directory" in str(error)
-            remedy = "free some space there" if full else "give more --memory"
-            raise _stopped(self._folder, error, remedy) from error
-
-
-class _Spark:
-    """Spark on the session of this process, or on one that Spark's own settings describe.
-
-    Executors read the folder of work and write what they sorted there as files that follow each other, so they must
-    see that folder by the same path. Only names of files go through the driver.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        import ibis
-        from py4j.protocol import Py4JError
-        from pyspark import SparkContext
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-
-        self._folder, own = folder, SparkContext._active_spark_context is None
-        builder = SparkSession.builder.appName("hopstate prepare")
-        if own:
-            builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-            builder = builder.config("spark.log.level", "OFF")
-        try:
-            session = builder.getOrCreate()
-            self._session = session.newSession()  # a session that was there keeps its settings and views
-        except (PySparkException, Py4JError, OSError) as error:
-            raise ConfigError(
-                f"Spark does not start: {_first_line(error)}; see its settings (PYSPARK_SUBMIT_ARGS, "
-                "spark-defaults.conf)"
-            ) from error
-        self._own = session if own else None
-        self._session.conf.set("spark.sql.ansi.enabled", "true")  # otherwise an id that is too large becomes null
-        self._con = ibis.pyspark.connect(self._session)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        shutil.rmtree(self._folder / "sorted", ignore_errors=True)
-        if self._own is not None:
-            self._own.stop()
-
-    def read(self, paths: Sequence[Path]) -> Any:
-        import ibis
-
-        view = ibis.util.gen_name("prepare")
-        with self._named():
-            names = (re.sub(r"([\\*?\[\]{}])", r"\\\1", _address(path)) for path in paths)  # Spark takes [a] as a glob
-            self._session.read.parquet(*names).createOrReplaceTempView(view)
-        return self._con.table(view)
-
-    def number(self, texts: Any) -> Any:
-        return texts.re_replace("[.]0*$", "").cast("int64")
-
-    def batches(self, expression: Any) -> Iterator[pa.RecordBatch]:
-
-        out = self._folder / "sorted"
-        with self._named():
-            self._session.sql(self._con.compile(expression)).write.mode("overwrite").parquet(_address(out))
-        for part in sorted(out.glob("part-*.parquet")):
-            with pq.ParquetFile(part) as file:
-                yield from file.iter_batches(_BATCH, use_threads=False)
-        shutil.rmtree(out)
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        """Turn Spark's errors into those of this package."""
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
-        logger = logging.getLogger("SQLQueryContextLogger")  # it would write the whole error to stderr as well
-        before, logger.disabled = logger.disabled, True
-        try:
-            yield
-        except (PySparkException, Py4JError, OSError) as error:
-            text = str(error)
-            if any(word in text for word in _BEYOND):
-                why = f"an id is beyond 2^63 - 1 ({_first_line(error)}); write ids as strings, e.g. n7"
-                raise DataError(why) from None
-            full = "No space" in text or "quota" in text.lower()
-            remedy = "free some space there and in spark.local.dir" if full else "see Spark's log and settings"
-            raise _stopped(self._folder, error, remedy) from error
-        finally:
-            logger.disabled = before
-
-
-Engine = _DuckDB | _Spark
-
-
-def open_engine(name: str, folder: Path, memory: int, threads: int | None) -> Engine:
-    """Return an engine on Parquet files of a folder; memory (bytes) and threads limit DuckDB, Spark has settings."""
-    return _Spark(folder) if name == "spark" else _DuckDB(folder, memory, threads)
-
-
-def _address(path: Path) -> str:
-    return f"file:{path.resolve()}"  # whatever Spark's default file system is
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
-
-
-def _stopped(folder: Path, error: Exception, remedy: str) -> StorageError:
-    return StorageError(
-        f"the engine stopped in {folder}: {_first_line(error)}; {remedy} and run the same command again: finished "
-        "steps are kept"
-    )
 
 
 BAD_ROWS = "bad_rows.csv"
