@@ -261,7 +261,6 @@ class _Job:
         write_text(self.marker, json.dumps(meta, indent=1))
 
     def _nodes(self, engine: Engine, rows: Any, text: bool) -> Path:
-
         path, kind = self.work / "nodes.parquet", pa.string() if text else pa.int64()
         schema = pa.schema([("id", kind), ("node", pa.int64())])
 
@@ -298,7 +297,6 @@ class _Job:
         return {"edge_table": {"columns": list(self.columns.features), "texts": []}} if self.columns.features else {}
 
     def _graph(self, engine: Engine, rows: Any, table: Path, writer: Any, edges: int, nodes: Any) -> Fact:
-
         notes: list[str] = []
         if nodes is None:
             count, numbered = self._own_ids(table)
