@@ -415,19 +415,18 @@ def _plain(frame: Any, what: str) -> pd.DataFrame:
 
 def _plain_column(column: pd.Series, name: str, what: str) -> pd.Series:
     import pandas as pd
+    import pyarrow as pa
 
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        column = column.astype(column.cat.categories.dtype)
-    if isinstance(column.dtype, pd.ArrowDtype):
-        import pyarrow as pa
-
-        column = pd.Series(_column_of_arrow(pa.chunked_array(column.array.__arrow_array__()), name, what))
+    kind: Any = column.dtype
+    if isinstance(kind, pd.CategoricalDtype):
+        column = column.astype(kind.categories.dtype)
+    elif isinstance(kind, pd.ArrowDtype) or (
+        isinstance(kind, pd.api.extensions.ExtensionDtype) and kind.kind in "iufb"
+    ):
+        arrow = pa.Table.from_pandas(column.to_frame("column"), preserve_index=False).column(0)
+        column = pd.Series(_column_of_arrow(arrow, name, what))
     if column.dtype.kind == "c":
         raise DataError(f"{what}: column {name!r} holds complex numbers; give their parts as two columns")
-    if isinstance(column.dtype, pd.api.extensions.ExtensionDtype) and column.dtype.kind in "iufb":
-        if not column.isna().any():
-            return column.astype(column.dtype.numpy_dtype)  # type: ignore[attr-defined]
-        return column if column.dtype.kind in "iu" else column.astype(float if column.dtype.kind == "f" else object)
     if column.dtype == object:
         column = _of_objects(column, name, what)
     if column.dtype.kind != "O":
