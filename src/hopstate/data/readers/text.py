@@ -82,7 +82,7 @@ class Text:
             while block := file.read(1 << 22):
                 if _LEADING_ZERO.search(last + block):
                     return True
-                last = block[-3:]
+                last = (last + block)[-3:]
         return False
 
 
@@ -185,29 +185,23 @@ def _header(
     """Return whether the first line holds names of columns, and whether that is sure."""
     if header is not None:
         return header, True
-    numbered = _is_numbered(rows[0])
-    if numbered and num_ids == 2 and rows[0][0] and len(rows) > 1 and plain:
-        raise DataError(
-            f"{path}: its first line, {','.join(rows[0])}, may be numbers of columns, as pandas writes them, or a "
-            "row like the others; choose: --read.header true or --read.header false (header in Python)"
-        )
-    found, sure = _has_header(rows, known, num_ids, path)
-    return found or (numbered and not rows[0][0]), sure
-
-
-def _has_header(rows: list[list[str]], known: Sequence[str], num_ids: int, path: Path) -> tuple[bool, bool]:
     first, body = rows[0], rows[1:]
-    names = [field.strip().lower() for field in first]
-    if any(name in {k.lower() for k in known} for name in names):
+    if _is_numbered(first):
+        if num_ids == 2 and first[0] and body and plain:
+            raise DataError(
+                f"{path}: its first line, {','.join(first)}, may be numbers of columns, as pandas writes them, or a "
+                "row like the others; choose: --read.header true or --read.header false (header in Python)"
+            )
+        return not first[0], True
+    if {cell.strip().lower() for cell in first} & {name.lower() for name in known}:
         return True, True
-    if any(_is_number(field) for field in first):
+    if any(_is_number(cell) for cell in first):
         return False, True
-    for i in range(len(first)):
-        column = [row[i] for row in body if len(row) > i]
-        if column and all(_is_number(field) for field in column):
+    for place in range(len(first)):
+        column = [row[place] for row in body if len(row) > place]
+        if column and all(_is_number(cell) for cell in column):
             return True, True  # words above numbers
-    seen = {field for row in body for field in row[:num_ids]}
-    if seen & set(first[:num_ids]):
+    if {cell for row in body for cell in row[:num_ids]} & set(first[:num_ids]):
         return False, True
     return ".csv" in path.name.lower(), not body
 
