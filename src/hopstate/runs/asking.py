@@ -83,7 +83,7 @@ def node_outputs(
         rows, names, times = _asked(past, nodes, t, dates)
         found = outputs_at(task, past, rows, times)
         shown = shown_times(times, past.time_unit or "", dates)
-        return with_index_of(pd.DataFrame({"node": names, "t": shown} | task.classes.columns(found)), given)
+        return with_index_of(pd.DataFrame({"node": names, "t": shown} | task.targets.columns(found)), given)
 
 
 def _asked(past: StreamState, nodes: Any, t: Any, dates: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.errors import CheckpointError, HopstateWarning, StorageError
-from hopstate.evaluation.metrics import Curve
+from hopstate.evaluation.calibration import Curve
 from hopstate.streaming.live import fingerprint
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask

@@ -13,9 +13,8 @@ from sklearn.metrics import accuracy_score
 
 from hopstate.data.graph import Graph
 from hopstate.methods import get_method
-from hopstate.methods.gmn.node_method import GMNRun
 from hopstate.methods.config import parse_given, parse_words, parser_of
-from hopstate.methods.gmn.method import GMNRun
+from hopstate.methods.gmn.node_method import GMNRun
 from hopstate.methods.message_passing.batching import Batching
 from hopstate.methods.message_passing.method import FullBatchRun
 from hopstate.methods.message_passing.model import Backbone

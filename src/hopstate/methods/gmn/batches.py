@@ -25,7 +25,6 @@ from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable, random_walks
 from hopstate.random import named_rng
 from hopstate.sampling.prefetch import Prefetcher
-from hopstate.training.ranks import Ranks
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, Seen, averaged, device_of
 
 CONTEXT = (2, 4)  # steps, walks of each node of a batch without tokens, to neighbors to receive messages from
@@ -187,6 +186,8 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         draws: of walks in evaluation, whose outputs are averaged.
     """
 
+    single_process = "a step is the whole graph at once; cut it into batches"
+
     def __init__(
         self, config: GMN.Config, prepared: PreparedGraph, labels: NodeLabels, *, seed: int, resample_every: int = 0,
         draws: int = 1,
@@ -209,7 +210,9 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         """Return 1."""
         return 1
 
-    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[tuple[GMNInputs, Tensor, Tensor]]:
+    def batches(
+        self, model: nn.Module, epoch: int, start: int = 0, step: int = 1
+    ) -> Iterator[tuple[GMNInputs, Tensor, Tensor]]:
         """Yield (inputs, training rows, labels) once."""
         if start == 0:
             rows = self.labels.split["train"]
@@ -293,15 +296,14 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
     def num_batches(self, epoch: int) -> int:
         return -(-len(self.labels.split["train"]) // self.batch_size)
 
-    def divide(self, ranks: Ranks) -> str:
-        return "the nodes of a batch are one sequence"
-
-    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[tuple[GMNInputs, Tensor]]:
+    def batches(
+        self, model: nn.Module, epoch: int, start: int = 0, step: int = 1
+    ) -> Iterator[tuple[GMNInputs, Tensor]]:
         """Yield (inputs, labels) in an order drawn from (seed, epoch), each prepared while the one before is used."""
         order = named_rng(self.seed, "batches", epoch).permutation(self.labels.split["train"])
 
         def make() -> Iterator[tuple[GMNInputs, Tensor]]:
-            for i in range(start, self.num_batches(epoch)):
+            for i in range(start, self.num_batches(epoch), step):
                 rows = order[i * self.batch_size : (i + 1) * self.batch_size]
                 rng = named_rng(self.seed, "gmn", epoch, i)
                 yield self._inputs(rows, epoch, rng), torch.from_numpy(self.labels.y[rows])

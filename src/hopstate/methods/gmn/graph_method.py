@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.splits import random_split
 from hopstate.errors import ConfigError, DataError, HopstateError, check_range
-from hopstate.evaluation.event_targets import positive_last
 from hopstate.io.opening import parse_bytes
 from hopstate.layers.message import Adjacency
 from hopstate.layers.mpnn import BatchNorm, Reading, pool, read_width
@@ -52,7 +51,14 @@ from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.exported import ExportSpec, Port, Program
 from hopstate.training.precision import bare
 from hopstate.training.tasks.graph import GraphTask, Level, level_targets
-from hopstate.training.tasks.target import ClassWeights, goal_of, target_of, trained_target, warn_one_class
+from hopstate.training.tasks.target import (
+    ClassWeights,
+    goal_of,
+    positive_last,
+    target_of,
+    trained_target,
+    warn_one_class,
+)
 
 __all__ = ["METHODS", "GINRun", "GMNGraphsRun", "build", "build_gin", "prepared_set"]
 

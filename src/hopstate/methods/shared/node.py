@@ -13,14 +13,21 @@ from hopstate.data.graph import Graph
 from hopstate.data.splits import per_class_split, random_split
 from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.evaluation.event_targets import of_training, positive_last
 from hopstate.io.files import replace_file
 from hopstate.methods.method import Context, ReadOptions, RunConfig, SplitConfig
 from hopstate.methods.shared.link_config import LinkConfig
 from hopstate.methods.shared.targets_as_trained import targets_as_trained, unknown_classes
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.node import NodeLabels
-from hopstate.training.tasks.target import ClassWeights, goal_of, target_of, trained_target, warn_one_class
+from hopstate.training.tasks.target import (
+    ClassWeights,
+    goal_of,
+    of_training,
+    positive_last,
+    target_of,
+    trained_target,
+    warn_one_class,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.errors import DataError, HopstateError, HopstateWarning
-from hopstate.evaluation.metrics import Curve
+from hopstate.evaluation.calibration import Curve
 from hopstate.runs.curves import kept_curve, put_curve
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session

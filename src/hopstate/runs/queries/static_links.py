@@ -15,7 +15,7 @@ import numpy as np
 
 from hopstate.data.readers.tables import is_frame
 from hopstate.errors import ConfigError, DataError, ShapeError
-from hopstate.evaluation.metrics import Curve, fitted
+from hopstate.evaluation.calibration import Curve, fitted
 from hopstate.methods.shared.static_link import rows_of
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.load import load_run

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.errors import FormatError, MissingFileError
-from hopstate.evaluation.metrics import FULL, of_class
+from hopstate.evaluation.metrics import FULL, METRICS, of_class
 from hopstate.io.files import write_text
 from hopstate.io.opening import exists, read_text
 from hopstate.runs.reproduce.recipes import Published, all_recipes
@@ -20,20 +20,12 @@ from hopstate.sampling.negatives import parse_metric
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 WORDS = {
     "mean_average_precision": "mean AP",
-    "mrr": "MRR",
     "met_mrr": "MRR where the pair met before",
     "new_pair_mrr": "MRR of new pairs",
     "new_node_mrr": "MRR with new nodes",
     "known_mrr": "MRR among those met before",
-    "ndcg@10": "NDCG@10",
-    "roc_auc": "ROC AUC",
-    "average_precision": "AP",
-    "macro_f1": "macro F1",
-    "balanced_accuracy": "accuracy-SBM",
-    "mae": "MAE",
 }
 FLOORS = ("recency", "edgebank", "pair-trees")  # methods of event streams that others must stand above
-ERRORS = ("mae", "rmse", "loss")
 
 
 @dataclass(frozen=True)
@@ -80,7 +72,12 @@ def metric_words(metric: str, positive: str | None = None) -> str:
     name, strategy, new = parse_metric(metric)
     parts = [strategy.label] if strategy.name != "random" else []
     parts += ["new nodes"] if new else []
-    return ", ".join([of_class(name, positive, WORDS.get(name, name.replace("_", " "))), *parts])
+    return ", ".join([of_class(name, positive, _label(name)), *parts])
+
+
+def _label(name: str) -> str:
+    known = METRICS.get(name)
+    return known.label if known is not None else WORDS.get(name, name.replace("_", " "))
 
 
 def floor_words(name: str) -> str:
@@ -135,7 +132,8 @@ def kind_words(metric: str) -> str:
 
 def is_error(metric: str) -> bool:
     """Return whether a metric measures an error: in its own unit, the smaller the better; others are shares of 1."""
-    return metric.split("_")[-1] in ERRORS
+    known = METRICS.get(metric.split("_")[-1])
+    return known is not None and not known.higher_is_better
 
 
 def setting_words(metric: str) -> str:

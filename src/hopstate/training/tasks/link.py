@@ -18,6 +18,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.splits import EVENT_SPLITS
 from hopstate.errors import ConfigError, check_range
 from hopstate.evaluation import summaries
+from hopstate.evaluation.calibration import Curve
 from hopstate.evaluation.link import (
     LinkProtocol,
     LinkReport,
@@ -27,7 +28,7 @@ from hopstate.evaluation.link import (
     score_links,
     score_split,
 )
-from hopstate.evaluation.metrics import Curve, average_precision, mean_over_kinds, roc_auc
+from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
 from hopstate.sampling.event_batches import number_or_all
 from hopstate.sampling.negatives import STRATEGIES, USUAL, Negatives, draw_negatives, metric_name, strategy_of
 from hopstate.streaming.protocols import LinkFollower, LinkScorer, Scores

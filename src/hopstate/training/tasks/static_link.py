@@ -23,7 +23,7 @@ from hopstate.data.validate import SPLITS
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError
 from hopstate.evaluation import summaries
-from hopstate.evaluation.metrics import Curve, fitted
+from hopstate.evaluation.calibration import Curve, fitted
 from hopstate.evaluation.static_link import Question, judged, metrics_of
 from hopstate.layers.decoders import PairDecoder
 from hopstate.ops.proximity import Proximity
