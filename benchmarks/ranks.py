@@ -2,7 +2,8 @@
 
     python benchmarks/ranks.py [--methods nagphormer dyg-mamba] [--ranks 2] [--steps 40] [--repeats 3]
 
-Each rank has one thread and a batch of its own in a step. The baseline is `hopstate fit` in one process. Steps are timed from the fourth on, evaluation is not; runs of either kind alternate, and the median counts.
+Each rank has one thread and a batch of its own in a step. The baseline is `hopstate fit` in one process. Steps are
+timed from the fourth on, evaluation is not; runs of either kind alternate, and the median counts.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ __version__ = "0.1.0"
 # imports below, which a test holds to this table.
 _PUBLIC = {
     "hopstate.runs.run": ("Run", "evaluate", "fit", "load", "open_run", "predict", "score_stream"),
-    "hopstate.runs.asking": ("node_outputs",),
+    "hopstate.runs.stream": ("node_outputs",),
     "hopstate.runs.ensemble": ("ensemble",),
-    "hopstate.runs.queries.ask": ("rank", "score"),
-    "hopstate.runs.analysis.questions": ("explain",),
+    "hopstate.runs.queries": ("rank", "score"),
+    "hopstate.runs.explain": ("explain",),
     "hopstate.runs.hub": ("from_pretrained", "push_to_hub"),
     "hopstate.runs.export_check": ("check_program", "export_inputs"),
     "hopstate.runs.tune": ("tune",),
@@ -66,15 +66,14 @@ if TYPE_CHECKING:
     from hopstate.methods.nagphormer.hops import hop_tokens as hop_tokens
     from hopstate.methods.nagphormer.model import NAGphormer as NAGphormer
     from hopstate.ops.selective_scan import selective_scan as selective_scan
-    from hopstate.runs.analysis.questions import explain as explain
-    from hopstate.runs.asking import node_outputs as node_outputs
     from hopstate.runs.ensemble import ensemble as ensemble
+    from hopstate.runs.explain import explain as explain
     from hopstate.runs.export_check import check_program as check_program
     from hopstate.runs.export_check import export_inputs as export_inputs
     from hopstate.runs.hub import from_pretrained as from_pretrained
     from hopstate.runs.hub import push_to_hub as push_to_hub
-    from hopstate.runs.queries.ask import rank as rank
-    from hopstate.runs.queries.ask import score as score
+    from hopstate.runs.queries import rank as rank
+    from hopstate.runs.queries import score as score
     from hopstate.runs.run import Run as Run
     from hopstate.runs.run import evaluate as evaluate
     from hopstate.runs.run import fit as fit
@@ -82,6 +81,7 @@ if TYPE_CHECKING:
     from hopstate.runs.run import open_run as open_run
     from hopstate.runs.run import predict as predict
     from hopstate.runs.run import score_stream as score_stream
+    from hopstate.runs.stream import node_outputs as node_outputs
     from hopstate.runs.tune import tune as tune
     from hopstate.sampling.event_batches import event_batches as event_batches
     from hopstate.sampling.neighbor_loader import NeighborLoader as NeighborLoader

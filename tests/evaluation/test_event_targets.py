@@ -13,8 +13,10 @@ from hopstate.data.events import ADD, GONE, EventStream, in_own_order
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.metrics import average_precision, mae
-from hopstate.runs.queries.card import run_card
-from hopstate.runs.run import Run, evaluate, fit, score_stream
+from hopstate.runs.card import run_card
+from hopstate.runs.inference import evaluate
+from hopstate.runs.run import Run, fit
+from hopstate.runs.stream import score_stream
 from hopstate.testing.conformance import F64
 from hopstate.training.tasks.event_node import EventTargets, event_classes
 from hopstate.training.tasks.target import Target, target_of
@@ -111,7 +113,7 @@ def test_columns_of_labels_go_with_their_events(tmp_path: Path) -> None:
         ({"labels": np.zeros((60, 2), np.int64)}, ""),
         ({"labels": np.zeros((60, 0), np.float32), "class_names": None}, ""),
         ({"class_names": ("a", "b")}, ""),
-        ({"labels": np.where(np.arange(180).reshape(60, 3) == 17, np.inf, 0.0)}, "event 5"),
+        ({"labels": np.where(np.arange(180).reshape(60, 3) == 17, np.inf, 0.0)}, "row 5"),
     ],
 )
 def test_what_is_no_table_of_labels_is_refused(change: dict[str, Any], words: str) -> None:

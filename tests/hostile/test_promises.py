@@ -237,7 +237,8 @@ class Tags(HTMLParser):
         self.scripts, self.handlers = 0, 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.scripts += tag in ("script", "img", "iframe")
+        image = tag == "img" and not (dict(attrs)["src"] or "").startswith("data:image/svg+xml;base64,")
+        self.scripts += tag in ("script", "iframe") or image
         self.handlers += sum(name.startswith("on") for name, _ in attrs)
 
 

@@ -17,7 +17,7 @@ from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.message_passing.model import Backbone, BackboneConfig
 from hopstate.methods.method import Context
-from hopstate.runs.applying import evaluate
+from hopstate.runs.inference import evaluate
 from hopstate.runs.run import fit
 from hopstate.sampling.event_batches import event_batches
 from hopstate.sampling.samplers import cutter_of

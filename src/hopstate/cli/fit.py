@@ -112,7 +112,7 @@ def print_result(done: Run) -> None:
 
     from hopstate.evaluation.metrics import of_class
     from hopstate.io.output import screen
-    from hopstate.runs.reproduce.tables import own_event_words
+    from hopstate.runs.summary import own_event_note
 
     console, result = screen(), _result(done)
     print_warning(done, console)
@@ -134,7 +134,7 @@ def print_result(done: Run) -> None:
         count = done.metrics["train"].get("events")
         which = "of the training links, a sample" if count is None else f"of the training events, the latest {count:,}"
         console.print(f"train: judged on {share:.1%} {which}", soft_wrap=True, highlight=False)
-    remark = own_event_words(done.metrics.get("test", {}))
+    remark = own_event_note(done.metrics.get("test", {}))
     if remark:
         console.print(remark, soft_wrap=True, highlight=False)
     print_floors(done, console)
@@ -157,13 +157,13 @@ def _result(done: Run) -> dict[str, Any]:
 
 def print_warning(done: Run, console: Console) -> None:
     """Print which baselines, chance among them, the run does not outperform on validation."""
-    from hopstate.runs.reproduce.tables import floor_words
+    from hopstate.runs.summary import floor_label
     from hopstate.training.run_folder import RunFolder
 
     result, floors = _result(done), RunFolder(done.path).floors("val")
     metric, names = result["metric"], no_better_than(done, "val")
     if names:
-        rivals = " and ".join(f"{floor_words(name)} {floors[name][metric]:.4f}" for name in names)
+        rivals = " and ".join(f"{floor_label(name)} {floors[name][metric]:.4f}" for name in names)
         own = f"{metric} {result['metrics']['val'][metric]:.4f}"
         text = f"Warning: on validation, {own} of {done.method} does not exceed {rivals}."
         console.print(text, style="bold", soft_wrap=True, highlight=False)
@@ -182,7 +182,7 @@ def no_better_than(done: Run, split: str = "test") -> list[str]:
 
 def print_floors(done: Run, console: Console) -> None:
     """Print the test metric beside those of the floors, with a sentence where it is no better."""
-    from hopstate.runs.reproduce.tables import few_words, floor_words, told_from
+    from hopstate.runs.summary import few_events_note, floor_label, num_events
     from hopstate.training.run_folder import RunFolder
 
     metric = RunFolder(done.path).result()["metric"]
@@ -190,12 +190,12 @@ def print_floors(done: Run, console: Console) -> None:
     floors = {name: values[metric] for name, values in done.floors.items() if metric in values}
     if own is None or not floors:
         return
-    beside = ", ".join(f"{floor_words(name)} {value:.4f}" for name, value in floors.items())
+    beside = ", ".join(f"{floor_label(name)} {value:.4f}" for name, value in floors.items())
     console.print(f"test {metric}: {own:.4f}; floors: {beside}", soft_wrap=True)
-    few = few_words(told_from(metric, done.metrics["test"]), "test figures")
+    few = few_events_note(num_events(metric, done.metrics["test"]), "test figures")
     if few:
         console.print(few, soft_wrap=True)
-    under = [floor_words(name) for name in no_better_than(done)]
+    under = [floor_label(name) for name in no_better_than(done)]
     if under:
         console.print(
             f"[bold]{done.method} is no better than {' and '.join(under)} here[/bold]: the simpler one serves as well, "

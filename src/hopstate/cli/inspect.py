@@ -35,7 +35,7 @@ def run(argv: list[str]) -> Answer:
     own, read = grouped(argv[1:], "--read.")
     options = parser.parse_args(own)
     if (Path(options.data) / "config.json").is_file():
-        from hopstate.runs.queries.card import run_card
+        from hopstate.runs.card import run_card
 
         if options.plot or read or options.kind != "auto":
             raise ConfigError(f"{options.data} is a run, of which a page is shown; leave --plot, --kind and --read out")

@@ -25,8 +25,7 @@ def run(argv: list[str]) -> Answer:
     show_settings_help(parser, "tune", argv[2:])
     from hopstate.methods.config import parse_words
     from hopstate.runs.data import settle
-    from hopstate.runs.tune import tune_config
-    from hopstate.runs.tune_spaces import space_of
+    from hopstate.runs.tune import space_of, tune_config
 
     own, parse = parse_words(method, parser, argv[2:], _OWN)
     space = space_of(method, own.space)

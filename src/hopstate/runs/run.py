@@ -16,10 +16,8 @@ from hopstate.methods import get_method
 from hopstate.methods.config import as_dict, parse_given
 from hopstate.methods.method import Context, Method
 from hopstate.random import random_state_kept
-from hopstate.runs.applying import evaluate, keep_past, predict, score_stream
-from hopstate.runs.arrivals import keep_ids
 from hopstate.runs.beginnings import held, new_folder
-from hopstate.runs.curves import keep_curve
+from hopstate.runs.calibration import keep_curve
 from hopstate.runs.data import (
     check_same_data,
     data_metrics,
@@ -32,7 +30,10 @@ from hopstate.runs.data import (
 )
 from hopstate.runs.in_memory import given as given_data
 from hopstate.runs.in_memory import keep, record_of
+from hopstate.runs.inference import evaluate, predict
+from hopstate.runs.load import keep_ids
 from hopstate.runs.prepare import notes_of, prepared
+from hopstate.runs.stream import keep_past, score_stream
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.loggers import check_loggers
 from hopstate.training.memory_limit import within_memory
@@ -127,7 +128,7 @@ class RankOptions(ScoreOptions, total=False):
     candidates: Any
     new_only: bool
     exclude_seen: bool
-    first_stage: int | None
+    prefilter: int | None
 
 
 class VectorOptions(TypedDict, total=False):
@@ -187,7 +188,7 @@ class Run:
 
     def node_outputs(self, nodes: Any, t: Any = None, **options: Unpack[NodeOptions]) -> pd.DataFrame:
         """Return the chances of the classes of nodes at times; see `hopstate.node_outputs` for the options."""
-        from hopstate.runs.asking import node_outputs
+        from hopstate.runs.stream import node_outputs
 
         return node_outputs(self.path, nodes, t, **options)
 

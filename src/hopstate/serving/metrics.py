@@ -18,8 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from hopstate.data.dates import shown_time
 from hopstate.data.splits import IN_SECOND
 from hopstate.errors import FutureTimeError, HopstateWarning, TimeOrderError
-from hopstate.runs.data import settings_of_run
-from hopstate.runs.queries.shown import dates_of
+from hopstate.runs.data import dates_of, settings_of_run
 from hopstate.serving.live import LiveRun
 from hopstate.serving.quality import WINDOW, Quality
 from hopstate.serving.transaction import Receipt
@@ -214,7 +213,7 @@ class StatePage:
     def __init__(self, metrics: ServiceMetrics, live: LiveRun) -> None:
         self._metrics = metrics
         self._method = settings_of_run(live.run, live.method)[0].name
-        self._dates = dates_of(live.run, live.method)
+        self._dates = dates_of(live.run)
 
     def of(self, live: LiveRun, quality: Quality, parked: int) -> dict[str, Any]:
         """Return what is shown of the run that serves, with how many events are kept aside."""

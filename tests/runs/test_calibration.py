@@ -14,11 +14,10 @@ import torch
 
 from hopstate.errors import HopstateWarning, MissingFileError
 from hopstate.evaluation.calibration import Curve
+from hopstate.runs import calibration as module
+from hopstate.runs.calibration import curve_of
 from hopstate.runs.load import load_run
-from hopstate.runs.queries import calibrated as module
-from hopstate.runs.queries.ask import chances, ranked, scored
-from hopstate.runs.queries.calibrated import curve_of
-from hopstate.runs.queries.session import session
+from hopstate.runs.queries import chances, ranked, scored, session
 from hopstate.runs.run import Run
 from hopstate.streaming.slices import finished
 from hopstate.testing.conformance import F32, F32_TIGHT
@@ -83,17 +82,6 @@ def test_one_answer_from_every_function(run: Run) -> None:
         alone = [scored(asked, [pair])["probability"][0] for pair in pairs]
     near(alone, values)
     near(run.score(pairs[:2])["probability"], alone[:2])
-
-
-@each
-@pytest.mark.slow
-def test_a_first_stage_is_of_that_order(run: Run) -> None:
-    """It keeps the first of it, and tells how many: a student of the scores alone would keep others."""
-    whole = run.rank("u3", top=None)
-    few = run.rank("u3", top=None, first_stage=15)
-    assert few["dst"].tolist() == [name for name in whole["dst"] if name in set(few["dst"])]
-    assert few["dst"].iloc[0] == whole["dst"].iloc[0]
-    assert few.attrs["first_stage_recall"] > 0.7
 
 
 @pytest.mark.parametrize("strategy", ["historical", "many"])

@@ -1,6 +1,6 @@
 """The lines about targets on the page of a run."""
 
-from hopstate.runs.queries.card import target_lines
+from hopstate.runs.card import target_lines
 
 
 def test_the_page_of_a_run_shows_amounts_and_classes():

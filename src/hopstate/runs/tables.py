@@ -1,14 +1,19 @@
-"""Tables of answers in the order, and with the index, of the table that was asked about."""
+"""Tables of answers: in the order and with the index of the given table, and written over none of the files read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hopstate.data.dates import shown_times
 from hopstate.data.stream_state import in_unit
+from hopstate.io.files import check_output
+from hopstate.io.output import check_table_path
+from hopstate.runs.data import settings_of_run
+from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.events import to_user_ids
 
 if TYPE_CHECKING:
@@ -41,14 +46,14 @@ def with_index_of(table: pd.DataFrame, given: Any) -> pd.DataFrame:
 def in_given_order(
     columns: Mapping[str, Any], record: EventStream, given: Any, unit: str, dates: str, *, whole: bool
 ) -> pd.DataFrame:
-    """Return answers on events in the order of the user's table, times as it wrote them.
+    """Return answers on events in the order and with the index of the user's table, times as it wrote them.
 
     Args:
-        columns: of answers; "row" is the row of the table that each is of.
+        columns: of answers; "row" is the row of the table that each answers.
         record: the table's events.
-        given: the table, whose index is taken if it is one of pandas.
+        given: the table.
         unit, dates: of the times in columns, see `EventStream`.
-        whole: rows that have no answer (deletions, events without a time) stand in their places, empty.
+        whole: rows without an answer (deletions, events without a time) are included, empty.
     """
     import pandas as pd
 
@@ -81,3 +86,28 @@ def _filled(found: pd.DataFrame, record: EventStream, length: int, unit: str, da
 def _own_events(record: EventStream) -> np.ndarray:
     """Return (E,) which events are rows of the user's; deletions that follow from that of a node are not."""
     return record.in_file(np.arange(len(record))) >= 0
+
+
+def check_table(
+    out: str | Path | None, folder: RunFolder, method: str | None, data: Any, read: Mapping[str, Any] | None, *more: Any
+) -> None:
+    """Check that a table can be written, and over none of the files that it is made from.
+
+    Args:
+        out: the table; None is not checked.
+        folder: the run.
+        method: as in `hopstate.evaluate`.
+        data, read: what else is read, and how.
+        more: further files that are read.
+
+    Raises:
+        FormatError: out is not the name of a table.
+        ConfigError: out is read, or the run's method is not known.
+        StorageError: out cannot be written.
+    """
+    settings = settings_of_run(folder, method)[1]
+    if out is None:
+        return
+    check_table_path(out)
+    files = [value for options in (settings.get("read") or {}, read or {}) for value in options.values()]
+    check_output(Path(out), settings.get("data"), data, *files, *more)

@@ -1,4 +1,4 @@
-"""What a run is, in a page: its method and data, how good beside what needs no such model, and how to ask it."""
+"""The page of a run: its method and data, its metrics next to those of baselines, and commands that query it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hopstate.data.readers.roles import READ_AS
 from hopstate.errors import HopstateError
 from hopstate.evaluation.metrics import of_class
 from hopstate.methods.method import Method
-from hopstate.runs.curves import NAME
+from hopstate.runs.calibration import NAME
 from hopstate.runs.data import config_of_run, known_data, load_data, settings_of_run
-from hopstate.runs.going_on import kept_state
+from hopstate.runs.stream import kept_state
 from hopstate.sampling.partition import NAMES as PARTITIONERS
 from hopstate.training.run_folder import RunFolder
 
@@ -66,8 +66,9 @@ def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
         lines.append(f"split   {split['kind']}")
     if known.get("partitioner"):
         lines.append(f"clusters by {PARTITIONERS.get(str(known['partitioner']), known['partitioner'])}")
-    if (folder.path / "state").is_dir() or (folder.path / "state.safetensors").is_file():
-        lines.append(f"state   {kept_state(folder)}: events that were streamed since are known")
+    state = kept_state(folder)
+    if state is not None:
+        lines.append(f"state   {state}: events that were streamed since are known")
     if (folder.path / NAME).is_file():
         lines.append(f"probabilities of {NAME}")
     return lines
@@ -142,16 +143,14 @@ def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, 
         f"hopstate score {run} --pairs {pair}",
         f"hopstate rank {run} --source {shlex.quote(str(source))} --top 10",
     ]
-    if method.explains:
-        found.append(f"hopstate explain {run} --pair {pair} --time {shlex.quote(last)}")
-    return [*found, f"hopstate check-leak {run}"]
+    explain = f"hopstate explain {run} --pair {pair} --time {shlex.quote(last)}"
+    return [*found, explain, f"hopstate check-leak {run}"]
 
 
 def _a_link(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the ends of a link of a run's own graph; words for them where it is gone."""
+    """Return the ends of a link of a run's own graph; placeholders if it is gone."""
     try:
-        config = config_of_run(folder, method, dict(settings))
-        graph = load_data(config.data, config.read, method.data)
+        graph = _own_data(folder, method, settings)
         ends = graph.edge_index()[:, 0]
     except (HopstateError, OSError, IndexError):
         return "SOURCE", "TARGET"
@@ -160,16 +159,17 @@ def _a_link(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> t
 
 
 def _a_pair(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    """Return the ends and the time of the last event of a run's own data; words for them where those are gone."""
+    """Return the ends and the time of the last event of a run's own data; placeholders if those are gone."""
     try:
-        config = config_of_run(folder, method, dict(settings))
-        stream = load_data(config.data, config.read, method.data)
+        stream = _own_data(folder, method, settings)
     except (HopstateError, OSError):
         return "SOURCE", "TARGET", "TIME"
     row = int(stream.additions()[-1])
-    ends = stream.src[row], stream.dst[row]
-    names = ends if stream.node_ids is None else tuple(stream.node_ids.names(np.array([end]))[0] for end in ends)
+    ends = np.array([stream.src[row], stream.dst[row]])
+    names = ends if stream.node_ids is None else stream.node_ids.names(ends)
     return names[0], names[1], shown_time(stream.t[row], stream.time_unit, stream.dates)
 
 
-__all__ = ["commands", "run_card", "target_lines"]
+def _own_data(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
+    config = config_of_run(folder, method, dict(settings))
+    return load_data(config.data, config.read, method.data)
