@@ -18,6 +18,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError
 from hopstate.io.opening import read_json
 from hopstate.methods import method_of_run
+from hopstate.methods.shared.programs import ExportSpec, StateQuery
 from hopstate.random import random_state_kept
 from hopstate.runs.calibration import curve_of
 from hopstate.runs.export import FILES, refuse, spec_of
@@ -26,7 +27,6 @@ from hopstate.runs.queries import Session, session
 from hopstate.runs.query_inputs import nodes_of, read_pairs, times_of, with_rows
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, plain
 from hopstate.streaming.pair_queries import PairQueries
-from hopstate.training.exported import ExportSpec, StateQuery
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 

@@ -39,12 +39,11 @@ from hopstate.methods.shared.link import (
     training_store,
     used_features,
 )
-from hopstate.methods.shared.programs import logit_port, rows_port
+from hopstate.methods.shared.programs import ExportSpec, Port, Program, StateQuery, Tensors, logit_port, rows_port
 from hopstate.methods.space import Space
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.config import LoopConfig, OptimConfig
-from hopstate.training.exported import ExportSpec, Port, Program, StateQuery, Tensors
 from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask

@@ -29,11 +29,10 @@ from hopstate.methods.shared.link import (
     training_store,
     used_features,
 )
-from hopstate.methods.shared.programs import history_spec
+from hopstate.methods.shared.programs import ExportSpec, history_spec
 from hopstate.methods.space import Space
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
 from hopstate.training.config import LoopConfig
-from hopstate.training.exported import ExportSpec
 from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.events import EventTask, HistoryNodes

@@ -40,7 +40,7 @@ from hopstate.methods.method import Context, Method, ReadOptions, SetRun, SplitC
 from hopstate.methods.shared.baselines import graph_set_baselines
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, turned
 from hopstate.methods.shared.node import check_filled, save_npz
-from hopstate.methods.shared.programs import rows_port
+from hopstate.methods.shared.programs import ExportSpec, Port, Program, rows_port
 from hopstate.methods.shared.suit_nodes import metric_of
 from hopstate.methods.shared.targets_as_trained import targets_as_trained
 from hopstate.methods.space import Range, Space
@@ -48,7 +48,6 @@ from hopstate.ops.cpu.random_kernels import mix
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.training.checkpoint import replace_file
 from hopstate.training.config import LoopConfig, OptimConfig
-from hopstate.training.exported import ExportSpec, Port, Program
 from hopstate.training.precision import bare
 from hopstate.training.tasks.graph import GraphTask, Level, level_targets
 from hopstate.training.tasks.target import (

@@ -430,7 +430,6 @@ class EventNodeTask(EventTask[NodeFollower]):
         return judged
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
-        """Return a table of the events of a split (those of `evaluate`), or of "all"."""
         at, rows = events_to_score(self.stream, self.split, split)
         at = self._of_file(self.stream, at)
         scores = score_node_events(self.scorer(split), self.stream, at, rows=rows, batch_size=self.eval_batch_size)
@@ -442,19 +441,15 @@ class EventNodeTask(EventTask[NodeFollower]):
     # ---- going on --------------------------------------------------------------------------------------
     @property
     def live_batch(self) -> int:
-        """Events of a batch where the model goes on over new ones."""
         return self.eval_batch_size
 
     def ask(self, follower: NodeFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
-        """Return (Q,) or (Q, C) outputs of the sources of events."""
         return follower.score_nodes(src, t)
 
     def asked(self, new: EventStream) -> np.ndarray:
-        """Return the positions of the events whose sources are scored: not deletions that follow from a node's."""
         return self._of_file(new, np.arange(len(new)))
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
-        """Return columns row (of the user's table), node, t and the outputs of events at rows."""
         named = to_user_ids(new, rows)
         return {"row": new.in_file(rows), "node": named["src"], "t": named["t"]} | self.targets.columns(scores)
 

@@ -257,17 +257,13 @@ class LinkTask(EventTask[LinkFollower]):
     # ---- going on --------------------------------------------------------------------------------------
     @property
     def live_batch(self) -> int:
-        """Events of a batch where the model goes on over new ones."""
         return self.evaluation.batch_size
 
     def ask(self, follower: LinkFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
-        """Return (Q,) scores of pairs."""
         return follower.score(src, dst, t)
 
     def asked(self, new: EventStream) -> np.ndarray:
-        """Return the positions of the events that are scored; a deletion is none."""
         return new.additions()
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
-        """Return columns row (of the user's table), src, dst, t and score of events at rows."""
         return {"row": new.in_file(rows)} | to_user_ids(new, rows) | {"score": scores}

@@ -100,7 +100,6 @@ class SequenceTask(Task[dict[str, Tensor]]):
         return evaluate_metrics("classes", ("accuracy",), self.data.y[self._rows(split)], self._probabilities(split))
 
     def predict(self, split: str) -> dict[str, Any]:
-        """Return columns sequence, prediction, p_<class>..., label of a split."""
         rows, p = self._rows(split), self._probabilities(split)
         columns = {"sequence": rows, "prediction": p.argmax(1)}
         return columns | {f"p_{i}": p[:, i] for i in range(p.shape[1])} | {"label": self.data.y[rows]}
