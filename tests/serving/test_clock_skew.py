@@ -1,6 +1,7 @@
 """Events of the far future, and what is told of an event that comes again with other contents or has more fields."""
 
 import itertools
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError
 from hopstate.runs.api import Run
 from hopstate.serving.event_parser import ClockSkewLimit
-from hopstate.serving.kafka import Arrived, IngestLoop
+from hopstate.serving.kafka import IngestLoop, Message
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 
@@ -140,7 +141,7 @@ def test_one_is_kept_aside_where_late_ones_are(late: str, runs: dict[str, Run], 
             with pytest.raises(FutureTimeError):
                 live.take([far])
             live.take([near])
-            read = [Arrived(far, "{}", "a", 1), Arrived(near, "{}", "b", 2)]
+            read = [Message(json.dumps(far), "a", 1), Message(json.dumps(near), "b", 2)]
             source = type("S", (), {"key": "source x", "read": lambda self, most: read})()
             assert [(r.position, r.note) for r in IngestLoop(live, source).run_once()] == [
                 (None, "unreadable"),
@@ -233,7 +234,7 @@ def test_fields_that_are_not_read_are_refused_by_name(
 
 def test_fields_of_a_source_are_left_out_and_told_once(run: Run, tmp_path: Path) -> None:
     with LiveRun(run.path, folder=tmp_path, late="clamp") as live:
-        read = [Arrived(event(event_id=f"e{k}", colour="red"), "", "", k) for k in range(2)]
+        read = [Message(json.dumps(event(event_id=f"e{k}", colour="red")), "", k) for k in range(2)]
         pump = IngestLoop(live, type("S", (), {"key": "source x", "read": lambda self, most: [read.pop()]})())
         with pytest.warns(UserWarning, match="colour") as told:
             assert [pump.run_once()[0].position for _ in range(2)] == [0, 1]

@@ -28,7 +28,7 @@ from hopstate.ops.threads import one_thread
 from hopstate.runs.queries.session import Session
 from hopstate.serving.kafka import IngestLoop, open_source
 from hopstate.serving.live import LiveRun
-from hopstate.serving.metrics import ServiceMetrics, StatePage, StructuredLogger
+from hopstate.serving.metrics import ServiceMetrics, StructuredLogger, state_of
 from hopstate.serving.quality import Quality
 from hopstate.serving.transaction import Receipt, Request, Transaction
 from hopstate.streaming.slices import Steps
@@ -199,7 +199,7 @@ class OnlineEvaluator:
         before, self._before = self._before, self._live.past
         try:
             yield from self.quality.judging(before)
-            self._metrics.judged(self.quality)
+            self._metrics.set_quality(self.quality)
         except Exception as error:  # of a figure: events are taken whatever becomes of it
             self.quality.alarm(f"quality is not judged: {error}")
         news, self._reported = self.quality.raised - self._reported, self.quality.raised
@@ -260,7 +260,6 @@ class ServiceEngine:
             await self._in_thread(self._opened)
         self.metrics.follow(self.live)
         self.evaluator = OnlineEvaluator(self.live, self._executor, self.metrics, self.lines)
-        self._state_page = StatePage(self.metrics, self.live)
         self._writer = asyncio.create_task(self._follow() if self.live.follows else self._write())
         background = [(self.source, self._ingest), (self.live, self._tick)]
         self._background = [asyncio.create_task(work()) for what, work in background if what is not None]
@@ -287,7 +286,7 @@ class ServiceEngine:
             try:
                 async with self._run_lock:
                     receipts = await self._in_thread(self._ingest_once)
-                self.metrics.took(receipts, self.live)
+                self.metrics.count_receipts(receipts, self.live)
                 self._trouble("source", "")
                 if receipts:
                     self.evaluator.schedule()
@@ -299,12 +298,12 @@ class ServiceEngine:
     def _ingest_once(self) -> list[Receipt]:
         begin = time.perf_counter()
         receipts = self._ingest_loop.run_once()
-        self.metrics.drawn(self._ingest_loop.behind())
+        self.metrics.set_source_lag(self._ingest_loop.behind())
         self._committed(receipts, begin)
         return receipts
 
     def _trouble(self, what: str, text: str) -> None:
-        if self.metrics.troubled(what, text):
+        if self.metrics.set_trouble(what, text):
             self.lines("trouble", of=what, text=text)
 
     async def _tick(self) -> None:
@@ -314,7 +313,7 @@ class ServiceEngine:
 
     def _ticked(self) -> None:
         try:
-            self.live.tick(again=(again := self.metrics.is_troubled(SINK)))
+            self.live.tick(again=(again := self.metrics.has_trouble(SINK)))
             self._trouble("sink", "")
             if again:
                 self._trouble(SINK, "")
@@ -326,10 +325,10 @@ class ServiceEngine:
             try:
                 left = await self._in_thread(self.live.follow)
                 self._trouble("log", "")
-                self.metrics.lagged(left, self.live)
+                self.metrics.set_lag(left, self.live)
             except Exception as error:  # what is known is still answered
                 self._trouble("log", str(error) or type(error).__name__)
-                self.metrics.lagged(None, self.live)
+                self.metrics.set_lag(None, self.live)
                 left = 0
             await asyncio.sleep(0 if left else self.limits.look)
 
@@ -355,12 +354,12 @@ class ServiceEngine:
         if self._waiting >= self.limits.waiting:
             raise BusyServiceError(f"{self._waiting} requests wait; come again in a second")
         self._waiting += 1
-        self.metrics.waits(self._waiting)
+        self.metrics.set_queue(self._waiting)
         try:
             return await work()
         finally:
             self._waiting -= 1
-            self.metrics.waits(self._waiting)
+            self.metrics.set_queue(self._waiting)
 
     async def take(self, events: list[dict[str, Any]], *, score: bool = True) -> list[Receipt]:
         """Return receipts of events once they are durable; see `LiveRun.take`."""
@@ -392,7 +391,7 @@ class ServiceEngine:
             self._trouble("log", away[0] if away else "")
             for (given, future), answer in zip(group, found, strict=True):
                 if isinstance(answer, BaseException):
-                    self.metrics.refused(answer)
+                    self.metrics.count_refusal(answer)
                 if not future.done():
                     if isinstance(answer, BaseException):
                         future.set_exception(answer)
@@ -433,7 +432,7 @@ class ServiceEngine:
             partial(self._settle, live, draft, first)
         )  # nobody waits for it, and no draft comes before
         receipts = draft.receipts(first)
-        self.metrics.took(receipts, live)
+        self.metrics.count_receipts(receipts, live)
         self._committed(receipts, begin)
         return receipts
 
@@ -454,4 +453,4 @@ class ServiceEngine:
     async def state(self) -> dict[str, Any]:
         """Return what the page shows; whoever asks waits where the log is busy, and nobody else does."""
         parked = await asyncio.to_thread(self.live.log.parked) if self.live.late == "park" else 0
-        return self._state_page.of(self.live, self.evaluator.quality, parked)
+        return state_of(self.live, self.evaluator.quality, self.metrics, parked)

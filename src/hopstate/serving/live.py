@@ -151,7 +151,7 @@ class LiveRun:
             self._open.enter_context(trainer.precision())
             self.log = self._log_at(log)
             self._open.callback(self.log.close)
-            self.method = method
+            self.method, self.method_name = method, settings_of_run(self.run, method)[0].name
             self._incoming = EventParser(self.run, method, late)
             self._asked: Session | None = None
             self._recover()
@@ -184,7 +184,7 @@ class LiveRun:
             known = len(past)
             self._begin({"model": self.model, "run": _signature(self.run), "own_events": known})
         self.own_events, self.past = known, past
-        dates = dates_of(self.run, self.method)
+        dates = self.dates = dates_of(self.run, self.method)
         self._incoming.ahead = ClockSkewLimit(self.ahead, past, known, dates)
         if self.position > len(self.log):
             raise CheckpointError(

@@ -168,7 +168,7 @@ class RequestLimits:
             status = CLIENT_LEFT if status == FAILED else status
             path = getattr(scope.get("route"), "path", path)
         finally:
-            self.engine.metrics.answered(path, status, start)
+            self.engine.metrics.count_request(path, status, start)
             seconds = time.perf_counter() - start
             self.engine.lines("request", method=scope["method"], route=path, status=status, seconds=seconds)
 
