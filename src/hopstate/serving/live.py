@@ -147,7 +147,6 @@ class LiveRun:
             self.task: LinkTask = task
             # for good: to go there and back, and to look for other weights, takes as long as a question's arithmetic
             task.model.eval().requires_grad_(False)
-            self.precision = trainer.config.matmul_precision
             self._open.enter_context(trainer.precision())
             self.log = self._log_at(log)
             self._open.callback(self.log.close)
@@ -197,23 +196,22 @@ class LiveRun:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        for bodies in () if not self.lag else bulks(self.log, self.position, self._least(BULK)):
-            self._observe_logged(bodies)
+        for _ in self._observing() if self.lag else ():
+            pass
 
-    def _least(self, events: int) -> int:
-        return events if self.sink is None else 1
-
-    def follow(self, most: int | None = None) -> int:
+    def follow(self) -> int:
         """Observe some of what the log holds beyond what was observed; return how many events are left."""
-        for bodies in bulks(self.log, self.position, self._least(most or BULK)):
-            self._observe_logged(bodies)
-            break
+        next(self._observing(), None)
         self._keep()
         return self.lag
 
-    def _observe_logged(self, bodies: Sequence[str]) -> None:
-        with sound(self.log.place, self.position, len(bodies)):
-            self.observe(rows(bodies, self.position, self.log.place))
+    def _observing(self) -> Iterator[None]:
+        """Observe what the log holds beyond what was observed, and yield after each group of commits."""
+        # with a sink one commit at a time, since each is scored by itself
+        for bodies in bulks(self.log, self.position, BULK if self.sink is None else 1):
+            with sound(self.log.place, self.position, len(bodies)):
+                self.observe(rows(bodies, self.position, self.log.place))
+            yield
 
     @property
     def lag(self) -> int:
@@ -221,11 +219,7 @@ class LiveRun:
         return max(len(self.log) - self.position, 0)
 
     def observe(self, bodies: Sequence[Mapping[str, Any]]) -> None:
-        """Take in what a log holds, without logging it.
-
-        Args:
-            bodies: events as they were logged.
-        """
+        """Take in logged events."""
         first, (scores, self.past) = self.position, self._after(bodies, score=self.sink is not None)
         if self.sink is not None:
             self.sink.take(first, bodies, scores)
@@ -275,6 +269,11 @@ class LiveRun:
         """Events of the log that have been observed."""
         return len(self.past) - self.own_events
 
+    def check_writer(self) -> None:
+        """Raise ReplicaError if events are given to a replica."""
+        if self.follows:
+            raise ReplicaError("a replica takes no events: give them to the service that writes the log")
+
     # ---- events in ----------------------------------------------------------------------------------------
     def take(
         self,
@@ -298,6 +297,7 @@ class LiveRun:
             DataError: one cannot be read.
             StorageError: the log cannot be written.
         """
+        self.check_writer()
         draft = finished(self.drafting(events, score=score, facts=facts, strict=strict))
         first = draft.written(self.log)
         self.accept(draft)
@@ -399,18 +399,3 @@ class Replica(LiveRun):
     def _begin(self, facts: Mapping[str, Any]) -> None:
         if "own_events" not in self.log.facts():
             raise MissingFileError(f"the log of {self.run.path} has not been begun; start its writer first")
-
-    def take(
-        self,
-        events: Sequence[Mapping[str, Any]],
-        *,
-        score: bool = True,
-        facts: Mapping[str, Any] | None = None,
-        strict: bool = True,
-    ) -> list[Receipt]:
-        """Refuse events.
-
-        Raises:
-            ReplicaError: always.
-        """
-        raise ReplicaError("this is a replica, which takes no events: give them to the service that writes the log")
