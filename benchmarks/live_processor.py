@@ -20,7 +20,7 @@ import torch
 
 import hopstate
 from common import machine, require_green
-from hopstate.runs.queries.ask import chances
+from hopstate.runs.queries import chances
 from hopstate.serving.live import LiveRun
 from hopstate.streaming.slices import finished
 

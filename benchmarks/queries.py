@@ -27,9 +27,8 @@ import pandas as pd
 
 import hopstate
 from common import machine, require_green
-from hopstate.runs.queries.ask import Candidates, ranked
-from hopstate.runs.queries.names import Nodes, nodes_of, times_of
-from hopstate.runs.queries.session import session
+from hopstate.runs.queries import Candidates, ranked, session
+from hopstate.runs.query_inputs import nodes_of, times_of
 from hopstate.streaming.slices import finished
 
 QUIET = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}

@@ -30,7 +30,7 @@ import torch
 
 import hopstate
 from common import machine, require_green
-from hopstate.runs.queries.ask import scored
+from hopstate.runs.queries import scored
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import Entry, SqliteLog
 from hopstate.streaming.live import go_on

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,12 +24,13 @@ from hopstate.methods.baselines.dygformer import DyGFormer
 from hopstate.methods.baselines.graphmixer import GraphMixer, RecentLinkTokenizer
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaNodes
 from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
-from hopstate.methods.gmn.gin import GIN
-from hopstate.methods.message_passing.model import Backbone, Kind
+from hopstate.methods.gmn.graph_method import GIN
+from hopstate.methods.message_passing.backbones import BACKBONES
+from hopstate.methods.message_passing.model import Backbone
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.testing.conformance import assert_close_rmse
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
-from hopstate.training.double import Double
+from hopstate.training.precision import Double
 
 N, WIDTH = 14, 5
 Made = tuple[nn.Module, tuple[Any, ...]]
@@ -129,7 +130,7 @@ def topped() -> Made:
 
 
 CASES: dict[str, Callable[[], Made]] = {
-    **{kind: partial(backbone, kind) for kind in get_args(Kind)},
+    **{kind: partial(backbone, kind) for kind in BACKBONES},
     **{f"{kind}-edges": partial(backbone, kind, 3) for kind in ("gin", "gat", "pna")},
     "gcn-plain-cat": partial(backbone, "gcn", block="plain", norm="batch", jump="cat"),
     "gmn": gmn,
@@ -137,7 +138,7 @@ CASES: dict[str, Callable[[], Made]] = {
     "gmn-edge": partial(gmn, "edge"),
     "gmn-graph": partial(gmn, "graph", graph_pooling="all", features_out=True),
     "gmn-walks": partial(gmn, variant="gmn-"),
-    "gmn-attention": partial(gmn, token_heads=2, mpnn="pna", local="gine"),
+    "gmn-pna": partial(gmn, mpnn="pna", local="gine"),
     "gmn-gcn": partial(gmn, mpnn="gcn", local="sage"),
     "gps-mamba": partial(gmn, variant="gps-mamba", tokens=1),
     "gin-graphs": gin,

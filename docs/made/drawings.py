@@ -35,7 +35,7 @@ HOLDS = {
 # what `hopstate predict` goes through for nodes of a graph, and for the pairs of a stream
 WAY = (
     ("cli.apply", "hopstate predict RUN"),
-    ("runs.applying", "finds the run, and which rows are asked for"),
+    ("runs.inference", "finds the run, and which rows are asked for"),
     ("runs.load", "settings, weights and data as the run had them"),
     ("runs.prepare", "features scaled as in training"),
     ("methods.{}.method", "model and task from the settings"),

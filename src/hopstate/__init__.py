@@ -18,11 +18,11 @@ __version__ = "0.1.0"
 # module → public names; imported when first used, so that `import hopstate` stays quick. Type checkers read the
 # imports below, which a test holds to this table.
 _PUBLIC = {
-    "hopstate.runs.api": ("Run", "evaluate", "fit", "load", "open_run", "predict", "score_stream"),
-    "hopstate.runs.asking": ("node_outputs",),
+    "hopstate.runs.run": ("Run", "evaluate", "fit", "load", "open_run", "predict", "score_stream"),
+    "hopstate.runs.stream": ("node_outputs",),
     "hopstate.runs.ensemble": ("ensemble",),
-    "hopstate.runs.queries.ask": ("rank", "score"),
-    "hopstate.runs.analysis.questions": ("explain",),
+    "hopstate.runs.queries": ("rank", "score"),
+    "hopstate.runs.explain": ("explain",),
     "hopstate.runs.hub": ("from_pretrained", "push_to_hub"),
     "hopstate.runs.export_check": ("check_program", "export_inputs"),
     "hopstate.runs.tune": ("tune",),
@@ -35,7 +35,7 @@ _PUBLIC = {
     "hopstate.methods.nagphormer.model": ("NAGphormer",),
     "hopstate.methods.nagphormer.hops": ("hop_tokens",),
     "hopstate.methods.gmn.model": ("GMN",),
-    "hopstate.methods.gmn.whole_graph": ("gmn_inputs",),
+    "hopstate.methods.gmn.batches": ("gmn_inputs",),
     "hopstate.methods.dyg_mamba.model": ("DyGMamba",),
     "hopstate.methods.ctdg_ssm.model": ("CTDGSSM",),
     "hopstate.tokens.history": ("HistoryConfig", "HistoryTokenizer"),
@@ -61,27 +61,27 @@ if TYPE_CHECKING:
     from hopstate.datasets.registry import load_dataset as load_dataset
     from hopstate.methods.ctdg_ssm.model import CTDGSSM as CTDGSSM
     from hopstate.methods.dyg_mamba.model import DyGMamba as DyGMamba
+    from hopstate.methods.gmn.batches import gmn_inputs as gmn_inputs
     from hopstate.methods.gmn.model import GMN as GMN
-    from hopstate.methods.gmn.whole_graph import gmn_inputs as gmn_inputs
     from hopstate.methods.nagphormer.hops import hop_tokens as hop_tokens
     from hopstate.methods.nagphormer.model import NAGphormer as NAGphormer
     from hopstate.ops.selective_scan import selective_scan as selective_scan
-    from hopstate.runs.analysis.questions import explain as explain
-    from hopstate.runs.api import Run as Run
-    from hopstate.runs.api import evaluate as evaluate
-    from hopstate.runs.api import fit as fit
-    from hopstate.runs.api import load as load
-    from hopstate.runs.api import open_run as open_run
-    from hopstate.runs.api import predict as predict
-    from hopstate.runs.api import score_stream as score_stream
-    from hopstate.runs.asking import node_outputs as node_outputs
     from hopstate.runs.ensemble import ensemble as ensemble
+    from hopstate.runs.explain import explain as explain
     from hopstate.runs.export_check import check_program as check_program
     from hopstate.runs.export_check import export_inputs as export_inputs
     from hopstate.runs.hub import from_pretrained as from_pretrained
     from hopstate.runs.hub import push_to_hub as push_to_hub
-    from hopstate.runs.queries.ask import rank as rank
-    from hopstate.runs.queries.ask import score as score
+    from hopstate.runs.queries import rank as rank
+    from hopstate.runs.queries import score as score
+    from hopstate.runs.run import Run as Run
+    from hopstate.runs.run import evaluate as evaluate
+    from hopstate.runs.run import fit as fit
+    from hopstate.runs.run import load as load
+    from hopstate.runs.run import open_run as open_run
+    from hopstate.runs.run import predict as predict
+    from hopstate.runs.run import score_stream as score_stream
+    from hopstate.runs.stream import node_outputs as node_outputs
     from hopstate.runs.tune import tune as tune
     from hopstate.sampling.event_batches import event_batches as event_batches
     from hopstate.sampling.neighbor_loader import NeighborLoader as NeighborLoader

@@ -15,7 +15,7 @@ import pytest
 
 from hopstate.cli.answer import json_text
 from hopstate.cli.main import COMMANDS, Flags, main
-from hopstate.runs.api import Run, open_run
+from hopstate.runs.run import Run, open_run
 from made_events import table
 from made_tables import tables
 

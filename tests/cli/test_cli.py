@@ -24,7 +24,7 @@ from hopstate.cli.compare import numbers, show
 from hopstate.cli.main import COMMANDS, main
 from hopstate.errors import ConfigError
 from hopstate.ops.threads import one_thread
-from hopstate.runs import api
+from hopstate.runs.run import fit_config
 
 Capture = pytest.CaptureFixture[str]
 
@@ -388,8 +388,9 @@ def test_inspect_names_the_nearest_option_of_graphs_and_of_events(tmp_path: Path
 def test_an_interrupted_fit_or_comparison_ends_with_130(
     messages: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    real = api.fit_config
-    monkeypatch.setattr(api, "fit_config", lambda *given, **named: replace(real(*given, **named), interrupted=True))
+    monkeypatch.setattr(
+        "hopstate.runs.run.fit_config", lambda *given, **named: replace(fit_config(*given, **named), interrupted=True)
+    )
     assert main(["fit", "recency", f"--data={messages}", *QUICK, "--out=run"]) == 130
     assert "--resume --out run" in capsys.readouterr().err
     assert main(["compare", "recency", f"--data={messages}", "--out=both", "--", *QUICK]) == 130

@@ -136,7 +136,7 @@ def test_a_file_of_another_unit_as_a_stream_of_its_own_has_its_own_dates(tmp_pat
 
 def test_a_live_run_of_dates_is_replayed_bit_for_bit(tmp_path):
     pytest.importorskip("apsw")
-    from hopstate.runs.queries.ask import ranked
+    from hopstate.runs.queries import ranked
     from hopstate.serving.live import LiveRun
     from hopstate.serving.replay import replayed
 
@@ -151,14 +151,15 @@ def test_a_live_run_of_dates_is_replayed_bit_for_bit(tmp_path):
 
 
 def test_why_a_pair_has_its_score_is_told_in_dates(tmp_path):
-    from hopstate.runs.analysis.explain import Explanation
+    from hopstate.runs.explain import Explanation
 
     events = pd.DataFrame({"end": "source", "neighbor": 7, "t": [0, 3600], "event_id": [0, 1], "contribution": 0.5})
-    found = Explanation(1, 7, 7200, 1.0, 0.0, events, "s", "+01:00")
+    known = {"score": 0.5, "probability": 0.4, "logit": 0.0, "events": events, "features": events[:0]}
+    found = Explanation(1, 7, 7200, **known, time_unit="s", dates="+01:00")
     assert found.table["t"].tolist() == ["1970-01-01T01:00:00+01:00", "1970-01-01T02:00:00+01:00"]
     assert found.when == "1970-01-01T03:00:00+01:00"
     found.plot(tmp_path / "why.png")
-    numbers = Explanation(1, 7, 7200, 1.0, 0.0, events)
+    numbers = Explanation(1, 7, 7200, **known)
     assert (numbers.table["t"].tolist(), numbers.when) == ([0, 3600], "7200")
 
 

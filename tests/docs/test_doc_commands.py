@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import pandas as pd
@@ -41,7 +41,7 @@ from hopstate.cli.tune import tune_parser
 from hopstate.datasets import registry
 from hopstate.errors import ConfigError
 from hopstate.methods import MODULES, get_method
-from hopstate.methods.parser import SHORT_OPTIONS, Parser
+from hopstate.methods.config import SHORT_OPTIONS, Parser
 
 ROOT = Path(__file__).parents[2]
 MADE = ROOT / "docs" / "notebooks"  # pages of notebooks, which run in test_notebooks
@@ -127,15 +127,9 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def smaller(name: str) -> registry.Dataset:
     """Return the entry of a generated data set that makes it smaller."""
-    entry, size = registry.find_dataset(name), SMALL[name]
-
-    def make(**options: Any) -> Any:
-        assert entry is not None
-        assert entry.make is not None
-        return entry.make(**{**size, **options})
-
+    entry = registry.find_dataset(name)
     assert entry is not None
-    return replace(entry, make=make)
+    return replace(entry, options={**entry.options, **SMALL[name]})
 
 
 def cut(words: list[str]) -> list[str]:
@@ -287,7 +281,8 @@ def test_pages_name_options_and_functions_that_exist(
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in NAMED])
 @pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")
 def test_commands_run(name: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_BY_NAME", registry._BY_NAME | {name: smaller(name) for name in SMALL})
+    entries = registry.catalogue() | {name: smaller(name) for name in SMALL}
+    monkeypatch.setattr(registry, "catalogue", lambda: entries)
     run_page(NAMED[name], monkeypatch, whole=False)
 
 

@@ -13,8 +13,10 @@ from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.event_targets import EventTargets, event_classes
 from hopstate.evaluation.metrics import average_precision, mae
-from hopstate.runs.api import Run, evaluate, fit, score_stream
-from hopstate.runs.queries.card import run_card
+from hopstate.runs.card import run_card
+from hopstate.runs.inference import evaluate
+from hopstate.runs.run import Run, fit
+from hopstate.runs.stream import score_stream
 from hopstate.testing.conformance import F64
 from hopstate.training.tasks.target import target_of
 

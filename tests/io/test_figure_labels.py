@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from hopstate.data import summary as summary_plots
 from hopstate.data.events import EventStream
 from hopstate.io.output import label_points, plain_numbers
-from hopstate.runs.analysis.explain import Explanation
+from hopstate.runs.explain import Explanation
 
 
 def blank() -> Figure:
@@ -94,7 +94,8 @@ def test_labels_of_an_explanation_are_apart() -> None:
         }
     )
     figure = blank()
-    Explanation("a", "b", 1_000_001_000, 0.5, 0.0, events, "s")._paint(figure)
+    known = {"score": 0.5, "probability": 0.4, "logit": 0.0, "features": events[:0], "time_unit": "s"}
+    Explanation("a", "b", 1_000_001_000, events=events, **known)._paint(figure)
     assert_apart(figure)
     axes = figure.axes[0]
     assert not axes.xaxis.get_offset_text().get_text()

@@ -13,8 +13,8 @@ import torch
 
 import hopstate
 from hopstate.errors import DataError
+from hopstate.evaluation.metrics import Curve
 from hopstate.runs.export import Calibrated, Format, export_run, with_probabilities
-from hopstate.runs.queries.calibrated import Curve
 from hopstate.testing.conformance import F32, F64
 from hopstate.training.exported import ExportSpec, Port
 from made_events import LOOP, RANDOM, SMALL, repeating

@@ -20,8 +20,8 @@ import made_events
 from hopstate.cli.main import main
 from hopstate.data.readers.read_events import read_events
 from hopstate.errors import ConfigError, DataError, HopstateWarning, TimeOrderError
-from hopstate.runs.api import Run, fit, open_run, score_stream
 from hopstate.runs.queries import score
+from hopstate.runs.run import Run, fit, open_run, score_stream
 from hopstate.testing.conformance import F32, F32_TIGHT
 from made_events import LOOP, RANDOM, SMALL
 
@@ -105,7 +105,7 @@ def test_a_query_leaves_the_run_as_it_was(name: str, trained: Trained, tmp_path:
     run = copied(trained(name), tmp_path / "run")
     before = files(run.path)
     run.score(PAIRS, explain=True, events=table(200, 20), out=tmp_path / "out.csv")
-    run.rank("u1", top=2, first_stage=8, explain=True)
+    run.rank("u1", top=2, prefilter=6, explain=True)
     assert files(run.path) == before
     assert str(run.path / "calibration.json") in before
 
@@ -122,8 +122,7 @@ def test_candidates(trained: Trained, tmp_path: Path) -> None:
     assert set(run.rank("u1", top=None, new_only=True)["dst"]) == set(own["dst"]) - met
     (tmp_path / "some.csv").write_text("id\nv3\nu2\nv3\nv0\n")
     assert set(run.rank("u1", top=None, candidates=tmp_path / "some.csv")["dst"]) == {"v3", "u2", "v0"}
-    with pytest.warns(HopstateWarning, match="u1"):
-        assert len(run.rank("u1", top=5, candidates=["v3", "u2", "v0"])) == 3
+    assert len(run.rank("u1", top=5, candidates=["v3", "u2", "v0"])) == 3
     with pytest.warns(HopstateWarning, match="v1"):
         assert set(run.rank("v1", top=None)["dst"]) == set(own["dst"]) - {"v1"}
 
@@ -145,49 +144,29 @@ def test_all_nodes_are_candidates_if_nodes_are_both_ends(tmp_path: Path) -> None
         run.rank(None)
 
 
-def test_the_first_stage_keeps_the_models_own_best_and_counts_what_it_loses(trained: Trained, tmp_path: Path) -> None:
-    run, file = copied(trained("dyg-mamba"), tmp_path / "run"), tmp_path / "run" / "first_stage.safetensors"
-    file.unlink(missing_ok=True)
-    whole = run.rank("u1", top=None)
-    assert not [name for name in whole.attrs if name.startswith("first_stage")]
-    assert run.rank("u1", top=8, first_stage=8).attrs["first_stage_recall"] == 1
-    assert not file.exists()  # nothing was left out, so nothing was learned
-    found = run.rank("u1", top=None, first_stage=3)
-    kept = file.read_bytes()
-    near(found["score"], whole[whole["dst"].isin(found["dst"])]["score"])
-    assert found.attrs["first_stage_recall"] == 3 / 8  # of eight candidates all are among the best ten
-    assert 0 < found.attrs["first_stage_destinations"] <= 1
-    again = run.rank(["u2", "u1"], top=None, first_stage=3)
-    assert again[again["src"] == "u1"]["dst"].tolist() == found["dst"].tolist()
-    file.write_bytes(kept[:-40])
-    assert run.rank("u1", top=None, first_stage=3).equals(found)
-    assert len(file.read_bytes()) == len(kept)
+def test_a_prefilter_keeps_likely_candidates_and_says_how_many_destinations_it_keeps(trained: Trained) -> None:
+    run = trained("dyg-mamba")
+    whole = run.rank(["u1", "u2"], top=None)
+    assert "prefilter_recall" not in whole.attrs
+    assert run.rank("u1", top=8, prefilter=8).attrs["prefilter_recall"] == 1  # of all candidates
+    few = run.rank(["u2", "u1"], top=None, prefilter=3)
+    assert few.groupby("src").size().tolist() == [3, 3]
+    assert 0 < few.attrs["prefilter_recall"] < 1
+    merged = few.merge(whole, on=["src", "dst"], validate="one_to_one")
+    near(merged["score_x"], merged["score_y"])
+    own = table(0, 160)
+    last = own[own.src == "u1"]["dst"].iloc[-1]
+    assert last in set(few[few["src"] == "u1"]["dst"])
 
 
-@pytest.mark.slow
-def test_slices_of_a_first_stage_change_nothing(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, found = copied(trained("dyg-mamba"), tmp_path / "run"), []
-    for size in (1, 1_000):
-        monkeypatch.setattr("hopstate.streaming.slices.FIRST", size)
-        monkeypatch.setattr("hopstate.streaming.slices.LEAST", size)
-        monkeypatch.setattr("hopstate.streaming.slices.AIM", 0.0)  # so that no slice is larger than the first
-        found.append(run.rank(["u1", "u2"], top=None, first_stage=4))
-    assert found[0]["dst"].tolist() == found[1]["dst"].tolist()
-    near(found[0]["score"], found[1]["score"])
-
-
-@pytest.mark.slow
-def test_a_first_stage_orders_candidates_whatever_their_order(trained: Trained, tmp_path: Path) -> None:
-    """And those that were never met are ordered too."""
-    run = copied(trained("recency"), tmp_path / "run")
+def test_a_prefilter_takes_candidates_in_any_order_and_unknown_ones(trained: Trained) -> None:
     names = [f"v{i}" for i in range(8)] + ["nobody"]
+    run = trained("recency")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HopstateWarning)  # nobody was never met
-        one = run.rank("u1", top=None, first_stage=4, candidates=names)
-        other = run.rank("u1", top=None, first_stage=4, candidates=names[::-1])
-        assert len(run.rank("no one else", top=2, first_stage=4, candidates=names)) == 2
+        one = run.rank("u1", top=None, prefilter=4, candidates=names)
+        other = run.rank("u1", top=None, prefilter=4, candidates=names[::-1])
+        assert len(run.rank("no one else", top=2, prefilter=4, candidates=names)) == 2
     assert set(one["dst"]) == set(other["dst"])
     assert one["dst"].iloc[0] == run.rank("u1", top=1, candidates=names[:-1])["dst"].iloc[0]
 
@@ -301,7 +280,7 @@ def test_the_command_line(trained: Trained, tmp_path: Path, capsys: pytest.Captu
     assert "300" in capsys.readouterr().out
     (tmp_path / "who.csv").write_text("id\nu1\nu2\n")
     (tmp_path / "new.csv").write_text(table(200, 20).to_csv(index=False))
-    more = ["--events", str(tmp_path / "new.csv"), "--first-stage", "5", "--explain", "--top", "2"]
+    more = ["--events", str(tmp_path / "new.csv"), "--prefilter", "5", "--explain", "--top", "2"]
     out = tmp_path / "ranked.csv"
     assert main(["rank", where, "--source-file", str(tmp_path / "who.csv"), *more, "--out", str(out)]) == 0
     ranked = pd.read_csv(out)

@@ -7,7 +7,7 @@ import pytest
 
 import hopstate
 from hopstate.errors import HopstateWarning
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 
 IDS = ["alice", "1.0", "1e5", "-5", "007", "7", "x y"]
 
@@ -58,9 +58,3 @@ def test_spaces_around_an_id_are_no_part_of_it(run: Run) -> None:
     pd.testing.assert_frame_equal(run.rank(" alice ", top=3), run.rank("alice", top=3))
     with pytest.warns(HopstateWarning, match=" nobody"):
         assert run.score([(" nobody", "7")]).src.tolist() == [" nobody"]
-
-
-def test_too_few_candidates_give_one_warning_for_all_sources(run: Run) -> None:
-    with pytest.warns(HopstateWarning) as found:
-        run.rank(["alice", "7", "007"], top=90)
-    assert len([warning for warning in found if "90" in str(warning.message)]) == 1

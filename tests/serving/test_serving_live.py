@@ -30,7 +30,7 @@ from hopstate.errors import (
     StorageError,
     TimeOrderError,
 )
-from hopstate.runs.api import Run, score_stream
+from hopstate.runs.run import Run, score_stream
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 from hopstate.serving.replay import replayed
@@ -108,7 +108,7 @@ def test_a_log_elsewhere_gives_what_a_file_gives(
 
 
 def test_answers_stand_on_what_was_taken(runs: Runs, tmp_path: Path) -> None:
-    from hopstate.runs.queries.ask import scored
+    from hopstate.runs.queries import scored
 
     run, events = runs("ctdg-ssm"), later()
     with LiveRun(run.path, folder=tmp_path) as live:

@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.runs.api import Run
-from hopstate.runs.queries.ask import _pairs, ranked, ranking
-from hopstate.runs.queries.session import session
+from hopstate.runs.queries import _pairs, ranked, ranking, session
+from hopstate.runs.run import Run
 from hopstate.streaming import slices
 from hopstate.streaming.slices import Pace, finished, in_slices
 

@@ -46,7 +46,7 @@ def _score(argv: list[str]) -> Answer:
     from hopstate.runs.queries import score
 
     table = score(o.run, _pairs(o.pairs), o.time, **_options(o, read))
-    return _told(table, o.out, "pairs scored")
+    return _answer(table, o.out, "pairs scored")
 
 
 def _rank(argv: list[str]) -> Answer:
@@ -59,24 +59,22 @@ def _rank(argv: list[str]) -> Answer:
     new = "leave out the source itself and whom it has met before the time, in either direction"
     parser.add_argument("--new-only", action="store_true", help=new)
     parser.add_argument("--exclude-seen", action="store_true", help="another name of --new-only")
-    stage = "let the model score N candidates alone, chosen by a quick student of it; what that loses is told"
-    parser.add_argument("--first-stage", type=int, default=None, metavar="N", help=stage)
+    few = "let the model score N candidates alone, the first by recency, common neighbors and popularity"
+    parser.add_argument("--prefilter", type=int, default=None, metavar="N", help=few)
     o, read = _parsed(parser, argv)
     if (o.source is None) == (o.source_file is None):
         raise ConfigError("whose next? give --source ID, or --source-file FILE")
     sources: Any = Path(o.source_file) if o.source_file is not None else o.source
     chosen = {"top": o.top, "time": o.time, "candidates": None if o.candidates is None else Path(o.candidates)}
-    chosen |= {"new_only": o.new_only, "exclude_seen": o.exclude_seen, "first_stage": o.first_stage}
+    chosen |= {"new_only": o.new_only, "exclude_seen": o.exclude_seen, "prefilter": o.prefilter}
     from hopstate.runs.queries import rank
 
     table = rank(o.run, sources, **chosen, **_options(o, read))
-    kept, found = (table.attrs.get(f"first_stage_{what}") for what in ("recall", "destinations"))
-    if kept is None:
-        return _told(table, o.out, "candidates ranked")
-    also = "" if found is None else f", and the destinations of {found:.1%} of validation events"
-    text = f"first stage of {o.first_stage}: keeps {kept:.1%} of the model's own best ten{also}"
-    first = {"candidates": o.first_stage, "recall": kept, "destinations": found}
-    return _told(table, o.out, "candidates ranked", text, first)
+    recall = table.attrs.get("prefilter_recall")
+    if recall is None:
+        return _answer(table, o.out, "candidates ranked")
+    text = f"prefilter of {o.prefilter}: keeps the destinations of {recall:.1%} of validation events"
+    return _answer(table, o.out, "candidates ranked", text, {"candidates": o.prefilter, "recall": recall})
 
 
 def _parsed(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
@@ -102,8 +100,10 @@ def _pairs(given: str) -> Any:
     return given
 
 
-def _told(table: Any, out: str | None, what: str, more: str = "", stage: Mapping[str, Any] | None = None) -> Answer:
-    record = {"count": len(table), "probability": table.attrs["probability"], "out": out, "first_stage": stage}
+def _answer(
+    table: Any, out: str | None, what: str, more: str = "", prefilter: Mapping[str, Any] | None = None
+) -> Answer:
+    record = {"count": len(table), "probability": table.attrs["probability"], "out": out, "prefilter": prefilter}
     record["rows"] = rows_of(table) if out is None else None
 
     def show() -> None:

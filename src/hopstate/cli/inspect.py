@@ -17,9 +17,8 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import ConfigError, FormatError
 from hopstate.methods import get_method
-from hopstate.methods.hints import hint
+from hopstate.methods.config import config_from, hint
 from hopstate.methods.method import ReadOptions
-from hopstate.methods.settings import config_from
 from hopstate.methods.shared.event_run import EventReadOptions
 from hopstate.runs.data import reading, sets_reading
 
@@ -36,7 +35,7 @@ def run(argv: list[str]) -> Answer:
     own, read = grouped(argv[1:], "--read.")
     options = parser.parse_args(own)
     if (Path(options.data) / "config.json").is_file():
-        from hopstate.runs.queries.card import run_card
+        from hopstate.runs.card import run_card
 
         if options.plot or read or options.kind != "auto":
             raise ConfigError(f"{options.data} is a run, of which a page is shown; leave --plot, --kind and --read out")

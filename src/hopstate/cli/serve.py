@@ -169,7 +169,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _tell_unknown(live: LiveRun) -> None:
-    from hopstate.runs.going_on import kept_state
+    from hopstate.runs.stream import kept_state
 
     kept = kept_state(live.run)
     if kept is not None and not live.position and not live.follows:

@@ -429,11 +429,7 @@ def _compacted(parts: tuple[Memories, ...]) -> tuple[Memories, ...]:
 
 
 def _resolved(state: StreamState, added: EventStream) -> tuple[EventStream, np.ndarray | None]:
-    """Return new events with the edges of deleted nodes deleted, and (2, k) the edges that end and what ends them.
-
-    Raises:
-        DataError: a deletion of an edge that is not active then, or of a node that has met nobody.
-    """
+    """Return new events with the edges of deleted nodes deleted, and (2, k) the edges that end and what ends them."""
     if not added.has_deletes or added.kind is None:
         return added, None
     nodes, edges = np.unique(added.src[added.kind == GONE]), added.kind == DELETE

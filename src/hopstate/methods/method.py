@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from hopstate.errors import ConfigError
 from hopstate.methods.space import Space
+from hopstate.training.config import LoopConfig
 from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:  # torch takes a second, and help names methods without it
     import numpy as np
-    from _typeshed import DataclassInstance
 
     from hopstate.data.events import EventStream
     from hopstate.data.graph import Graph
     from hopstate.data.graph_set import GraphSet
     from hopstate.datasets.temporal_generators import PathSequences
-    from hopstate.training.config import LoopConfig
     from hopstate.training.exported import ExportSpec
-    from hopstate.training.ranks import Ranks
-    from hopstate.training.tasks.protocols import Task
+    from hopstate.training.tasks.task import Task
 
     Record = Graph | GraphSet | EventStream | PathSequences  # what methods work on
 
@@ -135,7 +134,6 @@ class Context:
         trained: when a trained model is applied, what it was trained on ("num_features", "class_names", ...); labels
             are then optional.
         noted: what a build chose for itself and a run keeps to; data.json holds it, and `trained` has it later.
-        ranks: processes that build at once and share the work (`Method.builds_together`); None builds alone.
     """
 
     run: Path
@@ -143,7 +141,6 @@ class Context:
     metrics: tuple[str, ...] = ()
     trained: Mapping[str, Any] | None = None
     noted: dict[str, Any] = field(default_factory=dict)
-    ranks: Ranks | None = None
 
     def begun(self) -> Mapping[str, Any] | None:
         """Return what a run that is applied or resumed noted when it began; None of one that begins."""
@@ -153,33 +150,28 @@ class Context:
         return folder.read_json("data.json")
 
 
-class RunConfig(Protocol):
-    """What the configurations of all methods have, each a dataclass with fields of its own beside these."""
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """What the configurations of all methods have, each a subclass with fields of its own.
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how files are read.
+        loop: training.
+    """
 
-    @property
-    def data(self) -> str:
-        """A file, a folder, or the name of a data set."""
-        ...
-
-    @property
-    def read(self) -> DataclassInstance:
-        """How files are read: `ReadOptions` for most."""
-        ...
-
-    @property
-    def loop(self) -> LoopConfig:
-        """How long and how it trains."""
-        ...
+    data: str
+    read: Any
+    loop: LoopConfig
 
 
-class SetRun(RunConfig, Protocol):
+@dataclass(frozen=True, kw_only=True)
+class SetRun(RunConfig, ABC):
     """What the configurations of methods for sets of graphs have besides."""
 
+    @abstractmethod
     def training_graphs(self, graphs: GraphSet) -> np.ndarray:
         """Return the numbers of the training graphs; none where the build will say what is amiss."""
-        ...
 
 
 Floors = dict[str, dict[str, float]]  # name → test metrics
@@ -209,8 +201,6 @@ class Method(Generic[RecordT, RunT, TaskT]):
             nodes that come later change the answers for all others; "" where neighbourhoods alone count.
         explains: whether its scores are sums over events or features, which `hopstate explain` tells.
         export: task → its program for `hopstate export`, or why there is none.
-        builds_together: whether ranks of torchrun on one machine build at once, each a part of what is kept in the run
-            folder; else rank 0 builds first.
     """
 
     name: str
@@ -227,7 +217,6 @@ class Method(Generic[RecordT, RunT, TaskT]):
     transductive: Callable[[RunT], str] | None = None
     explains: bool = False
     export: Callable[[TaskT], ExportSpec] | str = ""
-    builds_together: bool = False
 
 
 AnyMethod = Method[Any, Any, Any]  # one of all: which record, configuration and task go together is its own affair

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
@@ -11,31 +12,37 @@ from typing import TYPE_CHECKING, Any
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.readers.encode import kinds_of
+from hopstate.data.readers.tables import is_frame
 from hopstate.datasets.registry import find_dataset, load_dataset
-from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
-from hopstate.io.opening import at_most, exists, shown
+from hopstate.errors import CheckpointError, ConfigError, FormatError, HopstateWarning, idle_reset
+from hopstate.io.opening import at_most, exists, expanded, shown
 from hopstate.io.opening import reading as naming
 from hopstate.methods import method_of_run
+from hopstate.methods.config import as_dict, config_from
 from hopstate.methods.method import Context, Method
-from hopstate.methods.settings import as_dict, config_from
 from hopstate.methods.shared.event_nodes import EventNodeRun
-from hopstate.runs.kept import from_memory, load_kept
-from hopstate.training.loggers.choose import check_loggers
+from hopstate.runs.in_memory import from_memory, load_kept
+from hopstate.training.loggers import check_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import RunFolder, flatten
-from hopstate.training.tasks.protocols import ReadsEdges, Remembers, Task, TaskFacts
 from hopstate.training.tasks.target import remembered
+from hopstate.training.tasks.task import ReadsEdges, Task, TaskFacts
 
 if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
+_TABLE_OPTIONS = (
+    *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
+    *("missing", "columns", "unlabelled", "task", "label_cells", "text_ids", "bipartite"),
+)
 OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
 
 
 def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method, dict[str, Any]]:
     """Return the method of a run folder, as `hopstate.methods.method_of_run`, and its other settings.
 
-    Data that were given in memory are where the run keeps them; see `hopstate.runs.kept`.
+    Data that were given in memory are where the run keeps them; see `hopstate.runs.in_memory`.
 
     Raises:
         CheckpointError: they are missing or damaged, or of a method that nobody named.
@@ -125,7 +132,7 @@ def settle(
     Args:
         method: the method.
         parse: defaults by dotted name → configuration; what a user gives stands over them.
-        out, resume, record: as in `hopstate.runs.api.fit_config`.
+        out, resume, record: as in `hopstate.runs.run.fit_config`.
         suited: what suited the data for runs before, if any; filled here, so that runs that are averaged are alike.
         suit: False takes the method's defaults for what is not given, or what the run has that it begins from.
     """
@@ -199,7 +206,7 @@ def describe(
         features: what `hopstate.runs.prepare.prepared` returned beside the record.
         content_hash: of the data as they were read.
     """
-    own: TaskFacts = task.facts() if isinstance(task, Remembers) else {}
+    own: TaskFacts = task.facts()
     target, clock = own.get("target"), own.get("clock")
     return {
         "name": record.name,
@@ -239,3 +246,65 @@ def notes_of_record(record: Record) -> tuple[str, ...]:
     if isinstance(record, GraphSet):
         return record.union.notes
     return record.notes if isinstance(record, (Graph, EventStream)) else ()
+
+
+def dates_of(run: RunFolder) -> str:
+    """Return the zone of the dates in a run's own file, "" if its times are numbers."""
+    return str(known_data(run).get("dates") or "")
+
+
+# ---- other data, read as a run's own ----------------------------------------------------------------------------
+def own_reading(folder: RunFolder, own: Mapping[str, Any], data: Any) -> dict[str, Any]:
+    """Return how a run's own files were read, as far as that applies to other data."""
+    # features and number of nodes belong to the run's own data; records have no columns to name
+    if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
+        return {}
+    found = {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale")}
+    return found | _columns_of(folder, own)
+
+
+def _columns_of(folder: RunFolder, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the kinds of the columns of a run's own tables as an option of reading; nothing if they had no names."""
+    scalers = (known_data(folder).get("features") or {}).values()
+    names = [name for scaler in scalers for name in scaler.get("columns") or ()]
+    kinds = kinds_of(tuple(dict.fromkeys(names)), own.get("columns"))
+    return {"columns": list(kinds)} if kinds else {}
+
+
+def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a run's own graph was read, as far as that applies to another source of a graph.
+
+    Args:
+        folder: the run.
+        own: its options of reading.
+        data: a path, a table, the name of a data set or a record; nothing applies to the last two.
+        read: options given for the source.
+    """
+    from hopstate.data.labels import has_column
+
+    tabled = is_frame(data)
+    if not tabled and not isinstance(data, (str, os.PathLike)):
+        return {}
+    if not tabled and find_dataset(str(data)) is not None and not exists(str(data)):
+        return {}
+    keys = ("undirected", "duplicates", "self_loops", "nan")
+    if not tabled and not is_table(expanded(str(data)), read.get("format", "auto")):
+        return {key: own[key] for key in keys if key in own}
+    found = {key: own[key] for key in (*keys, *_TABLE_OPTIONS) if key in own}
+    goal = (known_data(folder).get("target") or {}).get("goal")
+    if found.get("split_column") and not has_column(read.get("labels"), found["split_column"]):
+        found["split_column"] = None  # other labels need no splits
+    found |= _columns_of(folder, own)
+    if goal is not None:
+        found["task"] = "classification" if goal == "classes" else "regression"
+    return found
+
+
+def is_table(path: Path, format: str = "auto") -> bool:
+    """Return whether a graph's file is a table of edges."""
+    from hopstate.data.readers.read_graph import detect_format
+
+    try:
+        return exists(path) and format in ("auto", "edges") and detect_format(path) == "edges"
+    except FormatError:  # an error when it is read
+        return False

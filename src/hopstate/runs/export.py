@@ -18,15 +18,16 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, HopstateError, MissingExtraError
+from hopstate.evaluation.metrics import Curve
 from hopstate.io.files import replace_files
 from hopstate.io.opening import shown
 from hopstate.methods import method_of_run
 from hopstate.methods.method import AnyMethod
 from hopstate.ops import use_reference_ops
 from hopstate.random import random_state_kept
+from hopstate.runs.calibration import curve_of
 from hopstate.runs.load import load_run
-from hopstate.runs.queries.calibrated import Curve, curve_of
-from hopstate.runs.queries.session import session
+from hopstate.runs.queries import session
 from hopstate.training.exported import ExportSpec, Port
 from hopstate.training.run_folder import RunFolder, json_text
 from hopstate.training.tasks.link import LinkTask

@@ -19,11 +19,11 @@ from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, 
 from hopstate.io.opening import read_json
 from hopstate.methods import method_of_run
 from hopstate.random import random_state_kept
+from hopstate.runs.calibration import curve_of
 from hopstate.runs.export import FILES, refuse, spec_of
 from hopstate.runs.load import load_run
-from hopstate.runs.queries.calibrated import Calibrator
-from hopstate.runs.queries.names import nodes_of, read_pairs, times_of, with_rows
-from hopstate.runs.queries.session import Session, session
+from hopstate.runs.queries import Session, session
+from hopstate.runs.query_inputs import nodes_of, read_pairs, times_of, with_rows
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, plain
 from hopstate.streaming.pair_queries import PairQueries
 from hopstate.training.exported import ExportSpec, StateQuery
@@ -130,21 +130,20 @@ def of_pairs(asked: Session, spec: ExportSpec, given: Any, time: Any) -> Questio
         u, v = np.tile(events.src, 2), np.concatenate([events.dst, np.roll(events.dst, 1)])
         column = None
     else:
-        src, dst, column = read_pairs(asked.past, given, (None,) * 3, asked.columns, asked.dates)
-        ends, sets = ((src, "sources"), (dst, "targets")), asked.two_sets
-        nodes = (nodes_of(asked.past, ids, what, two_sets=sets) for ids, what in ends)
-        u, v = with_rows(asked.past, *nodes)
+        pairs = read_pairs(given, (None,) * 3, asked.columns, asked.past.node_ids)
+        column = pairs.times(asked.past, asked.dates)
+        u, v = with_rows(asked.past, asked.nodes(pairs.source, "sources"), asked.nodes(pairs.target, "targets"))
     t = times_of(asked.past, column if time is None else time, len(u), "pairs", asked.dates)
     follower: Any = asked.queries.at(t[0]) if len(np.unique(t)) == 1 else asked.queries.latest()
-
-    inputs, worth = _filled(spec, follower, (u, v), t), Calibrator(asked)
+    inputs = _filled(spec, follower, (u, v), t)
 
     def own_answers() -> Answers:
         score = asked.queries.scores(u, v, t)
         found = {"score": score, "logit": _logits(follower, follower.score, u, v, t)}
-        if isinstance(worth.curve, HopstateError):  # the program has no such output then, and says why
+        try:
+            return found | {"probability": curve_of(asked)(score)}
+        except HopstateError:  # the program has no such output then, and says why
             return found
-        return found | {"probability": worth.probabilities(score)[0]}
 
     return Questions(inputs, own_answers, len(u), "pairs")
 

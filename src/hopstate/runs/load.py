@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,34 +15,44 @@ import numpy as np
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame
+from hopstate.data.splits import kept_pairs, link_keys
+from hopstate.data.validate import SPLITS
 from hopstate.datasets.registry import find_dataset
-from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
-from hopstate.io.files import cache_folder
-from hopstate.io.opening import expanded
+from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateWarning, idle_reset
+from hopstate.io.files import cache_folder, replace_file, save_array
+from hopstate.io.opening import exists, expanded
 from hopstate.io.opening import reading as naming
-from hopstate.methods.method import Context, Method
+from hopstate.io.tensors import load_npy
+from hopstate.methods.method import Context, Method, RunConfig
+from hopstate.methods.shared.node import save_npz
 from hopstate.random import random_state_kept
-from hopstate.runs.arrivals import tell_links, tell_new
 from hopstate.runs.data import (
     config_of_run,
     data_metrics,
+    is_table,
     known_data,
     load_data,
+    own_graph_reading,
+    own_reading,
     reading,
     same_data,
     settings_of_run,
 )
-from hopstate.runs.going_on import is_table, own_graph_reading, own_reading
-from hopstate.runs.kept import record_of
+from hopstate.runs.in_memory import record_of
 from hopstate.runs.prepare import prepared
 from hopstate.training.checkpoint import load_checkpoint, load_weights
-from hopstate.training.room import not_beyond
+from hopstate.training.memory_limit import within_weights
 from hopstate.training.run_folder import RunFolder
-from hopstate.training.tasks.protocols import Task
+from hopstate.training.tasks.task import Task
 from hopstate.training.trainer import Trainer, seed_everything
 
 if TYPE_CHECKING:
     from hopstate.methods.method import Record
+
+IDS_FILE = "node_ids.npy"
+SPLIT_FILE = "split.npz"
+_MAX_ID_BYTES = 1 << 28  # bytes of ids that are kept
+_SHOWN = 10
 
 
 class load_run:  # noqa: N801 - a context manager
@@ -102,9 +112,9 @@ class load_run:  # noqa: N801 - a context manager
         if in_memory or self.tables:
             load = partial(record_of, method.data, self.data, self.tables, reading(config.read))
         facts = known_data(self.folder) | {"label_cells": cells}
-        record = self._without_events(facts, load) if self.bare else self._checked(load(), config.data)
+        record = self._without_events(facts) if self.bare else self._checked(load(), config.data)
         if self.data is not None and settings.get("task") == "link" and isinstance(record, Graph):
-            tell_links(self.folder, record, facts["num_nodes"], self._scratch, tabled=self._tabled)
+            split_other_links(self.folder, record, facts["num_nodes"], self._scratch, tabled=self._tabled)
         context = Context(
             run=self.folder.path if self.data is None else self._scratch,
             cache=cache_folder(),
@@ -114,8 +124,8 @@ class load_run:  # noqa: N801 - a context manager
         seed_everything(config.loop.seed)
         weights, where = saved.tensors.get("model", {}), str(self.folder.weights)
         if self.data is not None and self._tabled and isinstance(record, Graph):
-            tell_new(self.folder, method, config, record, facts["num_nodes"])
-        with naming(self.folder.path, "a trained run", CheckpointError), not_beyond(weights, where, record):
+            warn_new_nodes(self.folder, method, config, record, facts["num_nodes"])
+        with naming(self.folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
             record, _ = prepared(record, config, context, edges=method.reads_edges(config))
             with idle_reset():
                 task = method.build(record, config, context)
@@ -171,11 +181,130 @@ class load_run:  # noqa: N801 - a context manager
             )
         return record
 
-    def _without_events(self, facts: dict[str, Any], record_of: Callable[[], Any]) -> EventStream:
-        """Return a stream without events that stands for what a run's data were like."""
-        if "feature_dims" not in facts:  # version 0.1.0 did not note them
-            record = record_of()
-            facts |= {"feature_dims": record.feature_dims, "time_unit": record.time_unit}
+    @staticmethod
+    def _without_events(facts: dict[str, Any]) -> EventStream:
+        """Return a stream without events that has the nodes and the time unit of a run's data."""
         none = np.empty(0, np.int64)
         kept = {"num_nodes": facts["num_nodes"], "time_unit": facts["time_unit"], "name": facts["name"]}
         return EventStream(src=none, dst=none, t=none, labels=none, **kept)
+
+
+# ---- nodes and links of another graph than the run was trained on ------------------------------------------------
+def keep_ids(run: RunFolder, record: Record) -> None:
+    """Keep the user's ids of a graph's nodes with a run, unless they are rows or take more than `_MAX_ID_BYTES`."""
+    ids = record.node_ids.ids if isinstance(record, Graph) and record.node_ids is not None else None
+    if ids is not None and ids.nbytes <= _MAX_ID_BYTES:
+        replace_file(run.path / IDS_FILE, lambda part: save_array(part, ids))
+
+
+def warn_new_nodes(run: RunFolder, method: Method, config: RunConfig, graph: Graph, num_nodes: int) -> None:
+    """Warn of nodes of a graph that a run does not know, unless the graph has no node in common with the run's.
+
+    Args:
+        run: the run.
+        method, config: its method, and how it is applied.
+        graph: the other graph.
+        num_nodes: nodes of the run's own.
+    """
+    both = _ids(run, graph, num_nodes)
+    if both is None:
+        return
+    ids, run_ids = both
+    known = np.isin(ids, run_ids)
+    new = ids[~known]
+    if not len(new) or not known.any():
+        return
+    first = ", ".join(map(str, new[:_SHOWN].tolist())) + (", ..." if len(new) > _SHOWN else "")
+    reason = method.transductive(config) if method.transductive is not None else ""
+    also = f". {reason}: answers for the {known.sum():,} known ones change too" if reason else ""
+    warnings.warn(
+        f"{len(new):,} of {len(ids):,} nodes of {graph.name} are new to the run: {first}{also}",
+        HopstateWarning,
+        stacklevel=5,
+    )
+
+
+def _ids(run: RunFolder, graph: Graph, num_nodes: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the ids of a graph's nodes and of a run's, each in order of rows; None if the run's are not kept."""
+    path, ids = run.path / IDS_FILE, graph.node_ids
+    own = np.arange(graph.num_nodes) if ids is None else ids.ids
+    if not exists(path):  # not kept, or rows
+        return (own, np.arange(num_nodes)) if own.dtype.kind == "i" else None
+    run_ids = load_npy(path, mmap=True)
+    if own.dtype.kind != run_ids.dtype.kind:  # numbers may be written as texts
+        own, run_ids = own.astype(str), run_ids.astype(str)
+    return own, run_ids
+
+
+def split_other_links(run: RunFolder, graph: Graph, num_nodes: int, into: Path, *, tabled: bool) -> None:
+    """Write the split of another graph's links for a run of links, and warn what it is.
+
+    If the graph holds most of the run's training links, it is the run's own, grown: validation links stay validation,
+    new links are test (or the run's own test links, if there are none), and all others are messages. For a different
+    graph nothing is written, and its links are split anew.
+
+    Args:
+        run: the run.
+        graph: the other graph.
+        num_nodes: nodes of the run's own.
+        into: the folder that gets split.npz.
+        tabled: whether the graph is a table, whose nodes are called by the user's own ids.
+
+    Raises:
+        DataError: most of its nodes are the run's own, but not their links: it is a file of pairs.
+    """
+    both = _ids(run, graph, num_nodes)
+    known = None if both is None else _known_links(run, graph, *both)
+    if both is None or known is None:
+        _warn_new_split(graph)
+        return
+    sources, targets = graph.edge_index()
+    loop = sources == targets
+    every = np.unique(link_keys(np.stack([sources, targets], 1)[~loop], graph.num_nodes))
+    there = {name: key[np.isin(key, every)] for name, key in known.items()}
+    new = every[~np.isin(every, np.concatenate(list(there.values())))]
+    if len(there["train"]) * 2 >= len(known["train"]) and len(there["val"]):
+        split = {"val": there["val"], "test": new if len(new) else there["test"]}
+        pairs = {name: np.stack([key // graph.num_nodes, key % graph.num_nodes], 1) for name, key in split.items()}
+        replace_file(into / SPLIT_FILE, lambda part: save_npz(part, pairs))
+        if len(new):
+            warnings.warn(
+                f"{len(new):,} of {len(every):,} links of {graph.name} are new to the run: they are its test, and the "
+                "others are messages, but those of the run's validation",
+                HopstateWarning,
+                stacklevel=5,
+            )
+        return
+    met = int(np.isin(both[0], both[1]).sum())
+    if tabled and met * 2 >= graph.num_nodes:
+        raise DataError(
+            f"{graph.name} has {len(there['train']):,} of the {len(known['train']):,} links that the run was trained "
+            f"on, and {met:,} of its {graph.num_nodes:,} nodes are the run's own: it is not the run's graph, grown. "
+            f"Score pairs with `hopstate score {run.path} --pairs FILE`; of a graph that has grown give all links, old "
+            "and new"
+        )
+    _warn_new_split(graph)
+
+
+def _warn_new_split(graph: Graph) -> None:
+    warnings.warn(
+        f"the links of {graph.name} are split anew, so those of any split may have been trained on; `hopstate score` "
+        "and `rank` ask the run about pairs",
+        HopstateWarning,
+        stacklevel=6,
+    )
+
+
+def _known_links(run: RunFolder, graph: Graph, own: np.ndarray, run_ids: np.ndarray) -> dict[str, np.ndarray] | None:
+    """Return split → keys of a run's links in a graph, -1 for links whose nodes it lacks; None without a split."""
+    if not exists(run.path / SPLIT_FILE):
+        return None
+    order = np.argsort(own, kind="stable")
+    at = np.minimum(np.searchsorted(own[order], run_ids), max(len(own) - 1, 0))
+    row = np.where(own[order][at] == run_ids, order[at], -1) if len(own) else np.full(len(run_ids), -1)
+    found = {}
+    kept = kept_pairs(run.path / SPLIT_FILE, len(run_ids))
+    for name in SPLITS:
+        pairs = row[kept[name]] if name in kept else np.empty((0, 2), np.int64)
+        found[name] = np.where((pairs >= 0).all(1), link_keys(pairs, graph.num_nodes), -1)
+    return found

@@ -13,17 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.data.stream_checkpoint import load_stream_state
 from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, nearest
-from hopstate.runs.asking import times_in
-from hopstate.runs.data import known_data, settings_of_run
-from hopstate.runs.going_on import is_temporal, kept_state, own_past
+from hopstate.runs.data import dates_of, settings_of_run
 from hopstate.runs.load import load_run
+from hopstate.runs.query_inputs import times_in
+from hopstate.runs.stream import is_temporal, known_state
 from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
-from hopstate.streaming.live import fingerprint, outputs_at
+from hopstate.streaming.live import outputs_at
 from hopstate.streaming.pair_queries import PairQueries
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.exported import ExportSpec
@@ -32,8 +31,8 @@ from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.node import NodeTask, RowBatches, WholeGraph
-from hopstate.training.tasks.protocols import Task
 from hopstate.training.tasks.static_link import StaticLinkTask
+from hopstate.training.tasks.task import Task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +57,7 @@ class TrainedModel(nn.Module):
         super().__init__()
         folder = RunFolder.open(run)
         self._opened = folder.path.resolve(), data, device
-        temporal, self._dates = is_temporal(folder), str(known_data(folder).get("dates") or "")
+        temporal, self._dates = is_temporal(folder), dates_of(folder)
         with load_run(run, data, device=device, bare=temporal) as (_, task):
             self.task = task
             self.network = bare(task.model)
@@ -67,13 +66,7 @@ class TrainedModel(nn.Module):
             if temporal:
                 assert isinstance(task, LiveTask)
                 with torch.no_grad():
-                    kept = kept_state(folder)
-                    own = (
-                        own_past(folder, task, data)
-                        if kept is None
-                        else load_stream_state(kept, model=fingerprint(task))
-                    )
-                self.past = own
+                    self.past = known_state(folder, task, data)
         self._ids, self._count = _nodes(task) if self.past is None else (self.past.node_ids, 0)
         self.eval()
 

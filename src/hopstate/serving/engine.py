@@ -25,7 +25,7 @@ import torch
 
 from hopstate.errors import HopstateError, StorageError
 from hopstate.ops.threads import one_thread
-from hopstate.runs.queries.session import Session
+from hopstate.runs.queries import Session
 from hopstate.serving.kafka import IngestLoop, open_source
 from hopstate.serving.live import LiveRun
 from hopstate.serving.metrics import ServiceMetrics, StructuredLogger, state_of

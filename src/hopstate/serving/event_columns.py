@@ -18,8 +18,9 @@ from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import HopstateError
 from hopstate.io.files import is_broken
-from hopstate.runs.asking import LAST, times_in
+from hopstate.runs.query_inputs import times_in
 from hopstate.serving.log import BETWEEN
+from hopstate.tokens.kernels import LAST
 
 REMEMBERED_IDS = (
     1 << 18

@@ -32,11 +32,11 @@ from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, muted_warnings
 from hopstate.io.files import is_broken
-from hopstate.runs.asking import LAST, times_in
-from hopstate.runs.data import config_of_run, known_data, reading, settings_of_run
-from hopstate.runs.going_on import own_reading
+from hopstate.runs.data import config_of_run, known_data, own_reading, reading, settings_of_run
 from hopstate.runs.prepare import as_trained, prepared_as
+from hopstate.runs.query_inputs import times_in
 from hopstate.serving.event_columns import ID, LONGEST, Columns, Fields, KnownRows, columns, own_rows
+from hopstate.tokens.kernels import LAST
 from hopstate.training.run_folder import RunFolder
 
 AUTO, NEVER = "auto", "never"

@@ -30,18 +30,17 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, MissingFileError
 from hopstate.io.files import locked
 from hopstate.ops.threads import one_thread
-from hopstate.runs.data import known_data, settings_of_run
-from hopstate.runs.going_on import check_temporal, own_past
+from hopstate.runs.data import dates_of, known_data, settings_of_run
 from hopstate.runs.load import load_run
-from hopstate.runs.queries.session import Session
-from hopstate.runs.queries.shown import dates_of
+from hopstate.runs.queries import Session
+from hopstate.runs.stream import check_temporal, own_past
 from hopstate.serving.event_parser import AUTO, ClockSkewLimit, EventParser, Late, OtherFields, check_handling
 from hopstate.serving.log import EventLog, bulks, open_log, rows, sound
 from hopstate.serving.sinks import Sink
 from hopstate.serving.snapshots import check_duration, check_retain, keep, kept_at, newest, retained
 from hopstate.serving.transaction import Receipt, Transaction, read
 from hopstate.streaming.live import fingerprint, going_on
-from hopstate.streaming.slices import Steps, each_in, finished
+from hopstate.streaming.slices import Pace, Steps, each_in, finished
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
@@ -183,7 +182,7 @@ class LiveRun:
             known = len(past)
             self._begin({"model": self.model, "run": _signature(self.run), "own_events": known})
         self.own_events, self.past = known, past
-        dates = self.dates = dates_of(self.run, self.method)
+        dates = self.dates = dates_of(self.run)
         self._incoming.ahead = ClockSkewLimit(self.ahead, past, known, dates)
         if self.position > len(self.log):
             raise CheckpointError(
@@ -366,7 +365,9 @@ class LiveRun:
     def asked(self) -> Session:
         """Return what questions are put to (`runs.queries`); it stands on the past as it is now."""
         made = self._asked
-        made = Session(self.run, self.task, self.past, None, self.method) if made is None else made.over(self.past)
+        if made is None:
+            made = Session(self.run, self.task, self.past, None, self.method, Pace())
+        made = made.over(self.past)
         self._asked = made
         return made
 

@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hopstate import __version__
 from hopstate.errors import DataError, HopstateError, StorageError, TimeOrderError
-from hopstate.runs.queries.ask import chances, ranking
+from hopstate.runs.queries import chances, ranking
 from hopstate.serving.engine import SOON, BusyServiceError, Limits, ServiceEngine
 from hopstate.serving.live import LiveRun, ReplicaError
 from hopstate.serving.metrics import StructuredLogger

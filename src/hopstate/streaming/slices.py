@@ -61,9 +61,11 @@ def in_slices(work: Callable[[slice], np.ndarray], count: int, pace: Pace | None
     Args:
         work: gives values of some of them, each of which depends on its own alone.
         count: of them.
-        pace: of work of this kind; None begins anew.
+        pace: of work of this kind; None does all at once.
     """
-    parts, start, pace = [np.empty(0)] * (not count), 0, pace or Pace()
+    if pace is None:
+        return work(slice(0, count))
+    parts, start = [np.empty(0)] * (not count), 0
     while start < count:
         part = slice(start, min(start + pace.size, count))
         begin = time.thread_time()

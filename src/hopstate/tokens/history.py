@@ -25,7 +25,7 @@ from hopstate.ops.neighbors import PackedNeighbors, cooccurrence
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
-    from hopstate.data.neighbor_store import EventLookup, Rows
+    from hopstate.data.neighbor_store import Histories, Rows
 
 Target = Literal["first", "last", "none"]
 Deletions = Literal["marked", "left-out", "unmarked"]
@@ -163,14 +163,14 @@ class HistoryTokenizer:
 
     def __init__(
         self,
-        store: EventLookup,
+        store: Histories,
         stream: EventStream,
         config: HistoryConfig,
         clock: Clock | None = None,
         deletions: Deletions = "left-out",
         dtype: type[np.floating] = np.float32,
     ) -> None:
-        self.store: EventLookup = store
+        self.store: Histories = store
         self.config, self.deletions, self.dtype = config, deletions != "left-out", dtype
         self.marks: Rows | None = stream.kind if deletions == "marked" and stream.has_deletes else None
         self.marked = deletions == "marked"
@@ -273,7 +273,7 @@ def pack_tokens(
     Returns:
         offsets (Q+1,), nodes, event_ids int64, gaps, spans.
     """
-    from hopstate.tokens.history_kernels import count_tokens, write_tokens
+    from hopstate.tokens.kernels import count_tokens, write_tokens
 
     kind = np.result_type(found.times, t)
     times, when = np.ascontiguousarray(found.times, kind), np.ascontiguousarray(t, kind)

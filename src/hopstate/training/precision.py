@@ -7,28 +7,45 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from lightning_fabric.plugins.precision.double import DoublePrecision
 from lightning_fabric.strategies import DDPStrategy
 from torch import nn
 
 from hopstate.errors import ConfigError
 from hopstate.training.config import MatmulPrecision, Precision
-from hopstate.training.ranks import PATIENCE, present
+from hopstate.training.ranks import TIMEOUT, current_ranks
 
 if TYPE_CHECKING:  # lightning takes as long to import as torch does, and nothing but training needs it
     from lightning_fabric import Fabric
 
 
-class Together(DDPStrategy):
-    """Ranks that hold the same weights and sum their gradients themselves."""
+class Double(DoublePrecision):
+    """Weights and inputs in float64, inputs that are frozen records too."""
+
+    def convert_input(self, data: Any) -> Any:
+        """Return a model's input with float64 in place of narrower numbers."""
+        if is_dataclass(data) and not isinstance(data, type):
+            return replace(data, **{f.name: self.convert_input(getattr(data, f.name)) for f in fields(data)})
+        if isinstance(data, tuple):
+            values = [self.convert_input(value) for value in data]
+            return type(data)(*values) if hasattr(data, "_fields") else tuple(values)
+        if isinstance(data, dict):
+            return {key: self.convert_input(value) for key, value in data.items()}
+        return super().convert_input(data)
+
+
+class DataParallel(DDPStrategy):
+    """Connects ranks; `ranks.average_gradients` averages their gradients, as a rank may have no batch in a step."""
 
     def setup_module(self, module: nn.Module) -> nn.Module:
         return module
 
 
-def places(accelerator: str, number: str) -> dict[str, Any]:
+def _rank_devices(accelerator: str, number: str) -> dict[str, Any]:
     """Return what Fabric needs to know of this machine's ranks: gloo between processors, nccl between GPUs.
 
     Args:
@@ -55,7 +72,7 @@ def places(accelerator: str, number: str) -> dict[str, Any]:
         "accelerator": "gpu" if on_gpu else "cpu",
         "devices": here,
         "num_nodes": size // here,
-        "strategy": Together(process_group_backend=backend, timeout=PATIENCE),
+        "strategy": DataParallel(process_group_backend=backend, timeout=TIMEOUT),
     }
 
 
@@ -71,8 +88,6 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
 
     how: dict[str, Any] = {"precision": told}
     if precision == "64":
-        from hopstate.training.double import Double
-
         how = {"plugins": Double()}
     accelerator = {"cuda": "gpu", "gpu": "gpu"}.get(name, name)
     if accelerator not in ("auto", "cpu", "gpu", "mps") or (":" in device and not _numbered(accelerator, number)):
@@ -81,10 +96,10 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
         raise ConfigError(f"device {device}: torch sees no CUDA device here; use auto or cpu (--device, loop.device)")
     if accelerator == "mps" and not torch.backends.mps.is_available():
         raise ConfigError(f"device {device}: torch sees no Apple GPU here; use auto or cpu (--device, loop.device)")
-    if present().size > 1:
+    if current_ranks().size > 1:
         for name in ("lightning_fabric", "lightning.fabric"):  # it counts the ranks aloud
             logging.getLogger(name).setLevel(logging.WARNING)
-        fabric = Fabric(**places(accelerator, number), **how)
+        fabric = Fabric(**_rank_devices(accelerator, number), **how)
         fabric.launch()
         atexit.unregister(_leave)  # once a process, however often it trains
         atexit.register(_leave)

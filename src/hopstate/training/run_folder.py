@@ -22,6 +22,42 @@ from hopstate.io.files import NAME as LOCK
 from hopstate.io.files import append_file, is_temporary, make_folder, remove_file, sync_file, write_text
 from hopstate.io.opening import exists, parse_json, read_json, read_text, shown
 
+CURVES = "curves.json"
+_KINDS = {"ranking": ("of", "k", "hits"), "reliability": ("of", "how", "probability", "share", "count", "ece")}
+
+
+def kept_curves(folder: RunFolder) -> dict[str, Any]:
+    """Return a run's curves, "ranking" and "reliability", and test's "intervals"; empty where nothing is kept.
+
+    Raises:
+        CheckpointError: they are damaged.
+    """
+    path = folder.path / CURVES
+    found = folder.read_json(CURVES) if exists(path) else {}
+    try:
+        for kind, columns in _KINDS.items():
+            for one in found.get(kind, []):
+                _check_curve(one, columns)
+        for limits in found.get("intervals", {}).values():
+            if type(limits) is not list or len(limits) != 2 or not all(map(is_number, limits)):
+                raise ValueError("limits that are none")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged: its curves are no lists of numbers; remove it") from error
+    return found
+
+
+def _check_curve(one: dict[str, Any], columns: tuple[str, ...]) -> None:
+    lists = [one[name] for name in columns if name not in ("of", "how", "ece")]
+    if not all(type(one[name]) is str for name in columns if name in ("of", "how")):
+        raise ValueError("a name that is none")
+    if not all(type(row) is list and len(row) == len(lists[0]) for row in lists):
+        raise ValueError("lists of several lengths")
+    if not all(is_number(value) and value >= 0 for row in [*lists, [one.get("ece", 0)]] for value in row):
+        raise ValueError("a number that cannot be drawn")
+    if any(value > 1 for name in ("hits", "probability", "share") for value in one.get(name, ())):
+        raise ValueError("a share over 1")
+
+
 PATHS = ("data", "init", "read.features", "read.labels", "read.x")  # settings that may name a file
 RUN_FORMAT = 2  # of config.json and all that lies beside it; a run folder of another is refused
 LIBRARIES = (
@@ -285,6 +321,21 @@ class RunFolder:
         """Bring the rows to disk, before a checkpoint that says they are there."""
         for name in ("metrics.jsonl", "metrics.csv"):
             sync_file(self.path / name)
+
+
+class ReadOnlyRunFolder(RunFolder):
+    """A run folder that another rank writes."""
+
+    def write_json(self, name: str, value: Any) -> None: ...
+
+    def start_metrics(self, rows: list[dict[str, Any]]) -> None: ...
+
+    def append_metrics(self, row: dict[str, Any]) -> None: ...
+
+    def sync_metrics(self) -> None: ...
+
+    def history(self) -> list[dict[str, Any]]:
+        return []
 
 
 def floors_of(found: Mapping[str, Mapping[str, Any]], split: str) -> dict[str, dict[str, Any]]:

@@ -23,13 +23,14 @@ from hopstate.errors import CheckpointError, ConfigError
 from hopstate.evaluation.leak import check_leak
 from hopstate.evaluation.metrics import roc_auc
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import PairTreesTask, link_floors, training_table
-from hopstate.methods.settings import config_from
-from hopstate.runs.analysis.questions import explain
-from hopstate.runs.api import Run, evaluate, fit, predict, score_stream
-from hopstate.runs.going_on import as_trained
+from hopstate.runs.explain import explain
+from hopstate.runs.inference import evaluate, predict
 from hopstate.runs.load import load_run
+from hopstate.runs.run import Run, fit
+from hopstate.runs.stream import as_trained, score_stream
 from hopstate.streaming.live import go_on, past_of
 from hopstate.testing.conformance import F32_SUM, F64, F64_SOLVED
 from hopstate.tokens.pair_features import GROWING, NAMES
@@ -192,12 +193,14 @@ def test_what_is_still_to_come_changes_nothing_of_training(run: Run, tmp_path: P
 def test_explain_says_what_each_feature_added(run: Run, tmp_path: Path) -> None:
     own = events()
     found = explain(run.path, 3, 15, own.t[-1], data=own, out=tmp_path / "why.csv", plot=tmp_path / "why.png")
-    assert found.table.contribution.sum() + found.rest == pytest.approx(found.logit, abs=F64_SOLVED)
-    assert (np.diff(found.table.contribution.abs()) <= 0).all()
+    assert (np.diff(found.features.contribution.abs()) <= 0).all()
     with load_run(run.path, own) as (_, task):
-        score = task.scorer("test").score(np.array([3]), np.array([15]), own.t[-1:])
-    assert found.probability == pytest.approx(score[0], abs=F64)
-    assert list(pd.read_csv(tmp_path / "why.csv").columns) == ["feature", "value", "contribution"]
+        scorer = task.scorer("test")
+        score = scorer.score(np.array([3]), np.array([15]), own.t[-1:])
+        rest = scorer.forest.contributions(scorer.features.pairs(np.array([3]), np.array([15]), own.t[-1:]))[1]
+    assert found.features.contribution.sum() + rest == pytest.approx(found.logit, abs=F64_SOLVED)
+    assert found.score == pytest.approx(score[0], abs=F64)
+    assert list(pd.read_csv(tmp_path / "why-features.csv").columns) == ["feature", "value", "contribution"]
     assert (tmp_path / "why.png").stat().st_size > 1000
 
 

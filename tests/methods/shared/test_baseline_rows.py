@@ -10,7 +10,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
 from hopstate.methods.shared import baselines
 from hopstate.methods.shared.baselines import describe, graph_set_baselines
-from hopstate.runs.api import fit
+from hopstate.runs.run import fit
 from hopstate.testing.conformance import F64
 from hopstate.training.tasks.graph import GraphTask
 from hopstate.training.tasks.target import target_of

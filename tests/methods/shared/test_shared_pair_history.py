@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from configured import configured
@@ -18,14 +17,12 @@ from hopstate.evaluation.leak import check_leak
 from hopstate.layers.pair_history import PairHistory
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
-from hopstate.runs.analysis.questions import explain
 from hopstate.streaming.live import go_on, past_of
 from hopstate.testing.conformance import F32, F32_TIGHT
-from hopstate.tokens.pair_features import NAMES, PairFeatures
+from hopstate.tokens.pair_features import PairFeatures
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer, seed_everything
-from made_events import small_run
 
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 40}
@@ -196,16 +193,6 @@ def _stopped(trainer: Trainer, step: Any, batch: Any, count: int) -> None:
     if trainer.progress.epoch == 1 and trainer.progress.step == 1:
         trainer.save()
         raise KeyboardInterrupt
-
-
-def test_an_explained_score_is_a_sum_over_events_and_the_rest(tmp_path: Path) -> None:
-    """Among the rest is what the pair's history adds."""
-    run = small_run("dyg-mamba", tmp_path, **{"model.pair_history": True})
-    shares = explain(run.path, "u1", "v2", 200, out=tmp_path / "why.csv")
-    assert shares.logit == pytest.approx(shares.rest + shares.events.contribution.sum())
-    assert set(NAMES) <= set(shares.features.feature)
-    named = pd.read_csv(tmp_path / "why-features.csv")
-    assert named.contribution.tolist() == pytest.approx(shares.features.contribution.tolist())
 
 
 @pytest.mark.parametrize("method", ["dyg-mamba-nodes", "ctdg-ssm-nodes"])

@@ -13,19 +13,18 @@ from sklearn.metrics import accuracy_score
 
 from hopstate.data.graph import Graph
 from hopstate.methods import get_method
-from hopstate.methods.gmn.method import GMNRun
+from hopstate.methods.config import parse_given, parse_words, parser_of
+from hopstate.methods.gmn.node_method import GMNRun
 from hopstate.methods.message_passing.batching import Batching
 from hopstate.methods.message_passing.method import FullBatchRun
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import Context, SplitConfig
 from hopstate.methods.nagphormer.method import NAGphormerRun
-from hopstate.methods.parser import parser_of
-from hopstate.methods.settings import parse_given, parse_words
 from hopstate.methods.shared.baselines import below, graph_baselines
 from hopstate.methods.shared.link_config import LinkConfig
 from hopstate.methods.shared.suit_nodes import adjusted_homophily, facts
-from hopstate.runs import api
 from hopstate.runs.data import settle
+from hopstate.runs.run import fit
 from hopstate.training.config import LoopConfig
 from hopstate.training.run_folder import RunFolder
 
@@ -138,13 +137,13 @@ def small(tmp_path_factory):
     """A run on a graph of unlike classes, with settings of its own."""
     graph = blocks(skew=0.7)
     config = {"model": {"dim": 8, "num_layers": 1}, "metric": "macro_f1", "loop": {"epochs": 2, "progress": False}}
-    return api.fit("sage", graph, out=tmp_path_factory.mktemp("small") / "run", config=config), graph
+    return fit("sage", graph, out=tmp_path_factory.mktemp("small") / "run", config=config), graph
 
 
 def test_a_resumed_run_keeps_its_own_settings(small, tmp_path):
     run, graph = small
     own = shutil.copytree(run.path, tmp_path / "run")
-    again = api.fit("sage", graph, out=own, resume=True)
+    again = fit("sage", graph, out=own, resume=True)
     stored = json.loads((again.path / "config.json").read_text())
     assert (stored["model"]["dim"], stored["metric"], stored["loop"]["epochs"]) == (8, "macro_f1", 2)
 

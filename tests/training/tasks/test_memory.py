@@ -14,19 +14,18 @@ from hopstate.errors import CheckpointError, ConfigError, LeakError
 from hopstate.evaluation.leak import check_leak
 from hopstate.evaluation.link import score_split
 from hopstate.evaluation.metrics import average_precision
+from hopstate.methods.config import config_from
 from hopstate.methods.ctdg_ssm.method import METHODS, CTDGSSMRun, build
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.sampling.event_batches import event_batches
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.testing.conformance import COARSE, F32, F32_TIGHT
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.events import training_negatives
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
-from hopstate.training.tasks.training_pairs import training_negatives
 from hopstate.training.trainer import Trainer, seed_everything
 
 

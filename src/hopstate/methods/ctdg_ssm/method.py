@@ -10,35 +10,41 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.data.dates import Clock, GapUnit
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import check_range, refuse_idle
-from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
-from hopstate.methods.ctdg_ssm.model import CTDGSSM, Readout
+from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig, Readout
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.method import link_floors
-from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
+from hopstate.methods.shared.backbone import init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
-from hopstate.methods.shared.event_run import EventRun
-from hopstate.methods.shared.link import clock_of, kept_negatives, training_store, used_features
-from hopstate.methods.shared.pair_history import fit_scale, pair_features
+from hopstate.methods.shared.link import (
+    PAIRS,
+    SCHEDULE,
+    LearnedLinkRun,
+    clock_of,
+    fit_scale,
+    kept_negatives,
+    pair_features,
+    suit_epochs,
+    suit_pairs,
+    training_store,
+    used_features,
+)
 from hopstate.methods.shared.programs import logit_port, rows_port
-from hopstate.methods.shared.suit_events import PAIRS, SCHEDULE, PairsRun, StreamRun, suit_epochs, suit_pairs
 from hopstate.methods.space import Space
-from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.tokens.pair_features import NAMES
-from hopstate.training.config import LoopConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.exported import ExportSpec, Port, Program, StateQuery, Tensors
-from hopstate.training.optim import OptimConfig
 from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
@@ -61,41 +67,8 @@ MEMORY = (
 LEAST, MOST = 1.0, 8.0  # of the highest frequency
 
 
-class MemorySizes(Protocol):
-    """What suits a memory's sizes."""
-
-    @property
-    def order(self) -> int:
-        """Hops that its filter reaches."""
-        ...
-
-    @property
-    def time_dim(self) -> int:
-        """Frequencies of a gap's encoding."""
-        ...
-
-    @property
-    def never(self) -> float:
-        """What stands for the gap of a pair that never met."""
-        ...
-
-
-class MemoryRun(StreamRun, Protocol):
-    """A configuration of a model with a memory, of links or of nodes."""
-
-    @property
-    def gap_unit(self) -> GapUnit:
-        """What a gap of 1 is."""
-        ...
-
-    @property
-    def model(self) -> MemorySizes:
-        """The model's own."""
-        ...
-
-
 def suit_memory(
-    stream: EventStream, config: MemoryRun, metrics: tuple[str, ...], *, pairs: bool = True
+    stream: EventStream, config: CTDGSSMRun | CTDGSSMNodeRun, metrics: tuple[str, ...]
 ) -> Mapping[str, Any]:
     """Return settings of CTDG-SSM that suit a stream.
 
@@ -104,7 +77,6 @@ def suit_memory(
 
     Args:
         stream, config, metrics: see `Method.suit`.
-        pairs: pairs are scored, not nodes.
     """
     train = config.split.of(stream).train
     count = len(stream.additions(train))
@@ -115,19 +87,19 @@ def suit_memory(
         "model.static": "random",
         "batch_size": int(np.clip(count // 600, 16, 64)) if count < 200_000 else 200,
         "loop.optim.lr": 2e-3,
-        **suit_epochs(count, BUDGET if pairs else NODES),
+        **suit_epochs(count, BUDGET if isinstance(config, CTDGSSMRun) else NODES),
     }
     if config.model.order:
         chosen["model.filter_start"] = 1.0
-    if pairs:
-        chosen |= suit_pairs(stream, cast("PairsRun", config), metrics)
+    if isinstance(config, CTDGSSMRun):
+        chosen |= suit_pairs(stream, config, metrics)
     if config.model.time_dim:
         slowest, fastest = frequencies(stream, train, config)
         chosen |= {"model.slowest": slowest, "model.fastest": fastest}
     return chosen
 
 
-def frequencies(stream: EventStream, train: np.ndarray, config: MemoryRun) -> tuple[float, float]:
+def frequencies(stream: EventStream, train: np.ndarray, config: CTDGSSMRun | CTDGSSMNodeRun) -> tuple[float, float]:
     """Return the lowest and highest frequency of encodings of ln(1 + gap) that tell a stream's gaps apart.
 
     Over half a turn of the lowest lie all gaps, "never" included; over two turns of the highest the middle 80% of the
@@ -165,13 +137,12 @@ def _loop() -> LoopConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CTDGSSMRun(EventRun):
+class CTDGSSMRun(LearnedLinkRun):
     """Configuration of a CTDG-SSM run.
 
     Args:
         model: the memory model; its order is also how many hops active nodes reach.
         num_neighbors: N_u, most recent events of context per end of a batch's events.
-        negatives: pairs that stand beside the events in training.
         batch_size: events that are scored, then move the memory, together.
         tbptt_window: batches that gradients flow back through, and batches of an optimiser step.
         cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
@@ -181,7 +152,6 @@ class CTDGSSMRun(EventRun):
 
     model: CTDGSSMConfig = field(default_factory=_model)
     num_neighbors: int = 10
-    negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
     batch_size: int = _BATCH
     tbptt_window: int = 4
     cut_ties: bool = True
@@ -215,8 +185,8 @@ class CTDGSSMNodeRun(EventNodeRun):
     loop: LoopConfig = field(default_factory=_loop)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check(self)
-        check_init(self.init, self.freeze)
 
 
 def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
@@ -245,7 +215,7 @@ def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -
     split, built = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
     classes, target = learned_classes(stream, split, config, context)
     made = _Build.of(stream, config, built, "node", classes.width)
-    frozen = take_backbone(made.model, config, context, links="ctdg-ssm", head=("decoder", "gap_out", "read_norm"))
+    frozen = take_backbone(made.model, config, context, links="ctdg-ssm", head=("readout",))
     questions = ClassQuestions(stream, made.split, made.train_inputs, y=classes.y, target=target)
     return EventNodeTask(
         made.windows(stream, config, questions, config.batch_size),
@@ -282,7 +252,7 @@ class _Build:
         widths = used_features(stream, context)
         sizes = {"num_nodes": stream.num_nodes, "num_outputs": num_outputs}
         model = CTDGSSM(config.model, **widths, **sizes, decoder=decoder, seed=config.loop.seed)
-        head = model.pair_history
+        head = model.readout.pair_history
 
         def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
             store = NeighborStore.from_stream(events) if store is None else store
@@ -316,7 +286,7 @@ class _Build:
 
 
 def _suit_nodes(stream: EventStream, config: CTDGSSMNodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
-    own = {} if config.init is not None else suit_memory(stream, config, metrics, pairs=False)
+    own = {} if config.init is not None else suit_memory(stream, config, metrics)
     return {**own, **suit_init(stream, config, metrics, links="ctdg-ssm")}
 
 
@@ -328,7 +298,8 @@ def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
     since = "the pair last met), then since the source's and the target's last event"
     since = since if links else "the node's last event)"
     gap = f"ln(1 + time since {since}, in the run's own unit; the model's own number of one not met"
-    features, like = 0 if model.pair_history is None else model.pair_history.num_features, next(model.parameters())
+    history, like = model.readout.pair_history, next(model.parameters())
+    features = 0 if history is None else history.num_features
     known = {
         "memory": (f"output of the memory's last layer of {what}; zeros of one not met", (ends, 3, model.config.dim)),
         "static": (f"the static vectors of {what}", (ends, 3, model.static.dim)),
@@ -345,7 +316,9 @@ def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
         memory = given["memory"]
         none = memory.new_zeros(*memory.shape[:2], 0)
         read = torch.cat([given.get("gap", none[0]), given.get("pair", none[0])], 1)
-        return readout(memory, given.get("static", none), read)
+        ends = torch.cat([readout.norm(memory), given.get("static", none)], -1).unbind(0)
+        logits = readout(ends, read)
+        return logits[:, 0] if links else logits
 
     def fill(query: StateQuery) -> Tensors:
         follower, nodes = query.follower, torch.from_numpy(np.ascontiguousarray(query.ends))
@@ -358,7 +331,7 @@ def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
         return {"memory": memory, "static": static, "gap": read[:, : model.gaps], "pair": read[:, model.gaps :]}
 
     return ExportSpec(
-        module=Program(Readout(model), ports, call),
+        module=Program(model.readout, ports, call),
         inputs=tuple(ports),
         outputs=(logit_port() if links else rows_port(axis),),
         preprocessing="the state of the memory before the query, as `hopstate stream` leaves it",

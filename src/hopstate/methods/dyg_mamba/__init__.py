@@ -8,11 +8,10 @@
 | Eq. 6, aligned encodings | `encoder.HistoryEncoder` |
 | Eq. 7-10, Alg. 1 | `timespan.TimeSpanBlock` |
 | Eq. 11, the step from the time span | `timespan.SpanStep`, `ops.span_step.step.span_step` |
-| Eq. 12, Theorem 4.2 | `ops.selective_scan.scan.selective_influence`, `runs.analysis.explain.explain_pair` |
+| Eq. 12, Theorem 4.2 | `ops.selective_scan.scan.selective_influence` |
 | Eq. 13, the spectral bound | `timespan.spectral_bound` |
-| Eq. 15-16, link prediction | `model.DyGMamba`, `layers.heads.LinkHead` |
+| Eq. 15-16, link prediction | `model.DyGMamba`, `layers.decoders.LinkHead` |
 | node classification | `model.DyGMambaNodes` |
-| Sec. 5.6, Figure 6 | `runs.analysis.similarity.similarity_map` |
 """
 
 # names of methods → the module here that defines them

@@ -35,16 +35,13 @@ from hopstate.methods.shared.node import NodeRun
 from hopstate.methods.shared.programs import graph_spec, rows_port
 from hopstate.methods.shared.suit_nodes import LINKS, Facts, facts, suit_links, suit_metric
 from hopstate.methods.space import Range, Space
-from hopstate.sampling.adjacency import whole_adjacency
 from hopstate.sampling.partition import MODULES, NAMES, Partitioner, first_installed
-from hopstate.sampling.subgraph import whole_graph
-from hopstate.training.config import LoopConfig
+from hopstate.sampling.subgraph import whole_adjacency, whole_graph
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.exported import ExportSpec, Port, Program, Tensors
-from hopstate.training.optim import OptimConfig
 from hopstate.training.progress import note
-from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, WholeGraph, as_taken
+from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, Subgraphs, WholeGraph, as_taken
 from hopstate.training.tasks.static_link import StaticLinkTask
-from hopstate.training.tasks.subgraph import Subgraphs
 
 RATE = 2e10  # multiply-adds a second of one core, for what an epoch takes
 EPOCH = 1.0  # seconds that an epoch of the whole graph may take

@@ -23,13 +23,11 @@ from hopstate.io.tensors import Archive, fill_tensor_file, load_npy, read_tensor
 from hopstate.methods import method_of_run
 from hopstate.methods.method import Method
 from hopstate.methods.shared.node import save_npz
-from hopstate.runs.arrivals import FILE as IDS
-from hopstate.runs.arrivals import SPLIT
+from hopstate.runs.card import target_lines
 from hopstate.runs.data import known_data
-from hopstate.runs.queries.card import target_lines
+from hopstate.runs.load import IDS_FILE, SPLIT_FILE
 from hopstate.training.checkpoint import load_checkpoint
-from hopstate.training.kept_curves import CURVES, kept_curves
-from hopstate.training.run_folder import RUN_FORMAT, RunFolder, flatten, json_text
+from hopstate.training.run_folder import CURVES, RUN_FORMAT, RunFolder, flatten, json_text, kept_curves
 
 __all__ = ["check_saved", "save_pretrained", "unpack"]
 
@@ -170,7 +168,9 @@ FORMAT = "hopstate-pretrained-1"
 HEAD, ARRAYS, WEIGHTS = "hopstate.json", "arrays.safetensors", "model.safetensors"
 NEEDED = ("config.json", "data.json", "result.json", WEIGHTS)
 TEXTS = ("config.json", "data.json", "result.json", "floors.json", "environment.json", CURVES)
-_ARRAY = re.compile(rf"{re.escape(IDS)}|{re.escape(SPLIT)}|negatives/\w+\.npz")  # the files that arrays come from
+_ARRAY = re.compile(
+    rf"{re.escape(IDS_FILE)}|{re.escape(SPLIT_FILE)}|negatives/\w+\.npz"
+)  # the files that arrays come from
 _PLACE = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[/\\](?:[^/\\:\n]+[/\\])*")  # folders before a file's name, in a text
 _AGAIN = "fetch it again, or save it again where it was trained"
 
@@ -215,7 +215,7 @@ def save_pretrained(run: str | Path, folder: str | Path, *, ids: bool = True) ->
         replace_files({folder / name: write for name, write in writes.items()}, marker=folder / HEAD)
         head: dict[str, Any] = {"format": FORMAT, "method": settings["method"]}
         head["sha256"] = {name: _sum(folder / name) for name in sorted(writes)}
-        card = model_card(RunFolder(folder), ids=IDS in {key.partition("|")[0] for key in (*tensors, *record)})
+        card = model_card(RunFolder(folder), ids=IDS_FILE in {key.partition("|")[0] for key in (*tensors, *record)})
         replace_files({
             folder / "README.md": partial(Path.write_bytes, data=card.encode()),
             folder / HEAD: partial(Path.write_bytes, data=json_text(head).encode()),
@@ -239,9 +239,9 @@ def _without_paths(value: Any) -> Any:
 
 def _arrays(run: Path, *, ids: bool) -> tuple[dict[str, torch.Tensor], dict[str, list[str]]]:
     found: dict[str, np.ndarray] = {}
-    for file in sorted(path for pattern in (IDS, SPLIT, "negatives/*.npz") for path in run.glob(pattern)):
+    for file in sorted(path for pattern in (IDS_FILE, SPLIT_FILE, "negatives/*.npz") for path in run.glob(pattern)):
         name = file.relative_to(run).as_posix()
-        if not _ARRAY.fullmatch(name) or (name == IDS and not ids):
+        if not _ARRAY.fullmatch(name) or (name == IDS_FILE and not ids):
             continue
         if file.suffix == ".npy":
             found[f"{name}|"] = load_npy(file)
@@ -333,7 +333,7 @@ def _array_writes(folder: Path, path: Path) -> dict[Path, Callable[[Path], objec
             array.numpy() if isinstance(array, torch.Tensor) else np.array(array, dtype=str)
         )
     return {
-        path / name: partial(save_array, array=own[""]) if name == IDS else partial(save_npz, rows=own)
+        path / name: partial(save_array, array=own[""]) if name == IDS_FILE else partial(save_npz, rows=own)
         for name, own in files.items()
     }
 

@@ -6,29 +6,121 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import cached_property
+from itertools import pairwise
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.data.dates import Clock
-from hopstate.data.events import EventStream
-from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.events import EventStream, stretch
+from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
-from hopstate.streaming.protocols import Follower, LinkFollower, LooksUp
-from hopstate.training.ranks import ALONE, Ranks
-from hopstate.training.tasks.protocols import TaskFacts
+from hopstate.errors import check_range
+from hopstate.random import named_rng
+from hopstate.sampling.event_batches import epoch_batches, in_batches
+from hopstate.sampling.mixture import MixedNegatives, TrainingNegatives
+from hopstate.sampling.negatives import random_destinations
+from hopstate.sampling.prefetch import Prefetcher
+from hopstate.streaming.history_scorer import (
+    HistoryNodeScorer,
+    HistoryScorer,
+    Input,
+    NodeTokenizer,
+    PairTokenizer,
+)
+from hopstate.streaming.protocols import Follower, HistoryModel, LinkFollower, LooksUp
+from hopstate.tokens.history import HistoryTokens
+from hopstate.training.tasks.target import Target, is_known
+from hopstate.training.tasks.task import Microbatches, Task, TaskFacts
+
+
+def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, *number: int) -> np.ndarray:
+    """Return (P,) a random destination for each event at rows (P,), other than its own if there are several.
+
+    Args:
+        stream, rows, batch_size, seed: as of `EpochNegatives`.
+        number: of the epoch, and of the candidate if it is not the first.
+    """
+    draw = int(named_rng(seed, "negatives", *number).integers(2**32))
+    part = stretch(rows)
+    return random_destinations(stream.src[part], stream.dst[part], len(rows), batch_size, draw, avoid_own=True)
+
+
+class EpochNegatives:
+    """The pairs beside the training events, drawn anew from (seed, epoch).
+
+    Args:
+        stream: the events.
+        rows: (P,) positions of the training events.
+        batch_size: events a step, which random destinations are drawn by.
+        seed: of the run.
+        mixture: kinds and loss.
+    """
+
+    def __init__(
+        self, stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, mixture: TrainingNegatives
+    ) -> None:
+        self._of, self._config = (stream, rows, batch_size, seed), mixture
+
+    @cached_property
+    def _mixed(self) -> MixedNegatives:
+        return MixedNegatives(*self._of[:2], self._config)
+
+    def of(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return sources and destinations (P, K) of an epoch's pairs."""
+        stream, rows, batch_size, seed = self._of
+        numbers = [(epoch,), *((epoch, k) for k in range(1, self._config.candidates))]
+        random = [training_negatives(stream, rows, batch_size, seed, *number) for number in numbers]
+        return self._mixed.draw(np.stack(random, 1), int(named_rng(seed, "mixture", epoch).integers(2**32)))
+
+
+def beside(
+    src: np.ndarray, dst: np.ndarray, t: np.ndarray, others_src: np.ndarray, others_dst: np.ndarray, group: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Tensor]:
+    """Return ends, times and labels of events (B,) and of the pairs beside them (B, K).
+
+    Args:
+        src, dst, t: the events.
+        others_src, others_dst: the pairs.
+        group: 1 puts all events first, then all pairs; else each event stands before its own K = group - 1.
+    """
+    width = 1 + others_src.shape[1]
+    columns = [np.concatenate([own[:, None], other], 1) for own, other in ((src, others_src), (dst, others_dst))]
+    columns.append(np.repeat(t[:, None], width, 1))
+    labels = np.zeros((len(src), width), np.float32)
+    labels[:, 0] = 1
+    order: Literal["F", "C"] = "F" if group == 1 else "C"
+    u, v, when = (column.flatten(order) for column in columns)
+    return u, v, when, torch.from_numpy(labels.flatten(order))
+
+
+def link_loss(logits: Tensor, labels: Tensor, group: int) -> Tensor:
+    """Return the summed cross-entropy of logits (Q,): binary where group is 1, else of each event among its group.
+
+    Args:
+        labels: (Q,) 1 of events, 0 of pairs that did not meet.
+        group: rows that are told apart together, the event first.
+    """
+    if group == 1:
+        return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
+    return -logits.view(-1, group).log_softmax(1)[:, 0].sum()
+
 
 ScorerT_co = TypeVar("ScorerT_co", bound=Follower, covariant=True)
 
 
-class EventSource(Generic[ScorerT_co]):
+class EventSource(ABC, Generic[ScorerT_co]):
     """How a model of an event stream is trained and asked.
 
-    Methods take the model as the loop has wrapped it. What a batch is, is between `batches` and `loss` of one source: a
-    task holds any, so that its batches are Any.
+    Methods take the model as the loop has wrapped it. By default there is nothing to train: a source that is trained in
+    batches defines `num_batches`, `batches` and `loss`.
 
     Args:
         model: what the loop trains.
@@ -36,32 +128,24 @@ class EventSource(Generic[ScorerT_co]):
         feature_dims: features of a node and of an event that the model takes from the stream, 0 for none.
     """
 
+    single_process = "it is not trained in batches"  # see `Task.single_process`
+
     def __init__(
         self, model: nn.Module, stream: EventStream, split: EventSplit, *, feature_dims: tuple[int, int] = (0, 0)
     ) -> None:
         self.model, self.stream, self.split, self.feature_dims = model, stream, split, feature_dims
-        self.ranks = ALONE
-
-    def divide(self, ranks: Ranks) -> str:
-        """Take this rank's share of every batch from now on; return why that cannot be, or nothing."""
-        return "its events move one memory, one batch after another, which several processes would each have to hold"
 
     # ---- training --------------------------------------------------------------------------------------
     def num_batches(self, epoch: int) -> int:
-        raise NotImplementedError
+        return 0
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield an epoch's batches from position start on, what is random drawn from (seed, epoch)."""
-        raise NotImplementedError
-
-    def rehearsal(self, epoch: int, start: int) -> Iterator[Any]:
-        """Yield batches that cost what an epoch's do."""
-        for _ in range(3):  # an epoch may be one batch
-            yield from self.batches(epoch, start)
+    def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Any]:
+        """See `Task.batches`."""
+        return iter(())
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor | None:
         """Return the loss of a batch, or of one of its microbatches; None where there is nothing to learn from."""
-        raise NotImplementedError
+        return None
 
     def state(self) -> dict[str, Tensor]:
         """Return what training moves beside the weights; by default nothing."""
@@ -75,22 +159,22 @@ class EventSource(Generic[ScorerT_co]):
         """Return an index of all edges that are added, where one is held: of a large stream a second is dear."""
         return None
 
+    @abstractmethod
     def scorer(self, model: nn.Module, split: str) -> ScorerT_co:
         """Return the model over the training events for "train", else over the whole stream."""
-        raise NotImplementedError
 
-    def scorer_over(self, model: nn.Module, stream: EventStream) -> ScorerT_co:
-        raise NotImplementedError
+    @abstractmethod
+    def scorer_over(self, model: nn.Module, stream: EventStream) -> ScorerT_co: ...
 
     def scorer_with(self, model: nn.Module, store: NeighborStore) -> ScorerT_co:
         """Return the model over other histories of the same stream: what has a `NeighborStore`'s look-ups."""
         raise NotImplementedError
 
-    def follow(self, model: nn.Module, past: StreamState) -> ScorerT_co:
-        raise NotImplementedError
+    @abstractmethod
+    def follow(self, model: nn.Module, past: StreamState) -> ScorerT_co: ...
 
 
-class EventTask(Generic[ScorerT_co]):
+class EventTask(Task[Any], Generic[ScorerT_co]):
     """What the tasks on events share: training as the source does it, and the model over splits, streams and a past.
 
     Args:
@@ -98,40 +182,30 @@ class EventTask(Generic[ScorerT_co]):
         clock: of the gaps that the model sees, kept with the run.
     """
 
-    mode: Literal["max", "min"] = "max"
-    metric: str
-
     def __init__(self, source: EventSource[ScorerT_co], *, clock: Clock | None = None) -> None:
-        self.source, self.clock = source, clock
-        self.model, self.stream, self.split = source.model, source.stream, source.split
+        super().__init__(source.model)
+        self.source, self.clock, self.stream, self.split = source, clock, source.stream, source.split
 
-    def divide(self, ranks: Ranks) -> str:
-        """Take this rank's share of every batch; return why the source cannot, or nothing."""
-        return self.source.divide(ranks)
+    @property
+    def single_process(self) -> str:
+        return self.source.single_process
 
     def num_batches(self, epoch: int) -> int:
         return self.source.num_batches(epoch)
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        return self.source.batches(epoch, start)
-
-    def rehearsal(self, epoch: int, start: int) -> Iterator[Any]:
-        """Return batches that cost what an epoch's do."""
-        return self.source.rehearsal(epoch, start)
+    def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Any]:
+        return self.source.batches(epoch, start, step)
 
     def loss(self, batch: Any) -> Tensor | None:
         return self.source.loss(self.model, batch)
 
     def facts(self) -> TaskFacts:
-        """Return what a run must remember."""
         return {"clock": self.clock}
 
     def state(self) -> dict[str, Tensor]:
-        """Return what training moves beside the weights."""
         return self.source.state()
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned."""
         self.source.load_state(state)
 
     def scorer(self, split: str) -> ScorerT_co:
@@ -164,21 +238,6 @@ class Untrained(EventSource[LinkFollower]):
         super().__init__(nn.Module(), stream, split)
         self._make, self._scorer = scorer, scorer(stream)
 
-    def divide(self, ranks: Ranks) -> str:
-        """Return that there is nothing to share."""
-        return "it has nothing to train"
-
-    def num_batches(self, epoch: int) -> int:
-        """Return 0."""
-        return 0
-
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield nothing."""
-        return iter(())
-
-    def loss(self, model: nn.Module, batch: Any) -> None:
-        """Return None: nothing is learned from a batch."""
-
     def scorer(self, model: nn.Module, split: str) -> LinkFollower:
         return self._scorer
 
@@ -201,3 +260,213 @@ def to_user_ids(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
     src, dst, ids = stream.src[rows], stream.dst[rows], stream.node_ids
     names = (src, dst) if ids is None else (ids.names(src), ids.names(dst))
     return {"src": names[0], "dst": names[1], "t": stream.t[rows]}
+
+
+TOGETHER = 128  # pairs scored at once: more are slower, as what they need no longer stays near
+
+
+Labelled = tuple[Input, Tensor, int]  # a model's input, labels, and the pairs of the whole batch
+Classified = tuple[Input, Tensor]  # a model's input, and classes
+
+
+class HistoryPairs(EventSource[HistoryScorer]):
+    """Events in time order, and pairs that did not meet beside them.
+
+    Args:
+        model: input of P pairs → (P,) logits.
+        stream, split: the data.
+        train_inputs: tokenizer over the training events alone.
+        inputs: stream → tokenizer over all of it, for evaluation.
+        index: what `EventSource.index` returns.
+        batch_size: training events a step.
+        max_events: most training events of an epoch; of more, whole batches spread over all, drawn anew for each
+            epoch. None takes all.
+        seed: fixes the negatives of training, and which events an epoch takes.
+        mixture: what stands beside the events in training; None is one random pair each.
+        prefetch: prepare the next batch in a background thread.
+        microbatch_size: pairs computed together, to bound memory; a step's gradient is the whole batch's all the same.
+            None computes all at once.
+        microbatch_tokens: pairs that hold more tokens than this are cut once more, evenly; None does not look.
+
+    Raises:
+        ConfigError: batch_size, microbatch_size or microbatch_tokens under 1.
+    """
+
+    single_process = ""
+
+    def __init__(
+        self,
+        model: HistoryModel,
+        stream: EventStream,
+        split: EventSplit,
+        *,
+        train_inputs: PairTokenizer,
+        inputs: Callable[[EventStream], PairTokenizer],
+        index: Callable[[], NeighborStore | None] = lambda: None,
+        batch_size: int = 200,
+        max_events: int | None = None,
+        seed: int = 0,
+        mixture: TrainingNegatives | None = None,
+        prefetch: bool = True,
+        microbatch_size: int | None = None,
+        microbatch_tokens: int | None = None,
+    ) -> None:
+        self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
+        super().__init__(model, stream, split, feature_dims=own_features(model, self.inputs.marked))
+        self._index = index
+        check_range(least=1, batch_size=batch_size, max_events=max_events)
+        check_range(least=1, microbatch_size=microbatch_size, microbatch_tokens=microbatch_tokens)
+        self.microbatch_size, self.microbatch_tokens = microbatch_size, microbatch_tokens
+        self.batch_size, self.max_events, self.seed, self.prefetch = batch_size, max_events, seed, prefetch
+        self._rows, self.mixture = stream.additions(split.train), mixture or TrainingNegatives()
+        self.drawn = EpochNegatives(stream, self._rows, batch_size, seed, self.mixture)
+
+    def index(self) -> NeighborStore | None:
+        """See `EventSource.index`."""
+        return self._index()
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold the events of an epoch."""
+        return len(self._numbers(epoch))
+
+    def _numbers(self, epoch: int) -> np.ndarray:
+        return epoch_batches(len(self._rows), self.max_events, self.batch_size, self.seed, epoch)
+
+    def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Microbatches[Labelled]]:
+        """Yield (input, labels, pairs of the batch): events in time order, negatives drawn from (seed, epoch)."""
+        made = self._batches(epoch, start, step)
+        yield from Prefetcher(made) if self.prefetch else made
+
+    def _batches(self, epoch: int, start: int, step: int) -> Iterator[Microbatches[Labelled]]:
+        numbers, stream = self._numbers(epoch), self.stream
+        rows, *drawn = (in_batches(of, numbers, self.batch_size) for of in (self._rows, *self.drawn.of(epoch)))
+        for first in range(start * self.batch_size, len(rows), step * self.batch_size):
+            own = slice(first, first + self.batch_size)
+            src, dst, t = stream.src[rows[own]], stream.dst[rows[own]], stream.t[rows[own]]
+            yield self._microbatches(*beside(src, dst, t, drawn[0][own], drawn[1][own], self.mixture.group))
+
+    def _microbatches(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, labels: Tensor) -> Microbatches[Labelled]:
+        group, found = self.mixture.group, []
+        size = max(group, (self.microbatch_size or len(u)) // group * group)
+        for first in range(0, len(u), size):
+            p = slice(first, first + size)
+            for tokens, q in split_by_tokens(self.train_inputs, u[p], v[p], t[p], self.microbatch_tokens, group):
+                found.append((tokens, labels[p][q], len(u)))
+        return Microbatches(found)
+
+    def loss(self, model: nn.Module, batch: Labelled) -> Tensor:
+        """Return the microbatch's share of the batch's mean cross-entropy."""
+        inputs, labels, count = batch
+        return link_loss(model(inputs), labels, self.mixture.group) / (count // self.mixture.group)
+
+    def scorer(self, model: nn.Module, split: str) -> HistoryScorer:
+        """Return the model over the training events for "train", else over the whole stream."""
+        return self._scorer(model, self.train_inputs if split == "train" else self.inputs)
+
+    def scorer_over(self, model: nn.Module, stream: EventStream) -> HistoryScorer:
+        return self._scorer(model, self._make(stream))
+
+    def scorer_with(self, model: nn.Module, store: Histories) -> HistoryScorer:
+        inputs = self._make(self.stream)
+        inputs.store = store
+        return self._scorer(model, inputs)
+
+    def follow(self, model: nn.Module, past: StreamState) -> HistoryScorer:
+        return self._scorer(model, self.inputs.over(past))
+
+    def _scorer(self, model: nn.Module, inputs: PairTokenizer) -> HistoryScorer:
+        return HistoryScorer(model, inputs, max_queries=min(TOGETHER, self.microbatch_size or TOGETHER))
+
+
+class HistoryNodes(EventSource[HistoryNodeScorer]):
+    """Sources of the events with a class, in time order.
+
+    Args:
+        model: input of S nodes → (S, C) logits; (S, 1) of two classes.
+        stream, split: the data.
+        y: (E,) classes, -1 unknown, or (E,) amounts or (E, T) targets, NaN unknown: those events teach nothing.
+        target: how they are learned.
+        train_inputs, inputs: as in `HistoryPairs`.
+        batch_size: training events a step.
+
+    Raises:
+        ConfigError: batch_size under 1.
+    """
+
+    single_process = ""
+
+    def __init__(
+        self,
+        model: HistoryModel,
+        stream: EventStream,
+        split: EventSplit,
+        *,
+        y: np.ndarray,
+        target: Target,
+        train_inputs: NodeTokenizer,
+        inputs: Callable[[EventStream], NodeTokenizer],
+        batch_size: int = 200,
+    ) -> None:
+        self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
+        super().__init__(model, stream, split, feature_dims=own_features(model, self.inputs.marked))
+        check_range(least=1, batch_size=batch_size)
+        self.y, self.target, self.batch_size = y, target, batch_size
+        self._rows = split.train[is_known(y[split.train])]
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold the training events with a class."""
+        return -(-len(self._rows) // self.batch_size)
+
+    def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Classified]:
+        """Yield (input, classes) of the events with a class, in time order."""
+        yield from Prefetcher(self._batches(start, step))
+
+    def _batches(self, start: int, step: int) -> Iterator[Classified]:
+        stream = self.stream
+        for first in range(start * self.batch_size, len(self._rows), step * self.batch_size):
+            rows = self._rows[first : first + self.batch_size]
+            yield self.train_inputs.nodes(stream.src[rows], stream.t[rows]), torch.from_numpy(self.y[rows])
+
+    def loss(self, model: nn.Module, batch: tuple[Input, Tensor]) -> Tensor:
+        """Return the mean cross-entropy."""
+        inputs, y = batch
+        return self.target.class_loss(model(inputs), y)
+
+    def scorer(self, model: nn.Module, split: str) -> HistoryNodeScorer:
+        """Return the model over the training events for "train", else over the whole stream."""
+        return self._answering(HistoryNodeScorer(model, self.train_inputs if split == "train" else self.inputs))
+
+    def scorer_over(self, model: nn.Module, stream: EventStream) -> HistoryNodeScorer:
+        return self._answering(HistoryNodeScorer(model, self._make(stream)))
+
+    def follow(self, model: nn.Module, past: StreamState) -> HistoryNodeScorer:
+        return self._answering(HistoryNodeScorer(model, self.inputs.over(past)))
+
+    def _answering(self, scorer: HistoryNodeScorer) -> HistoryNodeScorer:
+        scorer.answer = self.target.answer
+        return scorer
+
+
+def own_features(model: HistoryModel, marked: bool) -> tuple[int, int]:
+    """Return features of a node and of an event that a model takes from a stream, without the mark of a deletion."""
+    node, edge = model.feature_dims
+    return node, edge - marked
+
+
+def split_by_tokens(
+    inputs: PairTokenizer, u: np.ndarray, v: np.ndarray, t: np.ndarray, most: int | None, group: int = 1
+) -> Iterator[tuple[Input, slice]]:
+    """Yield the input of P pairs and which of them it holds, cut into about equally many tokens each, at most `most`.
+
+    A microbatch may hold up to one pair's tokens more (one group's, of pairs that are told apart together), and no
+    history is ever cut. None, or few tokens, gives one microbatch.
+    """
+    tokens = inputs.pairs(u, v, t)
+    if most is None or not isinstance(tokens, HistoryTokens) or len(tokens.nodes) <= most:
+        yield tokens, slice(0, len(u))
+        return
+    until = tokens.lengths.view(2, -1).sum(0).cumsum(0).numpy()
+    count = -(-until[-1] // most)
+    inner = np.searchsorted(until, until[-1] * np.arange(1, count) / count, side="right")
+    for a, b in pairwise(np.unique([0, *(inner // group * group), len(u)]).tolist()):
+        yield inputs.pairs(u[a:b], v[a:b], t[a:b]), slice(a, b)

@@ -1,27 +1,31 @@
 """Classes or values of the nodes of one graph as a `Task`; where its batches come from is injected.
 
 A `NodeBatches` says what a step is fed, what the model makes of it, and how the outputs of given nodes are read:
-`RowBatches` and `WholeGraph` here, `Subgraphs` in `subgraph`, those of Graph Mamba Networks with that method.
+`RowBatches`, `WholeGraph` and `Subgraphs` here, those of Graph Mamba Networks with that method.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hopstate.compensation.gas import GasBatch, GasCache
+from hopstate.data.graph import Graph
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import ConfigError, check_range
+from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.evaluation.intervals import label_intervals
 from hopstate.evaluation.summaries import of_classes
 from hopstate.random import named_rng
-from hopstate.training.ranks import ALONE, Ranks
-from hopstate.training.tasks.protocols import Portion, TaskFacts
+from hopstate.sampling.prefetch import Prefetcher
+from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, SeedSource
 from hopstate.training.tasks.target import Target
+from hopstate.training.tasks.task import Task, TaskFacts
 
 Rows = np.ndarray
 
@@ -84,38 +88,41 @@ BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 Seen = tuple[Tensor, Tensor, Tensor | None]  # (n, C) outputs that the loss looks at, their targets, their weights
 
 
-class NodeBatches(Generic[BatchT]):
+class NodeBatches(ABC, Generic[BatchT]):
     """A source of a node task's batches; one depends on (epoch, number) alone.
 
     Args:
         labels: labels, splits and names.
+
+    single_process: see `Task.single_process`.
     """
 
+    single_process = ""
+
     def __init__(self, labels: NodeLabels) -> None:
-        self.labels, self.ranks = labels, ALONE
+        self.labels = labels
 
-    def num_batches(self, epoch: int) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def num_batches(self, epoch: int) -> int: ...
 
-    def divide(self, ranks: Ranks) -> str:
-        """Take this rank's share of every batch from now on; return why that cannot be, or nothing."""
-        return "a step is the whole graph at once; cut it into batches"
+    @abstractmethod
+    def batches(self, model: nn.Module, epoch: int, start: int = 0, step: int = 1) -> Iterator[BatchT]:
+        """Yield batches of an epoch, nested tuples of CPU tensors; see `Task.batches`."""
 
-    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[BatchT | Portion[BatchT]]:
-        """Yield an epoch's batches from position start on: nested tuples of CPU tensors."""
-        raise NotImplementedError
+    @abstractmethod
+    def outputs(self, model: nn.Module, batch: BatchT) -> Seen: ...
 
-    def outputs(self, model: nn.Module, batch: BatchT) -> Seen:
-        raise NotImplementedError
-
+    @abstractmethod
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
         """Return (n, C) outputs for nodes rows (n,), on the CPU."""
-        raise NotImplementedError
 
     # ---- vectors of nodes, for tasks that ask for some rather than for the labelled ones ------------------
     def drawn(self, epoch: int) -> int | None:
         """Return the number of batches of nodes that the source draws itself; None where it takes any nodes."""
         return None
+
+    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+        """Called before the first batch of an epoch."""
 
     def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[BatchT, Rows]:
         """Return what `encode` takes for nodes, and those nodes: rows (n,), distinct, or those that are drawn."""
@@ -125,10 +132,6 @@ class NodeBatches(Generic[BatchT]):
         """Return (n, C) outputs for the nodes that `around` gave a batch for."""
         raise NotImplementedError
 
-    def rehearsal(self, model: nn.Module, epoch: int, start: int) -> Iterator[BatchT | Portion[BatchT]] | None:
-        """Return batches that cost what an epoch's do; None where taking them leaves a trace."""
-        return (batch for _ in range(3) for batch in self.batches(model, epoch, start))  # an epoch may be one batch
-
     def state(self) -> dict[str, Tensor]:
         """Return what training moves beside the weights; by default nothing."""
         return {}
@@ -137,7 +140,7 @@ class NodeBatches(Generic[BatchT]):
         """Take back what `state` returned."""
 
 
-class NodeTask(Generic[BatchT]):
+class NodeTask(Task[BatchT]):
     """Classes or values of nodes.
 
     Args:
@@ -149,25 +152,19 @@ class NodeTask(Generic[BatchT]):
     def __init__(
         self, model: nn.Module, source: NodeBatches[BatchT], *, walks: Mapping[str, int] | None = None
     ) -> None:
-        self.model, self.source, self.labels, self.walks = model, source, source.labels, walks
-        self.metric: str = self.labels.target.metrics[0]
-        self.mode: Literal["max", "min"] = self.labels.target.mode
-        self.curves: dict[str, Any] = {}
+        super().__init__(model)
+        self.source, self.labels, self.walks = source, source.labels, walks
+        self.metric, self.mode = self.labels.target.metrics[0], self.labels.target.mode
+
+    @property
+    def single_process(self) -> str:
+        return self.source.single_process
 
     def num_batches(self, epoch: int) -> int:
         return self.source.num_batches(epoch)
 
-    def divide(self, ranks: Ranks) -> str:
-        """Take this rank's share of every batch; return why the source cannot, or nothing."""
-        return self.source.divide(ranks)
-
-    def batches(self, epoch: int, start: int = 0) -> Iterator[BatchT | Portion[BatchT]]:
-        """Yield the source's batches."""
-        return self.source.batches(self.model, epoch, start)
-
-    def rehearsal(self, epoch: int, start: int) -> Iterator[BatchT | Portion[BatchT]] | None:
-        """Return batches that cost what an epoch's do; None where taking them leaves a trace."""
-        return self.source.rehearsal(self.model, epoch, start)
+    def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[BatchT]:
+        return self.source.batches(self.model, epoch, start, step)
 
     def loss(self, batch: BatchT) -> Tensor | None:
         """Return the mean loss of a batch's training nodes, or their weighted sum; None without any."""
@@ -175,7 +172,6 @@ class NodeTask(Generic[BatchT]):
         return self.labels.loss(out, y, weight) if len(y) else None
 
     def facts(self) -> TaskFacts:
-        """Return what a run must remember."""
         return {"target": self.labels.target, "class_names": self.labels.class_names, "walks": self.walks}
 
     def logits(self, rows: Rows) -> Tensor:
@@ -194,11 +190,9 @@ class NodeTask(Generic[BatchT]):
         return self.labels.table(rows, self.logits(rows))
 
     def state(self) -> dict[str, Tensor]:
-        """Return what training moves beside the weights."""
         return self.source.state()
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned."""
         self.source.load_state(state)
 
 
@@ -247,27 +241,12 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         """Return how many batches hold the training nodes."""
         return -(-len(self.labels.split["train"]) // self.batch_size)
 
-    def divide(self, ranks: Ranks) -> str:
-        """Take this rank's share of every batch."""
-        self.ranks = ranks
-        return ""
-
-    def batches(
-        self, model: nn.Module, epoch: int, start: int = 0
-    ) -> Iterator[tuple[Any, Tensor] | Portion[tuple[Any, Tensor]]]:
+    def batches(self, model: nn.Module, epoch: int, start: int = 0, step: int = 1) -> Iterator[tuple[Any, Tensor]]:
         """Yield (inputs, labels) in an order drawn from (seed, epoch)."""
         order = named_rng(self.seed, "batches", epoch).permutation(self.labels.split["train"])
-        for i in range(start, self.num_batches(epoch)):
+        for i in range(start, self.num_batches(epoch), step):
             rows = order[i * self.batch_size : (i + 1) * self.batch_size]
-            if self.ranks.size == 1:
-                yield self._batch(rows)
-            else:
-                own = rows[self.ranks.own(len(rows))]
-                part = self.labels.target.part(self.labels.y[own], self.labels.y[rows])
-                yield Portion(self._batch(own) if len(own) else None, part)
-
-    def _batch(self, rows: Rows) -> tuple[Any, Tensor]:
-        return self.inputs(rows), torch.from_numpy(self.labels.y[rows])
+            yield self.inputs(rows), torch.from_numpy(self.labels.y[rows])
 
     def outputs(self, model: nn.Module, batch: tuple[Any, Tensor]) -> Seen:
         inputs, y = batch
@@ -281,9 +260,6 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
         """Return (n, C) outputs, eval_batch_size nodes at a time."""
-        return self.ranks.shared(lambda own: self._logits(model, own), rows)
-
-    def _logits(self, model: nn.Module, rows: Rows) -> Tensor:
         batches = np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size))
         return torch.cat([model(as_taken(self.inputs(batch), model)).float().cpu() for batch in batches])
 
@@ -296,6 +272,8 @@ class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
         labels: labels, splits and names.
     """
 
+    single_process = "a step is the whole graph at once; cut it into batches"
+
     def __init__(self, inputs: tuple[Any, ...], labels: NodeLabels) -> None:
         super().__init__(labels)
         self.inputs = inputs
@@ -305,7 +283,7 @@ class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
         """Return 1."""
         return 1
 
-    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, model: nn.Module, epoch: int, start: int = 0, step: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the training rows and their labels once."""
         rows = self.labels.split["train"]
         if start == 0:
@@ -352,3 +330,122 @@ def as_taken(value: Any, model: nn.Module) -> Any:
     if isinstance(value, Tensor) and value.is_floating_point() and first.dtype == torch.float64:
         return value.to(first)
     return value.to(first.device)
+
+
+Batch = tuple[Tensor, Any, Tensor, Tensor, Tensor | None]
+
+
+class Subgraphs(NodeBatches[Batch]):
+    """Batches of a graph: whole blocks of nodes, or seeds with what was sampled around them.
+
+    Args:
+        source: makes batches; one depends on (epoch, number) alone. The model is called as model(x, propagator).
+        labels: labels, splits and names.
+        predict_all: model → (N, C) logits of all nodes, on the CPU; how evaluation reads the graph.
+        state, load_state: give and take what stands for missing neighbours, where that depends on training.
+        refresh: called with the model and the epoch's number at the start of every epoch.
+        ahead: batches made in a background thread before they are needed; 0 makes each when it is asked for.
+        graph: what is cut, for who wants all of it.
+    """
+
+    def __init__(
+        self,
+        source: BatchSource,
+        labels: NodeLabels,
+        predict_all: Callable[[nn.Module], Tensor],
+        *,
+        state: Callable[[], dict[str, Tensor]] | None = None,
+        load_state: Callable[[dict[str, Tensor]], None] | None = None,
+        refresh: Callable[[nn.Module, int], None] | None = None,
+        ahead: int = 1,
+        graph: Graph | None = None,
+    ) -> None:
+        super().__init__(labels)
+        self.graph = graph
+        self.source, self.predict_all, self.ahead = source, predict_all, ahead
+        self._state, self._load_state = state, load_state
+        self._refresh = refresh
+        self._y = torch.from_numpy(labels.y.copy())
+
+    def num_batches(self, epoch: int) -> int:
+        return self.source.num_batches(epoch)
+
+    def batches(self, model: nn.Module, epoch: int, start: int = 0, step: int = 1) -> Iterator[Batch]:
+        """Yield (x, propagator, rows, labels, weights)."""
+        if start < step:
+            self.begin_epoch(model, epoch)
+        made = (self._batch(self.source.batch(epoch, i)) for i in range(start, self.num_batches(epoch), step))
+        yield from Prefetcher(made, self.ahead) if self.ahead else made
+
+    @property
+    def single_process(self) -> str:  # type: ignore[override]
+        cached = isinstance(self.source, NodeSetSource) and isinstance(self.source.missing, GasCache)
+        return "every batch writes one cache of messages; take --batching.kind top" if cached else ""
+
+    def _batch(self, batch: GraphBatch) -> Batch:
+        y = self._y[torch.from_numpy(batch.nodes)[batch.rows]]
+        return batch.x, batch.graph, batch.rows, y, batch.weight
+
+    def outputs(self, model: nn.Module, batch: Batch) -> Seen:
+        """Return the outputs of the batch's training nodes; none may be there."""
+        return self.encode(model, batch), batch[3], batch[4]
+
+    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+        if self._refresh is not None:
+            self._refresh(model, epoch)
+
+    def drawn(self, epoch: int) -> int | None:
+        """Return the number of batches where they are sets of nodes, None where they are seeds."""
+        return None if isinstance(self.source, SeedSource) else self.source.num_batches(epoch)
+
+    def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[Batch, Rows]:
+        if isinstance(self.source, SeedSource):
+            made = self.source.around(rows, epoch, number)
+            return (made.x, made.graph, made.rows, made.rows, None), rows
+        made = self.source.batch(epoch, number)
+        every = torch.arange(len(made.nodes))
+        return (made.x, made.graph, every, every, None), made.nodes
+
+    def encode(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the outputs of the batch's nodes that count; a GAS cache is written on the way."""
+        x, graph, rows = batch[:3]
+        if isinstance(graph, GasBatch):
+            graph = graph.written_by(model, x)
+        return model(x, graph)[rows]
+
+    def logits(self, model: nn.Module, rows: Rows) -> Tensor:
+        """Return (n, C) logits of rows, on the CPU."""
+        return self.predict_all(model)[torch.from_numpy(rows)]
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what stands for missing neighbours, where that depends on training."""
+        return {} if self._state is None else self._state()
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what `state` returned."""
+        if state and self._load_state is not None:
+            self._load_state(state)
+
+
+def one_pass(source: BatchSource, num_nodes: int, device: Callable[[], torch.device]) -> Callable[[nn.Module], Tensor]:
+    """Return a function model → (N, C) logits that runs the source's batches of epoch 0 once, all nodes in batches.
+
+    Raises:
+        DataError: when called, if the batches leave a node out.
+    """
+
+    def predict(model: nn.Module) -> Tensor:
+        out: Tensor | None = None
+        seen = np.zeros(num_nodes, bool)
+        for number in range(source.num_batches(0)):
+            batch = source.batch(0, number)
+            found = model(batch.x.to(device()), batch.graph.to(device())).float().cpu()  # type: ignore[attr-defined]
+            if out is None:
+                out = found.new_zeros(num_nodes, found.shape[1])
+            out[torch.from_numpy(batch.nodes)] = found
+            seen[batch.nodes] = True
+        if out is None or not seen.all():
+            raise DataError(f"the batches leave out node {int(np.flatnonzero(~seen)[0])}; inference needs all nodes")
+        return out
+
+    return predict

@@ -1,0 +1,408 @@
+"""Graph Mamba Networks on a user's graph: encodings, walks and order to suit it, then whole-graph or batch training.
+
+Source: Behrouz & Hashemi 2024, arXiv:2402.08678; learning rate and epochs of its Table 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import torch
+
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError, DataError, check_range, nearest, refuse_idle
+from hopstate.io.opening import parse_bytes
+from hopstate.methods.gmn.batches import PreparedGraph, VisitedNodes, WalkPlan, WholeSequence, plan_batches
+from hopstate.methods.gmn.export import export_spec
+from hopstate.methods.gmn.layerwise import NodeOutputs, cut_of
+from hopstate.methods.gmn.model import GMN
+from hopstate.methods.gmn.orders import OrderConfig, node_keys
+from hopstate.methods.gmn.tokens import (
+    Lengths,
+    WalkSettings,
+    anonymous_walk_encoding,
+    nondiagonal_encoding,
+    random_walk_encoding,
+    relative_encoding,
+)
+from hopstate.methods.method import Context, Method
+from hopstate.methods.shared.baselines import graph_baselines
+from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column, turned
+from hopstate.methods.shared.graph_task import graph_task
+from hopstate.methods.shared.network import NodeNetwork
+from hopstate.methods.shared.node import NodeRun
+from hopstate.methods.shared.suit_nodes import LINKS, MANY, facts, suit_links, suit_metric
+from hopstate.methods.space import Space
+from hopstate.tokens.encodings import Share, laplacian_encoding
+from hopstate.training.config import LoopConfig, OptimConfig
+from hopstate.training.progress import note
+from hopstate.training.tasks.node import NodeLabels, NodeTask
+from hopstate.training.tasks.static_link import StaticLinkTask
+
+if TYPE_CHECKING:
+    from hopstate.methods.gmn.graph_method import GMNGraphsRun
+
+__all__ = ["METHODS", "EncodingConfig", "GMNRun", "OrderConfig", "WalksConfig", "build"]
+
+AUTOMATIC = (
+    "walks.max_length",
+    "walks.repeats",
+    "walks.walks",
+    "encoding.kind",
+    "model.mpnn_layers",
+    "model.expand",
+    "model.state_dim",
+    "model.input_dropout",
+    "loop.optim.schedule",
+    "loop.optim.warmup",
+    "metric",
+    *LINKS,
+)
+
+
+def suit_gmn(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, gps: bool = False) -> Mapping[str, Any]:
+    """Return settings of a Graph Mamba Network that suit a graph; walks and batches fit themselves to the memory.
+
+    Args:
+        graph, config, metrics: as of every method.
+        gps: whether layers that pass messages have a scan over the nodes each.
+    """
+    if config.task == "link":
+        small = {"walks.max_length": 1, "walks.repeats": 1, "walks.walks": 4, "encoding.kind": "rwse"}
+        layers = {} if gps else {"model.mpnn_layers": 2}
+        return suit_links(graph, config) | small | layers | {"model.dim": 64, "model.expand": 1.0, "model.state_dim": 8}
+    f = facts(graph, config.split)
+    chosen: dict[str, Any] = {
+        "walks.max_length": 1,
+        "walks.repeats": 1,
+        "walks.walks": 4,
+        "encoding.kind": "rwse",
+        "model.dim": 64 if f.alike else 40,
+        "model.mpnn_layers": 2 if f.alike else 14,
+        "model.expand": 1.0,
+        "model.state_dim": 8,
+        "model.dropout": 0.5 if f.wide else 0.3,
+        "model.input_dropout": 0.5 if f.wide and f.features >= MANY else 0.0,
+        "loop.epochs": 80,
+        "loop.patience": None,
+        "loop.eval_every": 2,
+        "loop.optim.lr": 0.003 if f.wide else 0.01,
+        "loop.optim.schedule": "cosine",
+        "loop.optim.warmup": 0.05,
+    }
+    if gps:
+        del chosen["model.mpnn_layers"]
+    return {**chosen, **suit_metric(f, config, metrics)}
+
+
+EncodingKind = Literal["none", "laplacian", "rwse", "nondiagonal", "anonymous"]
+_NO_PLACE = "model.mpnn or model.local gatedgcn or gine, mpnn pna and local rwf read them; --edges drop leaves them out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalksConfig:
+    """Random-walk tokens; what is null is chosen to suit the graph and the memory budget.
+
+    Args:
+        max_length: m; 0 makes each node its only token.
+        repeats: s, tokens of each length; 0 does the same.
+        walks: M, walks of a token.
+        lengths: "every" length from 1 to m has tokens, as published, or the "doubling" ones and m.
+        p, q: node2vec's return and in-out parameters.
+        weights: column of the edge features by which neighbours are drawn, from 0; null draws them uniformly.
+        window: steps back that the bits of walk features look.
+        resample_every: epochs that share their walks; 0 draws them once.
+        draws: times that evaluation and prediction draw walks, whose outputs are averaged.
+        memory_budget: what a training step, or a pass over all nodes, may take ("2GiB", "500MB", or bytes).
+    """
+
+    max_length: int | None = None
+    repeats: int | None = None
+    walks: int | None = None
+    lengths: Lengths = "every"
+    p: float = 1.0
+    q: float = 1.0
+    weights: int | None = None
+    window: int = 8
+    resample_every: int = 0
+    draws: int = 1
+    memory_budget: str = "4GiB"
+
+    def __post_init__(self) -> None:
+        parse_bytes(self.memory_budget)
+        check_range("walks.", above=0, p=self.p, q=self.q)
+        check_range("walks.", least=0, resample_every=self.resample_every)
+        check_range("walks.", least=1, draws=self.draws)
+        refuse_idle(self, draws=(self.max_length == 0 or self.repeats == 0) and "no walks are drawn")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodingConfig:
+    """Positional or structural encodings joined to the features.
+
+    Args:
+        kind: "laplacian" eigenvectors, "rwse" (return probabilities), "nondiagonal" sums, "anonymous" walks, or "none".
+        size: eigenvectors, or steps of the walks.
+        relative: also give every edge the difference of its ends' encodings.
+        components: how connected components share eigenvectors: by "size", or the "smallest" eigenvalues of all.
+    """
+
+    kind: EncodingKind = "laplacian"
+    size: int = 8
+    relative: bool = False
+    components: Share = "size"
+
+    def __post_init__(self) -> None:
+        check_range("encoding.", least=1, size=self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GMNRun(NodeRun):
+    """Configuration of a Graph Mamba Network run.
+
+    Args:
+        walks: random-walk tokens.
+        encoding: positional and structural encodings.
+        order: of the node sequence.
+        flow: over an edge (u, v) of a directed graph, v receives from u ("source_to_target", as in torch-geometric) in
+            Psi and in tokens, and walks lead from a node to those that it hears from; or all of it the other way.
+        edges: "auto" takes edge features, and edge weights as one more, and refuses them where neither Psi nor tokens
+            read them; "features" takes the features alone, where they are read, and "drop" nothing.
+        model: the network; model.variant and model.bidirectional switch to the paper's variants.
+        batch_size: nodes a step; null takes the whole graph where it fits walks.memory_budget.
+        messages: in a step of batch_size nodes, Psi passes messages among the nodes that their walks "visited", or over
+            the "whole" graph.
+    """
+
+    walks: WalksConfig = field(default_factory=WalksConfig)
+    encoding: EncodingConfig = field(default_factory=EncodingConfig)
+    order: OrderConfig = field(default_factory=OrderConfig)
+    flow: Literal["source_to_target", "target_to_source"] = "source_to_target"
+    edges: Use = "auto"
+    model: GMN.Config = field(default_factory=GMN.Config)
+    batch_size: int | None = None
+    messages: Literal["visited", "whole"] = "visited"
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(epochs=300, patience=100, optim=OptimConfig(lr=1e-3, weight_decay=1e-5))
+    )
+
+    def __post_init__(self) -> None:
+        refuse_idle(self, messages=not self.model.uses_mpnn and "no Psi passes messages over the graph")
+
+
+def node_encoding(
+    graph: Graph,
+    config: EncodingConfig,
+    context: Context,
+    *,
+    offsets: np.ndarray | None = None,
+    names: np.ndarray | None = None,
+) -> np.ndarray | None:
+    """Return (N, s) encodings, or None.
+
+    Args:
+        graph: one graph, or the union of a set.
+        config: kind and size.
+        context: of the build.
+        offsets: (G + 1,) bounds of the graphs of a set; each gets the eigenvectors that it has alone.
+        names: (N,) numbers by which anonymous walks are drawn; by default the rows.
+    """
+    size, cache = config.size, context.cache
+    if config.kind == "none":
+        return None
+    if config.kind == "laplacian":
+        encoding = laplacian_encoding(graph, size, cache, offsets=offsets, share=config.components)
+        # unit vectors have entries of about 1/sqrt(N): bring them to the scale of the features
+        sizes = np.array([graph.num_nodes]) if offsets is None else np.diff(offsets)
+        return encoding * np.repeat(np.sqrt(sizes), sizes)[:, None].astype(np.float32)
+    if config.kind == "rwse":
+        return random_walk_encoding(graph, size, cache)
+    if config.kind == "nondiagonal":
+        return nondiagonal_encoding(graph, size, cache)
+    if config.kind == "anonymous":
+        return anonymous_walk_encoding(graph, size, cache, names=names)
+    kinds = get_args(EncodingKind)
+    raise ConfigError(f"unknown encoding.kind {config.kind!r}{nearest(config.kind, kinds)}; known: {', '.join(kinds)}")
+
+
+def walk_settings(config: WalksConfig, model: GMN.Config, context: Context, degree: float) -> WalkSettings:
+    """Return m, s and M as given, else as a trained model had them, else 3, 2 and half the mean degree (2 to 8)."""
+    automatic = {"max_length": 3, "repeats": 2, "walks": int(np.clip(round(degree / 2), 2, 8))}
+    chosen = automatic | dict((context.trained or {}).get("walks") or {})
+    chosen |= {name: given for name in automatic if (given := getattr(config, name)) is not None}
+    if model.variant == "gps-mamba":
+        chosen["max_length"] = 0
+    return WalkSettings(**chosen, p=config.p, q=config.q, window=config.window, lengths=config.lengths)
+
+
+def walk_weights(graph: Graph, column: int | None) -> np.ndarray | None:
+    """Return (E,) weights of the walks' steps from a column of the edge features, or None."""
+    if column is None:
+        return None
+    width = 0 if graph.edge_attr is None else graph.edge_attr.shape[1]
+    if graph.edge_attr is None or not 0 <= column < width:
+        raise DataError(
+            f"walks.weights is a column of the edge features, of which {graph.name} has {width}; got {column}"
+        )
+    return raw_column(graph, column)
+
+
+def has_walks(config: WalksConfig) -> bool:
+    """Return whether nodes may have tokens beside themselves."""
+    return config.max_length != 0 and config.repeats != 0
+
+
+def reads_edges(config: GMNRun | GMNGraphsRun) -> bool:
+    """Return whether a run learns from edge features."""
+    return config.edges != "drop" and config.model.reads_edges(walks=has_walks(config.walks))
+
+
+Plan = Callable[[WalkSettings, int, int], WalkPlan]  # walks, columns of x, columns of edge features → batches
+
+
+def prepare(
+    graph: Graph,
+    config: GMNRun | GMNGraphsRun,
+    context: Context,
+    plan: Plan,
+    *,
+    offsets: np.ndarray | None = None,
+    names: np.ndarray | None = None,
+    otherwise: str | None = None,
+) -> tuple[PreparedGraph, WalkPlan]:
+    """Return a graph, or the union of a set, with encodings, order and walks, and how it is cut into batches.
+
+    Args:
+        graph: with features.
+        config: of the run.
+        context: of the build.
+        plan: chooses the batches.
+        offsets, names: of a set; see `node_encoding`.
+        otherwise: what an error says if nothing reads the edge features; None leaves them out.
+    """
+    assert graph.x is not None
+    encoded = config.encoding if config.model.variant != "gmn-" else EncodingConfig(kind="none")
+    encoding = node_encoding(graph, encoded, context, offsets=offsets, names=names)
+    x = graph.x if encoding is None else np.concatenate([graph.x, encoding], 1)
+    over = graph if config.flow == "target_to_source" else turned(graph)
+    weights = walk_weights(over, config.walks.weights)
+    reads = config.model.reads_edges(walks=has_walks(config.walks))
+    over = learned_features(over, config.edges, reads, config.loop, otherwise=otherwise if weights is None else None)
+    edge_attr = over.edge_attr
+    if encoding is not None and encoded.relative:
+        own = relative_encoding(encoding, over)
+        edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
+    walks = walk_settings(config.walks, config.model, context, graph.num_edges / max(1, graph.num_nodes))
+    choice = plan(walks, x.shape[1], 0 if edge_attr is None else edge_attr.shape[1])
+    if context.trained is None:
+        most = "" if offsets is None else "at most "
+        change = "set walks.max_length, walks.repeats, walks.walks or batch_size for others"
+        note(config.loop, f"walks: {most}{choice} ({change})")
+    flipped = encoding is not None and encoded.kind == "laplacian" and not encoded.relative
+    ready = PreparedGraph(
+        indptr=over.indptr,
+        indices=over.indices,
+        x=np.array(x, np.float32),
+        edge_attr=None if edge_attr is None else np.array(edge_attr, np.float32),
+        key=node_keys(graph, config.order, offsets),
+        settings=choice.walks,
+        weights=weights,
+        signs=encoded.size if flipped else 0,
+    )
+    return ready, choice
+
+
+def prepared_graph(graph: Graph, config: GMNRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
+    """Return a graph made ready, and the settings for it."""
+
+    def plan(walks: WalkSettings, features: int, edge_dim: int) -> WalkPlan:
+        budget = parse_bytes(config.walks.memory_budget)
+        return plan_batches(
+            graph.num_nodes, graph.num_edges, features, config.model, walks, budget,
+            batch_size=config.batch_size, edge_dim=edge_dim, everywhere=config.messages == "whole",
+        )  # fmt: skip
+
+    return prepare(graph, config, context, plan, otherwise=_NO_PLACE)
+
+
+def build(graph: Graph, config: GMNRun, context: Context) -> NodeTask[Any] | StaticLinkTask:
+    return graph_task(graph, config, context, partial(network, config=config))
+
+
+def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, config: GMNRun) -> NodeNetwork:
+    ready, choice = prepared_graph(graph, config, context)
+    check_same_edges(graph.name, ready.edge_dim, context.trained)
+    model = GMN(
+        config.model,
+        in_dim=ready.x.shape[1],
+        out_dim=width,
+        edge_dim=ready.edge_dim,
+        tokens=choice.walks.tokens,
+        window=choice.walks.window,
+        degrees=torch.from_numpy(np.diff(ready.indptr)),  # messages that each node receives
+    )
+    draws = config.walks.draws if choice.walks.tokens > 1 else 1
+    shared: dict[str, Any] = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
+    source: WholeSequence | VisitedNodes
+    if choice.batch_size is None or choice.batch_size >= graph.num_nodes:
+        source = WholeSequence(config.model, ready, labels, draws=draws, **shared)
+    else:
+        cut, large = cut_of(
+            graph.num_nodes, graph.num_edges, choice.walks, config.model, ready.x.shape[1], ready.edge_dim,
+            parse_bytes(config.walks.memory_budget),
+        )  # fmt: skip
+        outputs = NodeOutputs(
+            ready, config.model.token_kind, seed=config.loop.seed, cut=cut, folder=context.run if large else None,
+            draws=draws,
+        )  # fmt: skip
+        source = VisitedNodes(
+            config.model, ready, labels, batch_size=choice.batch_size, predict_all=outputs,
+            everywhere=config.messages == "whole", **shared,
+        )  # fmt: skip
+        if context.trained is None:
+            note(config.loop, source.left_out())
+    return NodeNetwork(
+        model=model, source=source, walks=choice.walks.counts, dropout=config.model.dropout,
+        whole=config.batch_size is None,
+    )  # fmt: skip
+
+
+# what table 6 says was searched (its "#Layers" does not say of what: blocks over tokens, over nodes and of message
+# passing are searched apart). Deviation: m, and one block over tokens or nodes beside the stated 3 to 6
+SPACE: Space = {
+    "walks.walks": [1, 2, 4, 8, 16, 32],
+    "walks.repeats": [0, 1, 2, 4, 8, 16],
+    "walks.max_length": [0, 1, 2, 4],
+    "model.token_layers": [1, 3, 4, 6],
+    "model.node_layers": [1, 3, 4, 6],
+    "model.mpnn_layers": [3, 4, 6],
+}
+
+
+def transductive(config: GMNRun) -> str:
+    """Return what depends on all nodes at once."""
+    own = " and its Laplacian eigenvectors (encoding.kind) are" if config.encoding.kind == "laplacian" else " is"
+    return f"Its sequence of nodes{own} of the whole graph"
+
+
+METHODS = {
+    "gmn": Method(
+        "gmn",
+        GMNRun,
+        build,
+        "graph",
+        "state-space models over random-walk tokens and over nodes",
+        "arXiv:2402.08678",
+        reads_edges=reads_edges,
+        suit=lambda graph, config, metrics: suit_gmn(graph, config, metrics, gps=config.model.variant == "gps-mamba"),
+        automatic=AUTOMATIC,
+        floors=graph_baselines,
+        space=SPACE,
+        transductive=transductive,
+        export=export_spec,
+    )
+}

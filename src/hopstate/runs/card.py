@@ -1,0 +1,175 @@
+"""The page of a run: its method and data, its metrics next to those of baselines, and commands that query it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.dates import shown_time
+from hopstate.data.readers.roles import READ_AS
+from hopstate.errors import HopstateError
+from hopstate.evaluation.metrics import of_class
+from hopstate.methods.method import Method
+from hopstate.runs.calibration import NAME
+from hopstate.runs.data import config_of_run, known_data, load_data, settings_of_run
+from hopstate.runs.stream import kept_state
+from hopstate.sampling.partition import NAMES as PARTITIONERS
+from hopstate.training.run_folder import RunFolder
+
+
+def run_card(path: str | Path, method: str | None = None) -> str:
+    """Return what a run is, on what data, how good, and commands that ask it.
+
+    Args:
+        path: the run folder.
+        method: as in `hopstate.evaluate`.
+
+    Raises:
+        CheckpointError, MissingFileError: no run is there, or it is damaged.
+    """
+    folder = RunFolder.open(path)
+    chosen, settings = settings_of_run(folder, method)
+    done = (folder.path / "result.json").is_file()
+    parts = [_head(folder, chosen), _of_data(folder, settings)]
+    parts.append(_figures(folder) if done else ["not finished: hopstate fit with --resume continues it"])
+    parts.append(["ask it:", *(f"  {command}" for command in commands(folder, chosen, settings, done=done))])
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+def _head(folder: RunFolder, method: Method) -> list[str]:
+    made = folder.read_json("environment.json") if (folder.path / "environment.json").is_file() else {}
+    versions = made.get("versions", {}) if isinstance(made, dict) else {}
+    lines = [f"run {folder.path}", f"method  {method.name}: {method.summary} ({method.source})"]
+    if versions:
+        lines.append(
+            f"made    {made.get('time', '?')} with hopstate {versions.get('hopstate', '?')}, seed {made.get('seed')}"
+        )
+    return lines
+
+
+def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
+    known = known_data(folder)
+    lines = [f"data    {settings.get('data')}", f"nodes   {known.get('num_nodes', '?'):,}"]
+    lines += [note for note in known.get("notes") or () if str(note).startswith(READ_AS)]
+    dims = known.get("feature_dims") or {}
+    if dims:
+        lines.append("features " + ", ".join(f"{key} {value}" for key, value in dims.items()))
+    if known.get("time_unit"):
+        lines.append(f"times   {'dates, counted ' if known.get('dates') else ''}in {known['time_unit']}")
+    lines += target_lines(known, settings)
+    split = settings.get("split")
+    if isinstance(split, Mapping) and "kind" in split:
+        lines.append(f"split   {split['kind']}")
+    if known.get("partitioner"):
+        lines.append(f"clusters by {PARTITIONERS.get(str(known['partitioner']), known['partitioner'])}")
+    state = kept_state(folder)
+    if state is not None:
+        lines.append(f"state   {state}: events that were streamed since are known")
+    if (folder.path / NAME).is_file():
+        lines.append(f"probabilities of {NAME}")
+    return lines
+
+
+def target_lines(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+    """Return what is predicted: classes, labels of yes or no, or amounts with their scale in the unit of the file."""
+    target = known.get("target") or {"goal": "classes", "names": known.get("class_names") or ()}
+    names = [str(name) for name in target["names"]]
+    shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    if settings.get("task") == "link" or not names:
+        return []
+    if target["goal"] == "classes":
+        return [f"classes {shown}" + (f" (positive: {names[1]})" if len(names) == 2 else "")]
+    if target["goal"] == "labels":
+        return [f"labels  {shown}: a probability each, as a row may have several or none"]
+    read = settings.get("read")
+    column = (read.get("label_column") if isinstance(read, Mapping) else None) or "the label"
+    own = [column] if len(names) == 1 else names
+    centers, scales = (target.get(key) or [float("nan")] * len(own) for key in ("center", "scale"))
+    told = [
+        f"{name} (mean {center:.6g}, deviation {scale:.6g} of the training rows)"
+        for name, center, scale in list(zip(own, centers, scales, strict=True))[:10]
+    ]
+    more = f" and {len(own) - 10} more" if len(own) > 10 else ""
+    return [f"target  amounts: {', '.join(told)}{more}; answers and errors are in the unit of the file"]
+
+
+def _figures(folder: RunFolder) -> list[str]:
+    result = folder.result()
+    floors = folder.floors()
+    columns = {split: found for split, found in result["metrics"].items() if found}
+    columns |= {f"{name} (test)": found for name, found in floors.items() if isinstance(found, dict)}
+    names = list(dict.fromkeys(name for found in columns.values() for name in found))
+    rows = [["", *columns]]
+    positive = result.get("positive_class")
+    rows += [[of_class(name, positive), *(_cell(found.get(name)) for found in columns.values())] for name in names]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    chosen = f"{of_class(result['metric'], result.get('positive_class'))}, epoch {result['best_epoch']}"
+    lines = [f"figures (chosen on validation by {chosen})"]
+    lines += ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return lines
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, int):  # a count
+        return f"{value:,}"
+    return f"{value:.4f}" if isinstance(value, float) else ""
+
+
+def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, done: bool = True) -> list[str]:
+    run = shlex.quote(str(folder.path))
+    if not done:
+        return [f"hopstate fit {method.name} --data {shlex.quote(str(settings.get('data')))} --resume --out {run}"]
+    found = [f"hopstate evaluate {run}", f"hopstate predict {run} --out predictions.csv"]
+    if settings.get("task") == "link":
+        one, other = _a_link(folder, method, settings)
+        return [
+            *found,
+            f"hopstate score {run} --pairs {shlex.quote(f'{one},{other}')}",
+            f"hopstate rank {run} --source {shlex.quote(str(one))} --top 10 --new-only",
+        ]
+    if method.data != "events":
+        return found
+    new = "new-events.csv"
+    found.append(f"hopstate stream {run} --data {new} --out scores.csv   # {new}: events after the run's own")
+    if "evaluation" not in settings:
+        return found
+    source, target, last = _a_pair(folder, method, settings)
+    pair = shlex.quote(f"{source},{target}")
+    found += [
+        f"hopstate score {run} --pairs {pair}",
+        f"hopstate rank {run} --source {shlex.quote(str(source))} --top 10",
+    ]
+    explain = f"hopstate explain {run} --pair {pair} --time {shlex.quote(last)}"
+    return [*found, explain, f"hopstate check-leak {run}"]
+
+
+def _a_link(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the ends of a link of a run's own graph; placeholders if it is gone."""
+    try:
+        graph = _own_data(folder, method, settings)
+        ends = graph.edge_index()[:, 0]
+    except (HopstateError, OSError, IndexError):
+        return "SOURCE", "TARGET"
+    names = ends if graph.node_ids is None else graph.node_ids.names(ends)
+    return names[0], names[1]
+
+
+def _a_pair(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """Return the ends and the time of the last event of a run's own data; placeholders if those are gone."""
+    try:
+        stream = _own_data(folder, method, settings)
+    except (HopstateError, OSError):
+        return "SOURCE", "TARGET", "TIME"
+    row = int(stream.additions()[-1])
+    ends = np.array([stream.src[row], stream.dst[row]])
+    names = ends if stream.node_ids is None else stream.node_ids.names(ends)
+    return names[0], names[1], shown_time(stream.t[row], stream.time_unit, stream.dates)
+
+
+def _own_data(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
+    config = config_of_run(folder, method, dict(settings))
+    return load_data(config.data, config.read, method.data)

@@ -1,0 +1,547 @@
+"""Why a pair got its score, or a node its prediction.
+
+A pair of a temporal run is explained by leaving events out: an event's contribution is what the pair's log-odds lose
+without it. Scores of trees and ensembles are also sums over features, or members. A node of a graph is explained by
+gradient times input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from hopstate.data.dates import Clock, drawn_times, shown_span, shown_time, shown_times
+from hopstate.data.events import EventBatch
+from hopstate.data.splits import IN_SECOND
+from hopstate.data.stream_state import Event, StreamState
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.io.output import (
+    check_figure_path,
+    check_table_path,
+    draw_figure,
+    few_dates,
+    label_points,
+    plain_numbers,
+    write_table,
+)
+from hopstate.runs.data import known_data, settings_of_run
+from hopstate.runs.export import spec_of
+from hopstate.runs.load import load_run
+from hopstate.runs.queries import Session
+from hopstate.runs.query_inputs import Nodes, times_in, times_of, with_rows
+from hopstate.runs.stream import as_trained, known_state, new_events, temporal_task
+from hopstate.runs.tables import plain_table
+from hopstate.streaming.live import go_on, past_of
+from hopstate.streaming.pair_queries import PairQueries
+from hopstate.streaming.protocols import LinkFollower, MovesMemory
+from hopstate.streaming.replay import as_scores
+from hopstate.streaming.slices import Steps, finished
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.link import LinkTask
+from hopstate.training.tasks.node import NodeTask
+from hopstate.training.tasks.task import ExplainsPairs
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from hopstate.methods.method import AnyMethod
+
+LATEST = 16  # events of each end that are left out, one at a time
+LATEST_OF_MEMORY = 8  # the same, if a memory is replayed without each
+SHOWN = 3  # events, or features, in a text
+COLORS = {"source": "#3b6fb6", "target": "#d1701f"}
+
+
+# ---- leaving events out --------------------------------------------------------------------------------------
+def leave_one_out(queries: PairQueries, u: int, v: int, t: Any) -> Steps[list[tuple[Event, float]]]:
+    """Return the latest events of a pair's ends, oldest first, and what each adds to the pair's log-odds at a time.
+
+    Histories are read without the event. A memory cannot forget one, so the latest events of both ends are replayed on
+    top of the memory, with and without it; an end is replayed from an empty memory if these are all of its events.
+
+    Args:
+        queries: the model over a state, which must stay as it is between slices.
+        u, v: rows of the ends.
+        t: the time, not before the state's last event.
+    """
+    past = queries.past
+    memory = isinstance(queries.at(t), MovesMemory)
+    count = LATEST_OF_MEMORY if memory else LATEST
+    near = past.store().last(np.array([u, v]), np.array([t, t]), count + 1)
+    latest = [near.of(end)[1][-count:] for end in (0, 1)]
+    ids = np.unique(np.concatenate(latest))
+    start, moving = past, np.empty(0, np.int64)
+    if memory:
+        whole_life = [node for end, node in enumerate((u, v)) if near.lengths[end] <= count and not past.has_deletes]
+        start, moving = _memory_before(past, np.unique(whole_life)), ids[ids < queries.moved]
+
+    def log_odds(without: Event | None) -> float:
+        state = start if without is None else start.without(without)
+        follower: LinkFollower = queries.task.follow(state)
+        replayed = moving if without is None else moving[moving != without.id]
+        cuts = np.flatnonzero(np.diff(replayed // queries.task.live_batch)) + 1  # batches as they were
+        for batch in np.split(replayed, cuts) if len(replayed) else ():
+            follower.observe(_batch(past, batch, queries.task.feature_dims[1]))
+        return _log_odds(as_scores(follower.score(np.array([u]), np.array([v]), np.array([t])), 1)[0])
+
+    whole, found = log_odds(None), []
+    for number in ids.tolist():
+        event = past.event(number)
+        found.append((event, whole - log_odds(event)))
+        yield
+    return found
+
+
+def _memory_before(past: StreamState, emptied: np.ndarray) -> StreamState:
+    """Return a state whose memory has seen no time, and is empty for some nodes (rising)."""
+    parts = []
+    for part in past.memory_parts:
+        kept = ~np.isin(part.nodes, emptied)
+        nodes, memory, output = part.nodes[kept], part.memory[kept], part.output[kept]
+        parts.append(replace(part, nodes=nodes, memory=memory, output=output, last_time=np.full(len(nodes), -np.inf)))
+    return replace(past, memory_parts=tuple(parts), clock=-math.inf)
+
+
+def _batch(past: StreamState, ids: np.ndarray, width: int) -> EventBatch:
+    """Return events by their ids; features that are no longer kept are zeros."""
+    attr = np.zeros((len(ids), width), np.float32) if width else None
+    if attr is not None and past.edge_attr is not None:
+        kept = ids >= past.edge_attr.first
+        attr[kept] = past.edge_attr[ids[kept]]
+    return EventBatch(event_ids=ids, src=past.src[ids], dst=past.dst[ids], t=past.t[ids], edge_attr=attr)
+
+
+def _log_odds(score: float) -> float:
+    """Return the log-odds of a probability; a score that is not one, as of recency, as it is."""
+    if not 0 <= score <= 1:
+        return score
+    p = min(max(score, 1e-15), 1 - 1e-15)
+    return math.log(p / (1 - p))
+
+
+def state_before(task: LinkTask, past: StreamState, t: Any) -> StreamState:
+    """Return a state as it was before a time."""
+    count = int(np.searchsorted(past.t, t, side="left"))
+    start = StreamState(model=past.model, x=past.x, x_path=past.x_path)
+    return go_on(task, start, past.events(0, count), score=False)[1]
+
+
+# ---- texts for `score` and `rank` ----------------------------------------------------------------------------
+def reasons(asked: Session, u: Nodes, v: Nodes, t: np.ndarray) -> Steps[np.ndarray]:
+    """Return (Q,) texts of pairs: the features, and the events, that contributed most; in slices."""
+    sources, targets = with_rows(asked.past, u, v)
+    found = np.full(len(t), "", object)
+    for i, (source, target, when) in enumerate(zip(sources.tolist(), targets.tolist(), t)):
+        events = yield from leave_one_out(asked.queries, source, target, when)
+        told = _events_text(asked, source, target, events) or _facts(asked, source, target, when)
+        features = feature_table(asked.queries.at(when), source, target, when)
+        named = [f"{_value(row)} ({row.contribution:+.2f})" for row in features.head(SHOWN).itertuples()]
+        found[i] = "; ".join([*named, told])
+    return found
+
+
+def _value(row: Any) -> str:
+    return f"{row.feature} {'never' if np.isnan(row.value) else f'{row.value:.3g}'}"
+
+
+def _events_text(asked: Session, source: int, target: int, events: Sequence[tuple[Event, float]]) -> str:
+    best = sorted((one for one in events if one[1]), key=lambda one: -abs(one[1]))[:SHOWN]
+    times = asked.shown(np.array([event.t for event, _ in best], asked.past.time_dtype))
+    told = []
+    for (event, weight), time in zip(best, times, strict=True):
+        end = source if source in (event.src, event.dst) else target
+        other = event.dst if end == event.src else event.src
+        shown = f"{weight:+.2f}" if abs(weight) >= 0.01 else f"{weight:+.1g}"
+        told.append(f"{_name(asked, end)} with {_name(asked, other)} at {time} ({shown})")
+    return "; ".join(told)
+
+
+def _facts(asked: Session, u: int, v: int, t: Any) -> str:
+    """Return what is known of a pair whose score no event changes."""
+    store = asked.queries.past.store()
+    pair = np.array([u]), np.array([v]), np.array([t])
+    last, met = store.last_meeting(*pair)
+    near = store.last(np.array([u, v]), np.array([t, t]), 32)
+    first, second = (set(near.of(end)[0].tolist()) - {u, v} for end in (0, 1))
+    known = f"meetings: {store.count_meetings(*pair)[0]}, the last at {asked.shown(last)[0]}" if met[0] else "never met"
+    return f"{known}; {len(first & second)} shared among the latest 32 of each"
+
+
+def _name(asked: Session, row: int) -> str:
+    ids = asked.past.node_ids
+    return str(row if ids is None else ids.names(np.array([row]))[0] if row < len(ids) else "the new node")
+
+
+def feature_table(follower: LinkFollower, u: int, v: int, t: Any) -> pd.DataFrame:
+    """Return feature, value and contribution to a pair's log-odds, largest first; no rows for other models."""
+    import pandas as pd
+
+    names: Sequence[str] = ()
+    values = added = np.empty(0)
+    if isinstance(follower, ExplainsPairs):
+        names, x, shares = follower.feature_shares(np.array([u]), np.array([v]), np.array([t]))
+        values, added = x[0], shares[0]
+    found = pd.DataFrame({"feature": np.array(names, object), "value": values, "contribution": added})
+    return _largest_first(found[found["contribution"] != 0])
+
+
+def _largest_first(table: pd.DataFrame) -> pd.DataFrame:
+    return table.sort_values("contribution", key=lambda c: -c.abs(), kind="stable", ignore_index=True)
+
+
+# ---- a pair --------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Explanation:
+    """Why a pair got its score.
+
+    Args:
+        source, target: the user's ids of the pair.
+        t: time of the query.
+        score, probability: as `hopstate.score` gives them.
+        logit: the log-odds of the score; the score itself if it is not a probability.
+        events: a row for each of the latest events of both ends, oldest first: end ("source" or "target": whose),
+            neighbor, t, event_id, contribution (what the logit loses without the event).
+        features: of trees what each feature adds to the logit, of an ensemble each member, largest first: feature,
+            value (missing if it never happened), contribution; otherwise no rows.
+        time_unit, dates: of t, as in `EventStream`.
+        unit: what a unit of the features' times is, in words; "" without any.
+    """
+
+    source: Any
+    target: Any
+    t: float | int
+    score: float
+    probability: float
+    logit: float
+    events: pd.DataFrame
+    features: pd.DataFrame
+    time_unit: str = ""
+    dates: str = ""
+    unit: str = ""
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The rows that are written: events, with dates if the data have them."""
+        return self.events.assign(t=shown_times(self.events["t"].to_numpy(), self.time_unit, self.dates))
+
+    @property
+    def when(self) -> str:
+        """Time of the query, a date if the data have them."""
+        return shown_time(self.t, self.time_unit, self.dates)
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the timeline of contributions, and the largest features, as .png, .pdf or .svg.
+
+        Raises:
+            FormatError: another extension.
+            StorageError: the file could not be written.
+        """
+        draw_figure(path, (9, 8 if len(self.features) else 4.5), self._paint)
+
+    def _paint(self, figure: Figure) -> None:
+        if len(self.features):
+            axis, below = figure.subplots(2)
+            rows = self.features.head(10).iloc[::-1]
+            below.barh(rows.feature, rows.contribution, color=np.where(rows.contribution > 0, *COLORS.values()))
+            below.axvline(0, color="grey", lw=0.8)
+            below.set(xlabel="added to the logit by features")
+        else:
+            axis = figure.subplots()
+        self._paint_events(figure, axis)
+
+    def _paint_events(self, figure: Figure, axis: Axes) -> None:
+        times = drawn_times(self.events["t"].to_numpy(), self.time_unit, self.dates)
+        events = self.events.assign(t=times)
+        labels: list[tuple[float, float, str]] = []
+        for end, name in (("source", self.source), ("target", self.target)):
+            rows = events[events.end == end]
+            lines = axis.vlines(rows.t, 0, rows.contribution, colors=COLORS[end], alpha=0.6)
+            lines.set_label(f"{end}: events of {name}")
+            axis.plot(rows.t, rows.contribution, "o", color=COLORS[end], ms=4)
+            top = _largest_first(rows).drop_duplicates("neighbor").head(3)
+            labels += zip(axis.convert_xunits(top.t.to_numpy()), top.contribution, map(str, top.neighbor), strict=True)
+        axis.axhline(0, color="grey", lw=0.8)
+        axis.axvline(drawn_times(self.t, self.time_unit, self.dates), color="grey", ls=":", lw=1)
+        unit = f", in {self.time_unit}" if self.time_unit and not self.dates else ""
+        axis.set(xlabel=f"time of the event{unit} (dotted: the query)", ylabel="lost by the logit without the event")
+        axis.set_title(f"{self.source} - {self.target}: score {self.score:.3f}, logit {self.logit:+.2f}")
+        if len(events):
+            figure.legend(loc="outside lower center", ncols=2, frameon=False)
+        axis.margins(x=0.06, y=0.12)
+        (few_dates if times.dtype.kind == "M" else plain_numbers)(axis)
+        figure.draw_without_rendering()  # the layout must be final before labels are placed
+        label_points(axis, sorted(labels, key=lambda one: -abs(one[1])))
+
+
+def explain(
+    run: str | Path,
+    source: Any = None,
+    target: Any = None,
+    t: Any = None,
+    *,
+    node: Any = None,
+    data: Any = None,
+    out: str | Path | None = None,
+    plot: str | Path | None = None,
+    device: str | None = None,
+    method: str | None = None,
+    raw: bool = False,
+) -> Explanation | NodeExplanation:
+    """Return what past events, and features, added to the score of a pair, or what a node's prediction is made of.
+
+    Args:
+        run: a run folder of a temporal method for links, or of nodes of a graph.
+        source, target: the user's ids of a pair.
+        t: time of the query, a number in the unit of the run's own data or a date; only events strictly before it are
+            seen. Without any, the first time after the last known event.
+        node: of a run on a graph: the user's id of the node, instead of a pair.
+        data: other events than the run has seen.
+        out: also write the table there (.csv or .parquet); features go to a second file (`features_path`).
+        plot: also draw the timeline there (.png, .pdf or .svg).
+        device: where to compute; None takes the run's own setting.
+        method: as in `hopstate.evaluate`.
+        raw: as in `hopstate.io.output.write_table`.
+
+    Raises:
+        ConfigError: the run's method does not score pairs, or has no gradients for a node.
+        DataError: an unknown id.
+    """
+    if out is not None:
+        check_table_path(out)
+    if plot is not None:
+        check_figure_path(plot)
+    if node is not None:
+        if plot is not None:
+            raise ConfigError("plot is for pairs; a node's explanation is a table (out)")
+        return _explain_node(run, node, data, out, method, raw=raw)
+    with temporal_task(run, device=device, method=method) as (folder, task):
+        if not isinstance(task, LinkTask):
+            name = settings_of_run(folder, method)[0].name
+            raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs to explain")
+        if data is None:
+            past = known_state(folder, task)
+        else:
+            past = past_of(task, as_trained(folder, new_events(folder, plain_table(data), {})))
+        found = explain_pair(Session(folder, task, past, None, method), source, target, t)
+    if out is not None:
+        write_table(found.table, Path(out), raw=raw)
+        if len(found.features):
+            write_table(found.features, features_path(out), raw=raw)
+    if plot is not None:
+        found.plot(plot)
+    return found
+
+
+def explain_pair(asked: Session, source: Any, target: Any, t: Any = None) -> Explanation:
+    """Return the explanation of a pair's score; arguments as in `explain`."""
+    import pandas as pd
+
+    from hopstate.runs.queries import scored
+
+    if t is not None and len(asked.past):
+        t = times_in(asked.past, np.atleast_1d(np.asarray(t)), asked.dates)[0]
+        if t <= asked.past.last_time:
+            asked = asked.over(state_before(asked.task, asked.past, t))
+    t = times_of(asked.past, t, 1, "pair", asked.dates)[0]
+    ends = [asked.nodes([_id(asked.past, name)], f"{what}s") for what, name in (("source", source), ("target", target))]
+    for nodes in ends:
+        if not nodes.met[0]:
+            known = asked.past.node_ids.first() if asked.past.node_ids is not None else ()
+            raise DataError(f"unknown id {nodes.names[0].item()!r}{nearest(str(nodes.names[0]), known)}")
+    u, v = (int(nodes.rows[0]) for nodes in ends)
+    row = scored(asked, [(ends[0].names[0], ends[1].names[0])], t).iloc[0]
+    events = finished(leave_one_out(asked.queries, u, v, t))
+    of_source = [u in (event.src, event.dst) for event, _ in events]
+    others = [event.dst if event.src == (u if own else v) else event.src for own, (event, _) in zip(of_source, events)]
+    ids = asked.past.node_ids
+    table = pd.DataFrame(
+        {
+            "end": np.where(of_source, "source", "target"),
+            "neighbor": others if ids is None else ids.names(np.array(others, np.int64)),
+            "t": np.array([event.t for event, _ in events], asked.past.time_dtype),
+            "event_id": np.array([event.id for event, _ in events], np.int64),
+            "contribution": np.array([weight for _, weight in events], np.float64),
+        }
+    )
+    features = feature_table(asked.queries.at(t), u, v, t)
+    time_unit, clock = asked.past.time_unit or "", asked.task.clock
+    return Explanation(
+        source,
+        target,
+        t.item(),
+        score=float(row["score"]),
+        probability=float(row["probability"]),
+        logit=_log_odds(float(row["score"])),
+        events=table,
+        features=features,
+        time_unit=time_unit,
+        dates=asked.dates,
+        unit=unit_words(clock.over(time_unit)) if len(features) and clock is not None else "",
+    )
+
+
+def _id(past: StreamState, name: Any) -> Any:
+    """Return a user's id, given as itself or as text, in the kind of the state's ids."""
+    if past.node_ids is not None and past.node_ids.is_text:
+        return str(name)
+    if isinstance(name, str):
+        with contextlib.suppress(ValueError):
+            return int(name)
+    return name
+
+
+def unit_words(clock: Clock) -> str:
+    """Return what one unit of a clock is, in time.
+
+    >>> unit_words(Clock(unit=42.0, time_unit="s"))
+    "1 unit = 42 seconds, the median gap between training events; values 'since ...' are ln(1 + units)"
+    """
+    unit, second = float(clock.unit), IN_SECOND.get(clock.time_unit, 1)
+    span = shown_span(int(unit) if unit.is_integer() else unit, clock.time_unit)
+    span += "" if clock.time_unit in IN_SECOND else " in the numbers of the data's own times"
+    chosen = ", the median gap between training events" if clock.bounded and unit != second else ""
+    return f"1 unit = {span}{chosen}; values 'since ...' are ln(1 + units)"
+
+
+def features_path(out: str | Path) -> Path:
+    """Return where the features of an explanation are written: of why.csv, why-features.csv."""
+    return _path_of_part(out, "features")
+
+
+def _path_of_part(out: str | Path, part: str) -> Path:
+    stem, dot, ends = Path(out).name.partition(".")
+    return Path(out).with_name(f"{stem}-{part}{dot}{ends}")
+
+
+# ---- a node of a graph ---------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class NodeExplanation:
+    """What a node's logit, or value, owes to the graph.
+
+    Args:
+        node: the user's id.
+        output: the likeliest class, or the name of the target.
+        logit: of that class, or the scaled value of the target.
+        features: feature, value (as the network gets it) and contribution of the node's own features; of hop averages
+            a row for each hop and feature.
+        nodes: node and contribution: the sum over the features of each node that counts.
+        edges: source, target and contribution of each edge that counts, by the messages along it: of a Graph Mamba
+            Network those inside tokens too, but not that walks followed it. Empty where no messages are passed, as over
+            hop averages.
+    """
+
+    node: Any
+    output: str
+    logit: float
+    features: pd.DataFrame
+    nodes: pd.DataFrame
+    edges: pd.DataFrame
+
+
+def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] = ()) -> NodeExplanation:
+    """Return the explanation of a node's likeliest class, or first target.
+
+    Args:
+        task: of a trained run on nodes.
+        method: the run's.
+        node: the user's id.
+        names: of the features; by default their numbers.
+
+    Raises:
+        ConfigError: a run that predicts no nodes, or whose network has no program.
+        DataError: an unknown id.
+    """
+    import pandas as pd
+    from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
+
+    if not isinstance(task, NodeTask):
+        raise ConfigError("--node is of runs that predict nodes; of links name a pair (--pair)")
+    known = task.labels.node_ids or Vocabulary(np.arange(len(task.labels.y)))
+    row = _row(known, node)
+    if not callable(method.export):
+        raise ConfigError(f"{method.name} has no program to take gradients of: {method.export}")
+    form = spec_of(method, task, fills=True)
+    inputs = dict(zip((port.name for port in form.inputs), form.filled(None), strict=True))
+    name = "x" if "x" in inputs else "tokens"
+    if name not in inputs:
+        raise ConfigError(f"{method.name} has no features to take gradients of (inputs: {', '.join(inputs)})")
+    x = inputs[name] = inputs[name].detach().requires_grad_()
+    lists = _edge_lists(form.module, inputs)
+    ends = torch.cat([torch.zeros(2, 0, dtype=torch.int64), *(own for *_, own in lists)], 1)
+    edges, place = ends.unique(dim=1, return_inverse=True)
+    mask = torch.ones(edges.shape[1], dtype=x.dtype, requires_grad=True)
+    try:
+        for (given, module, _), part in zip(lists, place.split([own.shape[1] for *_, own in lists])):
+            set_masks(module, mask[part], given, apply_sigmoid=False)
+            given.message_mask = mask[part]  # type: ignore[attr-defined]  # see `layers.edge_list`
+        out = form.module(*inputs.values())[row]
+        target = task.labels.target
+        several = target.goal == "classes" and out.numel() > 1
+        best = int(out.argmax()) if several else 0
+        by_x, by_edge = torch.autograd.grad(out[best], (x, mask), allow_unused=True)
+    finally:
+        clear_masks(form.module)
+    added = (torch.zeros_like(x) if by_x is None else by_x * x).detach().double().numpy()
+    found = np.zeros(len(mask)) if by_edge is None else by_edge.double().numpy()
+    output = target.names[best] if several else target.positive or target.names[0]
+    width, word = x.shape[-1], "encoding " if names else ""  # encodings follow the features
+    names = [*names, *(f"{word}{k}" for k in range(width - len(names)))][:width]
+    columns = [f"hop {k}: {name}" for k in range(x.shape[1]) for name in names] if x.ndim == 3 else names
+    own = {"feature": columns, "value": x[row].detach().flatten().numpy(), "contribution": added[row].ravel()}
+    total = added.reshape(len(added), -1).sum(1)
+    ids = known.names(np.arange(len(total)))
+    counting, passing = np.flatnonzero(total), np.flatnonzero(found)
+    ends = edges[:, passing].numpy()
+    return NodeExplanation(
+        node, str(output), float(out[best].detach()), _largest_first(pd.DataFrame(own)),
+        _largest_first(pd.DataFrame({"node": ids[counting], "contribution": total[counting]})),
+        _largest_first(pd.DataFrame({"source": ids[ends[0]], "target": ids[ends[1]], "contribution": found[passing]})),
+    )  # fmt: skip
+
+
+def _edge_lists(module: Any, inputs: dict[str, torch.Tensor]) -> list[tuple[torch.Tensor, nn.Module, torch.Tensor]]:
+    """Return each list of edges (2, e), the module whose layers pass messages over it, and nodes (2, e) at the ends."""
+    found = [(edges, module, edges) for edges in [inputs.get("edge_index")] if edges is not None]
+    if (inside := inputs.get("token_edge_index")) is not None:  # of a Graph Mamba Network
+        found.append((inside, module.model.local, inputs["token_nodes"][inside]))
+    return found
+
+
+def _row(ids: Vocabulary, name: object) -> int:
+    """Return the row of a user's id, given as itself or as text."""
+    if not ids.is_text and isinstance(name, str):
+        with contextlib.suppress(ValueError):
+            name = int(name)
+    try:
+        return ids.row(str(name) if ids.is_text else name)
+    except DataError as error:
+        raise DataError(f"node: {error}") from None
+
+
+def _explain_node(
+    run: str | Path, node: Any, data: Any, out: str | Path | None, method: str | None, *, raw: bool
+) -> NodeExplanation:
+    known, folder = settings_of_run(RunFolder.open(run), method)[0], RunFolder.open(run)
+    names = (known_data(folder).get("features") or {}).get("x", {}).get("columns") or ()
+    with load_run(run, data, device="cpu", method=method) as (_, task):
+        found = explain_node(task, known, node, names)
+    if out is not None:
+        for path, table in zip(node_paths(out), (found.features, found.nodes, found.edges), strict=True):
+            write_table(table, Path(path), raw=raw)
+    return found
+
+
+def node_paths(out: str | Path) -> tuple[Path, Path, Path]:
+    """Return where the tables of features, nodes and edges of a node's explanation are written."""
+    return Path(out), _path_of_part(out, "nodes"), _path_of_part(out, "edges")

@@ -1,0 +1,498 @@
+"""`score` and `rank`: how likely pairs are at a time, and whom a node meets next, from all that a run has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hopstate.data.dates import shown_times
+from hopstate.data.stream_state import StreamState
+from hopstate.errors import ConfigError, DataError, HopstateError
+from hopstate.evaluation.metrics import Curve
+from hopstate.io.output import write_table
+from hopstate.random import named_rng
+from hopstate.runs.calibration import probabilities
+from hopstate.runs.data import dates_of, known_data, settings_of_run
+from hopstate.runs.load import load_run
+from hopstate.runs.query_inputs import (
+    Columns,
+    Nodes,
+    nodes_of,
+    read_ids,
+    read_pairs,
+    times_of,
+    warn_destinations,
+    warn_unseen,
+    with_rows,
+)
+from hopstate.runs.static_queries import check_static, is_static, rank_links, score_links
+from hopstate.runs.stream import as_trained, known_state, new_events, temporal_task, warn_new_ids
+from hopstate.runs.tables import check_table, plain_table, with_index_of
+from hopstate.streaming.live import go_on
+from hopstate.streaming.pair_queries import PairQueries
+from hopstate.streaming.slices import Pace, Steps, finished, in_slices
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.link import LinkTask
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hopstate.data.events import EventStream
+
+__all__ = ["Session", "rank", "score", "session"]
+
+
+class Session:
+    """A run of links over a state, opened for queries.
+
+    Args:
+        folder: the run.
+        task: its task, without its data.
+        past: the state.
+        own: the run's own data if they are not in a file.
+        method: as in `hopstate.evaluate`.
+        pace: of slices, between which a service answers others; None computes each query at once.
+
+    curve: the curve of probabilities once it is known, or why there is none; see `hopstate.runs.calibration`.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        task: LinkTask,
+        past: StreamState,
+        own: Any = None,
+        method: str | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        self.folder, self.task, self.own, self.method, self._pace = folder, task, own, method, pace
+        self.columns = columns_of(settings_of_run(folder, method)[1]["read"])
+        self.curve: Curve | HopstateError | None = None
+        self._follow(past)
+
+    def _follow(self, past: StreamState) -> None:
+        self.past = past
+        # two more rows than there are nodes: for the ends of a pair of unknown nodes
+        self.queries = PairQueries(self.task, replace(past, num_nodes=past.num_nodes + 2, node_ids=None))
+
+    def over(self, past: StreamState) -> Session:
+        """Return the same run over another state, without reading its files again."""
+        if past is self.past:
+            return self
+        made = copy(self)
+        made._follow(past)
+        return made
+
+    @cached_property
+    def two_sets(self) -> bool:
+        """Whether sources and targets are two sets of nodes, told apart by letters."""
+        return bool(known_data(self.folder).get("two_sets"))
+
+    @cached_property
+    def dates(self) -> str:
+        """The zone of the dates in the run's own file, "" if its times are numbers."""
+        return dates_of(self.folder)
+
+    def now(self) -> Any:
+        """Return the first time after the last known event."""
+        return times_of(self.past, None, 1, "sources")[0]
+
+    def shown(self, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) times as the run's own file has them, numbers or dates."""
+        return shown_times(t, self.past.time_unit or "", self.dates)
+
+    def nodes(self, names: Any, what: str) -> Nodes:
+        return nodes_of(self.past, names, what, two_sets=self.two_sets)
+
+    def scores(self, src: Nodes, dst: Nodes, t: np.ndarray) -> Steps[np.ndarray]:
+        """Return (Q,) scores of pairs src (Q,), dst (Q,) at t (Q,), in slices; the state may change between them.
+
+        Raises:
+            DataError: the model cannot score an unknown node.
+        """
+        u, v = with_rows(self.past, src, dst)
+        queries = self.queries
+        try:
+            return (yield from in_slices(lambda part: queries.scores(u[part], v[part], t[part]), len(t), self._pace))
+        except DataError as error:
+            unknown = [name for nodes in (src, dst) for name in nodes.names[nodes.rows < 0].tolist()]
+            if not unknown:
+                raise
+            raise DataError(f"{unknown[0]!r} was never met, and this model cannot score such a node: {error}") from None
+
+
+def columns_of(read: Mapping[str, Any]) -> Columns:
+    """Return the columns of sources, targets and times that options of reading name; None if they do not."""
+    return read.get("source_column"), read.get("target_column"), read.get("time_column")
+
+
+@contextmanager
+def session(
+    run: str | Path,
+    *,
+    events: Any = None,
+    state: str | Path | None = None,
+    fresh: bool = False,
+    own: Any = None,
+    read: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    method: str | None = None,
+    links: bool = True,
+) -> Iterator[Session]:
+    """Yield a run opened for queries about links, or with links=False about nodes; the rest as in `hopstate.score`.
+
+    Raises:
+        ConfigError: the run's method is not a temporal one, or does not score pairs if links are asked for.
+    """
+    with temporal_task(run, own, device, method) as (folder, task):
+        if links and not isinstance(task, LinkTask):
+            name = settings_of_run(folder, method)[0].name
+            raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs; see predict and node_outputs")
+        past = known_state(folder, task, own, state, fresh=fresh)
+        for one in _listed(events):
+            new = as_trained(folder, new_events(folder, one, read or {}))
+            warn_new_ids(past, new)
+            past = go_on(task, past, new, score=False)[1]
+        yield Session(folder, task, past, own, method)
+
+
+def _listed(events: Any) -> list[Any]:
+    return list(events) if isinstance(events, (list, tuple)) else [] if events is None else [events]
+
+
+# ---- pairs -------------------------------------------------------------------------------------------------
+def score(
+    run: str | Path,
+    pairs: Any,
+    time: Any = None,
+    *,
+    events: Any = None,
+    explain: bool = False,
+    state: str | Path | None = None,
+    fresh: bool = False,
+    own: Any = None,
+    read: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    device: str | None = None,
+    method: str | None = None,
+    raw: bool = False,
+) -> pd.DataFrame:
+    """Return how likely pairs are to meet at a time, from all that a run has seen; nothing of that is changed.
+
+    A score is what `score_stream` would give such an event if it came next; it depends on its pair and time alone,
+    and on nothing at or after the time.
+
+    Args:
+        run: a run folder of a temporal method for links, or of links of a graph (task link). These have no times: only
+            own, read, out, device, method and raw apply to them, and every id must be known.
+        pairs: a file or a table with columns of sources and targets, and perhaps of times; or a list of
+            (source, target). Ids are the user's own; unknown ones are scored as new nodes, with a warning.
+        time: one time for all pairs, or one each, instead of a column of times: numbers in the unit of the run's own
+            data, or dates. Without any, the first time after the last known event.
+        events: further events to take in first, a file, a record, or a list of them in order of time.
+        explain: also say why, in a column of that name.
+        state, fresh, own: which state to answer from, as in `hopstate.score_stream`.
+        read: how events and pairs are read where that differs, e.g. {"source_column": "who"}.
+        out: also write the table there (.csv, .parquet or .jsonl).
+        device: where to compute; None takes the run's own setting.
+        method: as in `hopstate.evaluate`.
+        raw: as in `hopstate.io.output.write_table`.
+
+    Returns:
+        Columns src, dst, t, score, probability (see `hopstate.runs.calibration`), and why if explain. Rows and index
+        are those of pairs.
+
+    Raises:
+        ConfigError: the run's method does not score pairs.
+        TimeOrderError: a time, or a further event, before the last known event.
+        DataError: an invalid id or time, or a node that the model cannot score.
+        ShapeError: not a time for each pair.
+    """
+    folder = RunFolder.open(run)
+    check_table(out, folder, method, pairs, read, *_listed(events))
+    given = plain_table(pairs)
+    if is_static(folder, method):
+        check_static(time=time, events=events, explain=explain, state=state, fresh=fresh)
+        table = score_links(run, given, read or {}, own, device, method)
+    else:
+        opened = session(run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method)
+        with opened as asked:
+            table = scored(asked, given, time, explain=explain, columns=columns_of(read or {}))
+    return _written(with_index_of(table, pairs), out, raw)
+
+
+def scored(
+    asked: Session, pairs: Any, time: Any = None, *, explain: bool = False, columns: Columns = (None,) * 3
+) -> pd.DataFrame:
+    """Return the table of `score` for an open run; columns of sources, targets and times, if other than the run's."""
+    u, v, t = _pairs(asked, pairs, time, columns)
+    scores = finished(asked.scores(u, v, t))
+    return finished(_table(asked, u, v, t, scores, explain=explain))
+
+
+def chances(asked: Session, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
+    """Return (Q,) scores and (Q,) probabilities of pairs in slices, without a table."""
+    u, v, t = _pairs(asked, pairs, time)
+    scores = yield from asked.scores(u, v, t)
+    return scores, probabilities(asked, scores)[0]
+
+
+def _pairs(asked: Session, pairs: Any, time: Any, columns: Columns = (None,) * 3) -> tuple[Nodes, Nodes, np.ndarray]:
+    given = read_pairs(pairs, columns, asked.columns, asked.past.node_ids)
+    column = given.times(asked.past, asked.dates)
+    u, v = asked.nodes(given.source, "sources"), asked.nodes(given.target, "targets")
+    t = times_of(asked.past, column if time is None else time, len(u), "pairs", asked.dates)
+    warn_unseen(asked.past, u, v)
+    return u, v, t
+
+
+def _table(
+    asked: Session, u: Nodes, v: Nodes, t: np.ndarray, scores: np.ndarray, *, explain: bool
+) -> Steps[pd.DataFrame]:
+    import pandas as pd
+
+    from hopstate.runs.explain import reasons
+
+    found, meaning = probabilities(asked, scores)
+    columns = {"src": u.names, "dst": v.names, "t": asked.shown(t), "score": scores, "probability": found}
+    if explain:
+        columns["why"] = yield from reasons(asked, u, v, t)
+    table = pd.DataFrame(columns)
+    table.attrs["probability"] = meaning
+    return table
+
+
+def _written(table: pd.DataFrame, out: str | Path | None, raw: bool) -> pd.DataFrame:
+    if out is not None:
+        write_table(table, Path(out), raw=raw)
+    return table
+
+
+# ---- rankings ----------------------------------------------------------------------------------------------
+def rank(
+    run: str | Path,
+    sources: Any,
+    *,
+    top: int | None = 10,
+    time: Any = None,
+    candidates: Any = None,
+    new_only: bool = False,
+    exclude_seen: bool = False,
+    explain: bool = False,
+    prefilter: int | None = None,
+    events: Any = None,
+    state: str | Path | None = None,
+    fresh: bool = False,
+    own: Any = None,
+    read: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    device: str | None = None,
+    method: str | None = None,
+    raw: bool = False,
+) -> pd.DataFrame:
+    """Return whom sources most likely meet at a time, best first, from all that a run has seen; nothing is changed.
+
+    Each candidate's score is what `score` gives the pair. Candidates are sorted by it; equal ones in the order given.
+
+    Args:
+        run: a run folder of a temporal method for links, or of links of a graph, see `score`; there new_only leaves
+            out candidates with a link to the source in any split.
+        sources: an id or several; or a `Path` of a file of ids.
+        top: how many to give for each source; None for all.
+        time: as in `score`, one for all sources or one each.
+        candidates: ids, or a `Path` of a file of ids. Without any: all destinations if no node is both a source and a
+            destination (buyers and goods), otherwise all nodes with an event, except the source itself.
+        new_only: leave out the source itself and whom it has met before the time, in either direction.
+        exclude_seen: the same as new_only, by the name that recommenders use.
+        explain: also say why, in a column of that name.
+        prefilter: score only so many candidates of each source, the first by recency, common neighbors and popularity
+            (see `Prefilter`). None scores all.
+        events, state, fresh, own, read, out, device, method, raw: as in `score`.
+
+    Returns:
+        Columns src, rank (from 1), dst, t, score, probability, and why if explain. With prefilter,
+        attrs["prefilter_recall"] is the share of validation events whose destination it keeps.
+
+    Raises:
+        ConfigError: top or prefilter below 1, or the run's method does not score pairs.
+        TimeOrderError, DataError, ShapeError: as `score`.
+    """
+    folder = RunFolder.open(run)
+    check_table(out, folder, method, sources, read, candidates, *_listed(events))
+    _check_counts(top, prefilter)
+    new_only = new_only or exclude_seen
+    if is_static(folder, method):
+        check_static(time=time, events=events, explain=explain, state=state, fresh=fresh, prefilter=prefilter)
+        return _written(rank_links(run, sources, top, candidates, new_only, own, device, method), out, raw)
+    with session(
+        run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
+    ) as asked:
+        table = finished(ranking(asked, sources, top, time, candidates, new_only, explain, prefilter))
+    return _written(table, out, raw)
+
+
+def ranking(
+    asked: Session,
+    sources: Any,
+    top: int | None = 10,
+    time: Any = None,
+    candidates: Any = None,
+    new_only: bool = False,
+    explain: bool = False,
+    prefilter: int | None = None,
+) -> Steps[pd.DataFrame]:
+    """Return the table of `rank` for an open run, in slices; arguments as there."""
+    _check_counts(top, prefilter)
+    nodes = asked.nodes(read_ids(sources, "sources", asked.past.node_ids), "sources")
+    t = times_of(asked.past, time, len(nodes), "sources", asked.dates)
+    pool = Candidates(asked, candidates, new_only=new_only, prefilter=prefilter)
+    warn_unseen(asked.past, nodes, *pool.given)
+    warn_destinations(asked.past, nodes)
+    parts = []
+    for i in range(len(nodes)):
+        found = pool.of(nodes, i, t[i])
+        source = nodes.at(np.full(len(found), i))
+        scores = yield from asked.scores(source, found, np.full(len(found), t[i]))
+        best = np.argsort(-scores, kind="stable")[:top]
+        parts.append((source.at(best), found.at(best), np.full(len(best), t[i]), scores[best]))
+    src, dst, times, scores_of = zip(*parts, strict=True)
+    joined = Nodes.join(src), Nodes.join(dst), np.concatenate(times), np.concatenate(scores_of)
+    table = yield from _table(asked, *joined, explain=explain)
+    table.insert(1, "rank", np.concatenate([np.arange(1, len(part) + 1) for part in src]))
+    if prefilter is not None:
+        table.attrs["prefilter_recall"] = prefilter_recall(asked, prefilter)
+    return table
+
+
+def ranked(asked: Session, sources: Any, **options: Any) -> pd.DataFrame:
+    """Return the table of `rank` for an open run; options of `ranking`."""
+    return finished(ranking(asked, sources, **options))
+
+
+def _check_counts(top: int | None, prefilter: int | None) -> None:
+    for name, value in (("top", top), ("prefilter", prefilter)):
+        if value is not None and (not isinstance(value, int | np.integer) or value < 1):
+            raise ConfigError(f"{name} is a number of candidates, at least 1; got {value!r}")
+
+
+class Candidates:
+    """The candidates of sources.
+
+    Args:
+        asked: the run.
+        given: ids, or a file of ids; None takes `usual_candidates`.
+        new_only: leave out a source itself, and whom it has met.
+        prefilter: at most so many, the first by `Prefilter`; None keeps all.
+    """
+
+    def __init__(self, asked: Session, given: Any, *, new_only: bool = False, prefilter: int | None = None) -> None:
+        self.past, self.new_only, self.count = asked.past, new_only, prefilter
+        self._given: Nodes | None = None
+        if given is not None:
+            ids = read_ids(Path(given) if isinstance(given, str) else given, "candidates", self.past.node_ids)
+            nodes = asked.nodes(ids, "candidates")
+            _, first = np.unique(nodes.names, return_index=True)
+            self._given = nodes.at(np.sort(first))
+        self._prefilter = Prefilter(self.past)
+
+    @property
+    def given(self) -> tuple[Nodes, ...]:
+        """The candidates that were named, if any were."""
+        return () if self._given is None else (self._given,)
+
+    def of(self, sources: Nodes, i: int, t: Any) -> Nodes:
+        """Return the candidates of source i at a time."""
+        row = int(sources.rows[i])
+        found = self._usual(row, t) if self._given is None else self._given
+        if self.new_only:
+            met = np.zeros(len(found), bool)
+            known = np.flatnonzero(found.rows >= 0)
+            if row >= 0 and len(known):
+                ends = np.full(len(known), row), found.rows[known], np.full(len(known), t)
+                met[known] = self.past.store().last_meeting(*ends)[1]
+            found = found.at(np.flatnonzero(~met & (found.names != sources.names[i])))
+        if self.count is None or len(found) <= self.count:
+            return found
+        return found.at(self._prefilter.best(row, found.rows, t, self.count))
+
+    def _usual(self, source: int, t: Any) -> Nodes:
+        rows = usual_candidates(self.past, t)
+        if not len(rows):
+            raise DataError("no node has an event before that time, so there are no candidates; name some")
+        rows = rows[rows != source]
+        names = rows if self.past.node_ids is None else self.past.node_ids.names(rows)
+        return Nodes(names, rows, np.ones(len(rows), bool))
+
+
+def usual_candidates(past: StreamState, t: Any) -> np.ndarray:
+    """Return rising rows: destinations before t if no node is both source and destination, else all met nodes."""
+    sent, received = past.ever_active(int(np.searchsorted(past.t, t, side="left")))
+    return np.flatnonzero(sent | received if (sent & received).any() else received)
+
+
+class Prefilter:
+    """An order of candidates by look-ups alone, so that a slow model scores only the first.
+
+    First come candidates that the source has met, latest first. The others follow by how many of their latest
+    neighbors are the source's, and then by their number of events among the latest of all.
+    """
+
+    neighbors = 32  # latest events of a node whose neighbors are compared
+    window = 1_000  # latest events before the query that count for popularity
+
+    def __init__(self, past: StreamState) -> None:
+        self.past, self.store = past, past.store()
+
+    def best(self, source: int, candidates: np.ndarray, t: Any, count: int) -> np.ndarray:
+        """Return rising places of the first `count` candidates (q,); source and candidates are rows, -1 if unknown."""
+        known = np.flatnonzero(candidates >= 0)
+        rows, times = candidates[known], np.full(len(known), t)
+        last = np.full(len(candidates), -np.inf)
+        common, popularity = np.zeros((2, len(candidates)), np.int64)
+        popularity[known] = self._popularity(t)[rows]
+        if source >= 0 and len(known):
+            when, met = self.store.last_meeting(np.full(len(rows), source), rows, times)
+            last[known[met]] = when[met] - np.float64(self.past.t[0])
+            common[known] = self._common_neighbors(source, rows, times)
+        return np.sort(np.lexsort((-popularity, -common, -last))[:count])
+
+    def _popularity(self, t: Any) -> np.ndarray:
+        stop = int(np.searchsorted(self.past.t, t, side="left"))
+        latest = slice(max(stop - self.window, 0), stop)
+        ends = np.concatenate([self.past.src[latest], self.past.dst[latest]])
+        return np.bincount(ends, minlength=self.past.num_nodes)
+
+    def _common_neighbors(self, source: int, rows: np.ndarray, times: np.ndarray) -> np.ndarray:
+        of_source = np.zeros(self.past.num_nodes, bool)
+        of_source[self.store.last(np.array([source]), times[:1], self.neighbors).nodes] = True
+        of_source[source] = False
+        near = self.store.last(rows, times, self.neighbors)
+        total = np.concatenate([[0], np.cumsum(of_source[near.nodes])])
+        return total[near.offsets[1:]] - total[near.offsets[:-1]]
+
+
+def prefilter_recall(asked: Session, count: int) -> float:
+    """Return the share of some of validation's events whose destination a prefilter keeps, NaN without any."""
+    with load_run(asked.folder.path, asked.own, method=asked.method) as (_, task):
+        assert isinstance(task, LinkTask)
+        return recall_on(task.stream, task.split.val, count)
+
+
+def recall_on(stream: EventStream, rows: np.ndarray, count: int, most: int = 300) -> float:
+    """Return the share of events at rows (at most so many of them) whose destination a prefilter keeps."""
+    past = StreamState().joined(stream, skip_features=True)[1]
+    prefilter = Prefilter(past)
+    rows = named_rng(0, "prefilter").permutation(stream.additions(rows))[:most]
+    found = []
+    for u, v, t in zip(stream.src[rows], stream.dst[rows], stream.t[rows]):
+        pool = usual_candidates(past, t)
+        pool = pool[pool != u]
+        found.append(v in pool[prefilter.best(int(u), pool, t, count)])
+    return float(np.mean(found)) if found else float("nan")

@@ -1,0 +1,395 @@
+"""Ids, pairs and times as users give them, turned into rows and times of a run's state."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.dates import NAIVE, UNITS, counted_in, parse_times, shown_time, zone_of
+from hopstate.data.readers.ids import whole_numbers
+from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
+from hopstate.data.readers.tables import Table, is_frame, read_table
+from hopstate.data.readers.times import timed
+from hopstate.data.stream_state import StreamState
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import DataError, HopstateWarning, ShapeError, TimeOrderError, nearest
+
+Columns = tuple[str | None, str | None, str | None]  # of source, target and time
+
+_WHOLE = re.compile("[+-]?[0-9]{1,18}")  # always fits 64 bits
+_IDS = ("id", "node", "node_id", "source", "target", "src", "dst", "user", "item")
+_SECONDS_OF_DATES = 292 * 31_557_600  # dates reach from 1970 to 2262
+_LAST_TIME = np.iinfo(np.int64).max
+_SHOWN = 5  # ids named in a warning
+
+
+# ---- nodes -------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes of a query.
+
+    Args:
+        names: (q,) the user's ids.
+        rows: (q,) int64 rows in the state, -1 for ids that it does not know.
+        met: (q,) whether the state has an event of the node.
+    """
+
+    names: np.ndarray
+    rows: np.ndarray
+    met: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def at(self, places: np.ndarray) -> Nodes:
+        return Nodes(self.names[places], self.rows[places], self.met[places])
+
+    @staticmethod
+    def join(parts: Sequence[Nodes]) -> Nodes:
+        return Nodes(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("names", "rows", "met")))
+
+
+def nodes_of(past: StreamState, names: Any, what: str, *, two_sets: bool = False) -> Nodes:
+    """Return the nodes of ids.
+
+    Args:
+        past: the state that knows them.
+        names: (q,) ids. For two sets of nodes that letters tell apart, 7 as a source is u7 and otherwise i7.
+        what: "sources", "targets", "candidates" or "nodes", for messages.
+        two_sets: whether sources and targets are two sets of nodes.
+
+    Raises:
+        DataError: a missing id, or ids of another kind than the state's.
+        ShapeError: names are not a list.
+    """
+    _check_no_missing(names, what)
+    given = _texts_of_objects(np.asarray(names))
+    if given.ndim != 1:
+        raise ShapeError(f"{what} are a list of ids; got an array of shape {given.shape}")
+    ids = past.node_ids
+    if ids is not None and ids.is_text:
+        given, rows = _text_rows(ids, given.astype(str), ("u" if what == "sources" else "i") if two_sets else "")
+        return Nodes(given, rows, rows >= 0)
+    given = _numbers(given, what)
+    if ids is not None:
+        rows = ids.rows(given)
+        return Nodes(given, rows, rows >= 0)
+    rows = np.where((given >= 0) & (given < past.num_nodes), given, -1)
+    met = rows >= 0
+    if met.any():
+        sent, received = past.ever_active()
+        met[met] = (sent | received)[rows[met]]
+    return Nodes(given, rows, met)
+
+
+def _text_rows(ids: Vocabulary, given: np.ndarray, letter: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return (q,) ids as the vocabulary spells them, and their rows: spaces around an id do not count, as in files."""
+    rows = ids.rows(given)
+    stripped = np.char.strip(given)
+    for spelling in (stripped, np.char.add(letter, stripped)) if (rows < 0).any() else ():
+        found = ids.rows(spelling)
+        better = (rows < 0) & (found >= 0)
+        given, rows = np.where(better, spelling, given), np.where(better, found, rows)
+    return given, rows
+
+
+def _check_no_missing(names: Any, what: str) -> None:
+    import pandas as pd
+
+    missing = np.asarray(pd.isna(names if np.ndim(names) else [names]))
+    if missing.ndim == 1 and missing.any():
+        at = int(np.argmax(missing))
+        raise DataError(f"{what} hold no id in place {at + 1}: {list(names)[at]}")
+
+
+def _texts_of_objects(given: np.ndarray) -> np.ndarray:
+    return np.array(list(map(str, given.tolist()))) if given.ndim == 1 and given.dtype.kind in "OT" else given
+
+
+def _numbers(given: np.ndarray, what: str) -> np.ndarray:
+    if given.dtype.kind == "U":
+        for name in given.tolist():
+            if not _WHOLE.fullmatch(name.strip()):
+                raise DataError(f"{what}: the run's nodes are numbers; got {name!r}. Give ids as in its own data")
+        return np.array([int(name) for name in given.tolist()], np.int64)
+    if given.dtype.kind == "b":
+        raise DataError(f"{what}: the run's nodes are numbers; got true and false")
+    return whole_numbers(given, f"{what}: id", lambda row: f"row {row}")
+
+
+def with_rows(past: StreamState, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of pairs; an unknown node gets the row that its first event would give it.
+
+    Those are the rows num_nodes and, for the second of two unknown nodes, num_nodes + 1.
+    """
+    u = np.where(src.rows < 0, past.num_nodes, src.rows)
+    both = (src.rows < 0) & (dst.rows < 0) & (src.names != dst.names)
+    return u, np.where(dst.rows < 0, past.num_nodes + both, dst.rows)
+
+
+def warn_unseen(past: StreamState, *groups: Nodes) -> None:
+    """Warn of nodes without an event; name the first, each with the nearest known id."""
+    names = list(dict.fromkeys(name for group in groups for name in group.names[~group.met].tolist()))
+    if not names:
+        return
+    known = past.node_ids.first() if past.node_ids is not None and past.node_ids.is_text else ()
+    hints = (nearest(str(name), known).replace("; did", " (did").replace("?", "?)") for name in names[:_SHOWN])
+    shown = [f"{name!r}{hint}" for name, hint in zip(names, hints)]
+    warnings.warn(
+        f"{len(names)} of the ids asked for were never met: {_listed(shown, len(names))}; they are scored as new "
+        "nodes, without a history and with features of zeros",
+        HopstateWarning,
+        stacklevel=4,
+    )
+
+
+def warn_destinations(past: StreamState, sources: Nodes) -> None:
+    """Warn of sources that were only ever destinations, if no node is both."""
+    names = list(dict.fromkeys(sources.names[only_destinations(past, sources.rows)].tolist()))
+    if names:
+        warnings.warn(
+            f"{len(names)} of the sources asked for were only ever targets: "
+            f"{_listed([repr(name) for name in names[:_SHOWN]], len(names))}; no node of these data is both, so that "
+            "nothing was learned of whom they would meet as a source",
+            HopstateWarning,
+            stacklevel=4,
+        )
+
+
+def only_destinations(past: StreamState, rows: np.ndarray) -> np.ndarray:
+    """Return (q,) whether nodes (rows, -1 if unknown) were never a source; False for all if some node is both."""
+    sent, received = past.ever_active()
+    if (sent & received).any():
+        return np.zeros(len(rows), bool)
+    known = rows >= 0
+    known[known] = (received & ~sent)[rows[known]]
+    return known
+
+
+def _listed(shown: Sequence[str], count: int) -> str:
+    return ", ".join(shown) + (f" and {count - len(shown)} more" if count > len(shown) else "")
+
+
+# ---- tables of pairs and ids ---------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs as given: ids of sources and targets, and the table and column of their times, if there is one."""
+
+    source: Any
+    target: Any
+    table: Table | None = None
+    time: str | None = None
+
+    def times(self, past: StreamState, dates: str) -> np.ndarray | None:
+        """Return the times in the unit of a state; None without such a column."""
+        if self.table is None or self.time is None:
+            return None
+        return _column_times(past, self.table, self.time, dates)
+
+
+def read_pairs(pairs: Any, columns: Columns, usual: Columns = (None,) * 3, known: Vocabulary | None = None) -> Pairs:
+    """Return the pairs of a file, a table, an array or a list.
+
+    Args:
+        pairs: what is given.
+        columns: names of the columns of these pairs; None takes the usual ones.
+        usual: names in the run's own data, None if those are the usual ones.
+        known: the run's ids.
+
+    Raises:
+        DataError: two columns that could be the same thing, none that could, or no pairs.
+    """
+    if isinstance(pairs, (str, Path)) or is_frame(pairs):
+        table = _table_of(pairs, "pairs", 2, known)
+        names = [str(name) for name in table.frame.columns]
+        own = [given or (name if name in names else None) for given, name in zip(columns, usual, strict=True)]
+        source, target, time = _pair_columns(table, own)
+        return Pairs(table.ids(source), table.ids(target), table, time)
+    given = list(pairs)
+    if any(isinstance(pair, str) or not isinstance(pair, Sized) or len(pair) != 2 for pair in given):
+        raise ShapeError("pairs are a file, a table, or a list of (source, target); in a table they may have times")
+    if not given:
+        raise DataError("no pairs were given")
+    return Pairs([pair[0] for pair in given], [pair[1] for pair in given])
+
+
+def _table_of(given: Any, what: str, num_ids: int, known: Vocabulary | None) -> Table:
+    """Return a table in memory or in a file; num_ids leading columns hold ids if no name is known."""
+    names = [*SOURCES, *TARGETS, *TIMES, *_IDS]
+    if isinstance(given, (str, Path)):
+        table = read_table(Path(given).expanduser(), names, num_ids=num_ids)
+        return replace(table, text_ids=known is not None and known.is_text)
+    return read_table(given, names, what=f"the table of {what}")
+
+
+def _pair_columns(table: Table, columns: Sequence[str | None]) -> tuple[str, str, str | None]:
+    unnamed = all(str(name).startswith("column ") for name in table.frame.columns)
+    source, target, time = (
+        _column(table, given, known, place if unnamed else None, f"{role}_column", optional=role == "time")
+        for place, (given, known, role) in enumerate(
+            zip(columns, (SOURCES, TARGETS, TIMES), ("source", "target", "time"), strict=True)
+        )
+    )
+    if not len(table.frame):
+        raise DataError(f"{table.path} holds no pairs")
+    assert source is not None
+    assert target is not None
+    return source, target, time
+
+
+def _column(
+    table: Table, given: str | None, known: Sequence[str], place: int | None, option: str, *, optional: bool
+) -> str | None:
+    names = [str(name) for name in table.frame.columns]
+    could = [name for name in names if name.lower() in known]
+    role = option.removesuffix("_column")
+    if given is None and len(could) > 1:
+        raise DataError(
+            f"{table.path}: columns {' and '.join(could)} could both be the {role}; name one: --read.{option} "
+            f"{could[0]} ({option} of read in Python)"
+        )
+    otherwise = place if place is not None and (not optional or place < len(names)) else None
+    found = table.column(given, known, otherwise, option)
+    if found is None and not optional:
+        raise DataError(
+            f"{table.path} has no column for the {role} (known names: {', '.join(known)}); it has: "
+            f"{', '.join(names)}. Name it: --read.{option} NAME"
+        )
+    return found
+
+
+def read_ids(given: Any, what: str, known: Vocabulary | None = None) -> np.ndarray:
+    """Return ids of a file (a `Path`), of a list, or one id.
+
+    Args:
+        given: the ids. A file has one column, or one with a usual name.
+        what: for messages.
+        known: the run's ids.
+
+    Raises:
+        DataError: no ids, one that is missing, or several columns that could hold them.
+    """
+    if not isinstance(given, Path):
+        _check_no_missing(given if np.ndim(given) else [given], what)
+        found = np.atleast_1d(np.asarray(given))
+        if not len(found):
+            raise DataError(f"no {what} were given")
+        return _texts_of_objects(found)
+    table = _table_of(given, what, 1, known)
+    names = [str(name) for name in table.frame.columns]
+    could = [name for name in names if name.lower() in _IDS] if len(names) > 1 else names[:1]
+    if len(could) != 1:
+        raise DataError(
+            f"{table.path}: {'columns ' + ' and '.join(could) + ' could all' if could else 'none of its columns can'} "
+            f"hold the {what}; give a file with one column of ids (it has: {', '.join(names)})"
+        )
+    if not len(table.frame):
+        raise DataError(f"{table.path} holds no ids")
+    return table.ids(could[0])
+
+
+# ---- times ---------------------------------------------------------------------------------------------------
+def _column_times(past: StreamState, table: Table, column: str, dates: str) -> np.ndarray:
+    _, t, unit, _ = timed(table, column, "", "error")
+    if not unit:
+        return t
+    ours = past.time_unit or ""
+    if ours not in UNITS:
+        raise DataError(
+            f"{table.path} holds dates, but the run's own times are numbers of an unknown unit. Give numbers as in its "
+            "own file, or train it with --read.time_unit s (or ms, us, ns)"
+        )
+    if zone_of(table.frame[column]) == NAIVE:
+        t = counted_in(t, unit, dates, f"{table.path}, column {column!r}")
+    if UNITS[unit] >= UNITS[ours]:
+        return t * (UNITS[unit] // UNITS[ours])
+    step = UNITS[ours] // UNITS[unit]
+    fine = np.flatnonzero(t % step)
+    if len(fine):
+        raise DataError(f"{table.path}: the date in {table.place(int(fine[0]))} is finer than a whole {ours}; round it")
+    return t // step
+
+
+def times_of(past: StreamState, given: Any, count: int, what: str, dates: str = "") -> np.ndarray:
+    """Return (count,) times in a state's unit and type; None gives the first after its last event.
+
+    Args:
+        past: the state.
+        given: times, one for all or one each.
+        count, what: how many, and what they are times of, for messages.
+        dates: zone of the run's own dates, "" if its times are numbers; see `hopstate.data.dates`.
+
+    Raises:
+        DataError: an empty state, or an invalid time.
+        ShapeError: neither one time for each nor one for all.
+        TimeOrderError: a time before the state's last event.
+    """
+    if not len(past):
+        raise DataError("the run has seen no event, so there is nothing to ask it about")
+    last = past.t[-1]
+    if given is None:
+        return np.full(count, first_after(last))
+    times = np.atleast_1d(np.asarray(given))
+    found = times_in(past, times, dates)
+    if found.shape not in ((1,), (count,)):
+        raise ShapeError(f"one time for each of the {what}, or one for all: got {len(found)} for {count}")
+    found = np.broadcast_to(found, (count,)).copy()
+    numbers = bool(dates) and times.dtype.kind in "iuf"
+    how = f" (numbers count {past.time_unit} since 1970, as the run's own dates do)" if numbers else ""
+    limit = _SECONDS_OF_DATES * 10**9 / UNITS.get(past.time_unit or "", 1)
+    beyond = np.abs(found.astype(np.float64)) > limit
+    if numbers and beyond.any():
+        row = int(np.argmax(beyond))
+        raise DataError(f"{what}, row {row}: not a date of this run: got {found[row]}{how}. Give a date")
+    early = np.flatnonzero(found < last)
+    if len(early):
+        asked, end = (shown_time(t, past.time_unit or "", dates) for t in (found[early[0]], last))
+        raise TimeOrderError(
+            f"{what}, row {early[0]}: the time {asked} is before the last known event at {end} ({len(early)} of "
+            f"{count} times are){how}. Ask for later times, or use predict, which scores the run's own events"
+        )
+    return found
+
+
+def times_in(past: StreamState, t: np.ndarray, dates: str, *, fractions: bool = False) -> np.ndarray:
+    """Return times in the unit and type of a state's; dates without a zone are in that of the run's own data.
+
+    If fractions is true, times that have some stay floats although the state's are whole numbers.
+    """
+    kind = past.time_dtype if len(past) else t.dtype
+    if t.dtype.kind in "OUM":
+        values = list(t) if t.dtype.kind == "M" else t.tolist()
+        t = np.array(parse_times(values, past.time_unit or "", dates, "the run's events"))
+    if t.dtype.kind == "O" and all(isinstance(value, int) for value in t.tolist()):
+        t = t.astype(np.float64)  # beyond 64 bits, which is an error below
+    if t.dtype.kind not in "iuf":
+        raise DataError(f"times are numbers in the unit of the run's own data, or dates; got {t.dtype}")
+    wrong = ~np.isfinite(t)
+    if fractions and t.dtype.kind == "f" and not wrong.any() and (t != np.floor(t)).any():
+        kind = t.dtype
+    if kind.kind != "f":
+        if t.dtype.kind == "f":
+            wrong |= (t != np.floor(t)) | (t >= 2.0**63) | (t < -(2.0**63))  # 2.0**63 is the first float beyond int64
+        else:
+            wrong |= t > _LAST_TIME
+    if wrong.any():
+        number = "a finite number" if kind.kind == "f" else "a whole number"
+        raise DataError(f"not a time of this run: got {t[np.argmax(wrong)]}. Each of its own events has {number}")
+    return t.astype(kind)
+
+
+def first_after(last: Any) -> Any:
+    """Return the first time after a time, a NumPy number of its type.
+
+    Raises:
+        TimeOrderError: there is none.
+    """
+    if last == _LAST_TIME:
+        raise TimeOrderError(f"the last known event is at {last}, the largest time there is")
+    return last.dtype.type(last + 1 if last.dtype.kind == "i" else np.nextafter(last, np.inf))

@@ -1,0 +1,421 @@
+"""What the command line and Python users both call: fit and the run that it leaves; open one again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from hopstate.data.events import EventStream
+from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_reset
+from hopstate.io.files import cache_folder
+from hopstate.methods import get_method
+from hopstate.methods.config import as_dict, parse_given
+from hopstate.methods.method import Context, Method
+from hopstate.random import random_state_kept
+from hopstate.runs.beginnings import held, new_folder
+from hopstate.runs.calibration import keep_curve
+from hopstate.runs.data import (
+    check_same_data,
+    data_metrics,
+    describe,
+    known_data,
+    load_data,
+    notes_of_record,
+    reading,
+    settle,
+)
+from hopstate.runs.in_memory import given as given_data
+from hopstate.runs.in_memory import keep, record_of
+from hopstate.runs.inference import evaluate, predict
+from hopstate.runs.load import keep_ids
+from hopstate.runs.prepare import notes_of, prepared
+from hopstate.runs.stream import keep_past, score_stream
+from hopstate.streaming.protocols import MemoryModel
+from hopstate.training.loggers import check_loggers
+from hopstate.training.memory_limit import within_memory
+from hopstate.training.precision import bare, make_fabric
+from hopstate.training.progress import note
+from hopstate.training.ranks import Ranks, check_task, current_ranks
+from hopstate.training.run_folder import ReadOnlyRunFolder, RunFolder, flatten, floors_of
+from hopstate.training.tasks.link import LinkTask
+from hopstate.training.trainer import SPLITS, Trainer, seed_everything
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hopstate.methods.method import Record, RunConfig
+    from hopstate.runs.model import TrainedModel
+    from hopstate.training.tasks.task import Task
+
+
+__all__ = [
+    "Run",
+    "evaluate",
+    "fit",
+    "fit_config",
+    "load",
+    "new_folder",
+    "open_run",
+    "predict",
+    "score_stream",
+]
+
+
+class Common(TypedDict, total=False):
+    """Options of all of them."""
+
+    device: str | None
+    method: str | None
+
+
+class _Past(Common, total=False):
+    fresh: bool
+    own: Any
+
+
+class NodeOptions(_Past, total=False):
+    """Options of `hopstate.node_outputs`."""
+
+    state: str | Path | None
+
+
+class EvaluateOptions(Common, total=False):
+    """Options of `hopstate.evaluate`."""
+
+    split: str
+    read: Mapping[str, Any] | None
+    evaluation: Mapping[str, Any] | None
+    fresh: bool
+
+
+class _Table(_Past, total=False):
+    read: Mapping[str, Any] | None
+    out: str | Path | None
+    raw: bool
+
+
+class PredictOptions(_Table, total=False):
+    """Options of `hopstate.predict`."""
+
+    split: str
+
+
+class StreamOptions(_Table, total=False):
+    """Options of `hopstate.score_stream`."""
+
+    state: str | Path | None
+    save: str | Path | None
+    again: bool
+
+
+class ScoreOptions(_Table, total=False):
+    """Options of `hopstate.score`."""
+
+    events: Any
+    explain: bool
+    state: str | Path | None
+
+
+class RankOptions(ScoreOptions, total=False):
+    """Options of `hopstate.rank`."""
+
+    top: int | None
+    time: Any
+    candidates: Any
+    new_only: bool
+    exclude_seen: bool
+    prefilter: int | None
+
+
+class VectorOptions(TypedDict, total=False):
+    """Options of a run's `embeddings`."""
+
+    data: Any
+    device: str | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder after `fit`: where it is, what it was and what it reached.
+
+    Args:
+        path: the run folder.
+        method: name of the method.
+        metrics: split → metric → value of the chosen epoch; empty where interrupted.
+        interrupted: Ctrl-C stopped it; fit with resume=True continues.
+        best_epoch: the epoch that validation chose, from 1.
+        floors: name → test metrics of what needs no such model: majority, a perceptron or a linear model; recency,
+            EdgeBank, trees.
+        record: the data where they were given in memory, so that the run can be applied in this process.
+    """
+
+    path: Path
+    method: str
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    interrupted: bool = False
+    best_epoch: int = 0
+    floors: dict[str, dict[str, float]] = field(default_factory=dict)
+    record: Record | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def model(self) -> TrainedModel:
+        """The trained model as a `torch.nn.Module` that is asked by the user's ids; see `hopstate.runs.model`."""
+        from hopstate.runs.model import TrainedModel
+
+        return TrainedModel(self.path)
+
+    def embeddings(self, nodes: Any = None, **options: Unpack[VectorOptions]) -> pd.DataFrame:
+        """Return a vector of each node beside its id; see `hopstate.runs.model.embeddings` for the options."""
+        from hopstate.runs.model import embeddings
+
+        return embeddings(self.path, nodes, **options)
+
+    def evaluate(self, data: Any = None, **options: Unpack[EvaluateOptions]) -> dict[str, float]:
+        """Return the metrics of a split; see `hopstate.evaluate` for the options."""
+        return evaluate(self.path, data=data, **options)
+
+    def predict(self, data: Any = None, **options: Unpack[PredictOptions]) -> pd.DataFrame:
+        """Return predictions with the user's own ids; see `hopstate.predict` for the options."""
+        return predict(self.path, data=data, **options)
+
+    def score_stream(self, data: Any, **options: Unpack[StreamOptions]) -> pd.DataFrame:
+        """Return scores of new events and keep the state after them; see `hopstate.score_stream` for the options."""
+        return score_stream(self.path, data, **options)
+
+    def node_outputs(self, nodes: Any, t: Any = None, **options: Unpack[NodeOptions]) -> pd.DataFrame:
+        """Return the chances of the classes of nodes at times; see `hopstate.node_outputs` for the options."""
+        from hopstate.runs.stream import node_outputs
+
+        return node_outputs(self.path, nodes, t, **options)
+
+    def score(self, pairs: Any, time: Any = None, **options: Unpack[ScoreOptions]) -> pd.DataFrame:
+        """Return how likely pairs are to meet at a time; see `hopstate.score` for the options."""
+        from hopstate.runs.queries import score
+
+        return score(self.path, pairs, time, **options)
+
+    def save_pretrained(self, folder: str | Path, *, ids: bool = True) -> Path:
+        """Write the run as a folder for others, with a card; see `hopstate.runs.pretrained.travel`.
+
+        Args:
+            folder: a new or empty one, or one that was written so before.
+            ids: whether the ids of a graph's nodes go along.
+        """
+        from hopstate.runs.pretrained.travel import save_pretrained
+
+        return save_pretrained(self.path, folder, ids=ids)
+
+    def rank(self, sources: Any, **options: Unpack[RankOptions]) -> pd.DataFrame:
+        """Return whom sources most likely meet next, best first; see `hopstate.rank` for the options."""
+        from hopstate.runs.queries import rank
+
+        return rank(self.path, sources, **options)
+
+
+def fit(
+    method: str,
+    data: Any,
+    *,
+    features: Any = None,
+    labels: Any = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    keep_data: bool | None = None,
+    config: Mapping[str, Any] | None = None,
+    **settings: Any,  # whatever the method's configuration has: checked by its parser, at run time
+) -> Run:
+    """Train a method on data and leave a run folder.
+
+    Args:
+        method: "nagphormer", "gcn", ...; `hopstate.methods.MODULES` lists them; or one of your own, "module:NAME".
+        data: a file, a folder, the name of a data set; a table of edges or events of pandas or pyarrow, read as the
+            same table in a CSV file; a torch-geometric `Data` or `TemporalData`, a scipy sparse matrix; or a record,
+            e.g. a `hopstate.Graph`.
+        features, labels: of nodes beside a table of edges: tables, arrays whose rows are the nodes, or files; the same
+            as read={"features": ...}. Beside events features is the array read.x.
+        out: the run folder; by default a new one under runs/.
+        resume: continue the run in out where it stopped: with the bits of one that never stopped on the same machine,
+            library versions and number of threads, else equal to rounding, which a warning then says.
+        keep_data: whether data given in memory are kept in the folder data of the run, so that it can be applied later
+            without them; None keeps up to 1 GiB. This process applies it in any case while the `Run` lives.
+        config: settings as a nested mapping, e.g. of a YAML file.
+        settings: more settings, nested or with dots written as double underscores (loop__epochs=5).
+
+    Returns:
+        The run; its metrics are those of the epoch chosen on validation.
+
+    Raises:
+        ConfigError: a setting does not exist or cannot work, or out is taken.
+        BusyError: another process is training in out.
+        DataError: the data break a promise; the message says which, where and what to do.
+        CheckpointError: out holds a checkpoint of something else.
+    """
+    chosen = get_method(method)
+    given = given_data(chosen.data, data, features, labels)
+    own = flatten({**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}})
+    parse = parse_given(chosen, {**own, **given.read, "data": given.source})
+    in_memory = given.record is not None or bool(given.tables)
+    record = None
+    if in_memory and not resume:
+        with idle_reset():
+            record = record_of(chosen.data, data, given.tables, reading(parse({}).read))
+    automatic: dict[str, Any] = {}
+    built, record = settle(chosen, parse, out=out, resume=resume, record=record, suited=automatic)
+    if in_memory and resume:
+        record = record_of(chosen.data, data, given.tables, reading(built.read))
+    kept = partial(keep, tables=given.tables, wanted=keep_data) if in_memory else None
+    how: dict[str, Any] = {"floors": True, "kept": kept, "automatic": automatic}
+    return fit_config(chosen, built, out=out, resume=resume, record=record, **how)
+
+
+@random_state_kept()
+def fit_config(
+    method: Method,
+    config: RunConfig,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    record: Record | None = None,
+    splits: tuple[str, ...] = SPLITS,
+    say: Callable[[str], None] | None = None,
+    floors: bool = False,
+    kept: Callable[[RunFolder, Any], str] | None = None,
+    automatic: Mapping[str, Any] | None = None,
+) -> Run:
+    """Train with a method's own configuration dataclass.
+
+    Args:
+        method: the method.
+        config: its configuration.
+        out, resume: as in `fit`.
+        record: replaces reading config.data.
+        splits: what the chosen weights are evaluated on; a search leaves the test split out.
+        say: told, a line each, how the data were read and made ready; None shows it where progress is shown.
+        floors: also judge what the method must stand above, into floors.json.
+        kept: keeps a record that was given in memory with the run, or returns why not; see `runs.in_memory.keep`.
+        automatic: settings that followed from the data, noted in data.json; a run that is resumed keeps its own.
+
+    Raises:
+        BusyError: another process is training in that folder.
+    """
+    if resume and out is None:
+        raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
+    check_loggers(config.loop.logger, config.loop.tensorboard)
+    record = load_data(config.data, config.read, method.data) if record is None else record
+    ranks = current_ranks()
+    if ranks.size > 1:
+        _connect(method, config, record, ranks)
+    with held(out, method.name, config.data, ranks) as folder:
+        run, told = (RunFolder if ranks.first else ReadOnlyRunFolder)(folder), ""
+        if ranks.first:
+            _check_resumed(run, method, record)  # before anything of the run is rewritten
+            run.create(folder, stored_config(method, config), resume=resume)
+            keep_ids(run, record)
+            told = kept(run, record) if kept is not None else ""
+        else:
+            ranks.barrier()  # what rank 0 has made ready is there
+            config = replace(config, loop=replace(config.loop, progress=False, logger="none", tensorboard="no"))
+        seed_everything(config.loop.seed)
+        context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
+        ready, features = prepared(record, config, context, edges=method.reads_edges(config))
+        for text in (*notes_of_record(ready), *notes_of(features, record), *([told] if told else ())):
+            say(f"note: {text}") if say is not None else note(config.loop, f"note: {text}")
+        with within_memory(), idle_reset() if resume else contextlib.nullcontext():
+            task = method.build(ready, config, context)
+        check_task(ranks, task, method.name)  # before the others begin
+        if resume and (run.path / "data.json").is_file():
+            chosen = known_data(run).get("automatic", [])
+        else:
+            settings = flatten(as_dict(config))
+            chosen = sorted(key for key, value in (automatic or {}).items() if settings.get(key) == value)
+        facts = describe(ready, task, context, features, record.content_hash)
+        run.write_json("data.json", facts | {"automatic": chosen})
+        if ranks.first:
+            ranks.barrier()
+        trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
+        result = trainer.fit(resume=resume)
+        wanted = floors and "test" in result.metrics and ranks.first
+        found = _floors(method, ready, config, context, task) if wanted else {}
+        if wanted and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
+            keep_past(run, record, method.name)
+        if isinstance(task, LinkTask) and "val" in result.metrics and ranks.first:
+            keep_curve(run, task)
+        best, in_memory = result.progress.best_epoch, record if kept is not None else None
+        return Run(run.path, method.name, result.metrics, result.interrupted, best, found, in_memory)
+
+
+def _check_resumed(run: RunFolder, method: Method, record: Record) -> None:
+    trained = (run.path / "data.json").is_file() and not run.never_trained()
+    if trained and run.settings().get("method") == method.name:
+        check_same_data(run, record)
+
+
+def _connect(method: Method, config: RunConfig, record: Record, ranks: Ranks) -> None:
+    """Connect the ranks of torchrun, and check that they are to train one model on one record.
+
+    Raises:
+        ConfigError: they were given different settings or data.
+        RanksError: another has ended.
+    """
+    make_fabric(config.loop.device, config.loop.precision)
+    ranks.check_same("settings", stored_config(method, config), "start all with one command")
+    ranks.check_same("data", record.content_hash, f"{config.data} must hold the same on every machine")
+
+
+def _floors(
+    method: Method, ready: Record, config: RunConfig, context: Context, task: Task
+) -> dict[str, dict[str, float]]:
+    """Return the test metrics of what a method must stand above, which also go into floors.json."""
+    if method.floors is None:
+        return {}
+    try:
+        found = method.floors(ready, config, context, task)
+    except HopstateError as error:  # the run itself is done
+        note(config.loop, f"note: no floor to stand beside: {error}")
+        return {}
+    found.pop(method.name, None)  # a method is no floor of its own
+    RunFolder(context.run).write_json("floors.json", found)
+    return floors_of(found, "test")
+
+
+def stored_config(method: Method, config: RunConfig) -> dict[str, Any]:
+    """Return a method's configuration as a run folder holds it; paths are absolute, so that it works from anywhere."""
+    stored = as_dict(config) | {"method": method.name}
+    for holder, key in (
+        (stored, "data"),
+        (stored, "init"),
+        *((stored["read"], key) for key in ("features", "labels", "x")),
+    ):
+        if isinstance(holder.get(key), str) and Path(holder[key]).exists():
+            holder[key] = str(Path(holder[key]).resolve())
+    return stored
+
+
+def open_run(path: str | Path) -> Run:
+    """Return a finished run from its folder.
+
+    Raises:
+        MissingFileError: no such folder.
+        CheckpointError: it holds no run, or the run was not finished.
+    """
+    folder = RunFolder.open(path)
+    if not (folder.path / "result.json").is_file():
+        raise CheckpointError(f"{path} was not finished; continue it with resume (--resume --out {path})")
+    result = folder.result()
+    return Run(folder.path, result["method"], result["metrics"], False, result["best_epoch"])
+
+
+def load(path: str | Path) -> Run:
+    """Return a finished run from its folder: what `open_run` returns, by a shorter name.
+
+    Args:
+        path: the run folder.
+
+    Raises:
+        MissingFileError, CheckpointError: as `open_run`.
+    """
+    return open_run(path)

@@ -1,0 +1,628 @@
+# mypy: ignore-errors
+"""Compiled loops of `history` and `pair_features`. Imported on first use.
+
+`count_tokens` and `write_tokens` turn packed neighbour lists into packed tokens. Times and query times are both int64
+or both float64; `place` of the target token is 0 nowhere, 1 first, 2 last; differences of time are taken first, then
+divided by `unit`. The other loops are those of a pair's features. Threads may run them side by side: each writes to its
+own rows of `out`. Columns of a row: of the pair 0..19, of the source 20..36, of the target 37..53, of both 54..65.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from hopstate.ops.neighbors.kernels import _last_match, lower_bound
+
+Array = np.ndarray
+
+
+@njit(cache=True, nogil=True)
+def count_tokens(
+    offsets: Array,
+    times: Array,
+    query_times: Array,
+    capped: bool,
+    window: float,
+    place: int,
+    first: Array,
+    out_offsets: Array,
+) -> None:
+    """Write where each list's events within the window begin, and the packed offsets of its tokens."""
+    out_offsets[0] = 0
+    for q in range(len(query_times)):
+        low, high = offsets[q], offsets[q + 1]
+        if capped:
+            end = high
+            while low < end:
+                middle = (low + end) >> 1
+                if query_times[q] - times[middle] > window:
+                    low = middle + 1
+                else:
+                    end = middle
+        first[q] = low
+        out_offsets[q + 1] = out_offsets[q] + high - low + (place > 0)
+
+
+@njit(cache=True, nogil=True)
+def write_tokens(
+    offsets: Array,
+    nodes: Array,
+    event_ids: Array,
+    times: Array,
+    targets: Array,
+    query_times: Array,
+    place: int,
+    first: Array,
+    out_offsets: Array,
+    unit: float,
+    out_nodes: Array,
+    out_ids: Array,
+    gaps: Array,
+    spans: Array,
+) -> None:
+    """Write each list's tokens: neighbour, event id (-1 for the target), time to the query and to the next token."""
+    for q in range(len(query_times)):
+        begin, end, out = first[q], offsets[q + 1], out_offsets[q]
+        if place > 0:
+            at = out if place == 1 else out_offsets[q + 1] - 1
+            out_nodes[at] = targets[q]
+            out_ids[at] = -1
+            gaps[at] = 0.0
+            spans[at] = (query_times[q] - times[begin]) / unit if place == 1 and begin < end else 0.0
+        if place == 1:
+            out += 1
+        for i in range(begin, end):
+            following = times[i + 1] if i + 1 < end else query_times[q]
+            out_nodes[out] = nodes[i]
+            out_ids[out] = event_ids[i]
+            gaps[out] = (query_times[q] - times[i]) / unit
+            spans[out] = (following - times[i]) / unit
+            out += 1
+
+
+PARTNERS = 8  # of the source, its latest, from which paths go on
+ONWARD = 16  # latest events of each of them
+
+
+@njit(cache=True, nogil=True)
+def partners_of(u, t, codes, where, run, first, out):
+    """Write the latest distinct partners of sources, one more than paths go on from: a target may be among them.
+
+    Args:
+        u, t: (Q,) sources and times; queries that follow each other with both the same share what is found.
+        codes, where: see `pair_feature_kernels.latest_events`.
+        run: (Q,) out: which of the sources that are told apart a query has.
+        first: (Q+1,) out: where the partners of each begin, and after the last of them the end.
+        out: (Q * (PARTNERS + 1), 2) out: partners, newest first, and the query that they were found for.
+
+    Returns:
+        How many sources are told apart.
+    """
+    runs, end = -1, 0
+    first[0] = 0
+    for q in range(len(u)):
+        if q == 0 or u[q] != u[q - 1] or t[q] != t[q - 1]:
+            runs += 1
+            begin = end
+            for i in range(where[q, 1] - 1, max(where[q, 0], where[q, 1] - LAST) - 1, -1):
+                node = codes[i] ^ (codes[i] >> 31)
+                again = node == u[q]
+                for j in range(begin, end):
+                    again |= out[j, 0] == node
+                if not again:
+                    out[end, 0], out[end, 1] = node, q
+                    end += 1
+                    if end - begin == PARTNERS + 1:
+                        break
+            first[runs + 1] = end
+        run[q] = runs
+    return runs + 1
+
+
+@njit(cache=True, nogil=True)
+def _slot(key, stamp, keys, stamps):
+    slot = (key * 0x9E3779B1) & (SLOTS - 1)
+    while stamps[slot] == stamp and keys[slot] != key:
+        slot = (slot + 1) & (SLOTS - 1)
+    return slot
+
+
+@njit(cache=True, nogil=True)
+def _targets(a, b, begin, end, codes, times, stamp, keys, stamps, counts, latest):
+    """Put the partners of a target's latest events, both ends left out, into a table.
+
+    Returns how many events those are, and how many partners.
+    """
+    events, nodes = 0, 0
+    for i in range(end - 1, max(begin, end - WIDE) - 1, -1):
+        node = np.int64(codes[i] ^ (codes[i] >> 31))
+        if node in (a, b):
+            continue
+        slot = _slot(node, stamp, keys, stamps)
+        if stamps[slot] != stamp:
+            stamps[slot], keys[slot], counts[slot], latest[slot] = stamp, node, 0, times[i]
+            nodes += 1
+        counts[slot] += 1
+        events += 1
+    return events, nodes
+
+
+@njit(cache=True, nogil=True)
+def paths_of(u, v, t, codes, times, where, run, first, partners, offsets, nodes, when, unit, out, begin):
+    """Write the features of paths of three events.
+
+    Args:
+        u, v, t: (Q,) the queries.
+        codes, times, where: see `pair_feature_kernels.latest_events`.
+        run, first, partners: of `partners_of`.
+        offsets, nodes, when: the latest ONWARD events of each of the partners before its time, packed, oldest first.
+        unit: the gap that counts as 1.
+        out: (Q, F) float32; see `pair_features.NAMES`.
+        begin: the first column of the seven.
+    """
+    keys, counts, latest = np.empty(SLOTS, np.int64), np.empty(SLOTS, np.int64), np.empty(SLOTS, times.dtype)
+    stamps, met = np.full(SLOTS, -1, np.int64), np.full(SLOTS, -1, np.int64)
+    for q in range(len(u)):
+        a, b, row = u[q], v[q], out[q, begin:]
+        events, thirds = _targets(a, b, where[q, 2], where[q, 3], codes, times, q, keys, stamps, counts, latest)
+        asked, hits, led, reached, found = 0, 0, 0, 0, False
+        share, walk, newest = 0.0, 0.0, t[q]
+        for p in range(first[run[q]], first[run[q] + 1]):
+            if partners[p, 0] == b:
+                continue
+            if asked == PARTNERS:
+                break
+            asked += 1
+            here, seen, both = 0, 0, 0
+            for i in range(offsets[p + 1] - 1, offsets[p] - 1, -1):
+                node = nodes[i]
+                if node in (a, b):
+                    continue
+                seen += 1
+                slot = _slot(node, q, keys, stamps)
+                if stamps[slot] == q:
+                    here += 1
+                    both += counts[slot]
+                    if met[slot] != q:
+                        met[slot] = q
+                        reached += 1
+                    time = min(when[i], latest[slot])
+                    if not found or time > newest:
+                        newest, found = time, True
+            hits += here
+            led += here > 0
+            if seen:
+                share += here / seen
+                walk += both / seen
+        row[0] = np.float32(math.log1p(np.float64(hits)))
+        row[1] = np.float32(share / asked) if asked else NONE
+        row[2] = np.float32(walk / asked / events) if asked and events else NONE
+        row[3], row[4] = np.float32(led), np.float32(reached)
+        row[5] = np.float32(reached / thirds) if thirds else NONE
+        row[6] = age_of(t[q], newest, unit) if found else NONE
+
+
+CAME = 32  # latest events of the partner, whose other ends are followed
+SOON = 4  # moves of each
+
+
+@njit(cache=True, nogil=True)
+def next_moves(w, since, t, start, length, codes, times, put, went):
+    """Find the first events of nodes w (E,) after times since (E,) and before t (E,).
+
+    Args:
+        w, since, t: the queries.
+        start, length, codes, times: of a `NeighborStore`.
+        put: (E,) out: how many there are, at most SOON.
+        went: (E, SOON) out: the other ends of those.
+    """
+    for e in range(len(w)):
+        begin = start[w[e]]
+        end = begin + length[w[e]]
+        put[e] = 0
+        for i in range(_after(times, begin, end, since[e]), end):
+            if put[e] == SOON or times[i] >= t[e]:
+                break
+            went[e, put[e]] = np.int64(codes[i] ^ (codes[i] >> 31))
+            put[e] += 1
+
+
+@njit(cache=True, nogil=True)
+def _own_moves(partner, begin, end, codes, times, went):
+    """Put where a node went on to from a partner, in its events begin..end, into went (WIDE,); return how often."""
+    moves, after = 0, -1
+    for i in range(end - 1, begin - 1, -1):
+        if i + 1 < end and times[i] < times[i + 1]:
+            after = np.int64(codes[i + 1] ^ (codes[i + 1] >> 31))
+        if after >= 0 and (codes[i] ^ (codes[i] >> 31)) == partner:
+            went[moves] = after
+            moves += 1
+    return moves
+
+
+@njit(cache=True, nogil=True)
+def _share(nodes, count, node):
+    hits = 0
+    for i in range(count):
+        hits += nodes[i] == node
+    return np.float32(hits / count) if count else NONE
+
+
+@njit(cache=True, nogil=True)
+def moves_of(u, v, t, codes, times, where, at, met, offsets, nodes, put, went, out, begin):
+    """Write the features of moves.
+
+    Args:
+        u, v, t: (Q,) the queries.
+        codes, times, where: see `pair_feature_kernels.latest_events`.
+        at: (Q,) which of the latest partners the source's is, -1 where it has none.
+        met: (R,) the latest partners.
+        offsets, nodes: other ends of the latest CAME events of these, packed.
+        put, went: for each of them, as `next_moves` leaves them.
+        out: (Q, F) float32; see `pair_features.NAMES`.
+        begin: the first column of the three.
+    """
+    mine, own, of = np.empty(WIDE, np.int64), 0, -1
+    for q in range(len(u)):
+        row, r = out[q, begin:], at[q]
+        row[:3] = NONE
+        if r < 0:
+            continue
+        if r != of:
+            own = _own_moves(met[r], max(where[q, 0], where[q, 1] - WIDE), where[q, 1], codes, times, mine)
+            of = r
+        row[0] = _share(mine, own, v[q])
+        moves, hits, soon = 0, 0, 0
+        for e in range(offsets[r], offsets[r + 1]):
+            if put[e] == 0 or nodes[e] == u[q] or nodes[e] == met[r]:
+                continue
+            moves += 1
+            hits += went[e, 0] == v[q]
+            found = False
+            for k in range(put[e]):
+                found |= went[e, k] == v[q]
+            soon += found
+        if moves:
+            row[1], row[2] = np.float32(hits / moves), np.float32(soon / moves)
+
+
+WIDE = 256  # latest events of a node that are looked at one by one
+RECENT = 64  # latest meetings of a pair, and events of a node, that are summed over
+SPANS = (30.0, 300.0, 3000.0, 30000.0)  # over which meetings fade, in units of the clock
+SEEN = 9  # columns of `seen`
+MET, SENT, BACK, MEETINGS, SENT_IN_ALL, EVENTS, SINCE = 0, 1, 2, 3, 4, 5, 7
+
+
+@njit(cache=True, nogil=True, inline="always")
+def gap_of(t, earlier, unit):
+    """Return t - earlier in units, exact in the stream's own numbers; integers may be further apart than 2^63."""
+    gap = np.float64(t - earlier)
+    if gap < 0:
+        gap += 18446744073709551616.0
+    return gap / unit
+
+
+@njit(cache=True, nogil=True, inline="always")
+def age_of(t, earlier, unit):
+    """Return ln(1 + gap)."""
+    return np.float32(math.log1p(gap_of(t, earlier, unit)))
+
+
+@njit(cache=True, nogil=True)
+def _count(codes, begin, end, code):
+    found = 0
+    part = codes[begin:end]
+    for i in range(len(part)):
+        found += part[i] == code
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _first(codes, begin, end, code, other):
+    while end - begin >= 64:  # blocks of 64 are tested at once
+        block = codes[begin : begin + 64]
+        hits = 0
+        for j in range(64):
+            hits += (block[j] == code) | (block[j] == other)
+        if hits:
+            break
+        begin += 64
+    for p in range(begin, end):
+        if codes[p] == code or codes[p] == other:
+            return p
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _after(times, low, high, t):
+    while low < high:
+        middle = (low + high) >> 1
+        if times[middle] <= t:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def _meetings(t, begin, end, codes, times, unit, code, other, row, seen, fades):
+    """Write ages of the latest 64 meetings by rank and direction, and sums over them that fade with time.
+
+    Returns:
+        The position of the last one.
+    """
+    at, last = end, -1
+    while seen[MET] < RECENT:
+        at = _last_match(codes, begin, at, code, other)
+        if at < 0:
+            break
+        if last < 0:
+            last = at
+        gap = gap_of(t, times[at], unit)
+        age = np.float32(math.log1p(gap))
+        seen[MET] += 1
+        for k in range(4):
+            fades[k] += math.exp(-gap / SPANS[k])
+        met = seen[MET]
+        if met == 1:
+            row[0] = age
+        elif met == 2:
+            row[5] = age
+        elif met == 4:
+            row[10] = age
+        elif met == 8:
+            row[11] = age
+        elif met == 16:
+            row[12] = age
+        if codes[at] == code:
+            seen[SENT] += 1
+            if seen[SENT] == 1:
+                row[1] = age
+            elif seen[SENT] == 2:
+                row[13] = age
+            elif seen[SENT] == 4:
+                row[14] = age
+        if codes[at] == other:
+            seen[BACK] += 1
+            if seen[BACK] == 1:
+                row[2] = age
+            elif seen[BACK] == 2:
+                row[15] = age
+    return last
+
+
+@njit(cache=True, nogil=True)
+def _pair(q, t, a, b, here, codes, events, times, unit, out, latest, when, first, seen, fades):
+    if here[3] - here[2] < here[1] - here[0]:
+        begin, end, code, other = here[2], here[3], np.int32(~a), np.int32(a)
+    else:
+        begin, end, code, other = here[0], here[1], np.int32(b), np.int32(~b)
+    if a == b:
+        code, other = np.int32(b), np.int32(b)
+    sent = _count(codes, begin, end, code)
+    met = sent if a == b else sent + _count(codes, begin, end, other)
+    if met == 0:
+        return
+    p = _meetings(t, begin, end, codes, times, unit, code, other, out[q], seen[q], fades[q])
+    latest[q, 0], when[q, 0] = events[p], times[p]
+    seen[q, MEETINGS] = met
+    seen[q, SENT_IN_ALL] = sent
+    first[q, 0] = times[_first(codes, begin, end, code, other)]
+
+
+@njit(cache=True, nogil=True)
+def read_meetings(u, v, t, start, length, codes, events, times, unit, out, latest, when, first, seen, fades, where):
+    """Read what pairs u (Q,), v (Q,) and their ends did before t (Q,).
+
+    Args:
+        u, v, t: the queries.
+        start, length, codes, events, times: of a `NeighborStore`.
+        unit: the gap that counts as 1.
+        out: (Q, at least 20) float32, features of the pair by rank of meeting.
+        latest, when: (Q, 3) out: the last event of the pair, of u and of v, and its time.
+        first: (Q, 3) out: times of their first.
+        seen: (Q, 9) out, see above.
+        fades: (Q, 4) out.
+        where: (Q, 4) out: where the histories of u and v begin and end.
+    """
+    for q in range(len(u)):
+        here = where[q]
+        for side in range(2):
+            node = v[q] if side else u[q]
+            begin = start[node]
+            end = lower_bound(times, begin, begin + length[node], t[q])
+            here[2 * side], here[2 * side + 1] = begin, end
+            if end > begin:
+                latest[q, 1 + side], when[q, 1 + side] = events[end - 1], times[end - 1]
+                seen[q, EVENTS + side] = end - begin
+                first[q, 1 + side] = times[begin]
+        if here[1] > here[0] and here[3] > here[2]:
+            _pair(q, t[q], u[q], v[q], here, codes, events, times, unit, out, latest, when, first, seen, fades)
+        if seen[q, MEETINGS]:
+            for side in range(2):
+                begin, end = here[2 * side], here[2 * side + 1]
+                seen[q, SINCE + side] = end - _after(times, begin, end, when[q, 0])
+
+
+LAST = 32  # latest events of a node whose partners are kept
+SLOTS = 1024  # of the table of partners, a power of two
+NONE = np.float32(np.nan)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _log(count):
+    return np.float32(math.log1p(np.float64(count)))
+
+
+@njit(cache=True, nogil=True)
+def _of_node(t, place, met, first, codes, times, unit, sends, other, near, row, way, went):
+    """Write the 17 features of a node's own history; near takes its latest partners, newest first. Return how many.
+
+    Args:
+        place: (2,) begin and end of its latest events, at least 256 of them where there are as many.
+        met, first: how many it has in all, and when the first was.
+        sends: whether the node is the source asked about, so that what it sent counts; else what it received.
+        other: the node at the other end.
+        way, went: (1,) out: time of the latest of what counts, and whether there is one.
+    """
+    end = place[1]
+    back = 1
+    for k in range(9):  # ages of the last event, the 2nd, 4th, ..., 256th last
+        row[k] = age_of(t, times[end - back], unit) if met >= back else NONE
+        back *= 2
+    row[9] = age_of(t, first, unit) if met else NONE
+    row[10] = _log(met)
+    row[11], row[12], row[14], row[15] = NONE, NONE, NONE, NONE
+    few = min(met, LAST)
+    outgoing, counted, with_other = 0, 0, 0
+    for i in range(min(met, WIDE)):
+        p = end - 1 - i
+        code = codes[p]
+        out = code >= 0
+        if i < LAST:
+            near[i] = code ^ (code >> 31)
+            outgoing += out
+            if out and outgoing == 1:
+                row[11] = age_of(t, times[p], unit)
+            if not out and i + 1 - outgoing == 1:
+                row[12] = age_of(t, times[p], unit)
+        elif counted >= LAST:
+            break
+        if out == sends and counted < LAST:
+            counted += 1
+            if counted == 1:
+                way[0], went[0] = times[p], True
+            with_other += (code ^ (code >> 31)) == other
+            if counted == 4:
+                row[14] = age_of(t, times[p], unit)
+            if counted == LAST:
+                row[15] = age_of(t, times[p], unit)
+    row[13] = np.float32(outgoing / few) if few else NONE
+    row[16] = np.float32(with_other)
+    return few
+
+
+@njit(cache=True, nogil=True)
+def _distinct(near, few):
+    found = 0
+    for i in range(few):
+        again = 0
+        for j in range(i):
+            again |= near[j] == near[i]
+        found += 1 - again
+    return np.float32(found)
+
+
+@njit(cache=True, nogil=True)
+def _place(near, few, node, row):
+    """Write how often node is among the latest partners, and how far back it is the first time."""
+    count, at = 0, -1
+    for i in range(few - 1, -1, -1):
+        if near[i] == node:
+            count += 1
+            at = i
+    row[0] = np.float32(count)
+    row[1] = np.float32(at) if at >= 0 else NONE
+
+
+@njit(cache=True, nogil=True)
+def _shared(begin_u, end_u, begin_v, end_v, codes, target, keys, places, stamps, stamp, row):
+    """Write how many of u's latest partners, v left out, are among v's, and how near the nearest is, for 32 and 256."""
+    mask = SLOTS - 1
+    for j in range(min(end_v - begin_v, WIDE)):
+        code = codes[end_v - 1 - j]
+        key = code ^ (code >> 31)
+        slot = (key * 0x9E3779B1) & mask
+        while stamps[slot] == stamp and keys[slot] != key:
+            slot = (slot + 1) & mask
+        if stamps[slot] != stamp:  # the newest stays
+            stamps[slot], keys[slot], places[slot] = stamp, key, j
+    counts0, counts1, near0, near1 = 0, 0, 2 * WIDE, 2 * WIDE
+    for i in range(min(end_u - begin_u, WIDE)):
+        code = codes[end_u - 1 - i]
+        key = code ^ (code >> 31)
+        if key == target:
+            continue
+        slot = (key * 0x9E3779B1) & mask
+        while stamps[slot] == stamp and keys[slot] != key:
+            slot = (slot + 1) & mask
+        if stamps[slot] == stamp:
+            at = places[slot]
+            counts1 += 1
+            near1 = min(near1, i + at)
+            if i < LAST and at < LAST:
+                counts0 += 1
+                near0 = min(near0, i + at)
+    row[0], row[1] = np.float32(counts0), np.float32(near0) if counts0 else NONE
+    row[2], row[3] = np.float32(counts1), np.float32(near1) if counts1 else NONE
+
+
+@njit(cache=True, nogil=True)
+def _together(t, begin_u, end_u, begin_v, end_v, times, unit, row):
+    """Write when both had an event at one time last, and how often, among the latest 64 of each."""
+    low_u, low_v = max(begin_u, end_u - RECENT), max(begin_v, end_v - RECENT)
+    i, j, count = end_u - 1, end_v - 1, 0
+    row[0] = NONE
+    while i >= low_u and j >= low_v:
+        if times[i] == times[j]:
+            count += 1
+            if count == 1:
+                row[0] = age_of(t, times[i], unit)
+            i -= 1
+            j -= 1
+        elif times[i] > times[j]:
+            i -= 1
+        else:
+            j -= 1
+    row[1] = np.float32(count)
+
+
+@njit(cache=True, nogil=True)
+def _of_pair(t, first, unit, seen, fades, row):
+    """Write the features of the pair that do not stand by the rank of a meeting."""
+    met = seen[MEETINGS]
+    row[3], row[4] = _log(met), _log(seen[SENT_IN_ALL])
+    for k in range(4):
+        row[16 + k] = np.float32(fades[k])
+    if met > 0:
+        row[6] = age_of(t, first, unit) if met > 1 else NONE
+        row[7], row[8] = _log(seen[SINCE]), _log(seen[SINCE + 1])
+        row[9] = np.float32(met / min(seen[EVENTS], seen[EVENTS + 1]))
+
+
+@njit(cache=True, nogil=True)
+def latest_events(u, v, t, codes, times, where, first, seen, fades, unit, out, ways, went):
+    """Write the features of pairs u (Q,), v (Q,) at t (Q,) from what was seen of them.
+
+    Args:
+        codes, times: of entries, under the numbers of all nodes.
+        where: (Q, 4) where those of u and v begin and end before t: the latest 256, or all.
+        first: (Q, 3) times of the first event of the pair, of u and of v.
+        seen, fades: see `pair_meeting_kernels`.
+        unit: the gap that counts as 1.
+        out: (Q, at least 66) float32; see `pair_features.NAMES`. Those by rank of meeting stand there already.
+        ways, went: (Q, 2) out: when u sent and v received last, among the latest 256, and whether; False before.
+    """
+    near_u, near_v = np.full(LAST, -1, np.int32), np.full(LAST, -1, np.int32)
+    keys, places = np.empty(SLOTS, np.int64), np.empty(SLOTS, np.int64)
+    stamps = np.full(SLOTS, -1, np.int64)
+    for q in range(len(u)):
+        a, b, row, now = u[q], v[q], out[q], t[q]
+        begin_u, end_u, begin_v, end_v = where[q]
+        _of_pair(now, first[q, 0], unit, seen[q], fades[q], row[:20])
+        all_u, all_v = seen[q, EVENTS], seen[q, EVENTS + 1]
+        at, way, gone = where[q], ways[q], went[q]
+        few_u = _of_node(
+            now, at[:2], all_u, first[q, 1], codes, times, unit, True, b, near_u, row[20:37], way[:1], gone[:1]
+        )
+        few_v = _of_node(
+            now, at[2:], all_v, first[q, 2], codes, times, unit, False, a, near_v, row[37:54], way[1:], gone[1:]
+        )
+        row[54], row[55] = _distinct(near_u, few_u), _distinct(near_v, few_v)
+        _place(near_u, few_u, b, row[56:58])
+        _place(near_v, few_v, a, row[58:60])
+        _shared(begin_u, end_u, begin_v, end_v, codes, b, keys, places, stamps, q, row[60:64])
+        _together(now, begin_u, end_u, begin_v, end_v, times, unit, row[64:66])

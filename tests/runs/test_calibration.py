@@ -1,0 +1,134 @@
+"""Candidates are ranked by score, and every function gives the same probabilities."""
+
+import json
+import shutil
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.errors import HopstateWarning, MissingFileError
+from hopstate.evaluation.metrics import Curve
+from hopstate.runs import calibration as module
+from hopstate.runs.calibration import curve_of
+from hopstate.runs.load import load_run
+from hopstate.runs.queries import chances, ranked, scored, session
+from hopstate.runs.run import Run
+from hopstate.streaming.slices import finished
+from hopstate.testing.conformance import F32, F32_TIGHT
+from hopstate.training.tasks.link import LinkTask
+from made_events import named, repeating, small_run
+
+near = partial(np.testing.assert_allclose, rtol=F32, atol=F32_TIGHT)
+METHODS = ["pair-trees", "graphmixer", "ctdg-ssm"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """Return a run of a method on events half of which repeat a pair, trained when a test first wants it."""
+    home = tmp_path_factory.mktemp("calibrated")
+    return cache(lambda name: small_run(name, home, named(repeating(400))))
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest, runs: Callable[[str], Run]) -> Run:
+    return runs(request.param)
+
+
+each = pytest.mark.parametrize(
+    "run", [METHODS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in METHODS[1:])], indirect=True
+)
+
+
+@each
+def test_candidates_are_ranked_by_score_and_probabilities_fall_with_it(run: Run) -> None:
+    whole = run.rank("u3", top=None)
+    assert (np.diff(whole["score"]) <= 0).all()
+    assert (np.diff(whole["probability"]) <= 0).all()
+    near(whole["probability"], curve_of_run(run)(whole["score"].to_numpy()))
+
+
+@each
+@pytest.mark.slow
+def test_the_order_among_some_is_that_among_all(run: Run) -> None:
+    whole = run.rank(["u3", "u5"], top=None)
+    some = whole["dst"].unique()[::-3].tolist()
+    few = run.rank(["u5", "u3"], top=None, candidates=some)
+    for source in ("u3", "u5"):
+        expected = whole[(whole.src == source) & whole.dst.isin(some)]
+        assert few[few.src == source]["dst"].tolist() == expected["dst"].tolist()
+        near(few[few.src == source]["probability"], expected["probability"])
+
+
+def curve_of_run(run: Run) -> Curve:
+    with session(run.path) as asked:
+        return curve_of(asked)
+
+
+@each
+def test_one_answer_from_every_function(run: Run) -> None:
+    pairs = [("u3", "v12"), ("u5", "v11"), ("u3", "nobody"), ("who", "whom"), ("v12", "u3")]
+    with session(run.path) as asked, warnings.catch_warnings():
+        warnings.simplefilter("ignore", HopstateWarning)  # some were never met
+        table = scored(asked, pairs)
+        scores, values = finished(chances(asked, pairs))
+        near(scores, table["score"])
+        near(values, table["probability"])
+        alone = [scored(asked, [pair])["probability"][0] for pair in pairs]
+    near(alone, values)
+    near(run.score(pairs[:2])["probability"], alone[:2])
+
+
+@pytest.mark.parametrize("strategy", ["historical", "many"])
+def test_the_curve_is_of_random_pairs_whatever_else_is_judged(strategy: str, runs: Callable[[str], Run]) -> None:
+    expected = curve_of_run(runs("graphmixer"))
+    with load_run(runs("graphmixer").path) as (_, task), torch.no_grad():
+        assert isinstance(task, LinkTask)
+        task.evaluation = replace(task.evaluation, strategies=(strategy,))
+        task.negatives = {}
+        found = task.judged_curve()
+    assert found is not None
+    assert found.strategy == expected.strategy == "random"
+    for one, other in ((found.scores, expected.scores), (found.values, expected.values)):
+        np.testing.assert_allclose(one, other, rtol=0, atol=F32)
+
+
+@each
+def test_training_leaves_the_curve_that_a_question_would_make(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    before = json.loads((run.path / "calibration.json").read_text())
+    with session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "load_run", broken)  # its data are not read again
+        assert curve_of(asked).values.tolist() == before["values"]
+    (tmp_path / "run" / "calibration.json").unlink()
+    with session(tmp_path / "run") as asked:
+        curve_of(asked)
+    after = json.loads((tmp_path / "run" / "calibration.json").read_text())
+    assert {key: before.pop(key) for key in ("format", "model", "strategy")} == {
+        key: after.pop(key) for key in ("format", "model", "strategy")
+    }
+    for key, value in before.items():
+        np.testing.assert_allclose(after[key], value, rtol=0, atol=F32)
+
+
+@each
+def test_without_a_curve_the_order_is_the_scores(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    (tmp_path / "run" / "calibration.json").unlink(missing_ok=True)
+    with session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "load_run", broken)
+        with pytest.warns(HopstateWarning, match="the file is gone"):
+            whole = ranked(asked, "u3", top=None)
+        assert whole["probability"].isna().all()
+        assert (np.diff(whole["score"]) <= 0).all()
+        assert "the file is gone" in whole.attrs["probability"]
+    assert not (tmp_path / "run" / "calibration.json").exists()
+
+
+def broken(*_args: object, **_kwargs: object) -> None:
+    raise MissingFileError("the file is gone")

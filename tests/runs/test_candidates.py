@@ -1,0 +1,100 @@
+"""Who is a candidate, and the prefilter's order of candidates, however the events came."""
+
+import numpy as np
+import pytest
+
+from hopstate.data.events import DELETE, EventStream
+from hopstate.data.stream_state import StreamState
+from hopstate.runs.queries import Prefilter, recall_on, usual_candidates
+from hopstate.runs.query_inputs import only_destinations
+
+
+def _past(stream: EventStream, places: list[int]) -> StreamState:
+    state = StreamState()
+    for a, b in zip([0, *places], [*places, len(stream)], strict=True):
+        columns = {name: getattr(stream, name)[a:b].copy() for name in ("src", "dst", "t")}
+        kind = None if stream.kind is None else stream.kind[a:b].copy()
+        part = EventStream(**columns, kind=kind, num_nodes=stream.num_nodes, from_start=False)
+        state = state.joined(part, again=True)[1]
+    return state
+
+
+def _events(*, bipartite: bool = False, deletes: bool = False) -> EventStream:
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 20, 3_000), rng.integers(0, 30, 3_000) + 25 * bipartite
+    kind, t = None, np.sort(rng.integers(0, 900, 3_000))
+    if deletes:  # of each event before
+        gone = np.flatnonzero(rng.random(1_500) < 0.4) * 2 + 1
+        kind = np.zeros(3_000, np.int8)
+        src[gone], dst[gone], kind[gone] = src[gone - 1], dst[gone - 1], DELETE
+    return EventStream(src=src, dst=dst, t=t, kind=kind, num_nodes=60, from_start=False)
+
+
+@pytest.mark.parametrize("bipartite", [False, True])
+@pytest.mark.parametrize("deletes", [False, True])
+def test_candidates_are_the_nodes_of_earlier_added_edges(bipartite: bool, deletes: bool) -> None:
+    stream = _events(bipartite=bipartite, deletes=deletes)
+    for t in (0, 1, 40, 450, 899, 2_000):
+        rows = stream.additions(np.flatnonzero(stream.t < t))
+        src, expected = np.unique(stream.src[rows]), np.unique(stream.dst[rows])
+        if np.intersect1d(src, expected).size:
+            assert not bipartite
+            expected = np.union1d(src, expected)
+        for places in ([], [1, 7], [1_000, 2_999], list(range(100, 3_000, 100))):
+            np.testing.assert_array_equal(usual_candidates(_past(stream, places), t), expected)
+
+
+def test_a_prefilter_is_the_same_however_the_past_is_cut() -> None:
+    stream = _events()
+    whole = Prefilter(_past(stream, []))
+    for places in ([5], [1_000, 2_000], list(range(100, 3_000, 100))):
+        cut = Prefilter(_past(stream, places))
+        for source, t in ((3, 900), (7, 2_000), (-1, 500), (4, 1), (0, 0)):
+            rows = np.append(np.arange(0, 60, 2), -1)
+            assert np.array_equal(cut.best(source, rows, t, 9), whole.best(source, rows, t, 9))
+
+
+def test_latest_partners_come_first_then_common_neighbors_then_popularity() -> None:
+    """Nodes 10.. are goods: 10 and 11 were bought by 0; 12 was by 1, who bought 10 too; strangers bought 13, 14."""
+    src = np.array([0, 0, 1, 1, 2, 2, 3, 2])
+    dst = np.array([10, 11, 10, 12, 13, 13, 14, 13])
+    past = _past(EventStream(src=src, dst=dst, t=np.arange(8), num_nodes=20), [])
+    prefilter = Prefilter(past)
+    pool = np.arange(10, 16)
+    kept = [pool[prefilter.best(0, pool, 8, count)].tolist() for count in range(1, 7)]
+    new = [next(iter(set(some) - set(before))) for before, some in zip([[], *kept], kept)]
+    assert new == [11, 10, 13, 12, 14, 15]  # goods have no neighbors in common with a buyer
+
+
+def test_common_neighbors_come_before_popularity() -> None:
+    src, dst = np.array([0, 1, 3, 3, 3, 4]), np.array([1, 2, 4, 5, 4, 5])
+    prefilter = Prefilter(_past(EventStream(src=src, dst=dst, t=np.arange(6), num_nodes=7), []))
+    assert prefilter.best(0, np.array([4, 2]), 6, 1).tolist() == [1]
+
+
+def test_only_latest_events_count_for_popularity() -> None:
+    window = Prefilter.window
+    src, dst = np.zeros(3 * window, np.int64), np.full(3 * window, 1)
+    dst[: 2 * window], dst[-3:] = 2, 3  # 2 was busy, long ago
+    stream = EventStream(src=src, dst=dst, t=np.arange(3 * window), num_nodes=5)
+    for places in ([], [window // 2], [2 * window + 1, 3 * window - 2]):
+        prefilter = Prefilter(_past(stream, places))
+        assert prefilter.best(-1, np.array([4, 2, 3, 1]), 3 * window, 2).tolist() == [2, 3]
+        assert prefilter.best(-1, np.array([4, 2, 3, 1]), 2 * window, 1).tolist() == [1]
+
+
+def test_recall_is_the_share_of_events_whose_destination_is_kept() -> None:
+    stream = EventStream(src=np.array([0, 1, 0, 1, 0]), dst=np.array([5, 6, 5, 5, 7]), t=np.arange(5), num_nodes=8)
+    assert recall_on(stream, np.array([2, 3]), 1) == 0.5  # 0 meets 5 again, 1 meets 5 for the first time
+    assert recall_on(stream, np.array([2, 3]), 2) == 1
+    assert recall_on(stream, np.array([4]), 9) == 0  # nobody has met 7
+    assert np.isnan(recall_on(stream, np.empty(0, np.int64), 1))
+
+
+def test_only_destinations_if_the_two_sides_are_apart() -> None:
+    asked = np.array([0, 3, 4, 5, -1])
+    ends = {"t": np.arange(4), "num_nodes": 6}
+    two_sided = _past(EventStream(src=np.array([0, 1, 0, 2]), dst=np.array([3, 4, 4, 3]), **ends), [2])
+    assert only_destinations(two_sided, asked).tolist() == [False, True, True, False, False]  # 5 has no event
+    one_sided = _past(EventStream(src=np.array([0, 1, 0, 3]), dst=np.array([3, 4, 4, 1]), **ends), [2])
+    assert not only_destinations(one_sided, asked).any()

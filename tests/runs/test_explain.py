@@ -1,0 +1,242 @@
+"""`explain`: what a score loses without an event, for every kind of model."""
+
+import re
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hopstate
+from hopstate.data.dates import Clock
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.stream_state import Event, StreamState
+from hopstate.errors import DataError, HopstateWarning
+from hopstate.runs.explain import leave_one_out, unit_words
+from hopstate.runs.queries import session
+from hopstate.runs.run import Run
+from hopstate.streaming.slices import finished
+from hopstate.testing.conformance import F32, F32_TIGHT, F64
+from hopstate.tokens.pair_features import PairFeatures
+from made_events import named, repeating, small_run, table
+
+EVENTS = named(repeating(200))
+METHODS = ["recency", "pair-trees", "graphmixer", "dygformer", "ctdg-ssm", "dyg-mamba"]
+QUICK = ["recency", "graphmixer"]  # a method of each way to weigh an event; memories: see below
+each = pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
+MORE = {
+    "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.num_layers": 1, "model.max_length": 20},
+    "ctdg-ssm": {"model.node_gaps": True, "evaluation.batch_size": 16},
+}
+PAIRS = [("u1", "v12"), ("u3", "v13"), ("u1", "v17"), ("u9", "v15")]
+
+
+@pytest.fixture(scope="module")
+def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """Return a run of a method, in a folder of its own, trained when a test first wants it."""
+    home = tmp_path_factory.mktemp("influences")
+
+    @cache
+    def found(name: str) -> Run:
+        (home / f"{name}-data").mkdir()
+        return small_run(name, home / f"{name}-data", EVENTS, **MORE.get(name, {}), **{"loop.epochs": 2})
+
+    return found
+
+
+def _logit(p: float) -> float:
+    return float(np.log(p / (1 - p)))
+
+
+def _without(run: Run, events: pd.DataFrame, number: int, pair: tuple[str, str], when: int) -> float:
+    """Return what a run scores a pair if one of its events is missing in its own file."""
+    file = run.path.parent / "own.csv"
+    whole = file.read_text()
+    events.drop(index=number).to_csv(file, index=False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HopstateWarning)  # the file has changed since
+            return float(run.score([pair], when)["score"][0])
+    finally:
+        file.write_text(whole)
+
+
+def _weights(run: Run, pair: tuple[str, str], when: int) -> list[tuple[Event, float]]:
+    """Return what events add to a pair's log-odds."""
+    with session(run.path) as asked:
+        assert asked.past.node_ids is not None
+        u, v = asked.past.node_ids.rows(np.array(pair)).tolist()
+        return finished(leave_one_out(asked.queries, u, v, when))
+
+
+def _now(run: Run) -> int:
+    with session(run.path) as asked:
+        return int(asked.now())
+
+
+@each
+def test_the_event_that_weighs_most_moves_the_score_most(name: str, run_of: Callable[[str], Run]) -> None:
+    """And by just its weight if histories are read; those of a memory come from its latest updates."""
+    run, plainly = run_of(name), (lambda p: p) if name == "recency" else _logit
+    when = _now(run)
+    for pair in PAIRS[:1]:
+        weights = _weights(run, pair, when)
+        assert len(weights) > 8
+        ordered = sorted(weights, key=lambda one: abs(one[1]))
+        whole = plainly(run.score([pair], when)["score"][0])
+        moved = [whole - plainly(_without(run, EVENTS, event.id, pair, when)) for event, _ in (ordered[0], ordered[-1])]
+        least, most = ordered[0][1], ordered[-1][1]
+        assert abs(moved[1]) > abs(moved[0]) or most == 0
+        if name == "ctdg-ssm":  # of nodes with longer lives than are replayed, and with nodes around them
+            assert abs(most - moved[1]) < max(0.2 * abs(moved[1]), 0.01)
+        else:
+            np.testing.assert_allclose([least, most], moved, atol=2 * F32_TIGHT)
+
+
+def test_weights_of_a_memory_over_short_lives_are_just_what_the_score_loses(tmp_path: Path) -> None:
+    """No graph, an event a batch and at most eight events a node: then all is replayed from where it began."""
+    rng = np.random.default_rng(3)
+    src, dst = (np.repeat(np.arange(6), 8) for _ in range(2))  # eight events of each
+    made = pd.DataFrame(
+        {"src": [f"u{i}" for i in rng.permutation(src)], "dst": [f"v{i}" for i in rng.permutation(dst)]}
+    )
+    made["t"] = 10 * np.arange(len(made)) + rng.integers(0, 9, len(made))
+    alone = {
+        "model.order": 0,
+        "model.num_layers": 2,
+        "batch_size": 1,
+        "evaluation.batch_size": 1,
+        "model.node_gaps": True,
+    }
+    run = small_run("ctdg-ssm", tmp_path, made, **alone)
+    pair = (made.src.iloc[-3], made.dst.iloc[-3])
+    when = _now(run) + 5
+    some, whole = _weights(run, pair, when)[1::6], run.score([pair], when)["score"][0]
+    moved = [_logit(whole) - _logit(_without(run, made, event.id, pair, when)) for event, _ in some]
+    assert len(some) >= 2
+    assert np.ptp(moved) > 100 * F32_TIGHT
+    np.testing.assert_allclose([weight for _, weight in some], moved, atol=2 * F32_TIGHT)
+
+
+def test_questions_between_slices_change_nothing(run_of: Callable[[str], Run]) -> None:
+    """A query of another time in between moves the memory on, and back."""
+    with session(run_of("ctdg-ssm").path) as asked:
+        assert asked.past.node_ids is not None
+        u, v = asked.past.node_ids.rows(np.array(PAIRS[0])).tolist()
+        now = asked.past.last_time
+        expected = finished(leave_one_out(asked.queries, u, v, now))
+        steps, found = leave_one_out(asked.queries, u, v, now), None
+        while found is None:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found = end.value
+            asked.queries.scores(np.array([u]), np.array([v]), np.array([now + 500]))
+        assert [event for event, _ in found] == [event for event, _ in expected]
+        weights = ([weight for _, weight in one] for one in (found, expected))
+        np.testing.assert_allclose(*weights, rtol=F32, atol=F32_TIGHT)
+
+
+# ---- explain -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["recency", "graphmixer"])
+def test_an_explanation_is_of_the_pairs_score_and_of_events_before_the_time(
+    name: str, run_of: Callable[[str], Run], tmp_path: Path
+) -> None:
+    run, pair = run_of(name), PAIRS[0]
+    found = hopstate.explain(run.path, *pair, out=tmp_path / "why.csv", plot=tmp_path / "why.png")
+    row = run.score([pair]).iloc[0]
+    assert (found.score, found.probability, found.t) == (
+        pytest.approx(row["score"], rel=F32),
+        pytest.approx(row["probability"], rel=F32),
+        row["t"],
+    )
+    written = pd.read_csv(tmp_path / "why.csv")
+    assert written.columns.tolist() == ["end", "neighbor", "t", "event_id", "contribution"]
+    own = EVENTS.iloc[written["event_id"]]
+    ends = np.where(written["end"] == "source", own["src"] == pair[0], own["dst"] == pair[1])
+    assert ends.all()
+    assert own["t"].tolist() == written["t"].tolist()
+    assert (tmp_path / "why.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", ["graphmixer", "ctdg-ssm"])
+def test_an_earlier_time_is_explained_by_what_was_known_then(
+    name: str, run_of: Callable[[str], Run], tmp_path: Path
+) -> None:
+    run, when = run_of(name), int(EVENTS["t"].iloc[120])
+    found = hopstate.explain(run.path, *PAIRS[0], when)
+    assert (found.events["t"] < when).all()
+    EVENTS[EVENTS["t"] < when].to_csv(tmp_path / "earlier.csv", index=False)
+    again = hopstate.explain(run.path, *PAIRS[0], when, data=tmp_path / "earlier.csv")
+    assert found.score == pytest.approx(again.score, rel=F32)
+    np.testing.assert_allclose(found.events["contribution"], again.events["contribution"], rtol=F32, atol=F32_TIGHT)
+
+
+def test_streamed_events_are_explained_as_they_are_scored(tmp_path: Path) -> None:
+    run = small_run("pair-trees", tmp_path)
+    more = table(int(table(0, 160).t.max()) + 1, 60)
+    run.score_stream(more)
+    found, known = hopstate.explain(run.path, "u1", "v2"), run.score([("u1", "v2")])
+    assert (found.t, found.score) == (known["t"][0], pytest.approx(known["score"][0], abs=F64))
+
+
+def test_an_unknown_id_is_an_error(run_of: Callable[[str], Run]) -> None:
+    with pytest.raises(DataError, match="'nobody'"):
+        hopstate.explain(run_of("recency").path, "u1", "nobody")
+
+
+@pytest.mark.parametrize(
+    ("clock", "words"),
+    [
+        (Clock(unit=90.0, time_unit="s"), "90 seconds"),
+        (Clock(unit=7_200_000.0, time_unit="ms"), "2 hours"),
+        (Clock(unit=1000.0, time_unit="ms"), "1 second"),
+        (Clock(unit=40.0), "40 "),
+        (Clock(bounded=False), "1 "),
+    ],
+)
+def test_units_in_words(clock: Clock, words: str) -> None:
+    assert f"= {words}" in unit_words(clock)
+
+
+def test_reasons_for_nodes_without_events_name_no_event(run_of: Callable[[str], Run]) -> None:
+    for name in ("recency", "graphmixer"):
+        with pytest.warns(HopstateWarning, match="who"):
+            why = run_of(name).score([("who", "whom")], explain=True)["why"][0]
+        assert not re.search(r"\b[uv]\d+\b", why)
+
+
+# ---- look-ups without an event -----------------------------------------------------------------------------
+@pytest.mark.parametrize("seed", range(2))
+def test_look_ups_without_an_event_are_those_of_a_store_that_never_had_it(seed: int) -> None:
+    """With ties and meetings with oneself."""
+    rng = np.random.default_rng(seed)
+    src, dst, t = rng.integers(0, 5, 60), rng.integers(0, 5, 60), np.sort(rng.integers(0, 30, 60))
+    stream = EventStream(src=src, dst=dst, t=t, num_nodes=5)
+    state = StreamState()
+    for some in (slice(0, 25), slice(25, 60)):
+        state = state.joined(EventStream(src=src[some].copy(), dst=dst[some].copy(), t=t[some].copy(), num_nodes=5))[1]
+    u, v, when = rng.integers(0, 5, 80), rng.integers(0, 5, 80), rng.integers(0, 34, 80)
+    for number in rng.integers(0, 60, 6).tolist():
+        found = state.without(state.event(number)).store()
+        kept = np.delete(np.arange(60), number)
+        expected = NeighborStore.from_stream(stream, kept)
+        for k in (1, 3, 100):
+            for name in ("offsets", "nodes", "event_ids", "times"):
+                got, want = (getattr(store.last(u, when, k), name) for store in (found, expected))
+                np.testing.assert_array_equal(got, want)
+        for directed in (False, True):
+            np.testing.assert_array_equal(
+                found.count_meetings(u, v, when, directed), expected.count_meetings(u, v, when, directed)
+            )
+            for got, want in zip(
+                found.last_meeting(u, v, when, directed), expected.last_meeting(u, v, when, directed), strict=True
+            ):
+                np.testing.assert_array_equal(got, want)
+        pairs = [PairFeatures(store, stream, Clock(), np.empty(0, np.int64)) for store in (found, expected)]
+        for got, want in zip(*(features.read(u, v, when) for features in pairs), strict=True):
+            np.testing.assert_allclose(got, want, rtol=F32)
