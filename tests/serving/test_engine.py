@@ -230,7 +230,7 @@ def test_between_slices_of_a_draft_the_run_answers_as_before(
             count += 1
             assert finished(chances(live.asked(), PAIRS))[0].tolist() == before.tolist()
             assert live.position == 0
-        first = draft.written(live.log)
+        first = draft.commit(live.log)
         live.accept(draft)
         live.settle(draft, first)
         assert draft.receipts(first) == whole.take(EVENTS)

@@ -386,7 +386,7 @@ class ServiceEngine:
         begin, live = time.perf_counter(), self.live
         drafting = partial(live.drafting, given.events, score=given.score)
         draft = await asyncio.wrap_future(self._executor.submit_steps(drafting, AT_ONCE))
-        first = await asyncio.get_running_loop().run_in_executor(self._disk, draft.written, live.log)
+        first = await asyncio.get_running_loop().run_in_executor(self._disk, draft.commit, live.log)
         live.accept(draft)
         self._executor.submit(
             partial(self._settle, live, draft, first)

@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,7 @@ class LiveRun:
             self.log = self._log_at(log)
             self._open.callback(self.log.close)
             self.method, self.method_name = method, settings_of_run(self.run, method)[0].name
-            self._incoming = EventParser(self.run, method, late)
+            self._parser = EventParser(self.run, method, late)
             self._asked: Session | None = None
             self._recover()
             self.asked()
@@ -183,7 +184,7 @@ class LiveRun:
             self._begin({"model": self.model, "run": _signature(self.run), "own_events": known})
         self.own_events, self.past = known, past
         dates = self.dates = dates_of(self.run)
-        self._incoming.ahead = ClockSkewLimit(self.ahead, past, known, dates)
+        self._parser.ahead = ClockSkewLimit(self.ahead, past, known, dates)
         if self.position > len(self.log):
             raise CheckpointError(
                 f"the snapshot in {self.folder} has seen {self.position} events and the log holds {len(self.log)}: "
@@ -257,11 +258,11 @@ class LiveRun:
     @property
     def event_fields(self) -> dict[str, Any]:
         """Names of the fields of an event; see `EventParser.fields`."""
-        return self._incoming.fields
+        return self._parser.fields
 
     def others(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the fields of events that the run does not read."""
-        return self._incoming.others(events)
+        return self._parser.others(events)
 
     @property
     def position(self) -> int:
@@ -298,7 +299,7 @@ class LiveRun:
         """
         self.check_writer()
         draft = finished(self.drafting(events, score=score, facts=facts, strict=strict))
-        first = draft.written(self.log)
+        first = draft.commit(self.log)
         self.accept(draft)
         self.settle(draft, first)
         return draft.receipts(first)
@@ -318,12 +319,12 @@ class LiveRun:
         """
         self._catch_up()  # a commit of which we were told that it failed may be on the disk
         strict, bodies = strict and self.other_fields == "refuse", self.sink is not None
-        stream, told = read(events, self.past, self._incoming, self.log, strict=strict, bodies=bodies)
-        given: dict[str, Any] = {"facts": facts or {}, "told": score}
-        if stream is not None:
-            scores, after = yield from self._going_on(stream, score=score or bodies)
-            given |= {"scores": scores, "after": after}
-        return Transaction(**told, **given)
+        draft = read(events, self.past, self._parser, self.log, strict=strict, bodies=bodies)
+        draft = replace(draft, facts=facts or {}, has_scores=score)
+        if draft.stream is None:
+            return draft
+        scores, after = yield from self._going_on(draft.stream, score=score or bodies)
+        return replace(draft, scores=scores, after=after)
 
     def accept(self, draft: Transaction) -> None:
         """Stand on what was committed from here on; any thread may call it, while the run's own does nothing else."""
@@ -344,7 +345,7 @@ class LiveRun:
                 warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=3)
 
     def _after(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> tuple[np.ndarray, StreamState]:
-        return finished(self._going_on(self._incoming.stream(bodies, self.past), score=score))
+        return finished(self._going_on(self._parser.stream(bodies, self.past), score=score))
 
     def _going_on(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
         given: dict[str, Any] = {"score": score, "again": True, "checked": True, "slice_size": SLICE}
