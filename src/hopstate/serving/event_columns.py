@@ -26,7 +26,7 @@ REMEMBERED_IDS = (
 )  # ids of a run's own data up to which all are remembered; of more, those that came, up to so many
 ID = "event_id"
 LONGEST = 1_000  # characters of an id; each node's takes as much memory as the longest
-INT64_MAX = np.iinfo(np.int64).max
+INT64_MAX = int(np.iinfo(np.int64).max)  # of ids and times
 _NUMBERS: set[type] = {int, float}
 _quoted = json.encoder.encode_basestring_ascii
 
