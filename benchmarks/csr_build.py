@@ -12,7 +12,7 @@ import scipy.sparse
 
 from common import machine, median_time, require_green
 from hopstate.data.graph import csr_from_edges
-from hopstate.datasets.rmat_kernel import rmat_edges
+from hopstate.datasets.rmat_kernels import rmat_edges
 
 
 def with_scipy(edges: np.ndarray, n: int) -> scipy.sparse.csr_array:

@@ -38,7 +38,7 @@ from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig
 from hopstate.streaming.history_scorer import to_device
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
 from hopstate.training.precision import matmul_precision
-from hopstate.training.tasks.history import split_by_tokens
+from hopstate.training.tasks.events import split_by_tokens
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 Run: python benchmarks/gmn_million.py [--nodes 1000000] [--reach 20] [--crossings 2] [--seconds 120] [--methods gmn,...]
          [--parameters 20000] [--rates gmn=0.003,...] [--seed 0] [--whole] [--limit 8]
-The board of `hopstate.datasets.generators.far_clues` with crossings to cells drawn at random, so that 20 layers
+The board of `range_graphs.far_clues` with crossings to cells drawn at random, so that 20 layers
 of message passing reach all of it from any node. Edges along rows are marked by 1, crossings by 0.001. GMN walks by the
 marks; the methods that pass messages, of as many layers as there are hops, get them as edge features (GatedGCN, GPS) or
 weights (GCNII, SGFormer) and pass messages over the nodes that the same walks have visited; NAGphormer averages over
@@ -29,7 +29,6 @@ from common import machine, require_green
 from gmn_range import alone
 from gmn_scaling import resident
 from hopstate.data.graph import Graph
-from hopstate.datasets.generators import far_clues
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.nodes import induced, token_inputs
@@ -37,6 +36,7 @@ from hopstate.methods.gmn.walk_tokens import WalkSettings, token_order, walk_tok
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.ops.propagate import hop_powers
 from hopstate.ops.walks import WalkTable
+from range_graphs import far_clues
 from range_networks import Messages, size_of, token_config, widest
 
 METHODS = ("gmn", "gatedgcn", "gcnii", "sgformer", "gps", "nagphormer")

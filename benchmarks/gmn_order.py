@@ -18,7 +18,7 @@ import numpy as np
 from common import machine, require_green
 from hopstate.cli.compare import numbers
 from hopstate.data.graph import Graph
-from hopstate.runs.api import fit
+from hopstate.runs.run import fit
 
 NODES, CLASSES = 4000, 4
 KEYS: dict[str, Any] = {"order.kind": "column", "order.column": CLASSES}

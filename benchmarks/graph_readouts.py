@@ -18,7 +18,7 @@ import numpy as np
 
 from common import machine, require_green
 from hopstate.cli.compare import numbers
-from hopstate.runs.api import fit
+from hopstate.runs.run import fit
 
 GRAPHS = 800
 READOUTS: dict[str, dict[str, Any]] = {

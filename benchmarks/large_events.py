@@ -27,8 +27,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from common import machine, require_green
 from hopstate.cli.main import main as hopstate
-from hopstate.data.event_store import load_events
 from hopstate.data.neighbor_store import NeighborStore, folder_of
+from hopstate.data.store import load_events
 from hopstate.io.scratch import let_go
 
 _TOLD = 0.25  # GiB more than ever before that are told at once

@@ -23,8 +23,8 @@ from common import machine, require_green
 from hopstate.datasets.registry import load_dataset
 from hopstate.evaluation.link import score_split
 from hopstate.evaluation.ranking import hits, mrr, ranks
-from hopstate.runs.api import fit
 from hopstate.runs.load import load_run
+from hopstate.runs.run import fit
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.negatives import one_against_many
 from hopstate.streaming.replay import replay

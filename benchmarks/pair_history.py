@@ -21,18 +21,17 @@ import torch.nn.functional as F
 
 from common import machine, require_green
 from dygformer_step import UCI, load
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.methods.dyg_mamba.method import MAX_TOKENS
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig
-from hopstate.methods.shared.pair_history import PairHistoryTokenizer
+from hopstate.methods.shared.link import PairHistoryTokenizer
 from hopstate.sampling.mixture import Mixture, TrainingNegatives
 from hopstate.streaming.history_scorer import PairTokenizer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from hopstate.tokens.pair_features import PairFeatures
-from hopstate.training.tasks.history import split_by_tokens
-from hopstate.training.tasks.training_pairs import EpochNegatives, beside
+from hopstate.training.tasks.events import EpochNegatives, beside, split_by_tokens
 
 MIXED = TrainingNegatives(mixture=Mixture(random=0.75, historical=0.25))
 

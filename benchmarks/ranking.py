@@ -23,8 +23,7 @@ from common import machine, require_green
 from hopstate.errors import DataError
 from hopstate.evaluation.link import LinkScores, ranking_metrics, score_split
 from hopstate.runs.load import load_run
-from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import one_against_many
+from hopstate.sampling.negatives import Negatives, one_against_many
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 

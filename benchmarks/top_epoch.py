@@ -34,8 +34,7 @@ from hopstate.methods.message_passing.model import Backbone
 from hopstate.sampling.partition import partition
 from hopstate.sampling.samplers import ClusterSampler, NodeSampler, UniformSampler
 from hopstate.sampling.subgraph import GraphBatch, NodeSetSource, whole_graph
-from hopstate.training.tasks.node import NodeLabels, NodeTask, WholeGraph
-from hopstate.training.tasks.subgraph import Subgraphs
+from hopstate.training.tasks.node import NodeLabels, NodeTask, Subgraphs, WholeGraph
 from hopstate.training.tasks.target import Target
 
 BLOCK = 16_384  # nodes in work at a time in inference and refreshes

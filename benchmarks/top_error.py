@@ -31,9 +31,8 @@ from hopstate.methods.message_passing.batching import Batching, node_sampler, pr
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import ReadOptions
 from hopstate.runs.data import load_data
-from hopstate.sampling.adjacency import around_adjacency, inside_adjacency
 from hopstate.sampling.samplers import NodeSet, SaintSampler
-from hopstate.sampling.subgraph import NodeSetSource, features, whole_graph
+from hopstate.sampling.subgraph import NodeSetSource, around_adjacency, features, inside_adjacency, whole_graph
 
 KINDS = ("top", "random", "cluster", "cut", "gas")
 BATCHES = (("clusters", 0.5), ("clusters", 0.1), ("random", 0.5), ("saint-walk", 0.5))

@@ -19,7 +19,7 @@ from filelock import FileLock
 
 import made_events
 import made_tables
-from hopstate.runs.api import Run, open_run
+from hopstate.runs.run import Run, open_run
 
 SHARED = Path(os.environ.get("HOPSTATE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 

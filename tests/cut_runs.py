@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from hopstate.training.checkpoint import load_checkpoint
-from hopstate.training.position import FitResult
+from hopstate.training.checkpoint import FitResult, load_checkpoint
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer
 

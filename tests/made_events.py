@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hopstate.data.event_build import check_deletes
-from hopstate.data.events import ADD, DELETE, EventStream
-from hopstate.runs.api import Run, fit
+from hopstate.data.events import ADD, DELETE, EventStream, check_deletes
+from hopstate.runs.run import Run, fit
 
 LOOP: dict[str, Any] = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}}
 RANDOM: dict[str, Any] = {"evaluation.strategies": ["random"]}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hopstate.runs.api import Run, fit
+from hopstate.runs.run import Run, fit
 
 N = 40
 SMALL: dict[str, dict[str, Any]] = {  # a setting or two of each method for nodes

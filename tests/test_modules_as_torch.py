@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,11 +25,12 @@ from hopstate.methods.baselines.graphmixer import GraphMixer, RecentLinkTokenize
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaNodes
 from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
 from hopstate.methods.gmn.gin import GIN
-from hopstate.methods.message_passing.model import Backbone, Kind
+from hopstate.methods.message_passing.backbones import BACKBONES
+from hopstate.methods.message_passing.model import Backbone
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.testing.conformance import assert_close_rmse
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
-from hopstate.training.double import Double
+from hopstate.training.precision import Double
 
 N, WIDTH = 14, 5
 Made = tuple[nn.Module, tuple[Any, ...]]
@@ -129,7 +130,7 @@ def topped() -> Made:
 
 
 CASES: dict[str, Callable[[], Made]] = {
-    **{kind: partial(backbone, kind) for kind in get_args(Kind)},
+    **{kind: partial(backbone, kind) for kind in BACKBONES},
     **{f"{kind}-edges": partial(backbone, kind, 3) for kind in ("gin", "gat", "pna")},
     "gcn-plain-cat": partial(backbone, "gcn", block="plain", norm="batch", jump="cat"),
     "gmn": gmn,

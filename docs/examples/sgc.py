@@ -16,11 +16,10 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
-from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.method import Context, Method, ReadOptions, RunConfig, SplitConfig
 from hopstate.methods.shared.node import check_width, node_labels
 from hopstate.ops.propagate import hop_powers
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.tasks.node import NodeTask, RowBatches
 
 
@@ -57,11 +56,10 @@ class SGC(nn.Module):
 
 # ---- the run's configuration: nested dataclasses become the command line's options ------------------------
 @dataclass(frozen=True, kw_only=True)
-class SGCRun:
+class SGCRun(RunConfig):
     """Configuration of an SGC run.
 
     Args:
-        data: a file, a folder, or the name of a data set.
         read: how a file is read.
         split: which nodes are for training, validation and test.
         num_hops: K.
@@ -71,7 +69,6 @@ class SGCRun:
         loop: training.
     """
 
-    data: str
     read: ReadOptions = field(default_factory=ReadOptions)
     split: SplitConfig = field(default_factory=SplitConfig)
     num_hops: int = 2

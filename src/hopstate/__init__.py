@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 # module → public names; imported when first used, so that `import hopstate` stays quick. Type checkers read the
 # imports below, which a test holds to this table.
 _PUBLIC = {
-    "hopstate.runs.api": ("Run", "evaluate", "fit", "load", "open_run", "predict", "score_stream"),
+    "hopstate.runs.run": ("Run", "evaluate", "fit", "load", "open_run", "predict", "score_stream"),
     "hopstate.runs.stream": ("node_outputs",),
     "hopstate.runs.ensemble": ("ensemble",),
     "hopstate.runs.queries": ("rank", "score"),
@@ -66,13 +66,6 @@ if TYPE_CHECKING:
     from hopstate.methods.nagphormer.hops import hop_tokens as hop_tokens
     from hopstate.methods.nagphormer.model import NAGphormer as NAGphormer
     from hopstate.ops.selective_scan import selective_scan as selective_scan
-    from hopstate.runs.api import Run as Run
-    from hopstate.runs.api import evaluate as evaluate
-    from hopstate.runs.api import fit as fit
-    from hopstate.runs.api import load as load
-    from hopstate.runs.api import open_run as open_run
-    from hopstate.runs.api import predict as predict
-    from hopstate.runs.api import score_stream as score_stream
     from hopstate.runs.ensemble import ensemble as ensemble
     from hopstate.runs.explain import explain as explain
     from hopstate.runs.export_check import check_program as check_program
@@ -81,6 +74,13 @@ if TYPE_CHECKING:
     from hopstate.runs.hub import push_to_hub as push_to_hub
     from hopstate.runs.queries import rank as rank
     from hopstate.runs.queries import score as score
+    from hopstate.runs.run import Run as Run
+    from hopstate.runs.run import evaluate as evaluate
+    from hopstate.runs.run import fit as fit
+    from hopstate.runs.run import load as load
+    from hopstate.runs.run import open_run as open_run
+    from hopstate.runs.run import predict as predict
+    from hopstate.runs.run import score_stream as score_stream
     from hopstate.runs.stream import node_outputs as node_outputs
     from hopstate.runs.tune import tune as tune
     from hopstate.sampling.event_batches import event_batches as event_batches

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import hopstate
 from hopstate.cli.answer import json_text
-from hopstate.cli.main import COMMANDS, main
-from hopstate.cli.manner import Manner
-from hopstate.runs.api import Run, open_run
+from hopstate.cli.main import COMMANDS, Flags, main
+from hopstate.runs.run import Run, open_run
 from made_events import table
 from made_tables import tables
 
@@ -53,7 +53,7 @@ VALUES: dict[str, dict[str, Any]] = {  # some of what the calls above give
     "predict": {"out": "predicted.csv", "rows": 160},
     "stream": {"out": "scored.csv", "rows": 20},
     "score": {"count": 1},
-    "rank": {"count": 3, "first_stage": None},
+    "rank": {"count": 3, "prefilter": None},
     "replay": {"out": "again.csv", "rows": 0, "first": 0},
     "tune": {"method": "mlp", "interrupted": False, "metric": "accuracy", "mode": "max"},
     "compare": {"data": "own.csv", "folder": "compared", "interrupted": False},
@@ -137,7 +137,6 @@ def same_rows(found: list[dict[str, Any]], wanted: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(pd.DataFrame(found), wanted, check_dtype=False, rtol=1e-5)
 
 
-@pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")  # fewer candidates than --top
 def test_answers_to_questions_are_those_of_the_library(capsys: Capture) -> None:
     run = open_run("graphmixer")
     pair, soon = [("u1", "v2")], asked(capsys, "score", "graphmixer", "--pairs=u1,v2")
@@ -150,7 +149,10 @@ def test_answers_to_questions_are_those_of_the_library(capsys: Capture) -> None:
     assert found["rows"] != asked(capsys, "rank", "graphmixer", "--source=u1", "--top=3", "--time=300")["rows"]
     taken = asked(capsys, "explain", "pair-trees", "--pair=u1,v1", "--time=80")
     assert (taken["source"], taken["target"]) == ("u1", "v1")
-    assert sum(row["contribution"] for row in taken["rows"]) + taken["rest"] == pytest.approx(taken["logit"], rel=1e-5)
+    expected = hopstate.explain("pair-trees", "u1", "v1", 80)
+    assert (taken["score"], taken["logit"]) == (pytest.approx(expected.score), pytest.approx(expected.logit))
+    same_rows(taken["rows"], expected.table)
+    same_rows(taken["features"], expected.features)
 
 
 def test_metrics_are_those_of_the_run(capsys: Capture) -> None:
@@ -262,6 +264,6 @@ def test_no_color_without_a_terminal_or_with_no_color(monkeypatch: pytest.Monkey
 
 
 def test_words_after_two_dashes_are_left_alone() -> None:
-    manner, rest = Manner.of(["compare", "-q", "a,b", "--", "--json", "-v"])
-    assert (manner.quiet, manner.json, manner.verbose) == (True, False, False)
+    flags, rest = Flags.split(["compare", "-q", "a,b", "--", "--json", "-v"])
+    assert (flags.quiet, flags.json, flags.verbose) == (True, False, False)
     assert rest == ["compare", "a,b", "--", "--json", "-v"]

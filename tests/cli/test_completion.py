@@ -12,7 +12,8 @@ from hopstate.cli.fit import fit_parser
 from hopstate.cli.main import COMMANDS, main
 from hopstate.methods import MODULES, get_method
 
-ASK = """source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _hopstate; printf '%s\\n' "${COMPREPLY[@]}" """
+ASK = """source "$1"; shift
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_hopstate; printf '%s\\n' "${COMPREPLY[@]}" """
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,13 @@ def test_commands_methods_and_options(script: Path) -> None:
     assert found >= {f"--{name}" for name in known} | {"--json"}
     assert "--walks.walks" not in found
     assert completed(script, "predict", "RUN", "--sp") == {"--split"}
-    assert completed(script, "predict", "./r") == set()  # left to the shell, which knows files
+
+
+def test_values_are_completed_as_files(script: Path) -> None:
+    folder = script.parent
+    (folder / "events.csv").touch()
+    assert completed(script, "inspect", f"{folder}/ev") == {f"{folder}/events.csv"}
+    assert completed(script, "fit", "recency", "--data", f"{folder}/ev") == {f"{folder}/events.csv"}
 
 
 def test_other_shells(capsys: pytest.CaptureFixture[str]) -> None:

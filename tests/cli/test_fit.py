@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from hopstate.cli.fit import no_better_than, print_result
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 
 
 def test_every_metric_of_every_split_is_printed(

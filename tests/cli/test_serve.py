@@ -16,7 +16,7 @@ import hopstate.cli.serve as serve
 from hopstate.cli.main import main
 from hopstate.cli.serve import _bound
 from hopstate.errors import StorageError
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 
 
 def test_a_port_in_use_is_named_before_the_run_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

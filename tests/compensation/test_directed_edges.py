@@ -16,7 +16,8 @@ from hopstate.compensation.top.top import Top
 from hopstate.compensation.top.wrap.module import top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
-from hopstate.methods.message_passing.model import WITH_EDGES, WITH_WEIGHTS, Backbone
+from hopstate.methods.message_passing.backbones import BACKBONES
+from hopstate.methods.message_passing.model import Backbone
 from hopstate.sampling.samplers import ClusterSampler, LayerSampler, ShadowSampler, UniformSampler
 from hopstate.sampling.subgraph import (
     LayerSource,
@@ -30,7 +31,7 @@ from hopstate.testing.conformance import relative_rmse
 
 KINDS = ["gcn", "sage", "gin", "gat", "pna", "gcnii"]
 CARRIED = [(kind, "nothing") for kind in KINDS]
-CARRIED += [(kind, "weights") for kind in WITH_WEIGHTS] + [(kind, "features") for kind in WITH_EDGES]
+CARRIED += [(kind, BACKBONES[kind].edges) for kind in KINDS if BACKBONES[kind].edges != "none"]
 N = 40
 
 
@@ -253,10 +254,10 @@ def test_other_weights_than_the_graphs_are_refused() -> None:
 def test_a_backbone_without_a_place_for_what_edges_carry_says_so(kind: str) -> None:
     plain = backbone(directed(), kind)
     for carry in ("weights", "features"):
-        if carry == "weights" and kind in WITH_WEIGHTS:
+        if carry == "weights" and BACKBONES[kind].edges == "weights":
             continue
         with pytest.raises(ConfigError, match=carry):
             plain(*whole_graph(directed(carry)))
-    if kind not in WITH_EDGES:
+    if BACKBONES[kind].edges != "features":
         with pytest.raises(ConfigError, match=kind):
             Backbone(replace(plain.config), kind=kind, in_dim=5, num_classes=3, edge_dim=2)

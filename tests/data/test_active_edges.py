@@ -1,30 +1,28 @@
-"""The active edges of a long stream are counted event by event: the same verdict as that of the whole columns."""
+"""A stream is accepted if each of its deletions removes an edge that is active then, in one pass or in several."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopstate.data import event_build
-from hopstate.data import event_build as active_edges
-from hopstate.data.event_build import check_deletes, deletions_are_valid
-from hopstate.data.events import ADD, DELETE, EventStream
+from hopstate.data import events
+from hopstate.data.events import ADD, DELETE, EventStream, check_deletes
 from hopstate.errors import DataError
 
 NODES = 4
 rows = st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1), st.sampled_from([ADD, ADD, ADD, DELETE]))
 
 
-def stream_of(told):
-    src, dst, kind = np.array(told).T
+def stream_of(listed):
+    src, dst, kind = np.array(listed).T
     columns = {"src": src, "dst": dst, "t": np.arange(len(src)), "kind": kind.astype(np.int8)}
     return EventStream(**columns, num_nodes=NODES, from_start=False)
 
 
-def whole(told):
+def only_valid(listed):
     """Return rows whose deletions all remove an active edge."""
     edges, made = [], []
-    for u, v, kind in told:
+    for u, v, kind in listed:
         if kind == ADD:
             edges.append((u, v))
         elif (u, v) in edges:
@@ -35,25 +33,20 @@ def whole(told):
     return made
 
 
-@pytest.mark.parametrize(("chunk", "pairs"), [(1 << 20, 1 << 23), (3, 4)])
+@pytest.mark.parametrize("pairs", [1 << 23, 4])
 @settings(max_examples=60, deadline=None)
 @given(st.lists(rows, min_size=1, max_size=40), st.booleans())
-def test_the_verdict_is_that_of_the_whole_columns(chunk, pairs, told, mended):
-    told = (whole(told) if mended else told) or [(0, 1, ADD)]
-    stream = stream_of(told)
-    try:
-        check_deletes(stream)
-        expected = True
-    except DataError:
-        expected = False
+def test_only_active_edges_are_deleted(pairs, listed, valid):
+    listed = (only_valid(listed) if valid else listed) or [(0, 1, ADD)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(active_edges, "CHUNK", chunk)
-        patched.setattr(active_edges, "PAIRS", pairs)
-        assert deletions_are_valid(stream) == expected
+        patched.setattr(events, "_PAIRS", pairs)
+        if only_valid(listed) == listed:
+            check_deletes(stream_of(listed))
+        else:
+            with pytest.raises(DataError, match="deletes the edge"):
+                check_deletes(stream_of(listed))
 
 
-def test_a_long_stream_is_refused_with_the_event_named(monkeypatch):
-    monkeypatch.setattr(event_build, "CHUNK", 2)
+def test_the_event_is_named():
     with pytest.raises(DataError, match="event 3"):
         check_deletes(stream_of([(0, 1, ADD), (1, 2, ADD), (0, 1, DELETE), (0, 1, DELETE)]))
-    check_deletes(stream_of([(0, 1, ADD), (1, 2, ADD), (0, 1, DELETE), (0, 1, ADD)]))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hopstate.data.clock import Clock, elapsed
+from hopstate.data.dates import Clock, elapsed
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from hopstate.data.event_build import check_deletes
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, check_deletes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, HopstateWarning, TimeOrderError
 

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data.event_record import begins, stretch
-from hopstate.data.event_store import load_events, save_events
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, begins, stretch
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
+from hopstate.data.store import load_events, save_events
 from hopstate.evaluation.link import evaluate_link
 from hopstate.io.scratch import _SHARE, Held, folder_beside, held_of_files, let_go, mapped_array
 from hopstate.methods.heuristics.edgebank import EdgeBank, Observed
-from hopstate.runs.api import fit
+from hopstate.runs.run import fit
 from hopstate.training.checkpoint import load_checkpoint
 
 
@@ -248,14 +247,14 @@ def test_a_run_over_a_mapped_stream_and_its_plain_floors_look_up_in_one_index(na
 
 def test_what_a_run_has_read_of_files_is_given_back_before_each_plain_floor(tmp_path, monkeypatch):
     """At 100 M events a run's pages and a floor's together would be over what is allowed."""
-    from hopstate.methods.heuristics import floors
+    from hopstate.methods.heuristics import method
 
     save_events(made(events=600, nodes=20), tmp_path / "store")
     seen = []
     monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", 1)
-    monkeypatch.setattr(floors, "let_go", lambda *columns: seen.append(len(columns)))
+    monkeypatch.setattr(method, "let_go", lambda *columns: seen.append(len(columns)))
     monkeypatch.setattr("hopstate.methods.pair_trees.method.tree_floor", lambda *_: {})
-    monkeypatch.setattr(floors, "_judged", lambda *_: seen.append("judged") or {})
+    monkeypatch.setattr(method, "_judged", lambda *_: seen.append("judged") or {})
     monkeypatch.setattr(NeighborStore, "let_go", lambda _: seen.append("index"))
     fit("graphmixer", str(tmp_path / "store"), out=tmp_path / "run", loop__progress=False, loop__epochs=0)
     assert seen[-6:] == [3, "index", "judged", 3, "index", "judged"]

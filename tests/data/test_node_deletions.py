@@ -6,9 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.deletions import edge_ends, expand_node_deletions
-from hopstate.data.event_build import check_deletes
-from hopstate.data.events import ADD, DELETE, GONE, EventStream
+from hopstate.data.events import ADD, DELETE, GONE, EventStream, check_deletes, edge_ends, expand_node_deletions
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.stream_state import StreamState

@@ -10,11 +10,11 @@ import scipy.io
 
 import hopstate
 from hopstate.cli.main import main
-from hopstate.data.event_store import load_events, save_events
 from hopstate.data.graph import Graph
 from hopstate.data.prepare import prepare
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
+from hopstate.data.store import load_events, save_events
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, HopstateWarning
 
 CASES = "cases/readers"

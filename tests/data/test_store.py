@@ -13,10 +13,10 @@ import pytest
 
 from hopstate.cli.main import main
 from hopstate.data import store
-from hopstate.data.event_store import load_events
 from hopstate.data.graph import Graph
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import read_graph
+from hopstate.data.store import load_events
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError, MissingFileError, StorageError
 from hopstate.io import files

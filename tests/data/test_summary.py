@@ -11,12 +11,12 @@ import pytest
 import hopstate
 from hopstate.cli.main import main
 from hopstate.data import summary
-from hopstate.data.event_store import save_events
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import is_set
+from hopstate.data.store import save_events
 from hopstate.data.summary import class_counts, event_degrees, node_gaps, plot_summary, summarize
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 import hopstate
-from hopstate.data.event_store import load_events, save_events
 from hopstate.data.graph import Graph
 from hopstate.data.preprocessing import MOST
 from hopstate.data.readers.encode import declared, encoded, kinds_of
 from hopstate.data.readers.tables import Table
+from hopstate.data.store import load_events, save_events
 from hopstate.errors import DataError, HopstateWarning
 
 TRAIN = ["known"] * 10 + [f"v{i:03d}" for i in range(300) for _ in range(2)] + ["", ""]

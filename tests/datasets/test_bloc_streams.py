@@ -10,7 +10,7 @@ from scipy.sparse import coo_matrix
 
 from hopstate.data.events import EventStream
 from hopstate.datasets import load_dataset
-from hopstate.datasets.generators import BlocConfig, generate_blocs
+from hopstate.datasets.temporal_generators import BlocConfig, generate_blocs
 from hopstate.errors import ConfigError
 from hopstate.evaluation.metrics import average_precision
 

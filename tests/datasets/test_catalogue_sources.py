@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hopstate.cli.main import main
-from hopstate.datasets.catalogue import CATALOGUE
-from hopstate.datasets.entry import UNKNOWN
+from hopstate.datasets.registry import UNKNOWN, catalogue
 
 
 def test_a_license_has_a_source_or_is_unknown() -> None:
-    for entry in CATALOGUE:
+    for entry in catalogue().values():
         assert (entry.licence == UNKNOWN) == (not entry.read_at), entry.name
         assert entry.sizes_at or not entry.nodes, entry.name
         assert entry.reachable, entry.name

@@ -10,7 +10,7 @@ import pytest
 
 from hopstate.data.events import EventStream
 from hopstate.datasets import load_dataset
-from hopstate.datasets.generators import ClubConfig, generate_clubs
+from hopstate.datasets.temporal_generators import ClubConfig, generate_clubs
 from hopstate.errors import ConfigError
 from hopstate.evaluation.metrics import average_precision
 

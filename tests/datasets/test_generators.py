@@ -65,7 +65,7 @@ def test_rmat_fills_the_quadrants_as_asked() -> None:
     assert 0 < graph.num_edges <= 8 * 1024
     u, v = rmat(1, 50_000, probabilities=(0.1, 0.4, 0.3, 0.2), undirected=False).edge_index()
     assert {(0, 1), (1, 0)} == set(zip(u.tolist(), v.tolist(), strict=True))  # self-loops dropped
-    from hopstate.datasets.rmat_kernel import rmat_edges
+    from hopstate.datasets.rmat_kernels import rmat_edges
 
     edges = rmat_edges(1, 2, 100_000, 0.1, 0.5, 0.8, 0)
     shares = np.bincount(2 * edges[:, 0] + edges[:, 1]) / len(edges)

@@ -16,10 +16,8 @@ import pytest
 
 from hopstate.cli.main import main
 from hopstate.data.graph import Graph
-from hopstate.datasets import catalogue, dataset_table, find_dataset, load_dataset, registry
-from hopstate.datasets.catalogue import CATALOGUE
-from hopstate.datasets.download import RemoteFile, fetch
-from hopstate.datasets.entry import Dataset
+from hopstate.datasets import dataset_table, find_dataset, load_dataset, registry
+from hopstate.datasets.registry import Dataset, RemoteFile, catalogue, fetch
 from hopstate.errors import DataError, DownloadError, FormatError
 
 
@@ -124,8 +122,8 @@ def tiny(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dat
     base = find_dataset("questions")
     assert base is not None
     file = RemoteFile(url=f"{server.url}/tiny.npz", path="heterophilous/tiny.npz")
-    entry = dataclasses.replace(base, name="tiny", files=(file,), nodes=3, features=2, classes=2)
-    monkeypatch.setitem(registry._BY_NAME, "tiny", entry)
+    entry = dataclasses.replace(base, name="tiny", file=file, nodes=3, features=2, classes=2)
+    monkeypatch.setitem(catalogue(), "tiny", entry)
     return entry
 
 
@@ -140,7 +138,7 @@ def test_load_by_name_downloads_then_reads_from_disk(tiny: Dataset, server: Serv
 
 
 def test_a_file_that_is_another_graph_is_refused(tiny: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._BY_NAME, "tiny", dataclasses.replace(tiny, nodes=4))
+    monkeypatch.setitem(catalogue(), "tiny", dataclasses.replace(tiny, nodes=4))
     with pytest.raises(FormatError):
         load_dataset("tiny")
 
@@ -200,11 +198,10 @@ def test_a_tu_file_in_the_cache_is_taken_with_the_folds_beside_it(tmp_path, monk
 def test_torch_geometric_classes_of_the_catalogue_exist() -> None:
     from torch_geometric import datasets
 
-    for entry in CATALOGUE:
+    for entry in catalogue().values():
         if entry.pyg:
             assert entry.pyg.split(":")[1] in datasets.__all__
             assert entry.loader == f"torch_geometric.datasets.{entry.pyg.split(':')[1]}"
-    assert catalogue.CATALOGUE is CATALOGUE
 
 
 @pytest.mark.shared
@@ -214,7 +211,8 @@ def test_published_files_have_the_stated_checksums(shared: Path, name: str, monk
     entry = find_dataset(name)
     assert entry is not None
     assert registry.on_disk(entry) == "yes"
-    assert sha(entry.files[0].local.read_bytes()) == entry.files[0].sha256
+    assert entry.file is not None
+    assert sha(entry.file.local.read_bytes()) == entry.file.sha256
     assert load_dataset(name).num_nodes == entry.nodes
 
 

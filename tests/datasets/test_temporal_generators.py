@@ -8,7 +8,7 @@ from hopstate.data.splits import dyglib_split
 from hopstate.datasets.temporal_generators import MessageConfig, generate_messages, path_sequences
 from hopstate.errors import ConfigError
 from hopstate.evaluation.link import evaluate_link
-from hopstate.methods.heuristics.recency import Recency
+from hopstate.methods.heuristics.method import Recency
 
 
 @pytest.mark.parametrize("length", [2, 3, 20])

@@ -27,21 +27,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from hopstate.cli.compare import _settings
-from hopstate.cli.completion import OF_METHODS
-from hopstate.cli.fit import fit_parser, with_device
-from hopstate.cli.main import main
-from hopstate.cli.manner import Manner
+from hopstate.cli.fit import fit_parser
+from hopstate.cli.main import Flags, main
 from hopstate.cli.options import Options
+from hopstate.cli.tune import tune_parser
 from hopstate.datasets import registry
 from hopstate.errors import ConfigError
 from hopstate.methods import MODULES, get_method
+from hopstate.methods.parser import SHORT_OPTIONS, Parser
 
 ROOT = Path(__file__).parents[2]
 MADE = ROOT / "docs" / "notebooks"  # pages of notebooks, which run in test_notebooks
@@ -127,15 +127,9 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def smaller(name: str) -> registry.Dataset:
     """Return the entry of a generated data set that makes it smaller."""
-    entry, size = registry.find_dataset(name), SMALL[name]
-
-    def make(**options: Any) -> Any:
-        assert entry is not None
-        assert entry.make is not None
-        return entry.make(**{**size, **options})
-
+    entry = registry.find_dataset(name)
     assert entry is not None
-    return replace(entry, make=make)
+    return replace(entry, options={**entry.options, **SMALL[name]})
 
 
 def cut(words: list[str]) -> list[str]:
@@ -200,15 +194,17 @@ def stop_after_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hopstate.cli.reproduce.own_options", parsed)
 
 
-def check_names(method: str, words: Iterable[str]) -> None:
+def check_names(parser: Parser, words: Iterable[str]) -> None:
     """Raise ConfigError for a word that is an option and none of a method's; values are not looked at."""
-    known = fit_parser(get_method(method)).keys()
+    known = parser.keys()
     groups = {key.rpartition(".")[0] for key in known if "." in key}
+    more = (*SHORT_OPTIONS, "--config", "--print_config", "--help", "--help-all")
     for word in words:
-        name = word.removeprefix("--").partition("=")[0].rstrip("+")
+        option = word.partition("=")[0].rstrip("+")
+        name = option.removeprefix("--")
         inside = any(name.startswith(f"{key}.") for key in known if key not in groups)  # of a setting that is a mapping
-        if word.startswith("--") and name not in (*known, *groups, "config", "print_config", "help") and not inside:
-            raise ConfigError(f"{method} has no option {word}")
+        if word.startswith("--") and name not in (*known, *groups) and option not in more and not inside:
+            raise ConfigError(f"{parser.prog} has no option {word}")
 
 
 def check_command(words: list[str]) -> None:
@@ -216,25 +212,22 @@ def check_command(words: list[str]) -> None:
 
     Methods of the user's own and words that are no options (`PATH`, `$RUN`) pass.
     """
-    command, *rest = Manner.of(words)[1]
-    if command in OF_METHODS and rest and rest[0] in MODULES:
-        own = OF_METHODS[command]
-        named = [word for word, before in zip(rest[1:], rest, strict=False) if not {word, before} & set(own)]
-        check_names(rest[0], with_device(word for word in named if word.partition("=")[0] not in own))
-    if command not in OF_METHODS:
-        status: Any = 0
-        try:
-            status = main(words)
-        except Parsed:
-            pass
-        except SystemExit as left:
-            status = left.code
-        if status:
-            raise ConfigError(" ".join(words))
+    command, *rest = Flags.split(words)[1]
+    parsers = {"fit": fit_parser, "tune": tune_parser}
+    if command in parsers:
+        if rest and rest[0] in MODULES:
+            check_names(parsers[command](get_method(rest[0])), rest[1:])
+        return
+    try:
+        status = main(words)
+    except Parsed:
+        status = 0
+    if status:
+        raise ConfigError(" ".join(words))
     if command == "compare" and "--" in rest:
         at, names = rest.index("--"), rest[0].split(",")
         for name in filter(MODULES.__contains__, names):
-            check_names(name, ["--data", "x", *with_device(_settings(name, rest[at + 1 :], names))])
+            check_names(fit_parser(get_method(name)), ["--data", "x", *_settings(name, rest[at + 1 :], names)])
 
 
 def dry(page: Path) -> list[str]:
@@ -288,7 +281,8 @@ def test_pages_name_options_and_functions_that_exist(
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in NAMED])
 @pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")
 def test_commands_run(name: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_BY_NAME", registry._BY_NAME | {name: smaller(name) for name in SMALL})
+    entries = registry.catalogue() | {name: smaller(name) for name in SMALL}
+    monkeypatch.setattr(registry, "catalogue", lambda: entries)
     run_page(NAMED[name], monkeypatch, whole=False)
 
 

@@ -8,13 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.made_events import LOOP, repeating
 
 import hopstate
 from hopstate import methods
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
+from hopstate.methods.shared.link import HISTORICAL
 from hopstate.testing.conformance import F32, F32_SUM, ModelCase, check_model
+from hopstate.training.run_folder import RunFolder
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 QUICK = ["--loop.epochs=2", "--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu"]
@@ -99,3 +102,14 @@ def test_a_package_of_the_library_may_hold_it(tmp_path: Path, monkeypatch: pytes
     monkeypatch.delitem(sys.modules, "hopstate.methods.sgc.method")
     with pytest.raises(ConfigError, match="sgc"):
         get_method("sgc")
+
+
+def test_a_method_of_event_streams_trains_by_automatic_settings_and_answers_queries() -> None:
+    stream = repeating(300)
+    run = hopstate.fit("mean_history:METHOD", stream, out="events", dim=8, **LOOP)
+    assert RunFolder(run.path).settings()["negatives"]["mixture"]["historical"] == HISTORICAL
+    assert 0 < run.metrics["test"]["average_precision"] <= 1
+    pairs = list(zip(stream.src[-5:].tolist(), stream.dst[-5:].tolist(), strict=True))
+    scores = run.score(pairs, float(stream.t[-1]) + 1)["score"]
+    assert scores.between(0, 1).all()
+    assert scores.nunique() > 1

@@ -29,12 +29,11 @@ from hopstate.compensation.top.top import CompensationStore
 from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import write_events
 from hopstate.errors import StorageError
-from hopstate.io.cache import cached_array
-from hopstate.io.files import write_text
+from hopstate.io.files import cached_array, write_text
 from hopstate.io.output import draw_figure, write_table
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.runs.reproduce.results import append
-from hopstate.sampling.negative_sets import Negatives
+from hopstate.sampling.negatives import Negatives
 from hopstate.training.checkpoint import Checkpoint, save_checkpoint
 from hopstate.training.run_folder import RunFolder
 

@@ -49,7 +49,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ctdg-ssm-nodes": {"model": MEMORY, "batch_size": 40},
     "ctdg-ssm-sequences": {"model": {"dim": 6}, "read": {"length": 5, "count": 40}, "batch_size": 20},
 }
-IMPORTED = ["hopstate.runs.api", "lightning_fabric", "sklearn.metrics", "matplotlib.figure", "pyarrow", "numba"]
+IMPORTED = ["hopstate.runs.run", "lightning_fabric", "sklearn.metrics", "matplotlib.figure", "pyarrow", "numba"]
 IMPORTED += ["filelock", "matplotlib.backends.backend_agg", "docstring_parser", "attrs"]
 BATCHED = {"kind": "gas", "gas_cache": "disk", "num_clusters": 6, "clusters_per_batch": 2}
 

@@ -13,14 +13,13 @@ import pytest
 
 import hopstate
 from hopstate.errors import BusyError, StorageError
-from hopstate.io.files import replace_file, temporary_name
-from hopstate.io.lock import file_lock, locked
+from hopstate.io.files import file_lock, locked, replace_file, temporary_name
 from hopstate.runs.reproduce.results import append
 from hopstate.training.run_folder import RunFolder
 
 HOLD = """
 import sys, time
-from hopstate.io.lock import locked
+from hopstate.io.files import locked
 with locked(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)

@@ -20,8 +20,7 @@ from hopstate.compensation.gas import GasCache
 from hopstate.data.events import EventStream
 from hopstate.data.stream_checkpoint import load_stream_state
 from hopstate.data.stream_state import StreamState
-from hopstate.io.cache import cached_array
-from hopstate.io.files import append_file, sync_file, write_text
+from hopstate.io.files import append_file, cached_array, sync_file, write_text
 from hopstate.io.output import write_table
 from hopstate.io.tensors import write_tensors
 from hopstate.serving.snapshots import double, keep

@@ -12,8 +12,8 @@ from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.event_targets import EventAmounts, last_known
 from hopstate.evaluation.metrics import mae
-from hopstate.runs.api import Run, evaluate, fit, score_stream
 from hopstate.runs.card import run_card
+from hopstate.runs.run import Run, evaluate, fit, score_stream
 from hopstate.testing.conformance import F32_SUM, F64
 
 SMALL: dict[str, dict[str, Any]] = {

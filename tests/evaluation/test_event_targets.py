@@ -8,14 +8,13 @@ import pandas as pd
 import pytest
 import torch
 
-from hopstate.data.event_record import in_own_order
-from hopstate.data.events import ADD, GONE, EventStream
+from hopstate.data.events import ADD, GONE, EventStream, in_own_order
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.event_targets import EventTargets, event_classes
 from hopstate.evaluation.metrics import average_precision, mae
-from hopstate.runs.api import Run, evaluate, fit, score_stream
 from hopstate.runs.card import run_card
+from hopstate.runs.run import Run, evaluate, fit, score_stream
 from hopstate.testing.conformance import F64
 from hopstate.training.tasks.target import target_of
 

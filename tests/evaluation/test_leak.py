@@ -8,7 +8,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import DataError, LeakError
 from hopstate.evaluation.leak import check_leak, check_node_leak
 from hopstate.methods.heuristics.edgebank import EdgeBank
-from hopstate.methods.heuristics.recency import Recency
+from hopstate.methods.heuristics.method import Recency
 
 
 def made_stream(span: int = 150, num_events: int = 600) -> EventStream:

@@ -14,11 +14,10 @@ from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError
 from hopstate.evaluation.link import evaluate_link, link_negatives, score_queries, score_split
 from hopstate.evaluation.ranking import mrr, ranks
 from hopstate.methods.heuristics.edgebank import EdgeBank
-from hopstate.methods.heuristics.recency import Recency
-from hopstate.runs.api import fit
+from hopstate.methods.heuristics.method import Recency
+from hopstate.runs.run import fit
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
-from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import STRATEGIES, NoOtherPairError, draw_negatives, one_against_many
+from hopstate.sampling.negatives import USUAL, Negatives, NoOtherPairError, draw_negatives, one_against_many
 from hopstate.streaming.replay import replay
 from hopstate.testing.conformance import F32_SUM, HALF
 
@@ -181,7 +180,7 @@ def test_bad_scores_and_settings_are_named():
         evaluate_link(Recorder(), stream, split, protocol="mean")
     with pytest.raises(ConfigError, match="train"):
         evaluate_link(Recorder(), stream, split, "train")
-    with pytest.raises(ConfigError, match="strategy"):
+    with pytest.raises(ConfigError, match="hard"):
         evaluate_link(Recorder(), stream, split, strategies=("hard",))
     wrong = {("test", "random"): draw_negatives(stream, split, "val")}
     with pytest.raises(DataError):
@@ -321,9 +320,9 @@ def test_events_that_are_all_pairs_of_new_nodes_have_no_table_beside_pairs_of_th
     stream = EventStream(src=src, dst=dst, t=np.arange(300), num_nodes=13)
     split = chronological_split(stream)
     assert len(split.new_test) == 1
-    found = link_negatives(stream, split, "test", STRATEGIES, 5, 0, None, None)
+    found = link_negatives(stream, split, "test", USUAL, 5, 0, None, None)
     assert {name for name, _ in found} == {"test", "new_test"}
-    assert {strategy for name, strategy in found if name == "test"} == set(STRATEGIES)
+    assert {strategy for name, strategy in found if name == "test"} == set(USUAL)
     assert {strategy for name, strategy in found if name == "new_test"} == {"random"}
     run = fit("recency", stream, out=tmp_path / "run", config={"loop.progress": False})
     assert {"historical_average_precision", "new_average_precision"} <= run.metrics["test"].keys()

@@ -12,9 +12,8 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.splits import EventSplit, dyglib_split
 from hopstate.evaluation.link import evaluate_link
-from hopstate.methods.heuristics.recency import Recency
-from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import SEEDS, draw_negatives
+from hopstate.methods.heuristics.method import Recency
+from hopstate.sampling.negatives import SEEDS, Negatives, draw_negatives
 from hopstate.testing.conformance import F32_SUM
 
 # AUC and AP of historical, then inductive; transductive, then inductive

@@ -7,8 +7,8 @@ from torch_geometric.metrics import LinkPredHitRatio, LinkPredMRR, LinkPredNDCG,
 
 from hopstate.evaluation.link import LinkScores
 from hopstate.evaluation.ranking import gains, hits, mrr, ranks
-from hopstate.runs.api import fit
 from hopstate.runs.load import load_run
+from hopstate.runs.run import fit
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.negatives import one_against_many
 from hopstate.streaming.replay import replay

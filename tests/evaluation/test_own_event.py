@@ -11,7 +11,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.splits import chronological_split
 from hopstate.evaluation.link import LinkScores, evaluate_link
 from hopstate.methods.heuristics.edgebank import EdgeBank
-from hopstate.runs.api import open_run
+from hopstate.runs.run import open_run
 from made_events import LOOP, SMALL
 
 LEAST = 0.95  # probability of a trip that always occurs, beside ones that never do

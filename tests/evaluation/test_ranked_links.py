@@ -9,7 +9,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
 from hopstate.evaluation.link import KINDS, evaluate_link, kinds_of, ranking_metrics
-from hopstate.methods.heuristics.recency import Recency
+from hopstate.methods.heuristics.method import Recency
 from hopstate.sampling.negatives import one_against_many
 
 

@@ -9,10 +9,10 @@ import torch
 
 from hopstate.evaluation import summaries
 from hopstate.evaluation.link import link_negatives, ranking_metrics, score_links
-from hopstate.runs.api import Run
 from hopstate.runs.calibration import curve_of
 from hopstate.runs.load import load_run
 from hopstate.runs.queries import session
+from hopstate.runs.run import Run
 from hopstate.testing.conformance import F64
 from hopstate.training.tasks.link import LinkTask
 from made_events import named, repeating, small_run

@@ -73,7 +73,7 @@ def readers() -> list[Reader]:
     from hopstate.runs.load import load_run
     from hopstate.runs.report.collect import influence, read_run
     from hopstate.runs.reproduce import results
-    from hopstate.sampling.negative_sets import Negatives
+    from hopstate.sampling.negatives import Negatives
     from hopstate.training.checkpoint import load_checkpoint
     from hopstate.training.run_folder import RunFolder
     from hostile import sound

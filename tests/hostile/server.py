@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -87,10 +88,10 @@ def _wrong(argv: list[str]) -> str:
 
 def serve() -> None:
     """Answer lines until there are no more."""
-    from hopstate.cli.main import COMMANDS, _command
+    from hopstate.cli.commands import COMMANDS
 
-    for name in COMMANDS:
-        _command(name)
+    for command in COMMANDS.values():
+        import_module(command.module)
     import pandas as pd  # noqa: F401
     import pyarrow.parquet  # noqa: F401
     import scipy.sparse  # noqa: F401

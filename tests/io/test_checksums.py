@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +76,7 @@ def test_the_sum_is_that_of_names_kinds_and_shapes_too(tmp_path: Path) -> None:
         {"a": x},
     ]
     changed = [(other, header) for other in others]
-    changed += [({"a": x, "b": x + 1}, header | {"record": '{"n": 2}'}), ({"a": x, "b": x + 1}, header | {"more": ""})]
+    changed += [({"a": x, "b": x + 1}, header | {"record": '{"n": 2}'})]
     for tensors, head in changed:
         save_file(tensors, path, metadata=head)
         with pytest.raises(CheckpointError, match=r"x\.safetensors"):
@@ -87,16 +87,15 @@ def test_the_sum_is_that_of_names_kinds_and_shapes_too(tmp_path: Path) -> None:
         read_tensors(path, format="f", what="x")
 
 
-def test_a_large_file_is_compared_only_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_file_may_be_read_without_the_comparison(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     write_tensors(path, {"a": torch.zeros(100)}, {}, format="f")
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    read_tensors(path, format="f", what="x", summed=300)
-    for summed in (1000, float("inf")):
-        with pytest.raises(CheckpointError):
-            read_tensors(path, format="f", what="x", summed=summed)
+    read_tensors(path, format="f", what="x", verify=False)
+    with pytest.raises(CheckpointError):
+        read_tensors(path, format="f", what="x")
 
 
 def live(folder: Path) -> None:
@@ -105,19 +104,11 @@ def live(folder: Path) -> None:
     save_stream_state(replace(StreamState(), model="abc").joined(events)[1], folder)
 
 
-@pytest.mark.parametrize("name", ["live.json", "events-*.safetensors"])
-def test_any_byte_of_a_live_state_is_guarded(tmp_path: Path, name: str) -> None:
+def test_any_byte_of_the_events_of_a_live_state_is_guarded(tmp_path: Path) -> None:
     live(tmp_path / "state")
-    path = next((tmp_path / "state").glob(name))
-    for at in every_byte_changed(path, step=17 if path.suffix == ".json" else 37):
+    path = next((tmp_path / "state").glob("events-*.safetensors"))
+    whole = partial(load_stream_state, whole=True)
+    for at in every_byte_changed(path, step=37):
         with pytest.raises(CheckpointError, match=r"state"):
-            read_at(load_stream_state, tmp_path / "state", at)
-    assert len(load_stream_state(tmp_path / "state").events()) == 8
-
-
-def test_a_live_state_without_checksums_is_read(tmp_path: Path) -> None:
-    live(tmp_path)
-    head = json.loads((tmp_path / "live.json").read_text())
-    head.pop("crc32")
-    (tmp_path / "live.json").write_text(json.dumps(head))
-    assert len(load_stream_state(tmp_path).events()) == 8
+            read_at(whole, tmp_path / "state", at)
+    assert len(whole(tmp_path / "state").events()) == 8

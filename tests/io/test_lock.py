@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from hopstate.errors import BusyError, StorageError
-from hopstate.io.lock import locked
+from hopstate.io.files import locked
 
 HOLD = """
     import sys, time
-    from hopstate.io.lock import locked
+    from hopstate.io.files import locked
     with locked(sys.argv[1], "a state"):
         print("held", flush=True)
         time.sleep(60)

@@ -74,7 +74,6 @@ def test_widths_are_those_of_training():
     for facts, wanted in (
         (None, {"node_dim": 2, "edge_dim": 0}),
         ({"feature_dims": {"node_dim": 0, "edge_dim": 3}}, {"node_dim": 0, "edge_dim": 3}),
-        ({"used_features": {"node_dim": 0, "edge_dim": 3}}, {"node_dim": 2, "edge_dim": 3}),
     ):
         assert feature_dims(stream, SimpleNamespace(trained=facts)) == wanted
 

@@ -11,7 +11,7 @@ from hopstate.data.events import ADD, GONE, EventStream
 from hopstate.methods import get_method
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.settings import config_from
-from hopstate.runs.api import evaluate, fit, predict, score_stream
+from hopstate.runs.run import evaluate, fit, predict, score_stream
 from hopstate.testing.conformance import F32, F32_TIGHT
 
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}

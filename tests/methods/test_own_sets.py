@@ -11,7 +11,7 @@ from hopstate.data.readers.tu import read_tu
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.methods import get_method
 from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 from hopstate.testing.conformance import COARSE, F32, F32_TIGHT, F64_SOLVED
 
 FAST = {"loop.epochs": 2, "loop.progress": False, "loop.device": "cpu", "model.dim": 8}

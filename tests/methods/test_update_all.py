@@ -18,7 +18,7 @@ from hopstate.methods import get_method
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
-from hopstate.runs.api import fit
+from hopstate.runs.run import fit
 from hopstate.streaming.live import go_on, past_of
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.testing.conformance import F32, F64

@@ -10,8 +10,8 @@ import pytest
 import hopstate
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
-from hopstate.runs.api import fit, predict, score_stream
 from hopstate.runs.explain import explain
+from hopstate.runs.run import fit, predict, score_stream
 from hopstate.testing.conformance import F32, F32_SUM
 
 LOOP = {"loop__epochs": 1, "loop__progress": False, "loop__tensorboard": "no", "loop__device": "cpu"}

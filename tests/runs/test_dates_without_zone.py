@@ -13,7 +13,7 @@ import pytest
 import hopstate
 from hopstate.data.dates import in_utc, parse_times
 from hopstate.errors import HopstateWarning
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 
 TOKYO = timezone(timedelta(hours=9))
 QUIET = {"progress": False, "logger": "none"}

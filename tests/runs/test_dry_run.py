@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hopstate.cli.main import main
-from hopstate.runs.api import fit
+from hopstate.runs.run import fit
 
 QUICK = ["--loop.progress", "false"]
 SETTINGS = {"loop": {"epochs": 2, "progress": False, "device": "cpu"}}

@@ -11,14 +11,14 @@ import pandas as pd
 import pytest
 
 import hopstate
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.stream_state import Event, StreamState
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.runs.api import Run
 from hopstate.runs.explain import leave_one_out, unit_words
 from hopstate.runs.queries import session
+from hopstate.runs.run import Run
 from hopstate.streaming.slices import finished
 from hopstate.testing.conformance import F32, F32_TIGHT, F64
 from hopstate.tokens.pair_features import PairFeatures

@@ -22,11 +22,11 @@ from hopstate.layers.mpnn import pool
 from hopstate.methods import MODULES, get_method
 from hopstate.ops.rows import segment_sum
 from hopstate.runs import export
-from hopstate.runs.api import Run, fit
 from hopstate.runs.export import export_run, one_by_one, refuse, refuse_races
 from hopstate.runs.export_check import export_inputs
 from hopstate.runs.load import load_run
-from hopstate.sampling.adjacency import whole_adjacency
+from hopstate.runs.run import Run, fit
+from hopstate.sampling.subgraph import whole_adjacency
 from hopstate.testing.conformance import F32_TIGHT, F64, PROGRAM
 from hopstate.training.tasks.node import RowBatches
 

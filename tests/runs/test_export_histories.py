@@ -13,9 +13,9 @@ from torch import Tensor
 
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
-from hopstate.runs.api import fit
 from hopstate.runs.export import export_run
 from hopstate.runs.load import load_run
+from hopstate.runs.run import fit
 from hopstate.testing.conformance import PROGRAM
 from hopstate.tokens.pair_features import NAMES
 from made_events import LOOP, small_run, table

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.runs.api import fit
 from hopstate.runs.export import export_run
 from hopstate.runs.load import load_run
+from hopstate.runs.run import fit
 from hopstate.testing.conformance import PROGRAM
 from hopstate.training.tasks.graph import GraphTask
 from made_graphs import rings

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from hopstate.data.graph import Graph
 from hopstate.datasets.generators import stochastic_block_model
-from hopstate.runs.api import fit
 from hopstate.runs.export import export_run
 from hopstate.runs.load import load_run
+from hopstate.runs.run import fit
 from hopstate.testing.conformance import PROGRAM
 from hopstate.training.tasks.node import RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask

@@ -10,7 +10,7 @@ import pytest
 
 import hopstate
 from hopstate.errors import HopstateWarning
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 
 QUIET = {"progress": False, "logger": "none"}
 NEW = pd.DataFrame(

@@ -14,8 +14,8 @@ import pytest
 
 import hopstate
 from hopstate.errors import ConfigError, DownloadError, MissingExtraError
-from hopstate.runs.api import Run
 from hopstate.runs.hub import FILES, fetched
+from hopstate.runs.run import Run
 
 
 @pytest.fixture

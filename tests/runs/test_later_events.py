@@ -16,7 +16,7 @@ import made_events
 from hopstate.cli.main import main
 from hopstate.data.readers.read_events import read_events
 from hopstate.errors import ConfigError, HopstateWarning, TimeOrderError
-from hopstate.runs.api import Run, evaluate, fit, open_run, predict, score_stream
+from hopstate.runs.run import Run, evaluate, fit, open_run, predict, score_stream
 from hopstate.testing.conformance import F32, F32_SUM, F32_TIGHT
 from made_events import LOOP, RANDOM
 

@@ -9,9 +9,7 @@ import pandas as pd
 import pytest
 
 import hopstate
-from hopstate.data import node_codes
-from hopstate.data.graph import Graph
-from hopstate.data.node_codes import with_codes
+from hopstate.data.graph import Graph, with_codes
 from hopstate.data.vocabulary import Vocabulary
 
 QUIET = {"progress": False, "logger": "none"}
@@ -68,7 +66,7 @@ def test_codes_are_nearly_orthogonal() -> None:
 
 
 def test_too_many_nodes_have_one_constant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_codes, "MOST", 2)
+    monkeypatch.setattr("hopstate.data.graph.MOST", 2)
     graph = with_codes(Graph.from_edges(np.array([[0, 1], [1, 2]])))
     assert graph.x.tolist() == [[1], [1], [1]]  # type: ignore[union-attr]
     assert "constant" in graph.notes[-1]

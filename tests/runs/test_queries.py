@@ -20,8 +20,8 @@ import made_events
 from hopstate.cli.main import main
 from hopstate.data.readers.read_events import read_events
 from hopstate.errors import ConfigError, DataError, HopstateWarning, TimeOrderError
-from hopstate.runs.api import Run, fit, open_run, score_stream
 from hopstate.runs.queries import score
+from hopstate.runs.run import Run, fit, open_run, score_stream
 from hopstate.testing.conformance import F32, F32_TIGHT
 from made_events import LOOP, RANDOM, SMALL
 

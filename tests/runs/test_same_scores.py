@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from hopstate.errors import HopstateWarning
-from hopstate.runs.api import fit, predict
 from hopstate.runs.load import load_run
+from hopstate.runs.run import fit, predict
 from hopstate.testing.conformance import F32, F32_TIGHT
 
 NARROW = {"model.channel_dim": 6, "model.time_dim": 9, "model.out_dim": 13}

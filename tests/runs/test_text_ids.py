@@ -7,7 +7,7 @@ import pytest
 
 import hopstate
 from hopstate.errors import HopstateWarning
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 
 IDS = ["alice", "1.0", "1e5", "-5", "007", "7", "x y"]
 

@@ -16,8 +16,8 @@ from hopstate.cli.main import main
 from hopstate.errors import ConfigError, HopstateError, MissingExtraError
 from hopstate.methods import get_method
 from hopstate.methods.space import Range, parse_values, printable
-from hopstate.runs import api
 from hopstate.runs.load import load_run
+from hopstate.runs.run import Run, fit_config
 from hopstate.runs.tune_spaces import space_of
 from hopstate.testing.conformance import F64
 from hopstate.training.run_folder import RunFolder
@@ -87,15 +87,15 @@ def test_the_trainer_refuses_the_test_split_during_a_search() -> None:
 
 def test_an_interrupted_search_goes_on_to_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     hopstate.tune("mlp", graph(), trials=2, out="whole", space=SPACE, **QUICK)
-    fit_config, calls = api.fit_config, []
+    calls = []
 
-    def cut(*args: object, **kwargs: object) -> api.Run:
+    def cut(*args: object, **kwargs: object) -> Run:
         calls.append(kwargs["out"])
         if len(calls) == 2:
             raise KeyboardInterrupt
         return fit_config(*args, **kwargs)
 
-    monkeypatch.setattr(api, "fit_config", cut)
+    monkeypatch.setattr("hopstate.runs.tune.fit_config", cut)
     with pytest.raises(KeyboardInterrupt):
         hopstate.tune("mlp", graph(), trials=2, out="cut", space=SPACE, **QUICK)
     assert len(values("cut")) == 1

@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score
 import hopstate
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError, HopstateWarning
-from hopstate.runs.api import Run, fit
+from hopstate.runs.run import Run, fit
 from hopstate.runs.tune import tune
 from hopstate.training.run_folder import RunFolder
 

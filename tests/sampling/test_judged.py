@@ -13,10 +13,10 @@ from hopstate.data.splits import EventSplit, dyglib_split
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.link import evaluate_link
 from hopstate.methods import get_method
-from hopstate.methods.heuristics.recency import Recency
+from hopstate.methods.heuristics.method import Recency
 from hopstate.methods.settings import config_from
-from hopstate.sampling.judged import in_batches, judged, judged_batches
-from hopstate.sampling.negatives import STRATEGIES, draw_negatives, load_or_draw, one_against_many
+from hopstate.sampling.event_batches import in_batches, judged, judged_batches
+from hopstate.sampling.negatives import USUAL, draw_negatives, load_or_draw, one_against_many
 
 
 def events(count: int = 8000) -> EventStream:
@@ -60,7 +60,7 @@ def test_batches_of_rows_are_the_same_told_as_a_stretch_or_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("split", ["val", "test", "new_test"])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", USUAL)
 def test_pairs_beside_the_judged_are_those_that_they_have_among_all(data, split, strategy) -> None:
     stream, splits = data
     whole = draw_negatives(stream, splits, split, strategy, batch_size=40)
@@ -101,7 +101,7 @@ class Counter:
 @pytest.mark.parametrize("protocol", ["pooled", "dyglib"])
 def test_scores_of_the_judged_are_those_among_all_and_nothing_else_is_scored(data, protocol) -> None:
     stream, splits = data
-    strategies = (*STRATEGIES, "many")
+    strategies = (*USUAL, "many")
     found, seen = [], []
     for most in (400, None):
         model = Counter()
@@ -135,7 +135,7 @@ def test_an_estimate_is_near_the_figure_of_all(data) -> None:
     stream, splits = data
     model = Recency(NeighborStore.from_stream(stream))
     some, whole = (evaluate_link(model, stream, splits, max_events=most) for most in (600, None))
-    for strategy in STRATEGIES:
+    for strategy in USUAL:
         assert some.value("average_precision", strategy) == pytest.approx(
             whole.value("average_precision", strategy), abs=0.06
         )

@@ -3,12 +3,23 @@
 import numpy as np
 import pandas as pd
 import pytest
+from tests.made_events import LOOP, repeating
 
+import hopstate
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError
-from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import _number_pairs, draw_negatives, load_or_draw, one_against_many
+from hopstate.runs.reproduce.tables import metric_words
+from hopstate.sampling.negatives import (
+    STRATEGIES,
+    Negatives,
+    OnePerEvent,
+    _number_pairs,
+    draw_negatives,
+    load_or_draw,
+    one_against_many,
+)
+from hopstate.training.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -104,12 +115,11 @@ def test_one_seed_one_array_and_a_save_gives_it_back(data, tmp_path):
         np.testing.assert_array_equal(np.stack([a.src, a.dst]), np.stack([b.src, b.dst]))
         assert not np.array_equal(np.stack([a.src, a.dst]), np.stack([other.src, other.dst]))
         path = tmp_path / f"{strategy}.npz"
-        drawn = load_or_draw(path, stream, split, "test", strategy, seed=5)
-        loaded = load_or_draw(path, stream, split, "test", strategy, seed=5)
+        drawn, loaded = (load_or_draw(path, stream, split, "test", strategy) for _ in range(2))
         np.testing.assert_array_equal(loaded.dst, drawn.dst)
-        assert (loaded.strategy, loaded.seed, loaded.batch_size) == (strategy, 5, 200)
+        assert (loaded.strategy, loaded.seed, loaded.batch_size) == (strategy, drawn.seed, 200)
         with pytest.raises(DataError):
-            load_or_draw(path, stream, split, "test", strategy, seed=6)
+            load_or_draw(path, stream, split, "val", strategy)
     with pytest.raises(DataError):
         Negatives.load(path, stream.slice(0, 10))
 
@@ -189,3 +199,22 @@ def test_pairs_are_numbered_by_their_first_event_a_share_of_the_sources_at_a_tim
     assert pairs.tolist() == numbers
     assert first.tolist() == [numbers.index(i) for i in range(len(seen))]
     assert count == len(seen)
+
+
+class PopularNegatives(OnePerEvent):
+    """Destinations as often as they received before."""
+
+    name, label = "popular", "popular negatives"
+
+    def pairs(self, batches):
+        rng = np.random.default_rng(batches.seed)
+        return batches.src, rng.choice(batches.pool[1], len(batches.src))
+
+
+def test_a_strategy_of_your_own_is_evaluated_and_named_in_tables(monkeypatch, tmp_path):
+    monkeypatch.setitem(STRATEGIES, "popular", PopularNegatives())
+    chosen = {"evaluation.strategies": ["popular", "random"], "evaluation.choose": "first"}
+    run = hopstate.fit("recency", repeating(300), out=tmp_path / "run", **LOOP, config=chosen)
+    assert "popular_average_precision" in run.metrics["test"]
+    assert RunFolder(run.path).result()["metric"] == "popular_average_precision"
+    assert metric_words("new_popular_roc_auc") == "ROC AUC, popular negatives, new nodes"

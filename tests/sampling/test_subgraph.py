@@ -15,8 +15,7 @@ from hopstate.ops.sampling import Neighborhoods
 from hopstate.sampling.samplers import LayerSampler, SaintSampler, ShadowSampler
 from hopstate.sampling.subgraph import LayerSource, NodeSetSource, whole_graph
 from hopstate.testing.conformance import assert_close_rmse
-from hopstate.training.tasks.node import NodeLabels, NodeTask
-from hopstate.training.tasks.subgraph import Subgraphs
+from hopstate.training.tasks.node import NodeLabels, NodeTask, Subgraphs
 from hopstate.training.tasks.target import Target
 
 

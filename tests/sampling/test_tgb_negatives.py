@@ -14,10 +14,9 @@ from hopstate.data.readers.read_events import read_events
 from hopstate.data.splits import chronological_split
 from hopstate.errors import DataError
 from hopstate.evaluation.link import evaluate_link
-from hopstate.methods.heuristics.recency import Recency
+from hopstate.methods.heuristics.method import Recency
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
-from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.tgb_negatives import tgb_negatives
+from hopstate.sampling.negatives import Negatives, tgb_negatives
 from hopstate.streaming.replay import replay
 from hopstate.testing.conformance import F32_TIGHT
 

@@ -15,7 +15,7 @@ from made_events import small_run, table
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 from hopstate.serving.event_parser import ClockSkewLimit
 from hopstate.serving.kafka import Arrived, IngestLoop
 from hopstate.serving.live import LiveRun

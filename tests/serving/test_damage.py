@@ -20,7 +20,7 @@ pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 from hopstate.cli.main import main
 from hopstate.data.stream_checkpoint import files_of
 from hopstate.errors import CheckpointError, HopstateWarning
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun
 from hopstate.serving.replay import replayed
 from hopstate.serving.sinks import ParquetSink

@@ -16,8 +16,8 @@ from made_events import small_run, table
 pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
 
-from hopstate.runs.api import Run
 from hopstate.runs.queries import Session, chances
+from hopstate.runs.run import Run
 from hopstate.serving import live as live_module
 from hopstate.serving.engine import Limits, SerialExecutor, ServiceEngine
 from hopstate.serving.live import LiveRun

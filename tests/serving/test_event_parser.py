@@ -18,7 +18,7 @@ import hopstate.serving.event_columns as known_rows
 from hopstate.data.events import EventStream
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, HopstateError
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 from hopstate.serving.event_columns import Columns
 from hopstate.serving.event_parser import EventParser, id_of
 from hopstate.serving.live import LiveRun

@@ -18,8 +18,8 @@ pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopst
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
 
 from hopstate.ops.threads import usual_threads
-from hopstate.runs.api import Run
 from hopstate.runs.queries import chances, ranked, ranking
+from hopstate.runs.run import Run
 from hopstate.serving.engine import LATER, SOON, Limits, SerialExecutor, ServiceEngine
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog

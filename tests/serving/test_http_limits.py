@@ -24,7 +24,7 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from hopstate.cli.serve import _names
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun
 from hopstate.serving.service import service
 

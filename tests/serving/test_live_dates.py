@@ -12,7 +12,7 @@ pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 from test_sinks import held
 
 from hopstate.cli.main import main
-from hopstate.runs.api import Run, fit, score_stream
+from hopstate.runs.run import Run, fit, score_stream
 from hopstate.serving.live import LiveRun
 from hopstate.serving.replay import replayed
 from hopstate.serving.sinks import Sink, open_sink

@@ -10,7 +10,7 @@ import pytest
 from log_conformance import LogConformance, Logs, entries
 
 from hopstate.errors import BusyError, CheckpointError, ConfigError, StorageError
-from hopstate.io.lock import locked
+from hopstate.io.files import locked
 from hopstate.serving.log import open_log
 from hopstate.serving.postgres_log import PostgresLog
 

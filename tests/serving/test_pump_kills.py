@@ -18,7 +18,7 @@ from made_events import small_run, table
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 from hopstate.serving import kafka as pumping
 from hopstate.serving.kafka import KafkaSink, Topic, open_source
 from hopstate.serving.live import LiveRun

@@ -15,8 +15,8 @@ pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate
 from fastapi.testclient import TestClient
 
 from hopstate.errors import ConfigError, MissingFileError, StorageError
-from hopstate.runs.api import Run
 from hopstate.runs.queries import scored
+from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun, Replica, ReplicaError
 from hopstate.serving.service import Limits, service
 

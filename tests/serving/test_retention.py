@@ -14,7 +14,7 @@ pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.cli.main import main
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun
 from hopstate.serving.replay import replayed
 from hopstate.serving.snapshots import kept_events

@@ -24,7 +24,7 @@ from fastapi.testclient import TestClient
 
 from hopstate.cli.main import main
 from hopstate.errors import StorageError
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 from hopstate.serving.replay import replayed

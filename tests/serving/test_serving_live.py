@@ -29,7 +29,7 @@ from hopstate.errors import (
     StorageError,
     TimeOrderError,
 )
-from hopstate.runs.api import Run, score_stream
+from hopstate.runs.run import Run, score_stream
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 from hopstate.serving.replay import replayed

@@ -15,7 +15,7 @@ from made_events import small_run, table
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.errors import ConfigError, HopstateWarning, StorageError
-from hopstate.runs.api import Run
+from hopstate.runs.run import Run
 from hopstate.serving.kafka import KafkaSink, Topic
 from hopstate.serving.live import LiveRun
 from hopstate.serving.replay import replayed

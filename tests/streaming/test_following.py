@@ -11,8 +11,8 @@ from made_events import small_run
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
-from hopstate.runs.api import Run
 from hopstate.runs.queries import chances
+from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun
 from hopstate.serving.replay import replayed
 from hopstate.streaming.active_batch import ActiveBatch

@@ -8,8 +8,8 @@ import torch
 
 from hopstate.data.events import EventBatch
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.runs.api import fit
 from hopstate.runs.load import load_run
+from hopstate.runs.run import fit
 from hopstate.streaming.memory_scorer import MemoryScorer
 from made_events import repeating
 

@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data.event_build import check_deletes
-from hopstate.data.events import ADD, DELETE, GONE, EventStream
+from hopstate.data.events import ADD, DELETE, GONE, EventStream, check_deletes
 from hopstate.evaluation.leak import check_leak
 from hopstate.evaluation.link import score_queries
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
-from hopstate.runs.api import evaluate, fit, predict, score_stream
+from hopstate.runs.run import evaluate, fit, predict, score_stream
 from hopstate.testing.conformance import F32, F32_TIGHT
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer, seed_everything
 

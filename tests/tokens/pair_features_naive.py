@@ -11,7 +11,7 @@ import numpy as np
 from hopstate.tokens.pair_features import NAMES
 
 if TYPE_CHECKING:
-    from hopstate.data.clock import Clock
+    from hopstate.data.dates import Clock
     from hopstate.data.events import EventStream
 
 LAST, WIDE, RECENT = 32, 256, 64

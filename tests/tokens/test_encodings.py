@@ -8,7 +8,7 @@ import pytest
 
 from hopstate.data.graph import Graph
 from hopstate.errors import HopstateWarning, StorageError
-from hopstate.io import cache as kept
+from hopstate.io import files as kept
 from hopstate.ops.eigenvectors import laplacian_eigenvectors
 from hopstate.tokens import encodings
 from hopstate.tokens.encodings import laplacian_encoding

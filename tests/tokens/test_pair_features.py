@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pair_features_naive import pair_features_naive
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import ADD, DELETE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.stream_state import StreamState
@@ -94,7 +94,7 @@ def test_paths_among_many_nodes(two_kinds: bool) -> None:
 
 def test_a_pair_alone_and_many_run_the_same_compiled_loops() -> None:
     """Whoever asks about one pair after many waits for no compiler."""
-    from hopstate.tokens.pair_kernels import paths_of
+    from hopstate.tokens.kernels import paths_of
 
     stream = events()
     u, v, t = queries(stream)

@@ -21,7 +21,7 @@ from hopstate.methods.settings import config_from
 from hopstate.random import seed_everything
 from hopstate.sampling.event_batches import batch_boundaries, event_batches, piece_boundaries
 from hopstate.testing.conformance import COARSE, F32, F32_TIGHT
-from hopstate.training.tasks.training_pairs import training_negatives
+from hopstate.training.tasks.events import training_negatives
 
 SIZE = 16
 

@@ -7,8 +7,7 @@ import torch
 
 from hopstate.errors import CheckpointError
 from hopstate.training.checkpoint import Checkpoint, load_checkpoint, write_result
-from hopstate.training.kept_curves import CURVES, kept_curves
-from hopstate.training.run_folder import RunFolder
+from hopstate.training.run_folder import CURVES, RunFolder, kept_curves
 
 
 def test_curves_come_with_the_result_or_not_at_all(tmp_path: Path) -> None:

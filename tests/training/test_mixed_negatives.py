@@ -14,7 +14,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.parser import parser_of
 from hopstate.methods.settings import config_from, parse_words
 from hopstate.runs.reproduce.recipes import all_recipes
-from hopstate.training.tasks.training_pairs import EpochNegatives, beside, link_loss, training_negatives
+from hopstate.training.tasks.events import EpochNegatives, beside, link_loss, training_negatives
 from hopstate.training.trainer import seed_everything
 
 LOOP = {"loop.epochs": 2, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.patience": None}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError
 from hopstate.layers.ssm import BidirectionalMamba, state_parameters
 from hopstate.testing.conformance import F64_SOLVED
-from hopstate.training.optim import OptimConfig, lr_at, make_optimizer, set_rates
+from hopstate.training.config import OptimConfig, lr_at, make_optimizer, set_rates
 
 
 def test_warmup_rises_then_the_schedule_falls_to_its_end() -> None:

@@ -11,7 +11,7 @@ import torch
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.datasets.generators import stochastic_block_model
-from hopstate.runs.api import fit
+from hopstate.runs.run import fit
 from hopstate.training import trainer
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.progress import Reporter

@@ -11,13 +11,11 @@ import torch
 from torch import nn
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, StorageError
-from hopstate.io.files import _HOST
-from hopstate.io.lock import locked
+from hopstate.io.files import _HOST, locked
 from hopstate.training import checkpoint as checkpoint_module
 from hopstate.training.checkpoint import load_checkpoint
-from hopstate.training.config import LoopConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.interrupts import STOPPING
-from hopstate.training.optim import OptimConfig
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.node import NodeLabels, NodeTask, RowBatches
 from hopstate.training.tasks.target import Target

@@ -36,11 +36,6 @@ def lines(*texts: str) -> Callable[[], None]:
     return lambda: print(*texts, sep="\n")
 
 
-def usage_of(text: str) -> Answer:
-    """Return how a command is called."""
-    return Answer({"help": text}, lines(text))
-
-
 def json_text(value: Any) -> str:
     """Return a value as one line of JSON; NaN and infinities become null, times and paths their text.
 

@@ -54,11 +54,11 @@ def _evaluate(argv: list[str]) -> Answer:
     parser.add_argument("--fresh", action="store_true", help=fresh)
     rest, evaluation = grouped(argv, "--evaluation.")
     o, read = _parse(parser, rest)
-    from hopstate.runs import api
     from hopstate.runs.reproduce.tables import own_event_words
+    from hopstate.runs.run import evaluate
 
     settings = {"read": read, "evaluation": evaluation, "fresh": o.fresh, "device": o.device, "method": o.method}
-    metrics = api.evaluate(o.run, data=o.data, split=o.split, **settings)
+    metrics = evaluate(o.run, data=o.data, split=o.split, **settings)
     remark = own_event_words(metrics)
     if remark:
         print(remark, file=sys.stderr)
@@ -74,10 +74,10 @@ def _predict(argv: list[str]) -> Answer:
     parser.add_argument("--fresh", action="store_true", help=fresh)
     parser.add_argument("--raw", action="store_true", help=RAW)
     o, read = _parse(parser, argv)
-    from hopstate.runs import api
+    from hopstate.runs.run import predict
 
     settings = {"read": read, "fresh": o.fresh, "device": o.device, "method": o.method, "raw": o.raw}
-    table = api.predict(o.run, data=o.data, split=o.split, out=o.out, **settings)
+    table = predict(o.run, data=o.data, split=o.split, out=o.out, **settings)
     dropped = "; nothing that the run had seen was known to them (--fresh)" if o.fresh and o.data else ""
     return Answer({"out": o.out, "rows": len(table)}, lines(f"{len(table):,} predictions written to {o.out}{dropped}"))
 
@@ -96,11 +96,11 @@ def _stream(argv: list[str]) -> Answer:
     o, read = _parse(parser, argv)
     if o.data is None:
         raise ConfigError("which events? give --data FILE")
-    from hopstate.runs import api
+    from hopstate.runs.run import score_stream
 
     options = {"state": o.state, "fresh": o.fresh, "save": o.save, "out": o.out, "again": o.again}
     options |= {"method": o.method, "raw": o.raw}
-    table = api.score_stream(o.run, o.data, read=read, device=o.device, **options)
+    table = score_stream(o.run, o.data, read=read, device=o.device, **options)
     state = o.save or f"{o.run}/state"
     scored = int(table.iloc[:, -1].notna().sum())  # deletions and events left out are rows without a score
     told = f"{scored:,} events scored into {o.out}; state kept in {state}"

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.cli.answer import INTERRUPTED, Answer
-from hopstate.cli.manner import own_options
-from hopstate.cli.options import Options
+from hopstate.cli.options import Options, own_options
 from hopstate.errors import ConfigError, DivergenceError, HopstateError
-from hopstate.io.files import write_text
-from hopstate.io.lock import locked
+from hopstate.io.files import locked, write_text
 from hopstate.methods import get_method
 
-_AP = "average_precision"
-KINDS = tuple(
-    f"{new}{kind}" for kind in (_AP, f"historical_{_AP}", f"inductive_{_AP}", "many_mrr") for new in ("", "new_")
-)
+
+def link_metrics() -> list[str]:
+    """Return the metric of every strategy of negatives, for all links and for those with new nodes."""
+    from hopstate.sampling.negatives import STRATEGIES, metric_name
+
+    metrics = {name: "mrr" if own.ranking else "average_precision" for name, own in STRATEGIES.items()}
+    return [metric_name(metric, name, new_nodes=new) for name, metric in metrics.items() for new in (False, True)]
 
 
 def with_floors(rows: list[dict[str, Any]], floors: dict[str, dict[str, float | None]]) -> list[dict[str, Any]]:
@@ -213,7 +214,7 @@ def _no_better(name: str, results: list[dict[str, Any]], floors: list[dict[str, 
         results: of its runs.
         floors: for each run, baselines → metrics of validation on the run's split.
     """
-    from hopstate.methods.shared.floors import below
+    from hopstate.methods.shared.baselines import below
 
     metric, mode = results[0]["metric"], results[0]["mode"]
 
@@ -238,25 +239,25 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any], 
     """
     from hopstate.methods.parser import parser_of
     from hopstate.methods.settings import parse_words
-    from hopstate.runs import api
     from hopstate.runs.data import check_same_data, load_data, settle
+    from hopstate.runs.run import fit_config, stored_config
     from hopstate.training.run_folder import RunFolder
 
     method = get_method(name)
     parser = parser_of(method, prog=f"hopstate compare: {name}")
-    parse = parse_words(method, parser, arguments)
+    _, parse = parse_words(method, parser, arguments)
     config, folder = parse({}), RunFolder(where)
     read = f"{method.data} {config.read!r}"
     if read not in records:
         records[read] = load_data(config.data, config.read, method.data)
     suited = records.setdefault(f"suited {name}", {})  # one choice for all splits and seeds
     config, _ = settle(method, parse, record=records[read], suited=suited)
-    if (where / "result.json").is_file() and folder.settings() == api.stored_config(method, config):
+    if (where / "result.json").is_file() and folder.settings() == stored_config(method, config):
         check_same_data(folder, records[read])
         return folder.result()
     judged = records.setdefault("floors", set())  # splits: the same for every run on these data
     how: dict[str, Any] = {"floors": split not in judged, "automatic": suited}
-    done = api.fit_config(method, config, out=where, resume=True, record=records[read], **how)
+    done = fit_config(method, config, out=where, resume=True, record=records[read], **how)
     judged |= {split} if done.floors else set()
     return None if done.interrupted else folder.result()
 
@@ -319,8 +320,8 @@ def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
         "seconds_per_epoch": over([r["seconds_per_epoch"] for r in results])[0],
         "seconds": over([r["seconds"] for r in results])[0],
         "parameters": results[0]["parameters"],
-        "events": {m: told_from(m, told) for m in KINDS if m in told},
-        "kinds": {m: over([r["metrics"]["test"].get(m) for r in results]) for m in KINDS if m in told},
+        "events": {m: told_from(m, told) for m in link_metrics() if m in told},
+        "kinds": {m: over([r["metrics"]["test"].get(m) for r in results]) for m in link_metrics() if m in told},
     }
 
 

@@ -9,7 +9,7 @@ from hopstate.cli.answer import FAILED, Answer, lines
 from hopstate.cli.options import Options
 from hopstate.datasets.registry import dataset_table
 from hopstate.errors import nearest
-from hopstate.io.cache import cache_folder
+from hopstate.io.files import cache_folder
 
 
 def run(argv: list[str]) -> Answer:

@@ -10,7 +10,7 @@ from hopstate.cli.apply import grouped
 from hopstate.cli.options import Options
 
 if TYPE_CHECKING:
-    from hopstate.runs.api import Run
+    from hopstate.runs.run import Run
 
 EPILOG = """The result is a run: evaluate, predict, score, rank, explain, serve, report. Settings such as
 --evaluation.strategies are the first run's unless you give others.

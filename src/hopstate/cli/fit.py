@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hopstate.cli.answer import DONE, INTERRUPTED, Answer, lines, usage_of
+from hopstate.cli.answer import DONE, INTERRUPTED, Answer, lines
+from hopstate.cli.options import named_method, show_settings_help
 from hopstate.errors import ConfigError
-from hopstate.methods import MODULES, get_method
 from hopstate.methods.method import AnyMethod, Method
 from hopstate.training.run_folder import RunFolder
 
@@ -21,67 +20,42 @@ if TYPE_CHECKING:
 
     from hopstate.methods.method import Record, RunConfig
     from hopstate.methods.parser import Parser
-    from hopstate.runs.api import Run
+    from hopstate.runs.run import Run
 
 
-def with_its_data(method: str, words: Sequence[str]) -> list[str]:
-    """Return the words of `fit METHOD`, with the data of the run in --out where --resume names none.
-
-    Args:
-        method: its name.
-        words: after the method; a file of --config may name the data, too, so that nothing is added beside one.
-
-    Raises:
-        CheckpointError: the run's config.json is damaged.
-        ConfigError: the run is of another method.
-    """
+def _with_own_data(method: str, words: Sequence[str]) -> list[str]:
+    """Return the words of `fit METHOD` with the data of the run in --out if --resume names none."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--resume", action="store_true")
     for name in ("--out", "--data", "--config"):
         parser.add_argument(name, nargs="?")
     found, _ = parser.parse_known_args(list(words))
-    if not found.resume or found.out is None or not (folder := RunFolder(found.out)).settings():
+    if not found.resume or found.out is None or not (settings := RunFolder(found.out).settings()):
         return list(words)
-    own = folder.settings().get("method")
+    own, data = settings.get("method"), settings.get("data")
     if isinstance(own, str) and own != method:
-        raise ConfigError(
-            f"{found.out} is a run of {own}; hopstate fit {own} --resume --out {found.out} goes on with it"
-        )
-    if found.data is not None or found.config is not None:
+        raise ConfigError(f"{found.out} is a run of {own}; continue it with: fit {own} --resume --out {found.out}")
+    if found.data is not None or found.config is not None or not isinstance(data, str):  # a file may name the data
         return list(words)
-    data = folder.settings().get("data")
-    return [*words, f"--data={data}"] if isinstance(data, str) else list(words)
-
-
-USAGE = f"""usage: hopstate fit METHOD --data DATA [--out RUN] [--resume] [--dry-run] [--device auto|cpu|cuda]
-       [--config FILE] [--print_config] [options]
-
-methods: {", ".join(MODULES)}
-`hopstate fit METHOD --help` lists every option of a method with its default."""
+    return [*words, f"--data={data}"]
 
 
 def run(argv: list[str]) -> Answer:
     """Train; status 130 where Ctrl-C stopped it."""
-    argv = [*argv[:2], *with_device(argv[2:])]
-    method = named_method(argv, USAGE)
-    if method is None:
-        return usage_of(USAGE)
+    method = named_method(argv)
     parser = fit_parser(method)
-    if {"-h", "--help"} & set(argv[2:]):
-        return usage_of(parser.format_help().rstrip("\n"))
-    argv = [*argv[:2], *with_its_data(method.name, argv[2:])]
-    parsed = parser.parse_args(argv[2:])
-    out, resume, plain = (parsed.pop(name) for name in ("out", "resume", "no_auto"))
-    measured = parsed.pop("dry_run")
+    show_settings_help(parser, "fit", argv[2:])
+    words = _with_own_data(method.name, argv[2:])
     from hopstate.methods.settings import parse_words
-    from hopstate.runs.api import fit_config
     from hopstate.runs.data import settle
+    from hopstate.runs.run import fit_config
     from hopstate.training.ranks import present
 
-    parse = parse_words(method, parser, argv[2:], ("out", "resume", "no_auto", "dry_run"))
+    own, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
+    out, resume = own.out, own.resume
     automatic: dict[str, Any] = {}
-    config, record = settle(method, parse, out=out, resume=resume, suit=not plain, suited=automatic)
-    if measured:
+    config, record = settle(method, parse, out=out, resume=resume, suit=not own.no_auto, suited=automatic)
+    if own.dry_run:
         return _dry_run(method, config, record)
     how: dict[str, Any] = {"say": _say, "floors": True, "automatic": automatic}
     done = fit_config(method, config, out=out, resume=resume, record=record, **how)
@@ -128,27 +102,8 @@ def fit_parser(method: AnyMethod) -> Parser:
     return parser
 
 
-def with_device(words: Sequence[str]) -> list[str]:
-    """Return words in which --device, which other commands have, is the setting --loop.device."""
-    return [re.sub(r"\A--device(?=\Z|=)", "--loop.device", word) for word in words]
-
-
 def _say(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-def named_method(argv: list[str], usage: str) -> Method | None:
-    """Return the method that a command line names first, or None where help is asked for.
-
-    Raises:
-        ConfigError: no method is named, or none of that name.
-    """
-    if len(argv) > 1 and argv[1] in ("-h", "--help"):
-        return None
-    if len(argv) < 2 or argv[1].startswith("-"):
-        print(usage)
-        raise ConfigError("which method? name one of those above, before any option")
-    return get_method(argv[1])
 
 
 def print_result(done: Run) -> None:
@@ -215,7 +170,7 @@ def print_warning(done: Run, console: Console) -> None:
 
 
 def no_better_than(done: Run, split: str = "test") -> list[str]:
-    from hopstate.methods.shared.floors import below
+    from hopstate.methods.shared.baselines import below
     from hopstate.training.run_folder import RunFolder
 
     if not done.metrics.get(split) or not done.floors:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hopstate.cli.answer import Answer
 from hopstate.cli.options import Options
-from hopstate.io.cache import cache_folder
+from hopstate.io.files import cache_folder
 from hopstate.training.run_folder import environment
 
 FACTS = ("python", "platform", "processor", "threads", "gpu", "revision")

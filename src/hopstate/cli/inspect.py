@@ -64,9 +64,9 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
         kind: "graph", "graphs", "events" or "auto".
         read: how a file is read; options of graphs (features, labels, ...) make a table one.
     """
-    from hopstate.data.event_store import is_event_folder
     from hopstate.data.readers.read_events import read_events
     from hopstate.data.readers.read_graph import is_set, read_graph, read_graph_set
+    from hopstate.data.store import is_event_folder
 
     read = dict(read or {})
     if find_dataset(source) is not None and not read:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.cli.answer import INTERRUPTED, Answer, lines
-from hopstate.cli.manner import own_options
-from hopstate.cli.options import Options
+from hopstate.cli.options import Options, own_options
 from hopstate.errors import ConfigError
 from hopstate.runs.reproduce.recipes import Recipe, find_recipes
 from hopstate.runs.reproduce.recipes import all_recipes as known_recipes

@@ -6,50 +6,33 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hopstate.cli.answer import INTERRUPTED, Answer, usage_of
-from hopstate.cli.fit import named_method, with_device
-from hopstate.methods import MODULES
+from hopstate.cli.answer import INTERRUPTED, Answer
+from hopstate.cli.options import named_method, show_settings_help
+from hopstate.methods.method import AnyMethod
 from hopstate.methods.space import printable
 
 if TYPE_CHECKING:
+    from hopstate.methods.parser import Parser
     from hopstate.runs.tune import Search
 
-USAGE = f"""usage: hopstate tune METHOD --data DATA [--trials N] [--space SPACE]... [--out FOLDER] [options of fit]
-
-methods: {", ".join(MODULES)}
-`hopstate tune METHOD --help` lists every option, and the space that is searched without --space."""
+_OWN = ("trials", "space", "search_seed", "out")  # options that are no settings of the method
 
 
 def run(argv: list[str]) -> Answer:
-    """Search; status 130 where Ctrl-C stopped it."""
-    method = named_method(argv, USAGE)
-    if method is None:
-        return usage_of(USAGE)
-    from hopstate.methods.parser import parser_of
-
-    argv = [*argv[:2], *with_device(argv[2:])]
-    parser = parser_of(method, prog=f"hopstate tune {method.name}")
-    parser.add_argument("--trials", type=int, default=20, help="trials in all, those of an earlier call included")
-    parser.add_argument(
-        "--space",
-        action="append",
-        default=[],
-        help="KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=A,B,C changes one key of the space, a YAML file replaces it; "
-        "may be given several times",
-    )
-    parser.add_argument("--search_seed", type=int, default=0, help="of the search; --loop.seed is that of training")
-    parser.add_argument("--out", type=str, default=None, help="folder of the search; an earlier one is continued")
-    parsed = parser.parse_args(argv[2:])
-    trials, given, seed, out = (parsed.pop(key) for key in ("trials", "space", "search_seed", "out"))
+    """Search; status 130 if Ctrl-C stopped it."""
+    method = named_method(argv)
+    parser = tune_parser(method)
+    show_settings_help(parser, "tune", argv[2:])
     from hopstate.methods.settings import parse_words
     from hopstate.runs.data import settle
     from hopstate.runs.tune import tune_config
     from hopstate.runs.tune_spaces import space_of
 
-    space = space_of(method, given)
+    own, parse = parse_words(method, parser, argv[2:], _OWN)
+    space = space_of(method, own.space)
     print("space:", *(f"  {key}: {values}" for key, values in printable(space).items()), sep="\n")
-    config, record = settle(method, parse_words(method, parser, argv[2:], ("trials", "space", "search_seed", "out")))
-    found = tune_config(method, config, space, trials=trials, out=out, seed=seed, record=record)
+    config, record = settle(method, parse)
+    found = tune_config(method, config, space, trials=own.trials, out=own.out, seed=own.search_seed, record=record)
     told: dict[str, Any] = {
         "method": method.name,
         "folder": found.path,
@@ -68,6 +51,20 @@ def run(argv: list[str]) -> Answer:
         again = f"stopped; everything is saved. Go on with the same command and --out {found.path}"
         return Answer(told, partial(print, again, file=sys.stderr), INTERRUPTED)
     return Answer(told, partial(show, found, method.name))
+
+
+def tune_parser(method: AnyMethod) -> Parser:
+    """Return the parser of `hopstate tune METHOD`."""
+    from hopstate.methods.parser import parser_of
+
+    parser = parser_of(method, prog=f"hopstate tune {method.name}")
+    parser.add_argument("--trials", type=int, default=20, help="trials in all, those of an earlier call included")
+    space = "KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=A,B,C changes one key of the space, a YAML file replaces it; "
+    space += "may be given several times"
+    parser.add_argument("--space", action="append", default=[], help=space)
+    parser.add_argument("--search_seed", type=int, default=0, help="of the search; --seed is that of training")
+    parser.add_argument("--out", type=str, default=None, help="folder of the search; an earlier one is continued")
+    return parser
 
 
 def show(found: Search, method: str) -> None:

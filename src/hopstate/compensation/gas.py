@@ -23,7 +23,7 @@ from hopstate.io.files import append_file, named_errors, remove_file, replace_fi
 from hopstate.io.tensors import load_npy
 from hopstate.layers.message import Adjacency, Normalization
 from hopstate.ops.sampling import Neighborhoods
-from hopstate.sampling.adjacency import around_adjacency
+from hopstate.sampling.subgraph import around_adjacency
 
 
 class GasCache:

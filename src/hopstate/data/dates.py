@@ -11,17 +11,100 @@ import math
 import re
 import zoneinfo
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from hopstate.data.event_build import NANOSECONDS, UNITS
-from hopstate.errors import ConfigError, warn
+from hopstate.errors import ConfigError, DataError, warn
 
 if TYPE_CHECKING:
     import pandas as pd
 
+
+UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # of dates, in nanoseconds, coarsest first
+GapUnit = Literal["median", "seconds", "raw"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """What one unit of a gap is.
+
+    Args:
+        unit: the gap that counts as 1, in the stream's unit of time; over 0.
+        time_unit: that unit (s, ms, us, ns), "" if unknown.
+        ratio: how many of the stream's units are one of the stream that the clock was fitted on.
+        bounded: hold gaps below what stands for "never" (0.1.0 did not).
+
+    Raises:
+        ConfigError: unit is not a positive finite number.
+    """
+
+    unit: float = 1.0
+    time_unit: str = ""
+    ratio: float = 1.0
+    bounded: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.unit < np.inf:
+            raise ConfigError(f"a clock's unit is a positive number; got {self.unit}")
+
+    @classmethod
+    def fit(cls, t: np.ndarray, time_unit: str = "", gap_unit: GapUnit = "median") -> Clock:
+        """Return the clock of training events at times t (E,), sorted.
+
+        Args:
+            time_unit: of t.
+            gap_unit: "median" of the gaps between successive events that are not 0 (1 where there is none), "seconds"
+                where time_unit is known, or "raw" numbers as they stand, for runs of version 0.1.0.
+
+        Raises:
+            ConfigError: an unknown gap_unit.
+        """
+        if gap_unit not in get_args(GapUnit):
+            raise ConfigError(f"gap_unit is one of {', '.join(get_args(GapUnit))}; got {gap_unit!r}")
+        if gap_unit == "raw":
+            return cls(bounded=False)
+        if gap_unit == "seconds":
+            return cls(unit=UNITS["s"] / UNITS.get(time_unit, UNITS["s"]), time_unit=time_unit)
+        return cls.of_gaps(elapsed(t[1:], t[:-1]), time_unit)
+
+    @classmethod
+    def of_gaps(cls, gaps: np.ndarray, time_unit: str = "") -> Clock:
+        """Return the clock whose unit is the median of gaps (Q,) that are not 0; 1 where there is none."""
+        gaps = gaps[gaps > 0]
+        middle = (len(gaps) - 1) // 2  # of an even number the lower one: a gap of the stream, never rounded
+        return cls(unit=float(np.partition(gaps, middle)[middle]) if len(gaps) else 1.0, time_unit=time_unit)
+
+    def over(self, time_unit: str) -> Clock:
+        """Return the same clock for a stream of another unit of time; itself where either unit is unknown."""
+        if time_unit == self.time_unit or not {time_unit, self.time_unit} <= UNITS.keys():
+            return self
+        ratio = UNITS[self.time_unit] / UNITS[time_unit]
+        return replace(self, unit=self.unit * ratio, time_unit=time_unit, ratio=self.ratio * ratio)
+
+    def gaps(self, later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
+        """Return (Q,) float64 gaps from earlier (Q,) to later (Q,) times, in units."""
+        return elapsed(later, earlier) / self.unit
+
+    def log_gaps(self, later: np.ndarray, earlier: np.ndarray, never: float = np.inf) -> np.ndarray:
+        """Return (Q,) float64 ln(1 + gap); below never, which stands for a gap without a beginning, if bounded."""
+        found = np.log1p(self.gaps(later, earlier))
+        return np.minimum(found, np.nextafter(np.float32(never), np.float32(0))) if self.bounded else found
+
+
+def elapsed(later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
+    """Return later - earlier, or 0 where that is negative: uint64 of integers, exact over any span, else float64."""
+    later, earlier = np.asarray(later), np.asarray(earlier)
+    if later.dtype.kind == "f" or earlier.dtype.kind == "f":
+        return np.maximum(later.astype(np.float64) - earlier, 0.0)
+    difference = later.astype(np.int64, copy=False) - earlier.astype(np.int64, copy=False)  # may wrap, rightly so
+    return np.where(later >= earlier, difference.view(np.uint64), np.uint64(0))
+
+
+NANOSECONDS = {"W": 604800 * 10**9, "D": 86400 * 10**9, "h": 3600 * 10**9, "m": 60 * 10**9, **UNITS}
+DATES_HELD = "1677-09-21 to 2262-04-11"
 NAIVE = "naive"
 DAY_OR_MONTH = r"\s*\d{1,2}([/.-])\d{1,2}\1(?:\d{4}|\d\d)(?!\d)"  # a date of either order at a text's beginning
 UNGUESSED = "order of day and month is not guessed, as it differs by country; write ISO dates such as 2024-03-01"
@@ -257,17 +340,55 @@ def shown_span(span: Any, unit: str) -> str:
     return f"{text} {name}{'' if text == '1' else 's'}"
 
 
-__all__ = [
-    "DAY_OR_MONTH",
-    "NAIVE",
-    "UNGUESSED",
-    "counted_in",
-    "drawn_times",
-    "in_utc",
-    "parse_times",
-    "shown_span",
-    "shown_time",
-    "shown_times",
-    "warn_of_utc",
-    "zone_of",
-]
+def times_from(t: np.ndarray, where: str) -> np.ndarray:
+    """Return times as int64 or float64, nothing narrowed.
+
+    Raises:
+        DataError: a time that is NaN, infinite, not a number, or at the end of what clocks count.
+    """
+    if t.dtype.kind == "M":
+        if np.isnat(t).any():
+            raise DataError(f"{where}: the time of row {int(np.argmax(np.isnat(t)))} is missing")
+        t = t.astype("datetime64[D]") if np.datetime_data(t.dtype)[0] in "YM" else t
+        beyond = np.abs(t.astype(np.int64)) > np.iinfo(np.int64).max // NANOSECONDS.get(np.datetime_data(t.dtype)[0], 1)
+        if beyond.any():
+            row = int(np.argmax(beyond))
+            raise DataError(
+                f"{where}: the time of row {row}, {t[row]}, is beyond what 64 bits of nanoseconds hold ({DATES_HELD})"
+            )
+        return _on_clock(t.astype("datetime64[ns]").astype(np.int64), where)
+    if t.dtype.kind == "u" and t.dtype.itemsize == 8 and t.max(initial=0) > np.iinfo(np.int64).max:
+        raise DataError(f"{where}: the time of row {int(np.argmax(t))}, {t.max()}, is over 2^63 - 1")
+    if t.dtype.kind in "iub":
+        return _on_clock(t.astype(np.int64, copy=False), where)
+    try:
+        t = t.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{where}: times must be numbers or dates; got {t.dtype} ({error})") from None
+    if not np.isfinite(t).all():
+        row = int(np.argmin(np.isfinite(t)))
+        raise DataError(f"{where}: the time of row {row} is {t[row]}; remove the row or give it a time")
+    return _on_clock(t, where)
+
+
+def _on_clock(t: np.ndarray, where: str) -> np.ndarray:
+    """Return times; raise a DataError where no clock goes on from one."""
+    beyond = beyond_clock(t)
+    if beyond.any():
+        row = int(np.argmax(beyond))
+        raise DataError(f"{where}: the time of row {row}, {t[row]}, {why_beyond(t)}")
+    return t
+
+
+def beyond_clock(t: np.ndarray) -> np.ndarray:
+    """Return which times no clock goes on from: the last of int64, and floats from 2^63 on or below -2^63."""
+    if t.dtype.kind == "f":
+        return np.abs(t) >= 2.0**63
+    return t == np.iinfo(np.int64).max
+
+
+def why_beyond(t: np.ndarray) -> str:
+    """Return how messages say what is wrong with the times that `beyond_clock` marks."""
+    if t.dtype.kind == "f":
+        return "is beyond 2^63, farther than clocks count; give times from a nearer start or in a coarser unit"
+    return "is the last that 64 bits hold, and nothing can come after it; give the event its own time"

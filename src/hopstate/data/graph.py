@@ -8,17 +8,16 @@ may be memory-mapped; nothing here copies them without need.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from hopstate.data.graph_arrays import GraphArrays
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.notes import notes_of_list
-from hopstate.data.store import load_fields, save_graph
 from hopstate.data.validate import (
     SPLITS,
     as_amounts,
@@ -30,7 +29,6 @@ from hopstate.data.validate import (
 )
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError
-from hopstate.io.opening import reading
 from hopstate.io.scratch import let_go
 
 if TYPE_CHECKING:
@@ -38,103 +36,25 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
-def csr_from_edges(
-    edges: Any,
-    num_nodes: int | None = None,
-    *,
-    undirected: bool = True,
-    drop_duplicates: bool = True,
-    drop_self_loops: bool = False,
-    edge_attr: Any = None,
-    where: str = "",
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return CSR arrays of a list of edges, targets sorted within each row, equal ones in the order given.
-
-    Args:
-        edges: (E, 2) or (2, E) integers; (2, 2) is read as (E, 2).
-        num_nodes: N; by default one more than the largest id.
-        undirected: store the reverse of every edge but self-loops too, with the same edge_attr.
-        drop_duplicates: keep only the first of equal stored edges; with `undirected`, (v, u) equals (u, v).
-        drop_self_loops: leave out edges from a node to itself.
-        edge_attr: (E,) or (E, D) in the order of edges.
-        where: a file name for messages.
-
-    Returns:
-        (N + 1,) int64 indptr, (E',) int64 indices, and (E', D) float32 edge_attr in their order or None.
-
-    Raises:
-        DataError: no integers, wrong shapes, or ids out of range; the first bad row is named.
-    """
-    attr = None if edge_attr is None else _edge_rows(edge_attr, f"{where}: " if where else "")
-    indptr, indices, rows = csr_rows(
-        edges,
-        num_nodes,
-        undirected=undirected,
-        drop_duplicates=drop_duplicates,
-        drop_self_loops=drop_self_loops,
-        carried=None if attr is None else len(attr),
-        where=where,
-    )
-    return indptr, indices, None if attr is None else attr[rows]
+SIGNS = 64
+MOST = 1 << 22  # nodes with codes: 1 GiB of them; more nodes have one constant input
+Keep = Literal["keep", "drop"]
 
 
-def csr_rows(
-    edges: Any,
-    num_nodes: int | None = None,
-    *,
-    undirected: bool,
-    drop_duplicates: bool,
-    drop_self_loops: bool,
-    carried: int | None,
-    where: str = "",
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return CSR arrays and, for each entry, the row of edges that it comes from; see `csr_from_edges`.
+class Copied:
+    """A frozen dataclass of arrays that can be pickled and copied, without what was computed from them."""
 
-    Args:
-        edges, num_nodes, undirected, drop_duplicates, drop_self_loops, where: as there.
-        carried: rows of what edges carry, None where they carry nothing; then there are no rows.
+    def __getstate__(self) -> dict[str, Any]:
+        own = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return {name: dict(value) if isinstance(value, MappingProxyType) else value for name, value in own.items()}
 
-    Raises:
-        DataError: as there, or edges carry more or fewer rows than there are edges.
-    """
-    prefix = f"{where}: " if where else ""
-    sources, targets = _columns(edges, prefix)
-    if carried is not None and carried != len(sources):
-        raise DataError(f"{prefix}edge features have {carried} rows, but there are {len(sources)} edges")
-    if num_nodes is None:
-        num_nodes = 1 + int(max(sources.max(initial=-1), targets.max(initial=-1)))
-        check_num_nodes(num_nodes, len(sources), where or "edges")
-    if num_nodes < 1:
-        raise DataError(f"{prefix}no edges and no number of nodes; give num_nodes, x or y")
-    for name, column in (("source", sources), ("target", targets)):
-        check_ids(column, num_nodes, f"{prefix}edge {name}")
-    from hopstate.data.kernels import sorted_rows
-
-    return sorted_rows(  # type: ignore[no-any-return]
-        sources, targets, num_nodes, undirected, drop_duplicates, drop_self_loops, carried is not None
-    )
-
-
-def _columns(edges: Any, prefix: str) -> tuple[np.ndarray, np.ndarray]:
-    edges = np.asarray(edges)
-    if edges.size == 0:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    if edges.ndim != 2 or 2 not in edges.shape:
-        raise DataError(f"{prefix}edges have shape {edges.shape}; expected (edges, 2) or (2, edges)")
-    if edges.dtype.kind not in "iu":
-        raise DataError(f"{prefix}edges hold {edges.dtype}; node ids are integers (read_graph also takes strings)")
-    if edges.dtype == np.uint64 and int(edges.max()) > np.iinfo(np.int64).max:
-        raise DataError(f"{prefix}an edge names node {edges.max()}, beyond 2^63 - 1")
-    pairs = edges.T if edges.shape[1] == 2 else edges
-    return tuple(np.ascontiguousarray(column, np.int64) for column in pairs)  # type: ignore[return-value]
-
-
-def _edge_rows(edge_attr: Any, prefix: str) -> np.ndarray:
-    attr = np.asarray(edge_attr, np.float32)
-    attr = attr[:, None] if attr.ndim == 1 else attr
-    if attr.ndim != 2:
-        raise DataError(f"{prefix}edge features have shape {attr.shape}, not one row an edge")
-    return attr
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            found = {"": value} if not isinstance(value, dict) else value
+            for array in found.values():
+                if isinstance(array, np.ndarray):
+                    array.flags.writeable = False
+            object.__setattr__(self, name, MappingProxyType(value) if isinstance(value, dict) else value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +76,7 @@ class Incoming:
     attr: np.ndarray | None = None
 
     @classmethod
-    def of(cls, graph: GraphArrays, *, undirected: bool) -> Incoming:
+    def of(cls, graph: Graph, *, undirected: bool) -> Incoming:
         """Return a graph's in-edges; those of an undirected graph are its own arrays."""
         from hopstate.data.kernels import transposed
 
@@ -191,127 +111,8 @@ class Incoming:
         return None if self.weight is None else self.weight[edges]
 
 
-def _plain(array: np.ndarray) -> np.ndarray:
-    """Return an array as a plain ndarray (a memory map is one, without a copy)."""
-    return np.asarray(array).view(np.ndarray)
-
-
-def edges_of_pyg(
-    data: Data, *, nan: str = "error", missing: str = "error", **fields: Any
-) -> tuple[np.ndarray, int | None, dict[str, Any]]:
-    """Return edges (E, 2), the number of nodes, and options of `Graph.from_edges`, of what a `Data` holds.
-
-    Taken are x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
-
-    Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise.
-
-    Args:
-        data: x and edge_attr may be sparse; adj_t stands in for edge_index.
-        nan: "error" or "zero", for x.
-        missing: "error" names NaN in x; others keep them in the graph's table, to be filled by training nodes.
-        fields: options of `Graph.from_edges` and fields of `Graph`, over what data holds.
-
-    Raises:
-        DataError: no edge_index, or arrays that break a promise of `Graph`.
-    """
-    if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
-        raise DataError(f"a torch-geometric Data with edge_index is needed; this one holds {sorted(data.keys())}")
-    edges = _edges(data)
-    found: dict[str, Any] = {"x": _dense(data.get("x")), "y": _dense(data.get("y")), "source": "torch-geometric"}
-    attr = _dense(data.get("edge_attr"))
-    if found["x"] is not None:
-        what = f"{fields.get('source', 'Data')}: node features x"
-        if missing == "error":
-            found["x"] = clean_features(found["x"], nan, what)
-        else:
-            found["table"] = features_of_array(found["x"], nan, missing, what)
-            found["x"] = found["table"].plain()
-    masks = {name: _mask(_dense(data.get(f"{name}_mask")), data.num_nodes) for name in SPLITS}
-    found["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
-    if data.get("node_ids") is not None:
-        found["node_ids"] = Vocabulary(np.asarray(data["node_ids"]))
-    if data.get("node_type") is not None:
-        found["node_type"] = _two_sets(np.asarray(_dense(data["node_type"])), edges)
-    if data.get("class_names") is not None:
-        found["class_names"] = tuple(data["class_names"])
-    options: dict[str, Any] = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}
-    options["edge_weight"] = _weights(data)
-    options |= found | fields
-    if options["undirected"]:
-        options["notes"] = (*options.get("notes", ()), *notes_of_list(edges, int(data.num_nodes or 0), options))
-    return edges, data.num_nodes, options
-
-
-def pyg_of(graph: GraphArrays) -> Data:
-    """Return a `Data` that owns copies of the arrays; (R, N) masks become (N, R) as torch-geometric has them."""
-    import torch
-    from torch_geometric.data import Data
-
-    def tensor(array: np.ndarray | None) -> torch.Tensor | None:
-        return None if array is None else torch.from_numpy(np.array(array))
-
-    data = Data(
-        x=tensor(graph.x),
-        y=tensor(graph.y),
-        edge_index=tensor(graph.edge_index()),
-        edge_attr=tensor(graph.edge_attr),
-        num_nodes=graph.num_nodes,
-    )
-    if graph.edge_weight is not None:
-        data.edge_weight = tensor(graph.edge_weight)
-    for name, mask in graph.masks.items():
-        data[f"{name}_mask"] = tensor(mask.T)
-    if graph.node_ids is not None:
-        data["node_ids"] = graph.node_ids.ids.tolist()
-    if graph.node_type is not None:
-        data["node_type"] = tensor(graph.node_type.astype(np.int64))
-    if graph.class_names is not None:
-        data["class_names"] = list(graph.class_names)
-    return data
-
-
-def _two_sets(types: np.ndarray, edges: np.ndarray) -> np.ndarray | None:
-    """Return types of nodes where edges join type 0 and type 1, None where they say something else."""
-    first, second = types[edges].T
-    known = np.isin(types, (-1, 0, 1)).all() and (first != second).all() and (np.minimum(first, second) == 0).all()
-    return types.astype(np.int8) if known and len(edges) else None
-
-
-def _edges(data: Data) -> np.ndarray:
-    if data.get("edge_index") is not None:
-        return np.asarray(data.edge_index.cpu()).T.reshape(-1, 2)
-    targets, sources, _ = data.adj_t.coo()
-    return np.stack([np.asarray(sources.cpu()), np.asarray(targets.cpu())], 1)
-
-
-def _weights(data: Data) -> np.ndarray | None:
-    if data.get("edge_index") is not None:
-        return _dense(data.get("edge_weight"))
-    values = data.adj_t.coo()[2]
-    return None if values is None or values.ndim != 1 or bool((values == 1).all()) else np.asarray(values.cpu())
-
-
-def _dense(value: Any) -> np.ndarray | None:
-    if value is None:
-        return None
-    if hasattr(value, "to_dense"):
-        value = value.to_dense()
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
-
-
-def _mask(mask: np.ndarray | None, num_nodes: int) -> np.ndarray | None:
-    """Return (N,) or (R, N) from torch-geometric's (N,) or (N, R)."""
-    if mask is None or mask.ndim == 1:
-        return mask
-    mask = mask.T if len(mask) == num_nodes else mask
-    return mask[0] if len(mask) == 1 else mask
-
-
-Keep = Literal["keep", "drop"]
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Graph(GraphArrays):
+class Graph(Copied):
     """N nodes, E stored (directed) edges.
 
     Args:
@@ -339,6 +140,23 @@ class Graph(GraphArrays):
         DataError: any promise above is broken; the message names the row.
     """
 
+    indptr: np.ndarray
+    indices: np.ndarray
+    x: np.ndarray | None = None
+    y: np.ndarray | None = None
+    edge_attr: np.ndarray | None = None
+    edge_weight: np.ndarray | None = None
+    masks: Mapping[str, np.ndarray] = field(default_factory=dict)
+    node_ids: Vocabulary | None = None
+    node_type: np.ndarray | None = None
+    class_names: tuple[str, ...] | None = None
+    name: str = "graph"
+    source: str = ""
+    table: FeatureTable | None = None
+    edge_table: FeatureTable | None = None
+    published: bool = False
+    notes: tuple[str, ...] = ()
+
     def __post_init__(self) -> None:
         kinds = {"indptr": np.int64, "indices": np.int64, "x": np.float32, "node_type": np.int8}
         for name, kind in (kinds | {"edge_attr": np.float32, "edge_weight": np.float32}).items():
@@ -352,6 +170,30 @@ class Graph(GraphArrays):
         check_graph(self)
 
     # ---- sizes -----------------------------------------------------------------------------------------
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Stored entries: an undirected edge counts twice, a self-loop once."""
+        return len(self.indices)
+
+    @property
+    def two_sets(self) -> bool:
+        """Whether links join nodes of two sets, such as users and items."""
+        return self.node_type is not None
+
+    @cached_property
+    def degree(self) -> np.ndarray:
+        """(N,) int64 out-degrees; `incoming.count` has the in-degrees."""
+        return np.diff(self.indptr)
+
+    def edge_index(self) -> np.ndarray:
+        """Return (2, E) int64: sources above targets, in stored order."""
+        return np.stack([np.repeat(np.arange(self.num_nodes), self.degree), self.indices])
+
     @property
     def num_features(self) -> int:
         """F; 0 without features."""
@@ -520,14 +362,16 @@ class Graph(GraphArrays):
 
     def save(self, folder: str) -> None:
         """Write the record as a folder of .npy arrays and one JSON, atomically; see `hopstate.data.store`."""
+        from hopstate.data.store import save_graph
+
         save_graph(self, folder)
 
     @classmethod
     def load(cls, folder: str, *, mmap: bool = True) -> Graph:
         """Read a folder written by `save`; with mmap, arrays stay on disk until touched."""
-        fields = load_fields(folder, mmap=mmap)
-        with reading(folder, "a saved graph"):
-            return cls(**fields)
+        from hopstate.data.store import load_graph
+
+        return load_graph(folder, mmap=mmap)
 
     # ---- splits and identity ---------------------------------------------------------------------------
     def split(self, number: int = 0) -> dict[str, np.ndarray]:
@@ -565,6 +409,131 @@ class Graph(GraphArrays):
         )
 
 
+def with_codes(graph: Graph) -> Graph:
+    """Return a graph without features with a code for each node, or with one constant if there are too many nodes."""
+    if graph.num_nodes > MOST:
+        note = f"no node features: all of the {graph.num_nodes:,} nodes have one constant input"
+        return graph.with_(x=np.ones((graph.num_nodes, 1), np.float32), notes=(*graph.notes, note))
+    note = (
+        f"no node features: the input of a node is a code of {SIGNS} random signs made from its id, from which the "
+        "first layer learns; a node that is new in prediction gets its own code"
+    )
+    return graph.with_(x=_codes(graph), notes=(*graph.notes, note))
+
+
+def _codes(graph: Graph) -> np.ndarray:
+    """Return (N, SIGNS) float32 signs, each a bit of a hash of the node's id."""
+    from pandas.util import hash_array
+
+    ids = np.arange(graph.num_nodes) if graph.node_ids is None else graph.node_ids.ids
+    bits = hash_array(ids if ids.dtype.kind in "iu" else ids.astype(object)).astype("<u8").view(np.uint8)
+    return np.unpackbits(bits).reshape(graph.num_nodes, SIGNS).astype(np.float32) * 2 - 1
+
+
+def csr_from_edges(
+    edges: Any,
+    num_nodes: int | None = None,
+    *,
+    undirected: bool = True,
+    drop_duplicates: bool = True,
+    drop_self_loops: bool = False,
+    edge_attr: Any = None,
+    where: str = "",
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return CSR arrays of a list of edges, targets sorted within each row, equal ones in the order given.
+
+    Args:
+        edges: (E, 2) or (2, E) integers; (2, 2) is read as (E, 2).
+        num_nodes: N; by default one more than the largest id.
+        undirected: store the reverse of every edge but self-loops too, with the same edge_attr.
+        drop_duplicates: keep only the first of equal stored edges; with `undirected`, (v, u) equals (u, v).
+        drop_self_loops: leave out edges from a node to itself.
+        edge_attr: (E,) or (E, D) in the order of edges.
+        where: a file name for messages.
+
+    Returns:
+        (N + 1,) int64 indptr, (E',) int64 indices, and (E', D) float32 edge_attr in their order or None.
+
+    Raises:
+        DataError: no integers, wrong shapes, or ids out of range; the first bad row is named.
+    """
+    attr = None if edge_attr is None else _edge_rows(edge_attr, f"{where}: " if where else "")
+    indptr, indices, rows = csr_rows(
+        edges,
+        num_nodes,
+        undirected=undirected,
+        drop_duplicates=drop_duplicates,
+        drop_self_loops=drop_self_loops,
+        carried=None if attr is None else len(attr),
+        where=where,
+    )
+    return indptr, indices, None if attr is None else attr[rows]
+
+
+def csr_rows(
+    edges: Any,
+    num_nodes: int | None = None,
+    *,
+    undirected: bool,
+    drop_duplicates: bool,
+    drop_self_loops: bool,
+    carried: int | None,
+    where: str = "",
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return CSR arrays and, for each entry, the row of edges that it comes from; see `csr_from_edges`.
+
+    Args:
+        edges, num_nodes, undirected, drop_duplicates, drop_self_loops, where: as there.
+        carried: rows of what edges carry, None where they carry nothing; then there are no rows.
+
+    Raises:
+        DataError: as there, or edges carry more or fewer rows than there are edges.
+    """
+    prefix = f"{where}: " if where else ""
+    sources, targets = _columns(edges, prefix)
+    if carried is not None and carried != len(sources):
+        raise DataError(f"{prefix}edge features have {carried} rows, but there are {len(sources)} edges")
+    if num_nodes is None:
+        num_nodes = 1 + int(max(sources.max(initial=-1), targets.max(initial=-1)))
+        check_num_nodes(num_nodes, len(sources), where or "edges")
+    if num_nodes < 1:
+        raise DataError(f"{prefix}no edges and no number of nodes; give num_nodes, x or y")
+    for name, column in (("source", sources), ("target", targets)):
+        check_ids(column, num_nodes, f"{prefix}edge {name}")
+    from hopstate.data.kernels import sorted_rows
+
+    return sorted_rows(  # type: ignore[no-any-return]
+        sources, targets, num_nodes, undirected, drop_duplicates, drop_self_loops, carried is not None
+    )
+
+
+def _columns(edges: Any, prefix: str) -> tuple[np.ndarray, np.ndarray]:
+    edges = np.asarray(edges)
+    if edges.size == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    if edges.ndim != 2 or 2 not in edges.shape:
+        raise DataError(f"{prefix}edges have shape {edges.shape}; expected (edges, 2) or (2, edges)")
+    if edges.dtype.kind not in "iu":
+        raise DataError(f"{prefix}edges hold {edges.dtype}; node ids are integers (read_graph also takes strings)")
+    if edges.dtype == np.uint64 and int(edges.max()) > np.iinfo(np.int64).max:
+        raise DataError(f"{prefix}an edge names node {edges.max()}, beyond 2^63 - 1")
+    pairs = edges.T if edges.shape[1] == 2 else edges
+    return tuple(np.ascontiguousarray(column, np.int64) for column in pairs)  # type: ignore[return-value]
+
+
+def _edge_rows(edge_attr: Any, prefix: str) -> np.ndarray:
+    attr = np.asarray(edge_attr, np.float32)
+    attr = attr[:, None] if attr.ndim == 1 else attr
+    if attr.ndim != 2:
+        raise DataError(f"{prefix}edge features have shape {attr.shape}, not one row an edge")
+    return attr
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Return an array as a plain ndarray (a memory map is one, without a copy)."""
+    return np.asarray(array).view(np.ndarray)
+
+
 def sides_of(edges: np.ndarray, num_nodes: int, where: str, *, needed: bool) -> np.ndarray | None:
     """Return (N,) the `node_type` by the ends that nodes are, None where one is a source and a target.
 
@@ -591,6 +560,25 @@ def _frozen(array: Any, kind: type) -> np.ndarray | None:
     return view
 
 
+def _frozen_labels(y: Any) -> np.ndarray | None:
+    """Return integer labels as int64, others as `as_amounts` does; a column (N, 1) as (N,)."""
+    if y is None:
+        return None
+    y = np.asarray(y)
+    if y.dtype.kind not in "biuf":
+        raise DataError(f"labels are numbers, but these are {y.dtype}; number the classes and give class_names")
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    if y.dtype.kind == "f" and np.isinf(y).any():
+        row = int(np.argwhere(np.isinf(y))[0, 0])
+        raise DataError(f"the label of row {row} is {y[row]}; give a number, or NaN where it is unknown")
+    if y.dtype.kind == "u" and y.max(initial=0) > np.iinfo(np.int64).max:
+        raise DataError(
+            f"the label of row {int(np.argmax(y.reshape(len(y), -1).max(1)))} is beyond 2^63 - 1: {y.max()}"
+        )
+    y = as_amounts(y) if y.dtype.kind == "f" else y
+    return _frozen(y, y.dtype if y.dtype.kind == "f" else np.int64)
+
+
 def _carried(attr: Any, weight: Any) -> dict[str, np.ndarray]:
     """Return what edges carry by the name of its field, float32.
 
@@ -611,25 +599,6 @@ def _carried(attr: Any, weight: Any) -> dict[str, np.ndarray]:
     return found
 
 
-def _frozen_labels(y: Any) -> np.ndarray | None:
-    """Return integer labels as int64, others as `as_amounts` does; a column (N, 1) as (N,)."""
-    if y is None:
-        return None
-    y = np.asarray(y)
-    if y.dtype.kind not in "biuf":
-        raise DataError(f"labels are numbers, but these are {y.dtype}; number the classes and give class_names")
-    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-    if y.dtype.kind == "f" and np.isinf(y).any():
-        row = int(np.argwhere(np.isinf(y))[0, 0])
-        raise DataError(f"the label of row {row} is {y[row]}; give a number, or NaN where it is unknown")
-    if y.dtype.kind == "u" and y.max(initial=0) > np.iinfo(np.int64).max:
-        raise DataError(
-            f"the label of row {int(np.argmax(y.reshape(len(y), -1).max(1)))} is beyond 2^63 - 1: {y.max()}"
-        )
-    y = as_amounts(y) if y.dtype.kind == "f" else y
-    return _frozen(y, y.dtype if y.dtype.kind == "f" else np.int64)
-
-
 def _digest(*arrays: np.ndarray) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for array in arrays:
@@ -639,3 +608,114 @@ def _digest(*arrays: np.ndarray) -> str:
             digest.update(flat[start : start + (1 << 22)].tobytes())
             let_go(array)
     return digest.hexdigest()
+
+
+def edges_of_pyg(
+    data: Data, *, nan: str = "error", missing: str = "error", **fields: Any
+) -> tuple[np.ndarray, int | None, dict[str, Any]]:
+    """Return edges (E, 2), the number of nodes, and options of `Graph.from_edges`, of what a `Data` holds.
+
+    Taken are x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
+
+    Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise.
+
+    Args:
+        data: x and edge_attr may be sparse; adj_t stands in for edge_index.
+        nan: "error" or "zero", for x.
+        missing: "error" names NaN in x; others keep them in the graph's table, to be filled by training nodes.
+        fields: options of `Graph.from_edges` and fields of `Graph`, over what data holds.
+
+    Raises:
+        DataError: no edge_index, or arrays that break a promise of `Graph`.
+    """
+    if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
+        raise DataError(f"a torch-geometric Data with edge_index is needed; this one holds {sorted(data.keys())}")
+    edges = _edges(data)
+    found: dict[str, Any] = {"x": _dense(data.get("x")), "y": _dense(data.get("y")), "source": "torch-geometric"}
+    attr = _dense(data.get("edge_attr"))
+    if found["x"] is not None:
+        what = f"{fields.get('source', 'Data')}: node features x"
+        if missing == "error":
+            found["x"] = clean_features(found["x"], nan, what)
+        else:
+            found["table"] = features_of_array(found["x"], nan, missing, what)
+            found["x"] = found["table"].plain()
+    masks = {name: _mask(_dense(data.get(f"{name}_mask")), data.num_nodes) for name in SPLITS}
+    found["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
+    if data.get("node_ids") is not None:
+        found["node_ids"] = Vocabulary(np.asarray(data["node_ids"]))
+    if data.get("node_type") is not None:
+        found["node_type"] = _two_sets(np.asarray(_dense(data["node_type"])), edges)
+    if data.get("class_names") is not None:
+        found["class_names"] = tuple(data["class_names"])
+    options: dict[str, Any] = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}
+    options["edge_weight"] = _weights(data)
+    options |= found | fields
+    if options["undirected"]:
+        options["notes"] = (*options.get("notes", ()), *notes_of_list(edges, int(data.num_nodes or 0), options))
+    return edges, data.num_nodes, options
+
+
+def pyg_of(graph: Graph) -> Data:
+    """Return a `Data` that owns copies of the arrays; (R, N) masks become (N, R) as torch-geometric has them."""
+    import torch
+    from torch_geometric.data import Data
+
+    def tensor(array: np.ndarray | None) -> torch.Tensor | None:
+        return None if array is None else torch.from_numpy(np.array(array))
+
+    data = Data(
+        x=tensor(graph.x),
+        y=tensor(graph.y),
+        edge_index=tensor(graph.edge_index()),
+        edge_attr=tensor(graph.edge_attr),
+        num_nodes=graph.num_nodes,
+    )
+    if graph.edge_weight is not None:
+        data.edge_weight = tensor(graph.edge_weight)
+    for name, mask in graph.masks.items():
+        data[f"{name}_mask"] = tensor(mask.T)
+    if graph.node_ids is not None:
+        data["node_ids"] = graph.node_ids.ids.tolist()
+    if graph.node_type is not None:
+        data["node_type"] = tensor(graph.node_type.astype(np.int64))
+    if graph.class_names is not None:
+        data["class_names"] = list(graph.class_names)
+    return data
+
+
+def _two_sets(types: np.ndarray, edges: np.ndarray) -> np.ndarray | None:
+    """Return types of nodes where edges join type 0 and type 1, None where they say something else."""
+    first, second = types[edges].T
+    known = np.isin(types, (-1, 0, 1)).all() and (first != second).all() and (np.minimum(first, second) == 0).all()
+    return types.astype(np.int8) if known and len(edges) else None
+
+
+def _edges(data: Data) -> np.ndarray:
+    if data.get("edge_index") is not None:
+        return np.asarray(data.edge_index.cpu()).T.reshape(-1, 2)
+    targets, sources, _ = data.adj_t.coo()
+    return np.stack([np.asarray(sources.cpu()), np.asarray(targets.cpu())], 1)
+
+
+def _weights(data: Data) -> np.ndarray | None:
+    if data.get("edge_index") is not None:
+        return _dense(data.get("edge_weight"))
+    values = data.adj_t.coo()[2]
+    return None if values is None or values.ndim != 1 or bool((values == 1).all()) else np.asarray(values.cpu())
+
+
+def _dense(value: Any) -> np.ndarray | None:
+    if value is None:
+        return None
+    if hasattr(value, "to_dense"):
+        value = value.to_dense()
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+
+
+def _mask(mask: np.ndarray | None, num_nodes: int) -> np.ndarray | None:
+    """Return (N,) or (R, N) from torch-geometric's (N,) or (N, R)."""
+    if mask is None or mask.ndim == 1:
+        return mask
+    mask = mask.T if len(mask) == num_nodes else mask
+    return mask[0] if len(mask) == 1 else mask

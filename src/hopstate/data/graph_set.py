@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.graph import Graph
-from hopstate.data.graph_arrays import Copied
+from hopstate.data.graph import Copied, Graph
 from hopstate.data.validate import SPLITS, as_amounts
 from hopstate.errors import DataError
 from hopstate.ops.rows import bounds_of, ranges

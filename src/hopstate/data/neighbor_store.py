@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hopstate.data.event_record import stretch
+from hopstate.data.events import stretch
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
 from hopstate.io.scratch import Held, folder_beside, let_go, mapped_array
 from hopstate.ops.neighbors import PackedNeighbors, cooccurrence

@@ -106,22 +106,16 @@ class TextColumn:
         at = np.array([place.get(name, other) for name in self.names(self.words)[:-1]] + [other], np.int64)
         found[np.arange(len(found)), at[self.codes]] = 1  # the last is for codes -1
 
-    def as_text(self) -> str:
-        """Return all but the codes as a line of JSON."""
-        kept = {"name": self.name, "words": self.words, "before": self.before, "declared": self.declared}
-        return json.dumps(kept, ensure_ascii=False)
+    def as_json(self) -> dict[str, Any]:
+        """Return all but the codes."""
+        return {"name": self.name, "words": list(self.words), "before": self.before, "declared": self.declared}
 
     @classmethod
-    def from_text(cls, line: str, codes: np.ndarray) -> TextColumn:
-        """Return the column of a line that `as_text` gave and its codes (N,).
-
-        Raises:
-            DataError: they are damaged, or do not fit.
-        """
+    def from_json(cls, record: Mapping[str, Any], codes: np.ndarray) -> TextColumn:
+        """Return the column of what `as_json` gave and its codes (N,)."""
         try:
-            kept = json.loads(line)
-            words, before, declared = tuple(map(str, kept["words"])), int(kept["before"]), bool(kept["declared"])
-            made = cls(name=str(kept["name"]), words=words, codes=codes, before=before, declared=declared)
+            words, before, declared = tuple(map(str, record["words"])), int(record["before"]), bool(record["declared"])
+            made = cls(name=str(record["name"]), words=words, codes=codes, before=before, declared=declared)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"a column of texts is damaged ({error!r})") from None
         if codes.dtype != np.int32 or (len(codes) and not -1 <= codes.min() <= codes.max() < len(words)):
@@ -196,8 +190,8 @@ class FeatureTable:
         return FeatureTable(self.columns, self.values[rows], tuple(text.take(rows) for text in self.texts))
 
     def text_arrays(self) -> list[np.ndarray]:
-        lines = [np.frombuffer(text.as_text().encode("utf-8", "surrogatepass"), np.uint8) for text in self.texts]
-        return lines + [text.codes for text in self.texts]
+        facts = [np.frombuffer(json.dumps(text.as_json()).encode(), np.uint8) for text in self.texts]
+        return facts + [text.codes for text in self.texts]
 
     def numbers(self) -> list[int]:
         own = {text.name for text in self.texts}

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.dates import parse_times
-from hopstate.data.event_record import stretch
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, stretch
 from hopstate.data.graph import Graph
 from hopstate.data.validate import SPLITS
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError

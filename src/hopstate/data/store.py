@@ -1,4 +1,4 @@
-"""Records on disk: one folder of .npy arrays and one JSON file, written beside its place and exchanged with it.
+"""Graphs and event streams on disk: a folder of .npy arrays, and one JSON file that makes it valid.
 
 Arrays are read back as memory maps, so that a record larger than memory opens at once.
 """
@@ -6,205 +6,208 @@ Arrays are read back as memory maps, so that a record larger than memory opens a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from hopstate.data.graph_arrays import GraphArrays
+from hopstate.data.events import EventStream
+from hopstate.data.graph import Graph
 from hopstate.data.preprocessing import FeatureTable, TextColumn
+from hopstate.data.validate import SPLITS, check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, MissingFileError, StorageError
 from hopstate.io.files import recover_folder, replace_folder, save_array
 from hopstate.io.opening import exists, read_json, reading
+from hopstate.io.scratch import let_go
 from hopstate.io.tensors import load_npy
 
-VERSION = 1
-META = "graph.json"
-_FACTS: dict[str, tuple[type, ...]] = {"name": (str,), "source": (str,), "class_names": (list, type(None))}
-_DTYPES: dict[str, tuple[str, ...]] = {
-    "indptr": ("int64",),
-    "indices": ("int64",),
-    "y": ("int64", "float32", "float64"),
+VERSION = 2
+GRAPH_FILE, EVENTS_FILE = "graph.json", "events.json"
+WORK = "work"  # the folder within a store that `hopstate.data.prepare` has not finished
+_WHAT = {GRAPH_FILE: "graph", EVENTS_FILE: "event stream"}
+_REQUIRED = {EVENTS_FILE: ("src", "dst", "t"), GRAPH_FILE: ("indptr", "indices")}
+_ARRAYS = {
+    GRAPH_FILE: ("indptr", "indices", "x", "y", "edge_attr", "edge_weight", "node_type"),
+    EVENTS_FILE: ("src", "dst", "t", "kind", "edge_attr", "labels", "x"),
 }
-_DTYPES |= {"x": ("float32",), "edge_attr": ("float32",), "edge_weight": ("float32",), "node_type": ("int8",)}
+_TABLES = {"table": "x", "edge_table": "edge_attr"}  # field of a table, and of the array with its values as float32
+_COMMON: dict[str, type] = {"name": str, "source": str, "class_names": list, "notes": list, "published": bool}
+_FACTS: dict[str, dict[str, type]] = {
+    GRAPH_FILE: _COMMON,
+    EVENTS_FILE: _COMMON | {"num_nodes": int, "time_unit": str, "first_id": int, "dates": str, "two_sets": bool},
+}
+_MASKS = tuple(f"mask_{name}" for name in SPLITS)
 
-_COLUMNS = {"table": "columns", "edge_table": "edge_columns"}  # where the names of a table's columns stand
-_TEXTS = {"table": "texts", "edge_table": "edge_texts"}  # where its columns of texts stand
 
-
-def save_graph(graph: GraphArrays, folder: str | Path) -> None:
+# ---- writing ---------------------------------------------------------------------------------------------------
+def save_graph(graph: Graph, folder: str | Path) -> None:
     """Write a graph as a folder; an earlier graph there is replaced only once the new one is whole.
 
     Raises:
-        StorageError: the folder holds something else, or could not be written; what stood there is untouched.
+        StorageError: the folder holds something else, or could not be written; what was there is untouched.
     """
-    arrays = {
-        key: getattr(graph, key) for key in ("indptr", "indices", "x", "y", "edge_attr", "edge_weight", "node_type")
-    }
-    arrays |= {f"mask_{name}": mask for name, mask in graph.masks.items()}
-    arrays |= id_arrays(graph.node_ids)
-    tables = {"table": graph.table, "edge_table": graph.edge_table}
-    arrays |= {key: None if table is None else table.values for key, table in tables.items()}
-    arrays |= {_TEXTS[key]: None if table is None else codes_of(table) for key, table in tables.items()}
-    names = None if graph.class_names is None else list(graph.class_names)
-    meta = {"version": VERSION, "name": graph.name, "source": graph.source, "class_names": names}
-    named = {name: tables[key] for key, name in _COLUMNS.items()}
-    meta |= {name: None if table is None else list(table.columns) for name, table in named.items()}
-    meta |= {_TEXTS[key]: None if table is None else lines_of(table) for key, table in tables.items()}
-    meta["notes"] = list(graph.notes)
-    meta["published"] = ["features"] if graph.published else None
-    write_folder(Path(folder), META, "graph", meta, arrays)
+    arrays = {f"mask_{name}": mask for name, mask in graph.masks.items()}
+    _save(graph, Path(folder), GRAPH_FILE, arrays)
 
 
-def load_fields(folder: str | Path, *, mmap: bool = True) -> dict[str, Any]:
-    """Return the fields of the graph of a folder that `save_graph` wrote; with mmap, arrays stay on disk until touched.
+def save_events(stream: EventStream, folder: str | Path) -> None:
+    """Write a stream as a folder; see `save_graph`."""
+    _save(stream, Path(folder), EVENTS_FILE, {})
 
-    Raises:
-        MissingFileError: no such folder.
-        FormatError: not a saved graph, of a newer version, or damaged.
-    """
-    later: dict[str, Any] = {"columns": None, "edge_columns": None, "notes": [], "texts": None, "edge_texts": None}
-    later["published"] = None
-    fields, arrays = read_folder(Path(folder), META, "graph", VERSION, _FACTS, mmap=mmap, otherwise=later)
-    ids, offsets = arrays.pop("node_ids", None), arrays.pop("node_id_offsets", None)
-    tables = {key: (arrays.pop(key, None), fields.pop(name)) for key, name in _COLUMNS.items()}
-    texts = {key: (fields.pop(name), arrays.pop(name, None)) for key, name in _TEXTS.items()}
-    masks = {key.removeprefix("mask_"): arrays.pop(key) for key in list(arrays) if key.startswith("mask_")}
-    wrong = {key: str(a.dtype) for key, a in arrays.items() if str(a.dtype) not in _DTYPES.get(key, ())}
-    wrong |= {f"mask_{key}": str(mask.dtype) for key, mask in masks.items() if mask.dtype != bool}
-    if wrong or not {"indptr", "indices"} <= arrays.keys():
-        raise FormatError(f"{folder} holds other arrays than a saved graph: {wrong or sorted(arrays)}; save it again")
-    with reading(folder, "a saved graph"):
-        for key, (values, columns) in tables.items():
-            fields[key] = None if values is None else table_of(columns, values, *texts[key])
-        fields["notes"], fields["published"] = tuple(fields["notes"]), bool(fields["published"])
-        return {**arrays, **fields, "masks": masks, "node_ids": ids_from(ids, offsets)}
+
+def _save(record: Graph | EventStream, folder: Path, marker: str, arrays: dict[str, Any]) -> None:
+    if folder.exists() and not (folder / marker).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise StorageError(f"{folder} exists and holds no {_WHAT[marker]}; choose another folder")
+    arrays |= {name: getattr(record, name) for name in _ARRAYS[marker]} | id_arrays(record.node_ids)
+    tables = {name: getattr(record, name, None) for name in _TABLES}
+    for name, table in tables.items():
+        arrays |= {} if table is None else table_arrays(name, table)
+    arrays = {name: array for name, array in arrays.items() if array is not None}
+    meta = {"version": VERSION} | {name: getattr(record, name) for name in _FACTS[marker]}
+    meta["tables"] = {name: table_facts(table) for name, table in tables.items() if table is not None}
+    meta["arrays"] = list(arrays)
+
+    def fill(part: Path) -> None:
+        for name, array in arrays.items():
+            save_array(part / f"{name}.npy", array)
+        (part / marker).write_text(json.dumps(meta, indent=1), "utf-8")
+
+    replace_folder(folder, fill)
 
 
 def id_arrays(ids: Vocabulary | None) -> dict[str, np.ndarray | None]:
     """Return the arrays in which a folder holds node ids: integers, or the bytes and offsets of texts."""
     if ids is None or not ids.is_text:
-        return {"node_ids": None if ids is None else ids.ids, "node_id_offsets": None}
+        return {"node_ids": None if ids is None else ids.ids}
     offsets, data = ids.parts()
     return {"node_ids": data, "node_id_offsets": offsets}
 
 
-def ids_from(ids: np.ndarray | None, offsets: np.ndarray | None) -> Vocabulary | None:
-    """Return the node ids of the arrays that `id_arrays` gave.
-
-    Raises:
-        DataError: they are damaged.
-    """
-    if ids is None:
-        return None
-    return Vocabulary(ids) if offsets is None else Vocabulary.from_parts(offsets, ids)
+def table_arrays(name: str, table: FeatureTable) -> dict[str, np.ndarray | None]:
+    """Return the arrays of a table: its values unless they are the float32 features, and codes (N, T) of texts."""
+    own = None if table.plain() is table.values else table.values
+    codes = np.stack([text.codes for text in table.texts], 1) if table.texts else None
+    return {name: own, f"{name}_texts": codes}
 
 
-def codes_of(table: FeatureTable) -> np.ndarray | None:
-    """Return (N, T) int32 codes of a table's columns of texts, None where it has none."""
-    return np.stack([text.codes for text in table.texts], 1) if table.texts else None
+def table_facts(table: FeatureTable) -> dict[str, Any]:
+    return {"columns": list(table.columns), "texts": [text.as_json() for text in table.texts]}
 
 
-def lines_of(table: FeatureTable) -> list[str]:
-    """Return a line for each of a table's columns of texts; see `TextColumn.as_text`."""
-    return [text.as_text() for text in table.texts]
-
-
-def table_of(
-    columns: Sequence[str] | None, values: np.ndarray, lines: Sequence[str] | None, codes: np.ndarray | None
-) -> FeatureTable:
-    """Return a table of what was saved of it; folders from before have no lines and codes of texts.
-
-    Raises:
-        DataError: they do not match.
-    """
-    lines = lines or ()
-    if codes is None:
-        codes = np.empty((len(values), 0), np.int32)
-    if codes.ndim != 2 or codes.shape[1] != len(lines):
-        raise DataError(f"{len(lines)} columns of texts have codes of shape {codes.shape}")
-    texts = tuple(TextColumn.from_text(line, codes[:, at]) for at, line in enumerate(lines))
-    return FeatureTable(tuple(columns or ()), values, texts)
-
-
-def write_folder(
-    folder: Path, marker: str, what: str, meta: dict[str, Any], arrays: dict[str, np.ndarray | None]
-) -> None:
-    """Write arrays as .npy and meta as the JSON file named marker, in place of an earlier folder once it is whole.
-
-    Raises:
-        StorageError: the folder holds something else, or could not be written; what stood there is untouched.
-    """
-    if folder.exists() and not (folder / marker).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise StorageError(f"{folder} exists and holds no {what}; choose another folder")
-    present = {key: array for key, array in arrays.items() if array is not None}
-
-    def fill(part: Path) -> None:
-        for key, array in present.items():
-            save_array(part / f"{key}.npy", array)
-        (part / marker).write_text(json.dumps(meta | {"arrays": list(present)}, indent=1), "utf-8")
-
-    replace_folder(folder, fill)
-
-
-def read_folder(
-    folder: Path,
-    marker: str,
-    what: str,
-    version: int,
-    keys: Mapping[str, tuple[type, ...]],
-    *,
-    mmap: bool,
-    otherwise: Mapping[str, Any] = MappingProxyType({}),
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the named keys of the meta, each of one of the types given, and the arrays, of a saved folder.
-
-    Args:
-        folder, marker, what, version: see `write_folder`.
-        keys: what the meta must hold.
-        mmap: leave arrays on disk until touched.
-        otherwise: keys that older folders lack, with what then holds.
+# ---- reading ---------------------------------------------------------------------------------------------------
+def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
+    """Return the graph of a folder that `save_graph` wrote; with mmap, arrays stay on disk until touched.
 
     Raises:
         MissingFileError: no such folder.
-        FormatError: it lacks the marker, is of another version, or is damaged.
+        FormatError: not a saved graph, of another version, or damaged.
     """
+    fields, arrays = _load(Path(folder), GRAPH_FILE, mmap=mmap)
+    fields["masks"] = {name: arrays.pop(f"mask_{name}") for name in SPLITS if f"mask_{name}" in arrays}
+    with reading(folder, "a saved graph"):
+        return Graph(**arrays, **fields)
+
+
+def load_events(
+    folder: str | Path, *, mmap: bool = True, num_nodes: int | None = None, from_start: bool = True
+) -> EventStream:
+    """Return the stream of a folder that `save_events` wrote.
+
+    Args:
+        folder: where.
+        mmap: arrays stay on disk until touched.
+        num_nodes: so many nodes are believed, however few events there are.
+        from_start: see `EventStream`.
+
+    Raises:
+        MissingFileError: no such folder.
+        FormatError: not a saved stream, of another version, or damaged.
+    """
+    fields, arrays = _load(Path(folder), EVENTS_FILE, mmap=mmap)
+    if "x" not in arrays and fields["node_ids"] is None:
+        check_num_nodes(fields["num_nodes"], len(arrays["src"]), str(folder), num_nodes)
+    if fields["first_id"] < 0:
+        raise FormatError(f"{folder}: first_id is {fields['first_id']}; save the event stream again")
+    with reading(folder, "a saved event stream"):
+        stream = EventStream(**arrays, **fields, from_start=from_start)
+    let_go(*arrays.values())  # what the checks have touched of mapped arrays
+    return stream
+
+
+def _load(folder: Path, marker: str, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return fields of a record, and those that are arrays, mask_NAME for masks."""
+    check_finished(folder)
+    meta = _read_meta(folder, marker)
+    again = f"save the {_WHAT[marker]} again"
+    known = {*_ARRAYS[marker], *_TABLES, *(f"{name}_texts" for name in _TABLES), "node_ids", "node_id_offsets", *_MASKS}
+    names = meta.get("arrays")
+    if not isinstance(names, list) or not set(_REQUIRED[marker]) <= set(map(str, names)) <= known:
+        raise FormatError(f"{folder / marker} lists other arrays than a saved {_WHAT[marker]}: {names}; {again}")
+    for name in names:
+        if not exists(folder / f"{name}.npy"):
+            raise FormatError(f"{folder / f'{name}.npy'} is missing; {again}")
+    arrays: dict[str, Any] = {name: load_npy(folder / f"{name}.npy", mmap=mmap) for name in names}
+    fields: dict[str, Any] = {"node_ids": None}
+    for name, kind in _FACTS[marker].items():
+        value = fields[name] = meta.get(name)
+        if name == "class_names" and value is None:
+            continue
+        if type(value) is not kind or (isinstance(value, list) and not all(type(one) is str for one in value)):
+            raise FormatError(f"{folder / marker} gives {name} as {str(value)[:60]!r}; {again}")
+    with reading(folder, f"a saved {_WHAT[marker]}"):
+        ids, offsets = arrays.pop("node_ids", None), arrays.pop("node_id_offsets", None)
+        if ids is not None:
+            fields["node_ids"] = Vocabulary(ids) if offsets is None else Vocabulary.from_parts(offsets, ids)
+        for name, facts in meta.get("tables", {}).items():
+            values = arrays.pop(name, arrays.get(_TABLES[name]))
+            fields[name] = _table_of(facts, values, arrays.pop(f"{name}_texts", None))
+    return fields, arrays
+
+
+def _table_of(facts: dict[str, Any], values: Any, codes: np.ndarray | None) -> FeatureTable:
+    codes = np.empty((len(values), 0), np.int32) if codes is None else codes
+    if codes.ndim != 2 or codes.shape[1] != len(facts["texts"]):
+        raise DataError(f"{len(facts['texts'])} columns of texts have codes of shape {codes.shape}")
+    texts = tuple(TextColumn.from_json(text, codes[:, at]) for at, text in enumerate(facts["texts"]))
+    return FeatureTable(tuple(map(str, facts["columns"])), values, texts)
+
+
+def _read_meta(folder: Path, marker: str) -> dict[str, Any]:
     recover_folder(folder)
     if not exists(folder):
-        raise MissingFileError(f"no {what} folder at {folder}")
+        raise MissingFileError(f"no {_WHAT[marker]} folder at {folder}")
     if not exists(folder / marker):
-        raise FormatError(f"{folder} is no saved {what}: it has no {marker}")
+        raise FormatError(f"{folder} is no saved {_WHAT[marker]}: it has no {marker}")
     try:
         meta = read_json(folder / marker)
     except FormatError as error:
-        raise FormatError(f"{error}; it is damaged: save the {what} again") from None
-    try:
-        if meta["version"] != version:
-            raise FormatError(
-                f"{folder} (a saved {what}) is of format {meta['version']}; this hopstate reads {version}: make it "
-                "again from its source, or use the version of hopstate that wrote it"
-            )
-        bad = [key for key in meta["arrays"] if type(key) is not str or not key.isidentifier()]
-        if bad or not isinstance(meta["arrays"], list):
-            raise FormatError(f"{folder / marker} lists arrays that no {what} has: {str(bad or meta['arrays'])[:60]}")
-        for path in (folder / f"{key}.npy" for key in meta["arrays"]):
-            if not exists(path):
-                raise FormatError(f"{path} is missing; save the {what} again")
-        arrays = {key: load_npy(folder / f"{key}.npy", mmap=mmap) for key in meta["arrays"]}
-        facts = {key: meta[key] for key in keys} | {key: meta.get(key, usual) for key, usual in otherwise.items()}
-        wrong = [key for key, kinds in keys.items() if type(facts[key]) not in kinds]
-        wrong += [key for key in otherwise if facts[key] is not None and not _are_texts(facts[key])]
-        if wrong:
-            raise FormatError(
-                f"{folder / marker} gives {wrong[0]} as {str(facts[wrong[0]])[:60]!r}; save the {what} again"
-            )
-        return facts, arrays
-    except (KeyError, TypeError) as error:
-        raise FormatError(f"{folder / marker} is damaged ({error!r}); save the {what} again") from None
+        raise FormatError(f"{error}; it is damaged: save the {_WHAT[marker]} again") from None
+    if meta.get("version") != VERSION:
+        raise FormatError(
+            f"{folder} (a saved {_WHAT[marker]}) is of format {meta.get('version')}; this hopstate reads {VERSION}: "
+            "make it again from its source"
+        )
+    return meta  # type: ignore[no-any-return]
 
 
-def _are_texts(values: Any) -> bool:
-    return isinstance(values, list) and all(type(value) is str for value in values)
+def is_event_folder(folder: Path) -> bool:
+    """Return whether a folder was written by `save_events`."""
+    return exists(folder / EVENTS_FILE)
+
+
+def check_finished(folder: Path) -> None:
+    """Raise FormatError if a folder is a store that `hopstate prepare` has not finished, or has a part of one."""
+    if any(exists(folder / name) for name in _REQUIRED):
+        return
+    if exists(folder / WORK / "plan.json"):
+        raise FormatError(
+            f"{folder} is a store that hopstate prepare has not finished; run the same command again, and it goes on "
+            "where it stopped"
+        )
+    for marker, names in _REQUIRED.items():
+        for array in (f"{name}.npy" for name in names if exists(folder / f"{name}.npy")):
+            raise FormatError(
+                f"{folder} holds {array} as a store does, but no {marker}: it is half-written, half-copied or damaged; "
+                "copy it whole, or make it again in another folder (hopstate prepare SOURCE --out STORE)"
+            )

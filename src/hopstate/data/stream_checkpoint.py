@@ -11,7 +11,6 @@ import contextlib
 import json
 import math
 import secrets
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,22 +19,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from hopstate.data.deletions import edge_ends
-from hopstate.data.events import DELETE
+from hopstate.data.events import DELETE, edge_ends
 from hopstate.data.neighbor_store import Column
 from hopstate.data.stream_state import EventFeatures, EventFile, EventLog, Memories, StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, HopstateError, MissingFileError, StorageError
 from hopstate.io.files import check_writable, write_text
 from hopstate.io.opening import read_json
-from hopstate.io.tensors import SUM, read_tensors, write_tensors
+from hopstate.io.tensors import read_tensors, write_tensors
 
 FORMAT = "hopstate-live-2"
 LARGEST = 1 << 18  # events of a file that is not joined with others any more, which bounds what one save has to write
 HEAD = "live.json"
 EARLIER = "live-{}.json"  # the head of an earlier state, by its number of events in twelve digits
 _TRIES = 20
-_SUMMED = 16 << 20  # bytes of a file at most that is compared with its checksum, in some 15 ms
 _MEMORIES = ("nodes", "memory", "output", "last_time")
 _OWN = tuple(
     f"{dot}{name}-*{end}" for name in ("events", "memory", "x") for dot, end in (("", ".safetensors"), (".", ".part"))
@@ -49,10 +46,10 @@ def save_stream_state(
 ) -> StreamState:
     """Write a state into a folder; of what is there already nothing is written again, but for small files joined.
 
-    Whoever calls holds the folder (`hopstate.io.lock`).
+    The caller has locked the folder.
 
     Args:
-        state: what is kept.
+        state: the state.
         folder: created if it is missing; what else is in it stays.
         before: called when all is on disk but the state does not count yet.
 
@@ -60,7 +57,7 @@ def save_stream_state(
         The state with its files.
 
     Raises:
-        StorageError: it could not be written; for readers the folder holds what it held.
+        StorageError: it could not be written; the folder holds the state before.
     """
     folder = Path(folder)
     check_writable(folder / HEAD)
@@ -75,7 +72,6 @@ def save_stream_state(
         for file in kept.files
     ]
     head["memories"] = [{"file": p.path.name, "bytes": p.path.stat().st_size} for p in parts if p.path is not None]
-    head[SUM] = _sum(head)
     before()
     write_text(folder / HEAD, json.dumps(head))
     _clear(folder, _named(head).union(*map(files_of, earlier_heads(folder))))
@@ -161,16 +157,11 @@ def holds_stream_state(folder: str | Path) -> bool:
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether a file of a state is there as it was written: it is read through."""
+    """Return whether a file of a state is there as it was written, by its checksum."""
     with contextlib.suppress(HopstateError, OSError, ValueError):
-        _tensors(path, math.inf)
+        _tensors(path, verify=True)
         return True
     return False
-
-
-def _sum(head: dict[str, Any]) -> str:
-    facts = {key: value for key, value in head.items() if key != SUM}
-    return f"{zlib.crc32(json.dumps(facts, sort_keys=True).encode()):08x}"
 
 
 # ---- reading -------------------------------------------------------------------------------------------------
@@ -179,13 +170,11 @@ def load_stream_state(
 ) -> StreamState:
     """Return the state in a folder.
 
-    Files of up to 16 MiB are compared with their checksums; larger ones are mapped.
-
     Args:
         folder: where.
         model: the fingerprint that it must have, None to take any.
         head: the file that describes it, another one for an earlier state.
-        whole: compare files of any size with their checksums.
+        whole: compare files with their checksums too, not only with their sizes.
 
     Raises:
         MissingFileError: there is none.
@@ -194,15 +183,14 @@ def load_stream_state(
     folder = Path(folder)
     if not (folder / head).is_file():
         raise MissingFileError(f"no live state in {folder}; it has no {head}")
-    most = math.inf if whole else _SUMMED
     for _ in range(_TRIES):
         before = _stamp(folder / head)
         try:
-            return _load(folder / head, model, most)
+            return _load(folder / head, model, whole=whole)
         except CheckpointError:  # files of the state before may go while it is read: no writer is waited for
             if _stamp(folder / head) == before:
                 raise
-    return _load(folder / head, model, most)
+    return _load(folder / head, model, whole=whole)
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -213,19 +201,16 @@ def _stamp(path: Path) -> tuple[int, int]:
     return 0, 0
 
 
-def _load(path: Path, model: str | None, most: float) -> StreamState:
+def _load(path: Path, model: str | None, *, whole: bool) -> StreamState:
     """Return the state of a head; its files, once open, stay as they are."""
     folder = path.parent
     try:
         head = read_json(path)
         if head["format"] != FORMAT:
             raise CheckpointError(f"{folder} is a live state of format {head['format']}; this version reads {FORMAT}")
-        known = {*_FACTS, "format", "ids", "x", "events", "memories", SUM}
-        if head.get(SUM) not in (None, _sum(head)) or head.keys() - known:
-            raise DataError(f"{path.name} is not what was written")
         if model is not None and head["model"] != model:
             raise CheckpointError(f"{folder} is the state of another model (other weights); start from this run's own")
-        return _state(folder, head, most)
+        return _state(folder, head, whole=whole)
     except CheckpointError:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, OSError, HopstateError) as error:
@@ -235,14 +220,15 @@ def _load(path: Path, model: str | None, most: float) -> StreamState:
         ) from error
 
 
-def _state(folder: Path, head: dict[str, Any], most: float) -> StreamState:
+def _state(folder: Path, head: dict[str, Any], *, whole: bool) -> StreamState:
     facts: dict[str, Any] = {key: head[key] for key in _FACTS}
     facts["clock"] = -math.inf if head["clock"] is None else head["clock"]
     _check_facts(facts)
     files, parts, after = [], [], 0
     for entry in head["events"]:
         path, first, last = _file(folder, entry), entry["first"], entry["last"]
-        arrays = _checked_events(_tensors(path, most), path, last - first)
+        arrays = _tensors(path, verify=whole)
+        _check_events(arrays, path, last - first)
         if first != after:
             raise DataError(f"event {after} is followed by event {first}")
         files.append(EventFile(path, first, last, 0))
@@ -264,19 +250,22 @@ def _state(folder: Path, head: dict[str, Any], most: float) -> StreamState:
         **facts,
         log=log,
         edge_attr=_features(parts, len(log)),
-        memory_parts=tuple(_memories(_file(folder, entry), facts["num_nodes"], most) for entry in head["memories"]),
+        memory_parts=tuple(
+            _memories(_file(folder, entry), facts["num_nodes"], whole=whole) for entry in head["memories"]
+        ),
         node_ids=names,
-        x=None if x_path is None else _tensors(x_path, most)["x"],
+        x=None if x_path is None else _tensors(x_path, verify=whole)["x"],
         x_path=x_path,
         files=tuple(files),
     )
 
 
 def _check_facts(facts: dict[str, Any]) -> None:
-    kinds = {"num_events": int, "num_nodes": int, "settled": int, "model": str, "tag": str, "last": str}
-    wrong = [key for key, kind in kinds.items() if type(facts[key]) is not kind]
-    if wrong or not isinstance(facts["time_unit"], (str, type(None))) or not isinstance(facts["clock"], (int, float)):
-        raise DataError(f"{HEAD} gives {wrong[0] if wrong else 'clock or unit'} as another kind")
+    kinds: dict[str, Any] = {"num_events": int, "num_nodes": int, "settled": int, "model": str, "tag": str, "last": str}
+    kinds |= {"time_unit": str | None, "clock": int | float}
+    for key, kind in kinds.items():
+        if not isinstance(facts[key], kind):
+            raise DataError(f"{HEAD} gives {key} as {facts[key]!r}")
     if not 0 <= facts["num_nodes"] < 1 << 31:
         raise DataError(f"{HEAD} gives {facts['num_nodes']} nodes")
     if not 0 <= facts["settled"] <= facts["num_events"]:
@@ -290,33 +279,30 @@ def _file(folder: Path, entry: dict[str, Any]) -> Path:
     return path
 
 
-def _tensors(path: Path, most: float) -> dict[str, np.ndarray]:
-    tensors, _ = read_tensors(path, format=FORMAT, what="part of a live state", summed=most)
+def _tensors(path: Path, *, verify: bool) -> dict[str, np.ndarray]:
+    tensors, _ = read_tensors(path, format=FORMAT, what="part of a live state", verify=verify)
     return {key: tensor.numpy() for key, tensor in tensors.items()}
 
 
 _KINDS = {"src": "i8", "dst": "i8", "t": "i8f8", "kind": "i1", "edge_attr": "f4", "ids": "i8u1"}
 
 
-def _checked_events(arrays: dict[str, np.ndarray], path: Path, count: int) -> dict[str, np.ndarray]:
-    """Return the arrays of an event file; raise DataError if one is missing, or is not of the kind that was written."""
+def _check_events(arrays: dict[str, np.ndarray], path: Path, count: int) -> None:
     for name in {"src", "dst", "t"} | arrays.keys():
         array = arrays.get(name)
         axes = 2 if name == "edge_attr" else 1
         if array is None or array.dtype.str[1:] not in _KINDS.get(name, "") or array.ndim != axes:
             raise DataError(f"{path.name} has no {name}, or another kind of it")
-        if (name in ("src", "dst", "t", "kind") and len(array) != count) or (
-            len(array) > count and name == "edge_attr"
-        ):
+        short = len(array) <= count if name == "edge_attr" else len(array) == count  # old features may be dropped
+        if name != "ids" and not short:
             raise DataError(f"{path.name} has {len(array)} {name} of {count} events")
-    return arrays
 
 
 def _log(parts: list[dict[str, np.ndarray]], num_nodes: int) -> EventLog:
     log = EventLog()
     if not parts:
         return log
-    src, dst, t = (_concatenated([arrays[name] for arrays in parts]) for name in ("src", "dst", "t"))
+    src, dst, t = (np.concatenate([arrays[name] for arrays in parts]) for name in ("src", "dst", "t"))
     for nodes in (src, dst):
         if len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes:
             raise DataError(f"an event names a node beyond the {num_nodes} there are")
@@ -334,10 +320,6 @@ def _log(parts: list[dict[str, np.ndarray]], num_nodes: int) -> EventLog:
     return log
 
 
-def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
 def _features(parts: list[dict[str, np.ndarray]], num_events: int) -> EventFeatures | None:
     """Return features of the last events that have them all: earlier files may have dropped those of some events."""
     kept: list[np.ndarray] = []
@@ -349,12 +331,12 @@ def _features(parts: list[dict[str, np.ndarray]], num_events: int) -> EventFeatu
             break
     if not kept:
         return None
-    rows = _concatenated(kept)
+    rows = np.concatenate(kept)
     return EventFeatures(Column(rows), num_events - len(rows))
 
 
-def _memories(path: Path, num_nodes: int, most: float) -> Memories:
-    arrays = _tensors(path, most)
+def _memories(path: Path, num_nodes: int, *, whole: bool) -> Memories:
+    arrays = _tensors(path, verify=whole)
     found = Memories(**{name: arrays[name] for name in _MEMORIES}, path=path)
     nodes, memory, output, last_time = (getattr(found, name) for name in _MEMORIES)
     kinds = [nodes.dtype.str[1:], last_time.dtype.str[1:], output.dtype, memory.dtype.kind]

@@ -20,10 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from hopstate.data.dates import shown_time
-from hopstate.data.deletions import NEVER, edge_ends, expand_node_deletions
-from hopstate.data.event_build import UNITS, check_deletes
-from hopstate.data.events import ADD, DELETE, GONE, EventStream
+from hopstate.data.dates import UNITS, shown_time
+from hopstate.data.events import ADD, DELETE, GONE, NEVER, EventStream, check_deletes, edge_ends, expand_node_deletions
 from hopstate.data.neighbor_store import Column, NeighborStore, NeighborView
 from hopstate.data.readers.ids import EXACT
 from hopstate.data.validate import check_num_nodes

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from hopstate.data.dates import drawn_times, shown_span, shown_times
-from hopstate.data.event_build import NANOSECONDS, UNITS
+from hopstate.data.dates import NANOSECONDS, UNITS, drawn_times, shown_span, shown_times
 from hopstate.data.events import DELETE, EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet

@@ -6,13 +6,16 @@ Large arrays are read in blocks, so that a memory-mapped one never stands in mem
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hopstate.data.graph_arrays import GraphArrays
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.scratch import let_go
+
+if TYPE_CHECKING:
+    from hopstate.data.graph import Graph
 
 __all__ = ["as_amounts", "check_event_labels", "default_names"]
 
@@ -21,7 +24,7 @@ BLOCK = 1 << 22  # elements of one pass
 SPLITS = ("train", "val", "test")
 
 
-def check_graph(graph: GraphArrays) -> None:
+def check_graph(graph: Graph) -> None:
     """Raise DataError at the first promise of `Graph` that its arrays break, naming rows."""
     where = graph.source or graph.name
     _check_adjacency(graph, where)
@@ -48,7 +51,7 @@ def check_graph(graph: GraphArrays) -> None:
     _check_masks(graph, where)
 
 
-def _check_node_type(graph: GraphArrays, node_type: np.ndarray, where: str) -> None:
+def _check_node_type(graph: Graph, node_type: np.ndarray, where: str) -> None:
     check_rows(node_type, graph.num_nodes, f"{where}: node_type", 1)
     if node_type.min(initial=0) < -1 or node_type.max(initial=0) > 1:
         raise DataError(f"{where}: node_type is 0 or 1, or -1 for nodes without an edge")
@@ -62,7 +65,7 @@ def _check_node_type(graph: GraphArrays, node_type: np.ndarray, where: str) -> N
         )
 
 
-def _check_weights(graph: GraphArrays, where: str) -> None:
+def _check_weights(graph: Graph, where: str) -> None:
     """Raise DataError where weights are not one number an edge, finite and at least 0."""
     weight = graph.edge_weight
     assert weight is not None
@@ -179,7 +182,7 @@ def check_rows(array: np.ndarray, rows: int, what: str, ndim: int | tuple[int, .
         raise DataError(f"{what} have {len(array)} rows, but there are {rows} {of}; give one row for each")
 
 
-def _check_adjacency(graph: GraphArrays, where: str) -> None:
+def _check_adjacency(graph: Graph, where: str) -> None:
     indptr, indices = graph.indptr, graph.indices
     if indptr.ndim != 1 or indices.ndim != 1 or len(indptr) < 1:
         raise DataError(f"{where}: indptr and indices are vectors; got shapes {indptr.shape} and {indices.shape}")
@@ -200,7 +203,7 @@ def _check_adjacency(graph: GraphArrays, where: str) -> None:
             raise DataError(f"{where}: the targets of node {row} are not sorted; build graphs with Graph.from_edges")
 
 
-def _check_classes(graph: GraphArrays, where: str) -> None:
+def _check_classes(graph: Graph, where: str) -> None:
     assert graph.y is not None
     if graph.y.size and graph.y.min() < -1:
         bad = np.unique(np.nonzero(graph.y < -1)[0])
@@ -217,7 +220,7 @@ def _check_classes(graph: GraphArrays, where: str) -> None:
         raise DataError(f"{where}: class {graph.y[bad[0]]} in {_rows(bad)}, but {len(graph.class_names)} class names")
 
 
-def _check_masks(graph: GraphArrays, where: str) -> None:
+def _check_masks(graph: Graph, where: str) -> None:
     masks = graph.masks
     for name, mask in masks.items():
         if name not in SPLITS:
@@ -238,7 +241,7 @@ def _check_masks(graph: GraphArrays, where: str) -> None:
     _check_training_labels(graph, where)
 
 
-def _check_disjoint(graph: GraphArrays, where: str) -> None:
+def _check_disjoint(graph: Graph, where: str) -> None:
     names = list(graph.masks)
     for i, first in enumerate(names):
         for second in names[i + 1 :]:
@@ -248,7 +251,7 @@ def _check_disjoint(graph: GraphArrays, where: str) -> None:
                 raise DataError(f"{where}: {_rows(bad)} in both {first} and {second}; a node belongs to one split")
 
 
-def _check_training_labels(graph: GraphArrays, where: str) -> None:
+def _check_training_labels(graph: Graph, where: str) -> None:
     if graph.y is None or "train" not in graph.masks or graph.y.dtype.kind == "f":  # missing targets are left out
         return
     train = np.atleast_2d(graph.masks["train"]).any(0)
@@ -279,20 +282,6 @@ def _more(rows: np.ndarray) -> str:
         return ""
     shown = "".join(f", {row}" for row in rows[1:5])
     return f"{shown} ({len(rows)} in all)"
-
-
-def beyond_clock(t: np.ndarray) -> np.ndarray:
-    """Return which times no clock goes on from: the last of int64, and floats from 2^63 on or below -2^63."""
-    if t.dtype.kind == "f":
-        return np.abs(t) >= 2.0**63
-    return t == np.iinfo(np.int64).max
-
-
-def why_beyond(t: np.ndarray) -> str:
-    """Return how messages say what is wrong with the times that `beyond_clock` marks."""
-    if t.dtype.kind == "f":
-        return "is beyond 2^63, farther than clocks count; give times from a nearer start or in a coarser unit"
-    return "is the last that 64 bits hold, and nothing can come after it; give the event its own time"
 
 
 ROUNDING = 1e-6  # of a column's standard deviation

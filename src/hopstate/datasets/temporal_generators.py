@@ -356,3 +356,156 @@ def _moments(config: MessageConfig, rng: np.random.Generator, count: int) -> np.
         busy = (0.5 - 0.5 * np.cos(2 * np.pi * (hour - 3) / 24)) * np.where(day >= 5, 0.4, 1.0)
         found = np.append(found, t[rng.random(len(t)) < 1 - config.periodicity + config.periodicity * busy])
     return found[:count]
+
+
+START = 1_767_225_600  # 1 January 2026, UTC, in seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClubConfig:
+    """Settings of `generate_clubs`.
+
+    Args:
+        num_nodes: members.
+        num_events: talks.
+        num_clubs: hidden groups; as many features has an event.
+        clubs: whether partners are sought in the club; False draws them from everybody.
+        within: share of the talks without habit that stay in the club.
+        habit: share of the talks that go to an earlier partner of the initiator.
+        noise: standard deviation of a reading's noise in each feature, where a club's own feature is 1.
+        days: length of the stream.
+        seed: one seed, one stream.
+
+    Raises:
+        ConfigError: fewer than two members a club, no talk, or a share outside 0..1.
+    """
+
+    num_nodes: int = 1_500
+    num_events: int = 6_000
+    num_clubs: int = 6
+    clubs: bool = True
+    within: float = 0.95
+    habit: float = 0.2
+    noise: float = 0.7
+    days: float = 60.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_groups(self.num_nodes, self.num_clubs, "members", "clubs")
+        check_shares(self, "within", "habit")
+        if self.num_events < 1 or not 0 < self.days < np.inf:
+            raise ConfigError(f"num_events must be at least 1 and days over 0; got {self.num_events}, {self.days}")
+        if not 0 <= self.noise < np.inf:
+            raise ConfigError(f"noise is {self.noise}; it must be finite and at least 0")
+
+
+def generate_clubs(config: ClubConfig | None = None) -> EventStream:
+    """Make a stream of talks inside hidden clubs, with habits and a noisy reading of the club beside each talk.
+
+    Returns:
+        A stream in seconds, from 1 January 2026 on, with num_clubs features an event; nodes have none.
+    """
+    c = config or ClubConfig()
+    rng = named_rng(c.seed)
+    club = rng.permutation(np.arange(c.num_nodes) % c.num_clubs)
+    src = rng.integers(0, c.num_nodes, c.num_events)
+    order = np.argsort(club, kind="stable")
+    start = np.searchsorted(club[order], np.arange(c.num_clubs + 1))
+    first, count = start[club[src]], np.diff(start)[club[src]]
+    inside = (rng.random(c.num_events) < c.within) & c.clubs
+    mate = order[first + (rng.random(c.num_events) * count).astype(np.int64)]
+    dst = np.where(inside, mate, rng.integers(0, c.num_nodes, c.num_events))
+    dst = np.where(dst == src, (dst + 1) % c.num_nodes, dst)
+    again, which = rng.random(c.num_events) < c.habit, rng.random(c.num_events)
+    partners: list[list[int]] = [[] for _ in range(c.num_nodes)]
+    for i, (u, v) in enumerate(zip(src.tolist(), dst.tolist(), strict=True)):
+        if again[i] and partners[u]:
+            v = dst[i] = partners[u][int(which[i] * len(partners[u]))]
+        partners[u].append(v)
+        partners[v].append(u)
+    t = START + np.sort(rng.integers(0, max(1, round(c.days * 86_400)), c.num_events))
+    readings = np.eye(c.num_clubs)[club[src]] + c.noise * rng.normal(size=(c.num_events, c.num_clubs))
+    return EventStream(
+        src=src,
+        dst=dst,
+        t=t,
+        edge_attr=readings.astype(np.float32),
+        num_nodes=c.num_nodes,
+        time_unit="s",
+        dates="UTC",
+        name="clubs-generated",
+        source="hopstate.datasets.generate_clubs",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlocConfig:
+    """Settings of `generate_blocs`.
+
+    Args:
+        num_nodes: members.
+        num_events: votes in common, over all years.
+        num_years: distinct time stamps; all events of a year share one.
+        num_blocs: groups that vote together; as many features has an event.
+        within: share of events inside a bloc; the others are between any two members.
+        drift: share of members that draw their bloc anew from one year to the next.
+        noise: standard deviation of a reading's noise in each feature, where a bloc's own feature is 1.
+        seed: one seed, one stream.
+
+    Raises:
+        ConfigError: fewer than two members a bloc, fewer than one event a year, or a share outside 0..1.
+    """
+
+    num_nodes: int = 5_000
+    num_events: int = 30_000
+    num_years: int = 12
+    num_blocs: int = 8
+    within: float = 0.95
+    drift: float = 0.01
+    noise: float = 0.7
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_groups(self.num_nodes, self.num_blocs, "members", "blocs")
+        if self.num_years < 1 or self.num_events < self.num_years:
+            raise ConfigError(f"{self.num_events} events cannot fill {self.num_years} years with one each")
+        check_shares(self, "within", "drift")
+        if not 0 <= self.noise < np.inf:
+            raise ConfigError(f"noise is {self.noise}; it must be finite and at least 0")
+
+
+def generate_blocs(config: BlocConfig | None = None) -> EventStream:
+    """Make a stream of votes in common between members of slowly changing blocs, with the noisy matter of each vote.
+
+    Returns:
+        A stream at times 0, 1, ..., num_years - 1 with num_blocs features an event; nodes have none.
+    """
+    c = config or BlocConfig()
+    rng = named_rng(c.seed)
+    bloc = rng.permutation(np.arange(c.num_nodes) % c.num_blocs)
+    cuts = np.linspace(0, c.num_events, c.num_years + 1).round().astype(np.int64)
+    sizes = cuts[1:] - cuts[:-1]
+    src, dst, matter = [], [], []
+    for size in sizes.tolist():
+        sender = rng.integers(0, c.num_nodes, size)
+        inside = rng.random(size) < c.within
+        order = np.argsort(bloc, kind="stable")
+        start = np.searchsorted(bloc[order], np.arange(c.num_blocs + 1))
+        first, count = start[bloc[sender]], np.diff(start)[bloc[sender]]
+        mate = order[first + (rng.random(size) * count).astype(np.int64)]
+        receiver = np.where(inside, mate, rng.integers(0, c.num_nodes, size))
+        receiver = np.where(receiver == sender, (receiver + 1) % c.num_nodes, receiver)
+        src.append(sender)
+        dst.append(receiver)
+        matter.append(np.eye(c.num_blocs)[bloc[sender]] + c.noise * rng.normal(size=(size, c.num_blocs)))
+        moves = rng.random(c.num_nodes) < c.drift
+        bloc = np.where(moves, rng.integers(0, c.num_blocs, c.num_nodes), bloc)
+    return EventStream(
+        src=np.concatenate(src),
+        dst=np.concatenate(dst),
+        t=np.repeat(np.arange(c.num_years), sizes),
+        edge_attr=np.concatenate(matter).astype(np.float32),
+        num_nodes=c.num_nodes,
+        name="blocs-generated",
+        source="hopstate.datasets.generate_blocs",
+    )

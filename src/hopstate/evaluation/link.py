@@ -20,8 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hopstate.data.event_record import stretch
-from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.events import EventBatch, EventStream, stretch
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, HopstateWarning
@@ -30,10 +29,8 @@ from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, limit
 from hopstate.evaluation.metrics import Curve, average_precision_of, pairwise_loss, roc_auc_of
 from hopstate.evaluation.ranking import gains, hits, mrr, ranks, recalls
 from hopstate.io.scratch import let_go
-from hopstate.sampling.event_batches import batch_boundaries, event_batches
-from hopstate.sampling.judged import judged
-from hopstate.sampling.negative_sets import Negatives, distinct_sets
-from hopstate.sampling.negatives import STRATEGIES, NoOtherPairError, draw_negatives, one_against_many
+from hopstate.sampling.event_batches import batch_boundaries, event_batches, judged
+from hopstate.sampling.negatives import STRATEGIES, USUAL, Negatives, NoOtherPairError, distinct_sets, strategy_of
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
 from hopstate.streaming.replay import as_scores, moments, replay_anywhere
 from hopstate.streaming.scores import check_scores
@@ -287,7 +284,7 @@ def evaluate_link(
     splits: EventSplit,
     split: Literal["val", "test"] = "test",
     *,
-    strategies: tuple[str, ...] = STRATEGIES,
+    strategies: tuple[str, ...] = USUAL,
     protocol: LinkProtocol = "pooled",
     batch_size: int = 200,
     num_negatives: int | Literal["all"] = 100,
@@ -301,10 +298,11 @@ def evaluate_link(
     Args:
         scorer: the model; it is reset, then shown every event before the split, then replayed over the split.
         split: "val" or "test"; its events with new nodes are the inductive rows.
-        strategies: of "random", "historical", "inductive" (AP, ROC AUC) and "many" (see `ranked_links`).
+        strategies: names in `hopstate.sampling.negatives.STRATEGIES`: random, historical and inductive (AP, ROC AUC),
+            many (MRR, Hits@k).
         protocol: see the top of this file.
         batch_size: events scored before the model sees them (at least: ties stay whole).
-        num_negatives: of "many".
+        num_negatives: of an event, of "many".
         bootstrap: resamples for confidence intervals; 0 gives none.
         seed: of bootstrap and "many"; the others take DyGLib's seeds.
         negatives: by (split, strategy), in place of drawing them.
@@ -349,13 +347,11 @@ def link_negatives(
     chosen = dict(negatives or {})
     positives = {name: judged(stream.additions(splits.rows(name)), max_events) for name in (split, f"new_{split}")}
     there = [name for name, rows in positives.items() if len(rows)]
+    how: dict[str, Any] = {"num_negatives": num_negatives, "seed": seed, "most": max_events}
     for key in ((p, s) for p in there for s in strategies):
-        if key not in chosen and key[1] == "many":
-            drawn = one_against_many(stream, splits, key[0], num_negatives=num_negatives, seed=seed, most=max_events)
-            chosen[key] = drawn
-        elif key not in chosen:
+        if key not in chosen:
             try:
-                chosen[key] = draw_negatives(stream, splits, key[0], key[1], most=max_events)  # type: ignore[arg-type]
+                chosen[key] = strategy_of(key[1]).draw(stream, splits, key[0], **how)
             except NoOtherPairError:  # a few events with new nodes may be all pairs that these make
                 if key[0] == split:
                     raise
@@ -428,7 +424,7 @@ def link_report(
         if own.own_event is not None and own.own_event.mean() >= _TOLD:
             rows[-1]["own_event_share"] = float(own.own_event.mean())
         values = [some for some in (own.positive, own.negative) if len(some)]
-        if strategy != "many" and min(v.min() for v in values) >= 0 and max(v.max() for v in values) <= 1:
+        if not STRATEGIES[strategy].ranking and min(v.min() for v in values) >= 0 and max(v.max() for v in values) <= 1:
             reliability[name, strategy] = found = calibration(*own.without_own_event().pooled())
             rows[-1] |= {"ece": found.ece, "brier": found.brier}
     distinct = frozenset(distinct_sets({key: negatives[key] for key in scores}))
@@ -470,7 +466,7 @@ def score_split(
             positive=positive[np.searchsorted(wanted, drawn.rows)],
             negative=scores,
             offsets=drawn.offsets,
-            own_event=None if drawn.strategy == "many" else drawn.own_event(stream),  # many draws no such pair
+            own_event=None if STRATEGIES[drawn.strategy].ranking else drawn.own_event(stream),  # these are other nodes
         )
         for (key, drawn), scores in zip(negatives.items(), others, strict=True)
     }
@@ -502,8 +498,8 @@ def _metrics(
     stream: EventStream,
     candidates: np.ndarray,
 ) -> dict[str, float]:
-    """Return AP and ROC AUC, or those of ranks for "many", with intervals where asked for."""
-    if strategy == "many":
+    """Return AP and ROC AUC, or those of ranks, with intervals where asked for."""
+    if STRATEGIES[strategy].ranking:
         ranked = np.diff(scored.offsets) > 0  # alone, a positive would be first of one
         if not ranked.all():
             left = int((~ranked).sum())

@@ -14,7 +14,7 @@ from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.link import LinkReport, LinkScores
 from hopstate.evaluation.metrics import Curve, evenly, fitted
 from hopstate.evaluation.ranking import hits, ranks
-from hopstate.sampling.negative_sets import Negatives
+from hopstate.sampling.negatives import STRATEGIES, Negatives
 
 PLACES = (1, 2, 3, 5, 10, 20, 30, 50, 100)
 WAYS = TRAINED, FITTED = ("as trained", "calibrated on validation")
@@ -110,7 +110,7 @@ def of_links(report: LinkReport, split: str) -> dict[str, Any]:
     for (name, strategy), scored in report.scores.items():
         if name != split:
             continue
-        if strategy == "many":
+        if STRATEGIES[strategy].ranking:
             sizes = np.diff(scored.offsets)
             own = sizes > 0
             if own.any():
@@ -118,10 +118,10 @@ def of_links(report: LinkReport, split: str) -> dict[str, Any]:
                 rank = ranks(scored.positive[own], scored.negative, bounds)
                 ranking.append(ranking_curve(rank, sizes[own], "other destinations"))
         elif (name, strategy) in report.reliability:
-            bins.append(reliability(report.reliability[name, strategy], f"{strategy} negatives", TRAINED))
+            bins.append(reliability(report.reliability[name, strategy], STRATEGIES[strategy].label, TRAINED))
         if curve is not None and strategy == curve.strategy:
             y, scores = scored.without_own_event().pooled()
-            bins += of_pairs(scores, y, f"{strategy} negatives", curve, None)
+            bins += of_pairs(scores, y, STRATEGIES[strategy].label, curve, None)
     return {"ranking": ranking, "reliability": bins}
 
 

@@ -24,10 +24,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hopstate.errors import ConfigError, HopstateError, StorageError
+from hopstate.errors import BusyError, ConfigError, HopstateError, StorageError
 
 Write = Callable[[Path], object]
-
+NAME = ".lock"
 # .NAME.HOST-PROCESS.RANDOM.part; the host is a checksum of its name
 _TEMPORARY = re.compile(r"\.(?P<name>.*)\.(?P<host>[0-9a-f]{8})-(?P<process>\d{1,9})\.[0-9a-f]{12}\.part")
 _ABANDONED = 86400.0  # seconds without a change after which a temporary file of another machine is deleted
@@ -38,6 +38,101 @@ _HOST = f"{zlib.crc32(socket.gethostname().encode()):08x}"
 def replace_file(path: Path, write: Write) -> None:
     """Call write on a temporary file in the same folder, then rename it to path."""
     replace_files({path: write})
+
+
+def cache_folder() -> Path:
+    """Return the folder named by HOPSTATE_DATA, else the platform's cache folder for hopstate; may not exist yet."""
+    named = os.environ.get("HOPSTATE_DATA")
+    if named:
+        return Path(named).expanduser()
+    import pooch
+
+    return Path(pooch.os_cache("hopstate"))
+
+
+def cached_array(path: Path | None, shape: tuple[int, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
+    """Return compute() as float32, kept in the .npy file at path, or read from there where it is."""
+    if path is not None and path.is_file():
+        with contextlib.suppress(ValueError, EOFError, OSError):
+            kept = np.load(path, allow_pickle=False)
+            if kept.shape == shape and kept.dtype == np.float32:
+                return kept
+    made = compute().astype(np.float32)
+    if path is not None:
+        try:
+            remove_stale(path.parent)
+            replace_file(path, lambda part: save_array(part, made))
+        except StorageError as error:
+            raise StorageError(f"{error}: HOPSTATE_DATA names the cache") from error
+    return made
+
+
+@contextlib.contextmanager
+def locked(folder: str | Path, what: str = "a run") -> Iterator[None]:
+    """Lock a folder, which is made if it is missing; temporary files of killed processes are deleted.
+
+    Args:
+        folder: it is locked by the file `.lock` in it.
+        what: what the folder contains, for messages.
+
+    Raises:
+        BusyError: another process, or another thread, has locked it.
+        StorageError: nothing can be written there.
+    """
+    folder = Path(folder)
+    with _acquired(folder, folder / NAME, what, wait=False):
+        remove_stale(folder)
+        yield
+
+
+@contextlib.contextmanager
+def file_lock(path: str | Path, *, wait: bool = False) -> Iterator[None]:
+    """Lock one file (or folder) by a hidden lock file next to it.
+
+    Args:
+        path: the file, whose folder is made if it is missing.
+        wait: until it is released, instead of raising.
+
+    Raises:
+        BusyError: another process, or another thread, has locked it.
+        StorageError: nothing can be written there.
+    """
+    path = Path(path)
+    with _acquired(path, path.with_name(f".{short_name(path)}.lock"), "a file", wait=wait):
+        remove_stale(path.parent, path)
+        yield
+
+
+@contextlib.contextmanager
+def _acquired(path: Path, place: Path, what: str, *, wait: bool) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(place, timeout=-1 if wait else 0, thread_local=False)
+    with named_errors(path, "lock"):
+        make_folder(place.parent)
+        try:
+            lock.acquire(poll_interval=0.02)
+        except Timeout:
+            raise BusyError(
+                f"{path} ({what}) is being written by {_owner(place)}; wait until that has ended, or stop it, or "
+                f"choose another place"
+            ) from None
+    try:
+        with contextlib.suppress(OSError):
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            place.write_text(f"process {os.getpid()} on {socket.gethostname()} since {since}", "utf-8")
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # while it is locked, so that nobody waits for a name that is gone
+            place.unlink()
+        lock.release()
+
+
+def _owner(place: Path) -> str:
+    try:
+        return place.read_text("utf-8")[:200] or "another process"
+    except (OSError, ValueError):
+        return "another process"
 
 
 def replace_files(writes: Mapping[Path, Write], *, marker: Path | None = None) -> None:
@@ -214,8 +309,6 @@ def replace_folder(folder: Path, fill: Write) -> None:
     Raises:
         StorageError: writing failed; folder is as it was before.
     """
-    from hopstate.io.lock import file_lock
-
     folder = Path(os.path.realpath(folder))
     with named_errors(folder):
         make_folder(folder.parent)
@@ -244,8 +337,6 @@ def replace_folder(folder: Path, fill: Write) -> None:
 
 def recover_folder(folder: Path) -> None:
     """Put back what was moved away from folder if the process that replaced it was killed."""
-    from hopstate.io.lock import file_lock
-
     old = folder.with_name(f".{short_name(folder)}.old")
     if not folder.exists() and old.exists():
         with contextlib.suppress(OSError, StorageError), file_lock(folder, wait=True):

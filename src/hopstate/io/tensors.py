@@ -1,12 +1,8 @@
-"""Arrays and tensors from .npy, .npz and safetensors files: no pickle, and nothing allocated that the file lacks.
-
-A safetensors file has a JSON record and a CRC-32 of everything else in its header, which is compared when it is read.
-"""
+"""Arrays and tensors from .npy, .npz and safetensors files: no pickle, and nothing allocated that the file lacks."""
 
 from __future__ import annotations
 
 import json
-import math
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -17,11 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.errors import CheckpointError, FormatError, HopstateError, MissingFileError
+from hopstate.errors import CheckpointError, FormatError, HopstateError
 from hopstate.io.files import replace_file
-from hopstate.io.opening import check_regular, check_size, exists, parse_json, shown
+from hopstate.io.opening import check_regular, check_size, parse_json, shown
 
-SUM = "crc32"  # the key in the header
 _PACKED = 1032  # bytes that one byte of deflate decompresses to at most
 
 
@@ -113,16 +108,16 @@ def write_tensors(path: str | Path, tensors: dict[str, Tensor], record: dict[str
 
 
 def fill_tensor_file(path: Path, tensors: dict[str, Tensor], record: dict[str, Any], *, format: str) -> None:
-    """Write tensors, record and their checksum straight to path, for `replace_file` and the like."""
+    """Write tensors, a JSON record and a checksum straight to path, for `replace_file` and the like."""
     from safetensors.torch import save_file
 
     parts = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}  # none shares memory
     header = {"format": format, "record": json.dumps(record)}
-    save_file(parts, path, metadata=header | {SUM: _checksum(parts, header)})
+    save_file(parts, path, metadata=header | {"crc32": _checksum(parts, header)})
 
 
 def read_tensors(
-    path: str | Path, *, format: str, what: str, mend: str = "use an earlier copy", summed: float = math.inf
+    path: str | Path, *, format: str, what: str, mend: str = "use an earlier copy", verify: bool = True
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return tensors, on the CPU, and record of a file that `write_tensors` wrote.
 
@@ -131,52 +126,36 @@ def read_tensors(
         format: the format that the file must have.
         what: what such a file contains, for messages.
         mend: what to do about a damaged one, for messages.
-        summed: bytes of a file at most that is compared with its checksum; of a larger one only the header is read.
+        verify: compare it with its checksum, which reads it whole; else only its size is compared.
 
     Raises:
         MissingFileError: there is no such file.
         CheckpointError: the file is damaged or of another format.
     """
-    if not exists(path):
-        raise MissingFileError(f"no {what} at {path}; save a state there first")
-    tensors, header = safe_tensors(path, what=what, mend=mend, summed=summed)
-    if header.get("format") != format:
-        found = shown(header.get("format", "no format"))
-        raise CheckpointError(f"{path} holds no {what} of this version: {found}; {mend}")
-    return tensors, header_record(header, path, mend)
-
-
-def safe_tensors(
-    path: str | Path, *, what: str, mend: str, summed: float = math.inf
-) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return tensors, on the CPU, and header of a safetensors file; what, mend and summed as in `read_tensors`."""
     from safetensors import SafetensorError, safe_open
 
     check_regular(path)
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             tensors, header = {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
-        whole = SUM in header and header.keys() <= {"format", "record", SUM}
-        if whole and (Path(path).stat().st_size > summed or header[SUM] == _checksum(tensors, header)):
-            return tensors, header
     except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(f"{path} is damaged or no {what} ({error}); {mend}") from error
-    raise CheckpointError(f"{path} is damaged or no {what}: its contents are not those that were written; {mend}")
+    if verify and header.get("crc32") != _checksum(tensors, header):
+        raise CheckpointError(f"{path} is damaged or no {what}: its contents are not those that were written; {mend}")
+    if header.get("format") != format:
+        found = shown(header.get("format", "none"))
+        raise CheckpointError(f"{path} holds no {what} of this version: its format is {found}, not {format}; {mend}")
+    try:
+        return tensors, parse_json(header.get("record", ""), f"the record of {path}")
+    except HopstateError as error:
+        raise CheckpointError(f"{error}; {mend}") from None
 
 
 def _checksum(tensors: dict[str, Tensor], header: dict[str, str]) -> str:
+    """Return the CRC-32 of tensors, their names, types and shapes, and of the header."""
     found = zlib.crc32(json.dumps([header.get("format"), header.get("record")]).encode())
     for name, tensor in sorted(tensors.items()):
         found = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), found)
         flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
         found = zlib.crc32(flat.numpy().data, found)
     return f"{found:08x}"
-
-
-def header_record(header: dict[str, str], path: str | Path, mend: str) -> dict[str, Any]:
-    if "record" not in header:
-        raise CheckpointError(f"{path} was not written by hopstate: its header has no record")
-    try:
-        return parse_json(header["record"], f"the record of {path}")
-    except HopstateError as error:
-        raise CheckpointError(f"{error}; {mend}") from None

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from hopstate.errors import ConfigError
 from hopstate.methods.space import Space
+from hopstate.training.config import LoopConfig
 from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:  # torch takes a second, and help names methods without it
     import numpy as np
-    from _typeshed import DataclassInstance
 
     from hopstate.data.events import EventStream
     from hopstate.data.graph import Graph
     from hopstate.data.graph_set import GraphSet
     from hopstate.datasets.temporal_generators import PathSequences
-    from hopstate.training.config import LoopConfig
     from hopstate.training.exported import ExportSpec
     from hopstate.training.ranks import Ranks
     from hopstate.training.tasks.protocols import Task
@@ -153,33 +153,28 @@ class Context:
         return folder.read_json("data.json")
 
 
-class RunConfig(Protocol):
-    """What the configurations of all methods have, each a dataclass with fields of its own beside these."""
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """What the configurations of all methods have, each a subclass with fields of its own.
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how files are read.
+        loop: training.
+    """
 
-    @property
-    def data(self) -> str:
-        """A file, a folder, or the name of a data set."""
-        ...
-
-    @property
-    def read(self) -> DataclassInstance:
-        """How files are read: `ReadOptions` for most."""
-        ...
-
-    @property
-    def loop(self) -> LoopConfig:
-        """How long and how it trains."""
-        ...
+    data: str
+    read: Any
+    loop: LoopConfig
 
 
-class SetRun(RunConfig, Protocol):
+@dataclass(frozen=True, kw_only=True)
+class SetRun(RunConfig, ABC):
     """What the configurations of methods for sets of graphs have besides."""
 
+    @abstractmethod
     def training_graphs(self, graphs: GraphSet) -> np.ndarray:
         """Return the numbers of the training graphs; none where the build will say what is amiss."""
-        ...
 
 
 Floors = dict[str, dict[str, float]]  # name → test metrics

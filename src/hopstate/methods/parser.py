@@ -126,6 +126,18 @@ def _checked_settings(parser: Parser, path: str) -> str:
     return path
 
 
+# what people type → the settings, the first one that a method has
+SHORT_OPTIONS = {
+    "--epochs": ("--loop.epochs",),
+    "--lr": ("--loop.optim.lr",),
+    "--seed": ("--loop.seed",),
+    "--device": ("--loop.device",),
+    "--features": ("--read.features",),
+    "--labels": ("--read.labels",),
+    "--batch-size": ("--batch_size", "--batching.batch_size"),
+}
+
+
 class Parser(ArgumentParser):
     """A jsonargparse parser whose complaints are ConfigErrors that suggest the nearest name."""
 
@@ -146,6 +158,7 @@ class Parser(ArgumentParser):
     def parse_args(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Namespace:
         """Parse arguments; a group that has a kind may be named by it alone: --batching top, --split=random."""
         if args is not None:
+            self._check_short_options(args)
             self._settings = [_checked_settings(self, path) for path in _settings_files(args)]
             for arg, after in zip(args, [*args[1:], ""]):
                 if arg.startswith("--"):
@@ -157,6 +170,29 @@ class Parser(ArgumentParser):
             ]
         return super().parse_args(args, *more, **settings)
 
+    def add_short_options(self) -> None:
+        """Let settings that people set often be given by `SHORT_OPTIONS` too."""
+        known = self._option_string_actions
+        for short, names in SHORT_OPTIONS.items():
+            for name in names:
+                if name in known:
+                    known[name].option_strings.insert(0, short)
+                    known[short] = known[name]
+                    break
+
+    def _check_short_options(self, args: Sequence[str]) -> None:
+        """Raise ConfigError if a short option and its setting are given with different values."""
+        given: dict[str, tuple[str, str]] = {}
+        for arg, after in zip(args, [*args[1:], ""]):
+            name, sign, value = arg.partition("=")
+            action = self._option_string_actions.get(name)
+            if action is None or not SHORT_OPTIONS.keys() & set(action.option_strings):
+                continue
+            value = value if sign else after
+            other, before = given.setdefault(action.dest, (name, value))
+            if name != other and value != before:
+                raise ConfigError(f"{other} {before} and {name} {value} are the same setting; give one of them")
+
     def _of_kind(self, argument: str, after: str, kinds: set[str]) -> str:
         name, sign, value = argument.partition("=")
         word = value if sign else after
@@ -165,7 +201,7 @@ class Parser(ArgumentParser):
     def keys(self) -> list[str]:
         """Return the dotted names of all options."""
         own = [action for action in self._actions if action.dest not in ("help", "config", "print_config")]
-        return [max(action.option_strings, key=len, default=action.dest).removeprefix("--") for action in own]
+        return [[action.dest, *action.option_strings][-1].removeprefix("--") for action in own]
 
 
 def parser_of(method: AnyMethod, prog: str | None = None) -> Parser:
@@ -180,6 +216,7 @@ def parser_of(method: AnyMethod, prog: str | None = None) -> Parser:
         "--config", action=ActionConfigFile, help="YAML or JSON file of settings; later flags override it"
     )
     parser.add_class_arguments(method.config, nested_key=None, fail_untyped=False)
+    parser.add_short_options()
     for action in parser._actions:
         if action.dest in method.automatic:
             action.help = f"{action.help or ''} [auto]".lstrip()

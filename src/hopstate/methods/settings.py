@@ -60,21 +60,20 @@ def config_from(method: Method[Any, RunT, Any], settings: Mapping[str, Any]) -> 
     Raises:
         ConfigError: an unknown key (the nearest is suggested) or a value of the wrong type.
     """
-    parser = shared_parser(method)
-    settings = {key: _plain(value) for key, value in flatten(settings).items()}
-    _check_plain(parser, settings)
-    return config_of(method, parser.parse_args(arguments_of(settings)), parser)
+    return parse_given(method, settings)({})
 
 
 def parse_given(method: Method[Any, RunT, Any], given: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], RunT]:
     """Return defaults by dotted name → configuration with the given settings over them; see `config_from`."""
-    return lambda defaults: config_from(method, {**defaults, **flatten(given)})
+    parser = shared_parser(method)
+    parsed = _parsed(parser, given)
+    return lambda defaults: _config(method, parser, defaults, parsed)
 
 
 def parse_words(
     method: Method[Any, RunT, Any], parser: Parser, words: Sequence[str], own: Sequence[str] = ()
-) -> Callable[[Mapping[str, Any]], RunT]:
-    """Return defaults by dotted name → configuration with the words of a command line over them.
+) -> tuple[Namespace, Callable[[Mapping[str, Any]], RunT]]:
+    """Return a command's own options, and defaults by dotted name → configuration with the words given over them.
 
     Args:
         method: the method.
@@ -82,15 +81,26 @@ def parse_words(
         words: of the command line.
         own: names of the command's own options.
     """
+    if any(word.startswith("--print_config") for word in words):
+        parser.parse_args(words)  # prints every setting, defaults included, and ends the command
+    given = parser.parse_args(words, defaults=False)
+    options = Namespace({name: given.pop(name, parser.get_default(name)) for name in own})
+    return options, lambda defaults: _config(method, parser, defaults, given)
 
-    def parse(defaults: Mapping[str, Any]) -> RunT:
-        parser.set_defaults(dict(defaults))
-        parsed = parser.parse_args(words)
-        for name in own:
-            parsed.pop(name)
-        return config_of(method, parsed, parser)
 
-    return parse
+def _parsed(parser: Parser, settings: Mapping[str, Any]) -> Namespace:
+    """Return settings by nested or dotted name as the parser has them; nothing for those that are not given."""
+    plain = {key: _plain(value) for key, value in flatten(settings).items()}
+    _check_plain(parser, plain)
+    return parser.parse_args(arguments_of(plain), defaults=False)
+
+
+def _config(method: Method[Any, RunT, Any], parser: Parser, defaults: Mapping[str, Any], given: Namespace) -> RunT:
+    settings = parser.get_defaults()
+    if defaults:
+        settings.update(_parsed(parser, {**defaults, "data": given["data"]}))  # a parser wants data
+    settings.update(given)
+    return config_of(method, settings, parser)
 
 
 def _plain(value: Any) -> Any:

@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from hopstate.errors import HopstateError
-from hopstate.io.files import make_folder, named_errors, remove_file, replace_file
-from hopstate.io.lock import locked
+from hopstate.io.files import locked, make_folder, named_errors, remove_file, replace_file
 from hopstate.training.ranks import ALONE, Ranks
 from hopstate.training.run_folder import LEFT, RunFolder
 

@@ -22,8 +22,8 @@ from hopstate.methods import method_of_run
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_dict, config_from
 from hopstate.methods.shared.event_nodes import EventNodeRun
-from hopstate.runs.kept import from_memory, load_kept
-from hopstate.training.loggers.choose import check_loggers
+from hopstate.runs.in_memory import from_memory, load_kept
+from hopstate.training.loggers import check_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.protocols import ReadsEdges, Remembers, Task, TaskFacts
@@ -42,7 +42,7 @@ OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
 def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method, dict[str, Any]]:
     """Return the method of a run folder, as `hopstate.methods.method_of_run`, and its other settings.
 
-    Data that were given in memory are where the run keeps them; see `hopstate.runs.kept`.
+    Data that were given in memory are where the run keeps them; see `hopstate.runs.in_memory`.
 
     Raises:
         CheckpointError: they are missing or damaged, or of a method that nobody named.
@@ -132,7 +132,7 @@ def settle(
     Args:
         method: the method.
         parse: defaults by dotted name → configuration; what a user gives stands over them.
-        out, resume, record: as in `hopstate.runs.api.fit_config`.
+        out, resume, record: as in `hopstate.runs.run.fit_config`.
         suited: what suited the data for runs before, if any; filled here, so that runs that are averaged are alike.
         suit: False takes the method's defaults for what is not given, or what the run has that it begins from.
     """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hopstate.io.cache import cache_folder
+from hopstate.io.files import cache_folder
 from hopstate.methods.method import Context
 from hopstate.random import random_state_kept
 from hopstate.runs.data import data_metrics, load_data

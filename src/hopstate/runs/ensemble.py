@@ -11,9 +11,9 @@ from typing import Any
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.settings import config_from
-from hopstate.runs.api import Run, fit_config
 from hopstate.runs.data import load_data, same_data, settings_of_run
-from hopstate.runs.kept import FACTS, FOLDER, hold
+from hopstate.runs.in_memory import FACTS, FOLDER, hold
+from hopstate.runs.run import Run, fit_config
 from hopstate.training.run_folder import RunFolder, flatten
 
 

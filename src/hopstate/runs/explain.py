@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hopstate.data.clock import Clock
-from hopstate.data.dates import drawn_times, shown_span, shown_time, shown_times
+from hopstate.data.dates import Clock, drawn_times, shown_span, shown_time, shown_times
 from hopstate.data.events import EventBatch
 from hopstate.data.splits import IN_SECOND
 from hopstate.data.stream_state import Event, StreamState

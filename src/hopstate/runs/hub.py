@@ -11,8 +11,8 @@ from typing import Any
 
 from hopstate.errors import ConfigError, DownloadError, MissingExtraError, MissingFileError
 from hopstate.io.opening import exists, shown
-from hopstate.runs.api import Run, new_folder, open_run
 from hopstate.runs.pretrained.travel import check_saved, save_pretrained, unpack
+from hopstate.runs.run import Run, new_folder, open_run
 from hopstate.training.run_folder import RunFolder
 
 FILES = ["*.json", "*.safetensors", "README.md"]  # all that is ever fetched or sent

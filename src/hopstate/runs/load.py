@@ -19,8 +19,7 @@ from hopstate.data.splits import kept_pairs, link_keys
 from hopstate.data.validate import SPLITS
 from hopstate.datasets.registry import find_dataset
 from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateWarning, idle_reset
-from hopstate.io.cache import cache_folder
-from hopstate.io.files import replace_file, save_array
+from hopstate.io.files import cache_folder, replace_file, save_array
 from hopstate.io.opening import exists, expanded
 from hopstate.io.opening import reading as naming
 from hopstate.io.tensors import load_npy
@@ -39,7 +38,7 @@ from hopstate.runs.data import (
     same_data,
     settings_of_run,
 )
-from hopstate.runs.kept import record_of
+from hopstate.runs.in_memory import record_of
 from hopstate.runs.prepare import prepared
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.room import not_beyond

@@ -6,23 +6,21 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from hopstate.data.events import EventStream
-from hopstate.data.graph import Graph
+from hopstate.data.graph import Graph, with_codes
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.node_codes import with_codes
 from hopstate.data.preprocessing import FAR_APART, OTHER, FeatureScaler, FeatureTable, scale_ratio
 from hopstate.data.splits import edges_of_links
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.methods.method import Context, ReadOptions, RunConfig, SetRun, SplitConfig
 from hopstate.methods.shared.event_nodes import EventNodeRun
-from hopstate.methods.shared.event_run import EventReadOptions
+from hopstate.methods.shared.event_run import EventReadOptions, EventRun
 from hopstate.methods.shared.node import NodeRun, split_rows
 from hopstate.methods.shared.static_link import edge_split
-from hopstate.methods.shared.suit_events import StreamRun
 from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -32,33 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["as_trained", "notes_of", "prepared", "prepared_as"]
 
 
-class ReadRun(RunConfig, Protocol):
-    """A configuration of a method for records with features."""
-
-    @property
-    def read(self) -> ReadOptions | EventReadOptions:
-        """How files are read: scales and fillings among it."""
-        ...
-
-
-class GraphRun(ReadRun, Protocol):
-    """A configuration of a method for a graph."""
-
-    @property
-    def split(self) -> SplitConfig:
-        """How its nodes are shared out."""
-        ...
-
-
-class FeatureSetRun(ReadRun, SetRun, Protocol):
-    """A configuration of a method for a set of graphs."""
-
-
-class FeatureStreamRun(ReadRun, StreamRun, Protocol):
-    """A configuration of a method for events."""
-
-
-def fitted_graph(graph: Graph, config: GraphRun, edges: bool) -> dict[str, FeatureScaler]:
+def fitted_graph(graph: Graph, config: NodeRun, edges: bool) -> dict[str, FeatureScaler]:
     """Return scales of a graph's features by name (x, edge_attr): of the training nodes, and of the edges at them."""
     features = {"x": (graph.x, graph.table)} | ({"edge_attr": (graph.edge_attr, graph.edge_table)} if edges else {})
     meant: dict[str, str] = {}
@@ -95,7 +67,7 @@ def _fitted_links(graph: Graph, config: NodeRun, features: dict[str, Any]) -> di
     return found
 
 
-def fitted_set(graphs: GraphSet, config: FeatureSetRun, edges: bool) -> dict[str, FeatureScaler]:
+def fitted_set(graphs: GraphSet, config: SetRun, edges: bool) -> dict[str, FeatureScaler]:
     """Return scales of a set's features by name (x, edge_attr): of the training graphs."""
     union, found = graphs.union, {}
     features = {"x": (union.x, union.table)} | ({"edge_attr": (union.edge_attr, union.edge_table)} if edges else {})
@@ -118,7 +90,7 @@ def _edges_at(graph: Graph, nodes: np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.repeat(there, graph.degree) | there[graph.indices])
 
 
-def fitted_stream(stream: EventStream, config: FeatureStreamRun) -> dict[str, FeatureScaler]:
+def fitted_stream(stream: EventStream, config: EventRun) -> dict[str, FeatureScaler]:
     """Return scales of a stream's features by name (x, edge_attr): of the training events and their ends."""
     kind = _kind(config.read.scale, published=stream.published)
     if kind == "none" and stream.edge_table is None:
@@ -206,11 +178,11 @@ def _scaled(record: Record, config: RunConfig, context: Context, edges: bool) ->
     if begun is not None:
         return as_trained(record, begun, edges=edges), begun
     if isinstance(record, EventStream):
-        found = fitted_stream(record, cast("FeatureStreamRun", config))
+        found = fitted_stream(record, cast("EventRun", config))
     elif isinstance(record, Graph):
-        found = fitted_graph(record, cast("GraphRun", config), edges)
+        found = fitted_graph(record, cast("NodeRun", config), edges)
     else:
-        found = fitted_set(record, cast("FeatureSetRun", config), edges)
+        found = fitted_set(record, cast("SetRun", config), edges)
     kept = {name: scaler.as_json() | _left(record, name, scaler) for name, scaler in found.items()}
     return as_trained(record, kept, edges=edges, tell=False), kept
 

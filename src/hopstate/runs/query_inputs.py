@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.dates import NAIVE, counted_in, parse_times, shown_time, zone_of
-from hopstate.data.event_build import UNITS
+from hopstate.data.dates import NAIVE, UNITS, counted_in, parse_times, shown_time, zone_of
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.readers.tables import Table, is_frame, read_table

@@ -26,7 +26,7 @@ from hopstate.errors import (
     MissingFileError,
     ShapeError,
 )
-from hopstate.io.lock import locked
+from hopstate.io.files import locked
 from hopstate.io.opening import exists, shown
 from hopstate.io.output import write_table
 from hopstate.runs.data import (
@@ -130,7 +130,7 @@ def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> StreamS
     record, source = _own_record(folder, own)
     if not same_data(folder, record):
         warnings.warn(
-            f"{shown(source)} is not what this run was trained on, or has changed since; what stands there now is taken "
+            f"{shown(source)} is not what this run was trained on, or has changed since; what is there now is taken "
             "for the run's past",
             HopstateWarning,
             stacklevel=3,

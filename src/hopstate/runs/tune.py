@@ -20,9 +20,8 @@ import torch
 import yaml
 
 from hopstate.errors import CheckpointError, ConfigError, DivergenceError, HopstateError, MissingExtraError
-from hopstate.io.files import remove_file, write_text
-from hopstate.io.lock import NAME as LOCK
-from hopstate.io.lock import locked
+from hopstate.io.files import NAME as LOCK
+from hopstate.io.files import locked, remove_file, write_text
 from hopstate.io.opening import check_regular, exists, read_json, reading, shown
 from hopstate.io.output import write_table
 from hopstate.methods import get_method
@@ -30,10 +29,10 @@ from hopstate.methods.method import Method, RunConfig
 from hopstate.methods.settings import as_dict, config_from, parse_given
 from hopstate.methods.space import Space, printable
 from hopstate.random import named_rng
-from hopstate.runs import api
 from hopstate.runs.beginnings import begun
 from hopstate.runs.data import load_data, settle
-from hopstate.runs.kept import name_of
+from hopstate.runs.in_memory import name_of
+from hopstate.runs.run import fit_config, stored_config
 from hopstate.runs.tune_spaces import choices_of, space_of, suggest
 from hopstate.training.run_folder import PATHS, RunFolder, flatten
 
@@ -138,7 +137,7 @@ def tune_config(
         raise ConfigError(f"a search has at least 1 trial; got {trials}")
     optuna = _optuna()
     record = load_data(config.data, config.read, method.data) if record is None else record
-    stored = {"method": method.name, "config": api.stored_config(method, config)}
+    stored = {"method": method.name, "config": stored_config(method, config)}
     facts = {**stored, "space": printable(space), "seed": seed, "content_hash": record.content_hash}
     with begun(out, f"tune-{method.name}", config.data) as folder, locked(folder):
         fresh = _same_search(folder, facts)
@@ -270,7 +269,7 @@ def _run(method: Method, config: RunConfig, trial: Any, folder: Path, record: Re
     """Return a trial's validation metric, larger being better; NaN where it failed, None where it was interrupted."""
     try:
         built = config_from(method, {**flatten(as_dict(config)), **trial.user_attrs["settings"]})
-        run = api.fit_config(method, built, out=folder, resume=True, record=record, splits=("val",))
+        run = fit_config(method, built, out=folder, resume=True, record=record, splits=("val",))
     except (HopstateError, MemoryError, torch.OutOfMemoryError) as error:
         # settings that cannot work and training that diverges are results; data, files and disks fail every trial
         expected = type(error) is HopstateError or isinstance(error, (ConfigError, DivergenceError))
@@ -320,7 +319,7 @@ def _keep(found: Search, method: Method, config: RunConfig) -> None:
 
     write_table(pd.DataFrame(found.trials), found.path / "trials.csv")
     if found.best:
-        stored = api.stored_config(method, config_from(method, {**flatten(as_dict(config)), **found.best}))
+        stored = stored_config(method, config_from(method, {**flatten(as_dict(config)), **found.best}))
         del stored["method"]
         head = f"# {method.name}: best of {len(found.trials)} trials, validation {found.metric} {found.value:.6g}\n"
         write_text(found.config, head + yaml.safe_dump(stored, sort_keys=False))

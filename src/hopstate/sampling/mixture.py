@@ -22,8 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from hopstate.data.event_record import stretch
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, stretch
 from hopstate.errors import ConfigError, DataError, check_range, refuse_idle
 from hopstate.random import named_rng
 

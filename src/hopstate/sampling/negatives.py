@@ -1,40 +1,170 @@
 """Negative pairs for dynamic link prediction, drawn once from a seed, saved beside the run and reloadable.
 
-Strategies, one negative for each positive, batch by batch:
-random: the source kept, the destination uniform over the pool's destinations (DyGLib's arrays, bit for bit). As there,
-    the event's own destination may be drawn. Training draws it again (`avoid_own`), evaluation reports its share.
-historical: pairs first met by the batch's start that do not meet within the batch's span; both ends replaced.
-inductive: those of the historical pairs that had not met by the last observed event.
+`STRATEGIES` holds the kinds of negatives by name. A kind of your own is a subclass of `NegativeStrategy`; once it is
+there, evaluation, tables and reports know it.
+
 Deletions are neither positives, nor meetings, nor a proof that a pair meets.
-Where a batch has too few pairs, the rest are random pairs of the pool's ends that are not in the batch.
-One against many: `one_against_many`.
 
 Source: Yu et al. 2023, arXiv:2303.13047 (DyGLib), after Poursafaei et al. 2022, arXiv:2207.10128; Huang et al. 2023,
-arXiv:2307.01026 (TGB), for one against many.
+arXiv:2307.01026 (TGB), for one against many and `tgb_negatives`.
 Deviation: historical and inductive pairs are drawn by a compiled loop whose order is its own, so they agree with
 DyGLib's in distribution, not array by array (there the order is that of Python sets).
 """
 
 from __future__ import annotations
 
+import json
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from hopstate.data.event_record import stretch
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, stretch
 from hopstate.data.splits import EventSplit
-from hopstate.errors import ConfigError, DataError, nearest
-from hopstate.io.opening import exists
+from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
+from hopstate.io.files import replace_file
+from hopstate.io.opening import exists, parse_json
 from hopstate.io.scratch import let_go
+from hopstate.io.tensors import Archive
 from hopstate.ops.rows import ranges
 from hopstate.random import named_rng
-from hopstate.sampling.judged import in_batches, judged, judged_batches
-from hopstate.sampling.negative_sets import Negatives
+from hopstate.sampling.event_batches import in_batches, judged, judged_batches
 
-Strategy = Literal["random", "historical", "inductive"]
-STRATEGIES: tuple[Strategy, ...] = ("random", "historical", "inductive")
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Negatives:
+    """Negative pairs of the events at some positions of a stream, packed: positive i has offsets[i]:offsets[i+1].
+
+    Args:
+        rows: (P,) int64 positions of the positives.
+        offsets: (P+1,) int64.
+        src, dst: (offsets[-1],) int64 node rows.
+        strategy: name of their strategy.
+        seed: what they were drawn from.
+        batch_size: positives in a batch, which historical and inductive pairs depend on.
+        content_hash: of the stream, checked when they are loaded for it.
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
+    src: np.ndarray
+    dst: np.ndarray
+    strategy: str
+    seed: int
+    batch_size: int
+    content_hash: str = ""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def equals(self, other: Negatives) -> bool:
+        """Return whether these are the same pairs of the same events, whatever strategy drew them."""
+        columns = ("rows", "offsets", "src", "dst")
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
+
+    def own_event(self, stream: EventStream) -> np.ndarray:
+        """Return (offsets[-1],) bool: which negatives are the very pair of their event, as a random one may be."""
+        of = np.repeat(self.rows, np.diff(self.offsets))
+        return (stream.src[of] == self.src) & (stream.dst[of] == self.dst)
+
+    def take(self, rows: np.ndarray) -> Negatives:
+        """Return those of the events at some positions (n,), ascending.
+
+        Raises:
+            DataError: an event that has no negatives here.
+        """
+        place = np.minimum(np.searchsorted(self.rows, rows), max(len(self.rows) - 1, 0))
+        if len(rows) and (not len(self.rows) or not np.array_equal(self.rows[place], rows)):
+            raise DataError(f"these negatives are of {len(self.rows)} other events")
+        counts = np.diff(self.offsets)[place]
+        held = ranges(self.offsets[:-1][place], counts)
+        bounds = np.concatenate([[0], np.cumsum(counts)])
+        return replace(self, rows=rows, offsets=bounds, src=self.src[held], dst=self.dst[held])
+
+    def save(self, path: Path | str) -> None:
+        """Write as .npz, atomically.
+
+        Raises:
+            StorageError: the file could not be written.
+        """
+        facts = {"strategy": self.strategy, "seed": self.seed, "batch_size": self.batch_size}
+        note = np.frombuffer(json.dumps(facts | {"content_hash": self.content_hash}).encode(), np.uint8)
+        columns = {"rows": self.rows, "offsets": self.offsets, "src": self.src, "dst": self.dst, "facts": note}
+
+        def write(part: Path) -> None:
+            # level 1: an eighth of the time of numpy's level 6, and 4% larger
+            with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+                for name, column in columns.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                        np.lib.format.write_array(file, column, allow_pickle=False)
+
+        replace_file(Path(path), write)
+
+    @classmethod
+    def load(cls, path: Path | str, stream: EventStream | None = None) -> Negatives:
+        """Read what `save` wrote.
+
+        Raises:
+            MissingFileError: no such file.
+            FormatError: another kind of file, or a damaged one.
+            DataError: they were drawn for another stream than the one given.
+        """
+        path = Path(path)
+        if not exists(path):
+            raise MissingFileError(f"no negatives at {path}")
+        with Archive(path) as archive:
+            try:
+                arrays: dict[str, Any] = {name: archive[name] for name in ("rows", "offsets", "src", "dst")}
+                facts = parse_json(archive["facts"].tobytes(), f"the settings in {path}")
+                loaded = cls(**arrays, **facts)
+            except (KeyError, TypeError) as error:
+                raise FormatError(f"{path} does not hold saved negatives: {error}") from None
+        loaded._check(path)
+        if stream is not None and loaded.content_hash != stream.content_hash:
+            raise DataError(f"{path} was drawn for another stream than {stream.name}; draw the negatives again")
+        if stream is not None:
+            for name, most in (("rows", len(stream)), ("src", stream.num_nodes), ("dst", stream.num_nodes)):
+                column = getattr(loaded, name)
+                if len(column) and not 0 <= column.min() <= column.max() < most:
+                    raise FormatError(f"{path} is damaged: {name} leaves 0..{most - 1}; draw the negatives again")
+        return loaded
+
+    def _check(self, path: Path) -> None:
+        wrong = [
+            name
+            for name in ("rows", "offsets", "src", "dst")
+            if getattr(self, name).dtype != np.int64 or getattr(self, name).ndim != 1
+        ]
+        facts = ("strategy", str), ("seed", int), ("batch_size", int), ("content_hash", str)
+        wrong += [name for name, kind in facts if type(getattr(self, name)) is not kind]
+        if wrong:
+            raise FormatError(f"{path} does not hold saved negatives: {wrong[0]} is of another kind; draw them again")
+        bounds = self.offsets
+        if len(bounds) != len(self.rows) + 1 or bounds[0] != 0 or (np.diff(bounds) < 0).any():
+            raise FormatError(f"{path} is damaged: its offsets fit no {len(self.rows)} positives; draw them again")
+        if not bounds[-1] == len(self.src) == len(self.dst):
+            raise FormatError(f"{path} is damaged: {len(self.src)} sources, {bounds[-1]} negatives; draw them again")
+
+
+KeyT = TypeVar("KeyT")
+
+
+def distinct_sets(drawn: Mapping[KeyT, Negatives]) -> dict[KeyT, Negatives]:
+    """Return the sets of negatives without those that repeat an earlier one, pair by pair.
+
+    Of events with new nodes the historical and the inductive pairs are the same: none of them met before the split.
+    """
+    found: dict[KeyT, Negatives] = {}
+    for key, one in drawn.items():
+        if not any(one.equals(other) for other in found.values()):
+            found[key] = one
+    return found
+
+
 MOST = 1 << 30  # negatives of one split that are held together
 _SORTED = 1 << 24  # events whose pairs are sorted together
 SEEDS = {"val": 0, "new_val": 1, "test": 2, "new_test": 3}  # DyGLib's
@@ -44,11 +174,183 @@ class NoOtherPairError(DataError):
     """Every pair that could stand beside a batch of events is in it."""
 
 
+class NegativeStrategy(ABC):
+    """A kind of negative pairs for evaluation."""
+
+    name: str  # in evaluation.strategies, in names of metrics and of files
+    label: str  # in tables
+    ranking = False  # an event is ranked among many destinations (MRR, Hits@k) in place of told from one pair (AP)
+
+    @abstractmethod
+    def draw(
+        self,
+        stream: EventStream,
+        splits: EventSplit,
+        split: str,
+        *,
+        num_negatives: int | Literal["all"] = 100,
+        seed: int = 0,
+        most: int | None = None,
+    ) -> Negatives:
+        """Draw the negatives of a split's events.
+
+        Args:
+            stream, splits: the data.
+            split: "train", "val", "test", "new_val" or "new_test".
+            num_negatives: of an event, where it has many.
+            seed: of strategies without published seeds.
+            most: events that are evaluated (see `hopstate.sampling.event_batches.judged`); None for all.
+
+        Raises:
+            DataError: the split has no events.
+            NoOtherPairError: there is no pair that does not meet.
+        """
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Batches:
+    """Batches of a split's events, and the pool of events that their negative pairs come from.
+
+    Args:
+        src, dst, t: (P,) the events.
+        pool: sources, destinations and times of the pool, by time.
+        numbers: (B,) numbers of the batches among those of the whole split; each draws by its own.
+        batch_size: events of a batch.
+        seed: of the random numbers.
+        observed: time of the last event before the split; None in training.
+        avoid_own: draw a random destination again if it is the event's own.
+    """
+
+    src: np.ndarray
+    dst: np.ndarray
+    t: np.ndarray
+    pool: tuple[np.ndarray, np.ndarray, np.ndarray]
+    numbers: np.ndarray
+    batch_size: int
+    seed: int
+    observed: float | None
+    avoid_own: bool
+
+
+class OnePerEvent(NegativeStrategy):
+    """One negative pair for each event, batch by batch; see `draw_negatives`."""
+
+    def draw(
+        self,
+        stream: EventStream,
+        splits: EventSplit,
+        split: str,
+        *,
+        num_negatives: int | Literal["all"] = 1,
+        seed: int = 0,
+        most: int | None = None,
+    ) -> Negatives:
+        return draw_negatives(stream, splits, split, self.name, most=most)
+
+    @abstractmethod
+    def pairs(self, batches: Batches) -> tuple[np.ndarray, np.ndarray]:
+        """Return (P,) sources and (P,) destinations."""
+
+
+class RandomNegatives(OnePerEvent):
+    """The source kept, the destination uniform over the pool's destinations (DyGLib's arrays, bit for bit).
+
+    As there, the event's own destination may be drawn. Training draws it again (`avoid_own`), evaluation reports its
+    share.
+    """
+
+    name, label = "random", "random negatives"
+
+    def pairs(self, batches: Batches) -> tuple[np.ndarray, np.ndarray]:
+        size, numbers = batches.batch_size, batches.numbers
+        count = len(batches.src) + int(numbers[-1] + 1 - len(numbers)) * size  # from the split's first event on
+        src, dst, _ = batches.pool
+        drawn = random_destinations(src, dst, count, size, batches.seed, avoid_own=batches.avoid_own)
+        return batches.src, in_batches(drawn, numbers, size)
+
+
+class HistoricalNegatives(OnePerEvent):
+    """Pairs first met by the batch's start that do not meet within the batch's span; both ends replaced.
+
+    Where a batch has too few such pairs, the rest are random pairs of the pool's ends that are not in the batch.
+    """
+
+    name, label = "historical", "historical negatives"
+
+    def pairs(self, batches: Batches) -> tuple[np.ndarray, np.ndarray]:
+        return _seen_before(batches, None)
+
+
+class InductiveNegatives(OnePerEvent):
+    """Those of the historical pairs that had not met by the last observed event."""
+
+    name, label = "inductive", "inductive negatives"
+
+    def pairs(self, batches: Batches) -> tuple[np.ndarray, np.ndarray]:
+        return _seen_before(batches, batches.observed)
+
+
+class ManyNegatives(NegativeStrategy):
+    """Many destinations for each event; see `one_against_many`."""
+
+    name, label, ranking = "many", "many negatives", True
+
+    def draw(
+        self,
+        stream: EventStream,
+        splits: EventSplit,
+        split: str,
+        *,
+        num_negatives: int | Literal["all"] = 100,
+        seed: int = 0,
+        most: int | None = None,
+    ) -> Negatives:
+        return one_against_many(stream, splits, split, num_negatives=num_negatives, seed=seed, most=most)
+
+
+STRATEGIES: dict[str, NegativeStrategy] = {
+    strategy.name: strategy
+    for strategy in (RandomNegatives(), HistoricalNegatives(), InductiveNegatives(), ManyNegatives())
+}
+USUAL = ("random", "historical", "inductive")  # of an evaluation by default
+
+
+def strategy_of(name: str) -> NegativeStrategy:
+    """Return a strategy by name.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name not in STRATEGIES:
+        raise ConfigError(f"unknown negatives {name!r}{nearest(name, STRATEGIES)}; known: {', '.join(STRATEGIES)}")
+    return STRATEGIES[name]
+
+
+def metric_name(metric: str, strategy: str, *, new_nodes: bool) -> str:
+    """Return the name of a metric of some negatives: those of random ones have no prefix.
+
+    >>> metric_name("mrr", "many", new_nodes=True), metric_name("roc_auc", "random", new_nodes=False)
+    ('new_many_mrr', 'roc_auc')
+    """
+    return f"{'new_' if new_nodes else ''}{'' if strategy == 'random' else f'{strategy}_'}{metric}"
+
+
+def parse_metric(name: str) -> tuple[str, NegativeStrategy, bool]:
+    """Return metric, strategy and whether it is of events with new nodes; see `metric_name`.
+
+    >>> parse_metric("new_many_mrr")[0]
+    'mrr'
+    """
+    metric = name.removeprefix("new_")
+    found = next((own for own in STRATEGIES.values() if metric.startswith(f"{own.name}_")), STRATEGIES["random"])
+    return metric.removeprefix(f"{found.name}_"), found, name.startswith("new_")
+
+
 def draw_negatives(
     stream: EventStream,
     splits: EventSplit,
     split: str,
-    strategy: Strategy = "random",
+    strategy: str = "random",
     *,
     seed: int | None = None,
     batch_size: int = 200,
@@ -61,7 +363,7 @@ def draw_negatives(
     Args:
         stream, splits: the data.
         split: "train", "val", "test", "new_val" or "new_test"; a new split draws from its own events only.
-        strategy: see the top of this file.
+        strategy: name of a `OnePerEvent` strategy.
         seed: by default DyGLib's for the split (val 0, new_val 1, test 2, new_test 3; train 0).
         batch_size: events scored together.
         part: of the split's events alone, with the pairs that they have among all.
@@ -73,9 +375,9 @@ def draw_negatives(
         DataError: the split, or the part of it, is empty.
         NoOtherPairError: a batch holds every pair that there is to draw.
     """
-    rows = stream.additions(splits.rows(split))
-    if strategy not in STRATEGIES:
-        raise ConfigError(f"unknown strategy {strategy!r}{nearest(strategy, STRATEGIES)}; known: {STRATEGIES}")
+    rows, kind = stream.additions(splits.rows(split)), strategy_of(strategy)
+    if not isinstance(kind, OnePerEvent):
+        raise ConfigError(f"{strategy!r} negatives are not one pair an event")
     if batch_size < 1:
         raise ConfigError(f"batch_size is {batch_size}; it must be at least 1")
     if not len(rows):
@@ -91,18 +393,20 @@ def draw_negatives(
     numbers = judged_batches(len(rows), most, batch_size)  # batches are whole, as each draws for all of its events
     numbers = numbers[(numbers >= begin // batch_size) & (numbers <= (end - 1) // batch_size)]
     own = slice(begin - numbers[0] * batch_size, end - numbers[0] * batch_size) if part else slice(None)
-    if strategy == "random":
-        count = min(int(numbers[-1] + 1) * batch_size, len(rows))
-        drawn = random_destinations(pool_src, pool_dst, count, batch_size, seed, avoid_own=avoid_own)
-        drawn = in_batches(drawn, numbers, batch_size)
     rows = in_batches(rows, numbers, batch_size)
-    if strategy == "random":
-        src, dst = stream.src[stretch(rows)], drawn
-    else:
-        observed = {"train": None, "val": splits.train, "new_val": splits.train}.get(split, splits.val)
-        last = None if strategy == "historical" or observed is None else stream.t[observed[-1]]
-        batch = stream.src[rows], stream.dst[rows], stream.t[rows]
-        src, dst = _seen_before((pool_src, pool_dst, pool_t), batch, last, batch_size, seed, numbers)
+    observed = {"train": None, "val": splits.train, "new_val": splits.train}.get(split, splits.val)
+    batches = Batches(
+        src=stream.src[stretch(rows)],
+        dst=stream.dst[stretch(rows)],
+        t=stream.t[stretch(rows)],
+        pool=(pool_src, pool_dst, pool_t),
+        numbers=numbers,
+        batch_size=batch_size,
+        seed=seed,
+        observed=None if observed is None else stream.t[observed[-1]],
+        avoid_own=avoid_own,
+    )
+    src, dst = kind.pairs(batches)
     return Negatives(
         rows=rows[own],
         offsets=np.arange(len(rows[own]) + 1),
@@ -153,18 +457,12 @@ def _distinct(nodes: np.ndarray) -> np.ndarray:
     return np.flatnonzero(met)
 
 
-def _seen_before(
-    pool: tuple[np.ndarray, np.ndarray, np.ndarray],
-    batch: tuple[np.ndarray, np.ndarray, np.ndarray],
-    last_observed: float | None,
-    batch_size: int,
-    seed: int,
-    numbers: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Draw historical pairs, or inductive ones where last_observed is given; see the top of this file."""
+def _seen_before(batches: Batches, last_observed: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """Draw pairs that met before, or only those that had not met by a time."""
     from hopstate.sampling.kernels import random_pairs, seen_pairs
 
-    (src, dst, t), (batch_src, batch_dst, batch_t) = pool, batch
+    (src, dst, t), batch_size, seed, numbers = batches.pool, batches.batch_size, batches.seed, batches.numbers
+    batch_src, batch_dst, batch_t = batches.src, batches.dst, batches.t
     starts = np.append(np.arange(0, len(batch_t), batch_size), len(batch_t))
     t0, t1 = batch_t[starts[:-1]], batch_t[starts[1:] - 1]
     told = int(np.searchsorted(t, t1[-1], side="right"))  # what comes later is asked for nothing
@@ -311,23 +609,81 @@ def load_or_draw(
     stream: EventStream,
     splits: EventSplit,
     split: str,
-    strategy: Strategy = "random",
+    strategy: str = "random",
     *,
-    seed: int | None = None,
-    batch_size: int = 200,
+    num_negatives: int | Literal["all"] = 100,
     most: int | None = None,
 ) -> Negatives:
-    """Load saved negatives of a split, or draw and save them; strategy, seed, most as in `draw_negatives`."""
-    path = Path(path)
-    if exists(path):
-        loaded = Negatives.load(path, stream)
-        wanted = (strategy, SEEDS.get(split, 0) if seed is None else seed, batch_size)
-        rows = stream.additions(splits.rows(split))
-        if (loaded.strategy, loaded.seed, loaded.batch_size) == wanted and np.array_equal(
-            loaded.rows, in_batches(rows, judged_batches(len(rows), most, batch_size), batch_size)
-        ):
-            return loaded
+    """Load saved negatives of a split, or draw and save them; other arguments as of `NegativeStrategy.draw`.
+
+    Raises:
+        DataError: the file holds negatives of another strategy or of other events.
+    """
+    if not exists(path):
+        drawn = strategy_of(strategy).draw(stream, splits, split, num_negatives=num_negatives, most=most)
+        drawn.save(path)
+        return drawn
+    loaded = Negatives.load(path, stream)
+    rows = judged(stream.additions(splits.rows(split)), most)
+    if loaded.strategy != strategy or not np.array_equal(loaded.rows, rows):
         raise DataError(f"{path} holds {loaded.strategy} negatives of other settings; remove it or use another name")
-    drawn = draw_negatives(stream, splits, split, strategy, seed=seed, batch_size=batch_size, most=most)
-    drawn.save(path)
-    return drawn
+    return loaded
+
+
+def tgb_negatives(
+    published: Mapping[tuple[Any, Any, Any], Iterable[Any]],
+    stream: EventStream,
+    rows: np.ndarray,
+    *,
+    nodes: np.ndarray | None = None,
+) -> Negatives:
+    """Return TGB's own negatives of a split's events, in place of drawn ones.
+
+    TGB publishes them as pickles, which hopstate does not open; py-tgb does, and what it holds then goes in here:
+
+        dataset = tgb.linkproppred.dataset.LinkPropPredDataset(name="tgbl-wiki")
+        dataset.load_test_ns()
+        negatives = tgb_negatives(dataset.negative_sampler.eval_set["test"], stream, splits.test)
+
+    `Negatives.save` keeps them as .npz, and `evaluate_link(..., negatives={("test", "many"): negatives})` ranks by
+    them; events with new nodes, where a split has any, take `negatives.take(splits.new_test)`.
+
+    Source: Huang et al. 2023, arXiv:2307.01026; the layout that py-tgb 2.3.0 reads.
+
+    Args:
+        published: (source, destination, time) → destinations, in TGB's numbers and in whole seconds.
+        stream: the events.
+        rows: (P,) int64 positions of the split's events; those that delete are passed over.
+        nodes: (N,) int64 the row of each of TGB's numbers; None where they are the same, as for data read by
+            "tgb:NAME", and for TGB's archives in JODIE's layout (tgbl-wiki).
+
+    Raises:
+        DataError: an event that the negatives do not know, or a destination that is no node of the stream.
+    """
+    rows = stream.additions(rows)
+    numbers = np.arange(stream.num_nodes) if nodes is None else np.asarray(nodes, np.int64)
+    number = np.full(stream.num_nodes, -1, np.int64)
+    number[numbers] = np.arange(len(numbers))
+    ends = number[stream.src[rows]].tolist(), number[stream.dst[rows]].tolist()
+    found: list[np.ndarray] = []
+    for event, key in enumerate(zip(*ends, stream.t[rows].astype(np.int64).tolist(), strict=True)):
+        if key not in published:
+            raise DataError(
+                f"{stream.name}: TGB's negatives know no event {key} (position {rows[event]} of the stream); they are "
+                "of another split or version of the data, or nodes are numbered otherwise: give nodes"
+            )
+        found.append(np.asarray(published[key]).astype(np.int64))
+    dst = np.concatenate([np.empty(0, np.int64), *found])
+    if len(dst) and not 0 <= dst.min() <= dst.max() < len(numbers):
+        raise DataError(f"{stream.name}: TGB's negatives name nodes outside 0..{len(numbers) - 1}; give nodes")
+    counts = np.array([len(part) for part in found], np.int64)
+    return Negatives(
+        rows=rows,
+        offsets=np.concatenate([[0], np.cumsum(counts)]),
+        src=np.repeat(stream.src[rows], counts),
+        dst=numbers[dst],
+        strategy="many",
+        seed=0,
+        batch_size=len(rows),
+        content_hash=stream.content_hash,
+    )

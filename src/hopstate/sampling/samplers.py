@@ -19,14 +19,18 @@ import numpy as np
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
-from hopstate.ops.sampling import LocalGraph
+from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.random import named_rng
-from hopstate.sampling.adjacency import cutter_of
 
 DRAWS = 0x70  # keeps the draws of samplers apart from other draws of the same seed
 
 Nodes = np.ndarray
 FEWEST = 200  # subgraphs that probabilities are counted in
+
+
+def cutter_of(graph: Graph) -> Neighborhoods:
+    """Return what cuts subgraphs and samples in-neighbours of a graph; its edges are positions in `graph.incoming`."""
+    return Neighborhoods(graph.incoming.indptr, graph.incoming.indices)
 
 
 @dataclass(frozen=True, eq=False)

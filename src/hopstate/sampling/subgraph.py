@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -15,16 +15,139 @@ from hopstate.data.graph import Graph
 from hopstate.errors import DataError
 from hopstate.io.scratch import let_go, mapping_of
 from hopstate.layers.message import Adjacency, Normalization, Propagator
+from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
-from hopstate.sampling.adjacency import (
-    around_adjacency,
-    cutter_of,
-    inside_adjacency,
-    rows_adjacency,
-    whole_adjacency,
-)
-from hopstate.sampling.ahead import RowsAhead, SetsAhead
-from hopstate.sampling.samplers import LayerSampler, NodeSampler, NodeSet, SaintSampler, ShadowSampler
+from hopstate.sampling.samplers import LayerSampler, NodeSampler, NodeSet, SaintSampler, ShadowSampler, cutter_of
+
+
+class RowsAhead:
+    """Copies of some rows of arrays, given back to the bit."""
+
+    def __init__(self) -> None:
+        self._held: tuple[np.ndarray, dict[int, Tensor]] = (np.empty(0, np.int64), {})
+
+    def read(self, rows: np.ndarray, arrays: Sequence[Tensor], take: Callable[[Tensor, Tensor], Tensor]) -> None:
+        """Hold rows of arrays in place of what was held.
+
+        Args:
+            rows: (n,) int64, ascending.
+            arrays: (N, d) each.
+            take: (array, rows) → a copy of them.
+        """
+        self.forget()  # before more is taken
+        place = torch.from_numpy(rows)
+        self._held = rows, {array.data_ptr(): take(array, place) for array in arrays if array.numel()}
+
+    def forget(self) -> None:
+        """Hold nothing."""
+        self._held = (np.empty(0, np.int64), {})
+
+    def of(self, array: Tensor, rows: Tensor) -> Tensor | None:
+        known, held = self._held
+        found = held.get(array.data_ptr())
+        if found is None:
+            return None
+        wanted = rows.numpy()
+        at = np.searchsorted(known, wanted)
+        at[at == len(known)] = 0
+        return found[torch.from_numpy(at)] if np.array_equal(known[at], wanted) else None
+
+
+class SetsAhead:
+    """Node sets of an epoch, drawn some at a time; `read` is told the nodes of each such lot.
+
+    Args:
+        sampler: draws them.
+        room: returns how many nodes a lot may have, about; at least one set is drawn.
+        read: called with the distinct nodes (n,), ascending, of a lot of several sets.
+    """
+
+    def __init__(self, sampler: NodeSampler, room: Callable[[], int], read: Callable[[np.ndarray], None]) -> None:
+        self.sampler, self.room, self.read = sampler, room, read
+        self._drawn: tuple[int, dict[int, NodeSet]] = -1, {}  # an epoch and sets of it
+
+    def __call__(self, epoch: int, number: int) -> NodeSet:
+        drawn, sets = self._drawn
+        if epoch != drawn or number not in sets:
+            sets = self._lot(epoch, number)
+            self._drawn = epoch, sets
+        return sets[number]
+
+    def _lot(self, epoch: int, number: int) -> dict[int, NodeSet]:
+        sets = {number: self.sampler.node_set(epoch, number)}
+        size = most = len(sets[number].nodes)
+        room = self.room()
+        for later in range(number + 1, self.sampler.num_batches(epoch)):
+            if size + most > room:
+                break
+            sets[later] = self.sampler.node_set(epoch, later)
+            count = len(sets[later].nodes)
+            size, most = size + count, max(most, count)
+        if len(sets) > 1:
+            self.read(np.unique(np.concatenate([one.nodes for one in sets.values()])))
+        return sets
+
+
+def whole_adjacency(graph: Graph) -> Adjacency:
+    into = graph.incoming
+    everything = slice(None)
+    return Adjacency.of(
+        into.indptr, into.indices, weight=into.weight_of(everything), edge_attr=into.attr_of(everything)
+    )
+
+
+def inside_adjacency(graph: Graph, local: LocalGraph) -> Adjacency:
+    return Adjacency.of(local.indptr, local.indices, num_nodes=len(local.nodes), **_carried(graph, local))
+
+
+def around_adjacency(graph: Graph, local: LocalGraph, *, scale: np.ndarray | None = None) -> Adjacency:
+    """Return the adjacency of a local graph, weighted by the whole graph's degrees.
+
+    Args:
+        graph: that it was cut from.
+        local: nodes and edges.
+        scale: (e,) factors of the edges; by default 1 / probability where they were sampled.
+    """
+    return Adjacency.of(
+        local.indptr,
+        local.indices,
+        num_nodes=len(local.nodes),
+        degree=graph.incoming.degree[local.nodes],
+        scale=local.weight if scale is None else scale,
+        **_carried(graph, local),
+    )
+
+
+def rows_adjacency(graph: Graph, rows: np.ndarray, degree: Tensor) -> Adjacency:
+    """Return the adjacency of some rows (r,), ascending, over all nodes, weighted by the whole graph's degree (N,)."""
+    into = graph.incoming
+    counts = into.count[rows]
+    indptr = bounds_of(counts)
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
+        edges: slice | np.ndarray = slice(into.indptr[rows[0]], into.indptr[rows[-1] + 1])
+    else:
+        edges = ranges(into.indptr[rows], counts)
+    tensors = (torch.from_numpy(np.array(array, np.int64)) for array in (indptr, into.indices[edges], rows))
+    starts, columns, receivers = tensors
+    weight, attr = into.weight_of(edges), into.attr_of(edges)
+    return Adjacency(
+        starts,
+        columns,
+        num_nodes=graph.num_nodes,
+        receivers=receivers,
+        degree=degree,
+        weight=None if weight is None else torch.from_numpy(np.array(weight)),
+        edge_attr=None if attr is None else torch.from_numpy(np.array(attr)),
+    )
+
+
+def _carried(graph: Graph, local: LocalGraph) -> dict[str, np.ndarray | None]:
+    into = graph.incoming
+    if into.rows is None:
+        return {}
+    assert local.edges is not None
+    return {"weight": into.weight_of(local.edges), "edge_attr": into.attr_of(local.edges)}
+
 
 LARGE, FEW = 2 << 30, 4096  # bytes of features beyond which, where they are mapped, so many rows are read at a time
 

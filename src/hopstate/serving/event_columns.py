@@ -20,7 +20,7 @@ from hopstate.errors import HopstateError
 from hopstate.io.files import is_broken
 from hopstate.runs.query_inputs import times_in
 from hopstate.serving.log import BETWEEN
-from hopstate.tokens.pair_kernels import LAST
+from hopstate.tokens.kernels import LAST
 
 REMEMBERED_IDS = (
     1 << 18

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from hopstate.data.dates import shown_time
+from hopstate.data.dates import beyond_clock, shown_time
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import declared
@@ -28,7 +28,6 @@ from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.splits import IN_SECOND, parse_duration
 from hopstate.data.stream_state import StreamState
-from hopstate.data.validate import beyond_clock
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, muted_warnings
 from hopstate.io.files import is_broken
@@ -36,7 +35,7 @@ from hopstate.runs.data import config_of_run, known_data, own_reading, reading, 
 from hopstate.runs.prepare import as_trained, prepared_as
 from hopstate.runs.query_inputs import times_in
 from hopstate.serving.event_columns import ID, LONGEST, Columns, Fields, KnownRows, columns, own_rows
-from hopstate.tokens.pair_kernels import LAST
+from hopstate.tokens.kernels import LAST
 from hopstate.training.run_folder import RunFolder
 
 AUTO, NEVER = "auto", "never"

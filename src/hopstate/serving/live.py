@@ -28,7 +28,7 @@ import torch
 from hopstate.data.events import EventStream
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, MissingFileError
-from hopstate.io.lock import locked
+from hopstate.io.files import locked
 from hopstate.ops.threads import one_thread
 from hopstate.runs.data import dates_of, known_data, settings_of_run
 from hopstate.runs.load import load_run

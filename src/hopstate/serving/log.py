@@ -27,8 +27,7 @@ from hopstate.errors import (
     MissingFileError,
     StorageError,
 )
-from hopstate.io.files import is_broken, named_errors, sync_folder
-from hopstate.io.lock import file_lock
+from hopstate.io.files import file_lock, is_broken, named_errors, sync_folder
 
 BETWEEN = "\x1e"  # no JSON holds it, so texts may stand together with it between them
 PAGE = 1_000  # commits, or a few more events, that are read at a time

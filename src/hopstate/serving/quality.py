@@ -23,7 +23,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.evaluation.calibration import calibration
 from hopstate.evaluation.metrics import average_precision
 from hopstate.evaluation.ranking import mrr, ranks
-from hopstate.methods.heuristics.recency import Recency
+from hopstate.methods.heuristics.method import Recency
 from hopstate.random import named_rng
 from hopstate.runs.calibration import load_curve
 from hopstate.serving.live import LiveRun

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.data.clock import elapsed
+from hopstate.data.dates import elapsed
 from hopstate.errors import DataError, ShapeError, TimeOrderError
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.data.clock import Clock
-from hopstate.data.deletions import edge_ends
-from hopstate.data.events import ADD, EventBatch, EventStream
+from hopstate.data.dates import Clock
+from hopstate.data.events import ADD, EventBatch, EventStream, edge_ends
 from hopstate.data.neighbor_store import Histories
 from hopstate.data.stream_state import NodeFeatures, StreamState
 from hopstate.layers.evaluating import evaluating

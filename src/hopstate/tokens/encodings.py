@@ -15,7 +15,7 @@ import numpy as np
 
 from hopstate.data.graph import Graph
 from hopstate.errors import HopstateWarning
-from hopstate.io.cache import cached_array
+from hopstate.io.files import cached_array
 from hopstate.ops.eigenvectors import components, laplacian_eigenvectors, shares
 
 VERSION = 1  # part of the file name: raised when the same graph would get other columns

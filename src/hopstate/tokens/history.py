@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import ADD
 from hopstate.data.stream_state import NodeFeatures, StreamState
 from hopstate.errors import ConfigError, ShapeError
@@ -273,7 +273,7 @@ def pack_tokens(
     Returns:
         offsets (Q+1,), nodes, event_ids int64, gaps, spans.
     """
-    from hopstate.tokens.history_kernels import count_tokens, write_tokens
+    from hopstate.tokens.kernels import count_tokens, write_tokens
 
     kind = np.result_type(found.times, t)
     times, when = np.ascontiguousarray(found.times, kind), np.ascontiguousarray(t, kind)

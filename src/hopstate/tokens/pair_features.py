@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.neighbor_store import Histories, Rows
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def read_pairs(store: Histories, u: np.ndarray, v: np.ndarray, t: np.ndarray, un
         unit: the gap that counts as 1.
         out: (Q, at least 81) float32; see `pair_features.NAMES`.
     """
-    from hopstate.tokens.pair_kernels import SEEN, latest_events, read_meetings
+    from hopstate.tokens.kernels import SEEN, latest_events, read_meetings
 
     count, arrays = len(u), store.arrays_of(np.concatenate([u, v]))
     out[:, :16] = np.nan
@@ -97,7 +97,7 @@ class _Partners(NamedTuple):
 
 
 def _partners(ends: _Ends) -> _Partners:
-    from hopstate.tokens.pair_kernels import PARTNERS, partners_of
+    from hopstate.tokens.kernels import PARTNERS, partners_of
 
     count = len(ends.u)
     run, first = np.empty(count, np.int64), np.empty(count + 1, np.int64)
@@ -108,14 +108,14 @@ def _partners(ends: _Ends) -> _Partners:
 
 def _write_paths(ends: _Ends, partners: _Partners, store: Histories, unit: float, out: np.ndarray) -> None:
     """Write the features of paths of three events."""
-    from hopstate.tokens.pair_kernels import ONWARD, paths_of
+    from hopstate.tokens.kernels import ONWARD, paths_of
 
     onward = store.last(partners.nodes[:, 0], ends.t[partners.nodes[:, 1]], ONWARD)
     paths_of(*ends, *partners, onward.offsets, onward.nodes, onward.times, unit, out, COUNTED)
 
 
 def _write_moves(ends: _Ends, partners: _Partners, store: Histories, out: np.ndarray) -> None:
-    from hopstate.tokens.pair_kernels import CAME, SOON, moves_of, next_moves
+    from hopstate.tokens.kernels import CAME, SOON, moves_of, next_moves
 
     some = partners.first[1:] > partners.first[:-1]
     met, query = partners.nodes[partners.first[:-1][some]].T.copy()

@@ -6,6 +6,7 @@ whatever goes wrong (disk full, a killed process), the previous checkpoint survi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,48 @@ from torch import Tensor
 from hopstate.errors import CheckpointError, MissingFileError
 from hopstate.io.files import replace_file, replace_files
 from hopstate.io.opening import exists, shown
-from hopstate.io.tensors import fill_tensor_file, header_record, safe_tensors
+from hopstate.io.tensors import fill_tensor_file, read_tensors
+
+
+@dataclass
+class Progress:
+    """Where a run stands; all of it is in the checkpoint."""
+
+    epoch: int = 0  # epochs completed
+    step: int = 0  # batches of the current epoch done
+    total_steps: int = 0  # optimiser steps since the start
+    loss_sum: float = 0.0  # over the current epoch's batches
+    learned: int = 0  # of them, those that had something to learn from
+    best: float | None = None
+    best_loss: float = math.inf  # validation loss of the best epoch, which decides between equal metrics
+    best_epoch: int = 0
+    seconds: float = 0.0  # training time, evaluation included
+
+    @classmethod
+    def of_record(cls, saved: dict[str, Any]) -> Progress:
+        """Return the position that a checkpoint tells.
+
+        Raises:
+            ValueError: a part is missing or cannot be.
+        """
+        found = cls(**{"learned": saved["step"], **saved})  # all were, before it was counted
+        whole = (found.epoch, found.step, found.total_steps, found.learned, found.best_epoch)
+        if not all(type(n) is int and 0 <= n < 2**53 for n in whole) or found.best_epoch > found.epoch:
+            raise ValueError(f"it stands at {saved}")
+        numbers = (found.loss_sum, found.best_loss, found.seconds, 0.0 if found.best is None else found.best)
+        if not all(type(n) in (int, float) for n in numbers):
+            raise ValueError(f"it stands at {saved}")
+        return found
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a run ended with: interrupted or not, the best epoch, final metrics by split (of the best weights)."""
+
+    interrupted: bool
+    progress: Progress
+    metrics: dict[str, dict[str, float]]
+
 
 FORMAT = 1
 
@@ -72,19 +114,13 @@ def load_checkpoint(path: Path) -> Checkpoint:
     if not exists(path):
         raise MissingFileError(f"no checkpoint at {path}; train a model first, or give the run folder that holds one")
     mend = "use an earlier copy or train again"
-    flat, header = safe_tensors(path, what="checkpoint", mend=mend)
+    flat, record = read_tensors(path, format=str(FORMAT), what="checkpoint", mend=mend)
     tensors: dict[str, dict[str, Tensor]] = {}
     for key, tensor in flat.items():
         group, slash, name = key.partition("/")
         if not slash:
             raise CheckpointError(f"{path} is no checkpoint: it holds a tensor called {shown(key)}; {mend}")
         tensors.setdefault(group, {})[name] = tensor
-    record = header_record(header, path, mend)
-    version = header.get("format", "0")
-    if not version.isdecimal() or int(version[:9]) > FORMAT:
-        raise CheckpointError(
-            f"{path} has format {shown(version)}, this version reads up to {FORMAT}; upgrade hopstate"
-        )
     return Checkpoint(tensors=tensors, record=record)
 
 

@@ -7,9 +7,11 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from lightning_fabric.plugins.precision.double import DoublePrecision
 from lightning_fabric.strategies import DDPStrategy
 from torch import nn
 
@@ -19,6 +21,21 @@ from hopstate.training.ranks import PATIENCE, present
 
 if TYPE_CHECKING:  # lightning takes as long to import as torch does, and nothing but training needs it
     from lightning_fabric import Fabric
+
+
+class Double(DoublePrecision):
+    """Weights and inputs in float64, inputs that are frozen records too."""
+
+    def convert_input(self, data: Any) -> Any:
+        """Return a model's input with float64 in place of narrower numbers."""
+        if is_dataclass(data) and not isinstance(data, type):
+            return replace(data, **{f.name: self.convert_input(getattr(data, f.name)) for f in fields(data)})
+        if isinstance(data, tuple):
+            values = [self.convert_input(value) for value in data]
+            return type(data)(*values) if hasattr(data, "_fields") else tuple(values)
+        if isinstance(data, dict):
+            return {key: self.convert_input(value) for key, value in data.items()}
+        return super().convert_input(data)
 
 
 class Together(DDPStrategy):
@@ -71,8 +88,6 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
 
     how: dict[str, Any] = {"precision": told}
     if precision == "64":
-        from hopstate.training.double import Double
-
         how = {"plugins": Double()}
     accelerator = {"cuda": "gpu", "gpu": "gpu"}.get(name, name)
     if accelerator not in ("auto", "cpu", "gpu", "mps") or (":" in device and not _numbered(accelerator, number)):

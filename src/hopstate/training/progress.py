@@ -20,16 +20,15 @@ from rich.progress import Progress as Bar
 
 from hopstate.evaluation.metrics import of_class
 from hopstate.io.output import draw_figure, listening
-from hopstate.training.loggers.choose import check_loggers
-from hopstate.training.loggers.worker import Loggers
-from hopstate.training.position import Progress
+from hopstate.training.checkpoint import Progress
+from hopstate.training.loggers import Loggers, check_loggers
 from hopstate.training.run_folder import RunFolder, flatten
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hopstate.training.config import LoopConfig
-    from hopstate.training.loggers.protocol import Status
+    from hopstate.training.loggers import Status
 
 QUIET_SECONDS = 10.0  # least time between two epochs' lines where output is no terminal
 BATCH_SECONDS = 60.0  # without a line, after which one says which batch a long epoch is at

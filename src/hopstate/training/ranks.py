@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, RanksError
 from hopstate.random import named_rng
-from hopstate.training.position import Progress
+from hopstate.training.checkpoint import Progress
 
 T = TypeVar("T")
 PATIENCE = timedelta(hours=24)  # rank 0 may be making tokens; a rank that has ended is known by its closed connection

@@ -25,6 +25,8 @@ from hopstate.layers.ssm import state_parameters
 from hopstate.random import rng_state, seed_everything, set_rng_state
 from hopstate.training.checkpoint import (
     Checkpoint,
+    FitResult,
+    Progress,
     check_weights,
     load_checkpoint,
     load_optimizer,
@@ -33,17 +35,14 @@ from hopstate.training.checkpoint import (
     save_checkpoint,
     write_result,
 )
-from hopstate.training.config import LoopConfig
+from hopstate.training.config import LoopConfig, lr_at, make_optimizer, set_rates
 from hopstate.training.divided import check_divided, check_ranks
 from hopstate.training.interrupts import Stop, interrupts
-from hopstate.training.kept_curves import curves_of
-from hopstate.training.optim import lr_at, make_optimizer, set_rates
-from hopstate.training.position import FitResult, Progress
 from hopstate.training.precision import make_fabric, matmul_precision
 from hopstate.training.progress import Reporter, judging
 from hopstate.training.ranks import ended, joined_loss, present, step_seed
 from hopstate.training.room import peak_memory_mb
-from hopstate.training.run_folder import RunFolder, json_text, machine
+from hopstate.training.run_folder import RunFolder, curves_of, json_text, machine
 from hopstate.training.tasks.protocols import (
     BatchT,
     FitsWhole,

@@ -13,7 +13,8 @@ from hopstate.compensation.top.ridge import best_ridge, ridge_inverse
 from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
-from hopstate.methods.message_passing.model import NORMALIZATION, Backbone
+from hopstate.methods.message_passing.backbones import BACKBONES
+from hopstate.methods.message_passing.model import Backbone
 from hopstate.sampling.subgraph import features, whole_graph
 from hopstate.testing.conformance import relative_rmse
 
@@ -34,7 +35,10 @@ def backbone(kind: str, width: int = 5, layers: int = 3, **settings) -> Backbone
 
 def prepared(graph: Graph, model: Backbone, **settings) -> Top:
     top = Top(
-        graph, TopConfig(**{"rank": 200, "ridge": 0.0, "refresh": 0, **settings}), NORMALIZATION[model.kind], seed=0
+        graph,
+        TopConfig(**{"rank": 200, "ridge": 0.0, "refresh": 0, **settings}),
+        BACKBONES[model.kind].normalization,
+        seed=0,
     )
     x, adjacency = whole_graph(graph)
     top.prepare(model, top.whole_pass(lambda other: other(x, adjacency)))

@@ -19,7 +19,8 @@ from hopstate.compensation.top.wrap import module
 from hopstate.compensation.top.wrap.module import ToppedModel
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, StorageError
-from hopstate.methods.message_passing.model import NORMALIZATION, Backbone
+from hopstate.methods.message_passing.backbones import BACKBONES
+from hopstate.methods.message_passing.model import Backbone
 from hopstate.sampling.subgraph import features, whole_graph
 
 EVEN, ODD = np.arange(0, 40, 2), np.arange(1, 40, 2)
@@ -38,7 +39,7 @@ def prepared(
     config = Backbone.Config(dim=dim, num_layers=2, dropout=0.0)
     torch.manual_seed(3)
     model = Backbone(config, kind=kind, in_dim=5, num_classes=3).eval()
-    top = Top(graph, TopConfig(refresh=0, folder=str(folder), **settings), NORMALIZATION[kind], seed=seed)
+    top = Top(graph, TopConfig(refresh=0, folder=str(folder), **settings), BACKBONES[kind].normalization, seed=seed)
     x, adjacency = whole_graph(graph)
     top.prepare(model, top.whole_pass(lambda other: other(x, adjacency)))
     return top, model

@@ -15,7 +15,6 @@ pytest.importorskip("duckdb", reason="prepare needs the extra prepare")
 pytest.importorskip("ibis", reason="prepare needs the extra prepare")
 
 from hopstate.cli.main import main
-from hopstate.data.event_store import check_store
 from hopstate.data.prepare import prepare
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, StorageError
@@ -104,7 +103,6 @@ def test_edge_features_of_any_format(tmp_path, kind):
     same(store, expected)
     assert mapped(store.indices)
     assert mapped(store.edge_attr)
-    check_store(tmp_path / "store")
     assert not (tmp_path / "store" / "work").exists()
 
 

@@ -110,7 +110,7 @@ def test_no_good_row_names_the_first(tmp_path: Path) -> None:
 
 def _other_version(store: Path) -> None:
     meta = (store / "events.json").read_text()
-    (store / "events.json").write_text(meta.replace('"version": 1', '"version": 9'))
+    (store / "events.json").write_text(meta.replace('"version": 2', '"version": 9'))
 
 
 def _cut(store: Path) -> None:

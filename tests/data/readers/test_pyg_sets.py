@@ -13,7 +13,7 @@ from hopstate.data.readers.pyg import degree_profile, stratified_folds
 from hopstate.data.readers.read_graph import read_graph, read_graph_set
 from hopstate.datasets.registry import load_dataset
 from hopstate.errors import ConfigError, DataError, DownloadError, FormatError
-from hopstate.io.cache import cache_folder
+from hopstate.io.files import cache_folder
 from hopstate.testing.conformance import F32_TIGHT
 
 BENCHMARK = ("train_data", "val_data", "test_data")

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch_geometric.data import TemporalData
 
-from hopstate.data.event_store import load_events, save_events
 from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.store import load_events, save_events
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import (
     ConfigError,

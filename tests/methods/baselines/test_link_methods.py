@@ -11,8 +11,9 @@ from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import read_events
 from hopstate.errors import ConfigError
 from hopstate.methods.shared.event_run import LinkSplitConfig
-from hopstate.runs.api import evaluate, fit, predict
-from hopstate.sampling.negative_sets import Negatives
+from hopstate.runs.inference import evaluate, predict
+from hopstate.runs.run import fit
+from hopstate.sampling.negatives import Negatives
 
 LOOP = {"loop__epochs": 1, "loop__progress": False, "loop__tensorboard": "no", "loop__device": "cpu"}
 SMALL = {

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from hopstate.ops.filters.laplacian import dense_laplacian, noisy_laplacian
-from hopstate.runs.api import evaluate, fit
 from hopstate.runs.load import load_run
+from hopstate.runs.run import evaluate, fit
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
 

@@ -17,8 +17,8 @@ from hopstate.evaluation.leak import check_leak
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
-from hopstate.runs.api import Run, fit, predict
 from hopstate.runs.load import load_run
+from hopstate.runs.run import Run, fit, predict
 from hopstate.testing.conformance import F32, F32_TIGHT, F64_SOLVED
 from made_events import repeating
 

@@ -15,8 +15,8 @@ from hopstate.cli.main import main
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, HopstateError
-from hopstate.runs.api import Run
 from hopstate.runs.load import load_run
+from hopstate.runs.run import Run
 from hopstate.streaming.live import empty_past, go_on
 from hopstate.testing.conformance import F32_SUM
 from hopstate.training.checkpoint import load_checkpoint

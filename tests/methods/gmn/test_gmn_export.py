@@ -24,9 +24,9 @@ from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.program import gmn_spec
 from hopstate.methods.method import Context
-from hopstate.runs.api import Run
 from hopstate.runs.export import Format, export_run, traced
 from hopstate.runs.load import load_run
+from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.graph import GraphTask

@@ -7,7 +7,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.methods.heuristics.edgebank import EdgeBank
-from hopstate.methods.heuristics.recency import NEVER, Recency
+from hopstate.methods.heuristics.method import NEVER, Recency
 
 # pairs 0-1 three times, 0-2 once, 3-4 twice
 STREAM = EventStream(

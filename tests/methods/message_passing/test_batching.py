@@ -17,16 +17,16 @@ from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.io.scratch import Scratch
+from hopstate.methods.message_passing.backbones import BACKBONES
 from hopstate.methods.message_passing.batching import Batching, embedder, exact_inference, row_store
 from hopstate.methods.message_passing.method import METHODS, FullBatchRun
-from hopstate.methods.message_passing.model import NORMALIZATION, Backbone
+from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import Context
 from hopstate.random import seed_everything
-from hopstate.runs import api
+from hopstate.runs.run import evaluate, fit
 from hopstate.testing.conformance import F32_SUM, relative_rmse
 from hopstate.training.checkpoint import load_checkpoint
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer
 
@@ -253,10 +253,10 @@ def test_a_finished_run_cuts_no_graph(tmp_path: Path, monkeypatch: pytest.Monkey
     quiet = {"progress": False, "tensorboard": "no", "device": "cpu", "epochs": 2}
     config = {"model": {"dim": 8, "num_layers": 2}, "loop": quiet, "batching": {"kind": "cluster", "num_clusters": 6,
               "clusters_per_batch": 2}}  # fmt: skip
-    run = api.fit("gcn", two_groups(), out=tmp_path / "run", config=config)
+    run = fit("gcn", two_groups(), out=tmp_path / "run", config=config)
     assert json.loads((run.path / "data.json").read_text())["partitioner"] in ("kaminpar", "metis", "bisection")
     monkeypatch.setattr("hopstate.methods.message_passing.batching.partition", None)
-    assert api.evaluate(run.path, data=two_groups()) == pytest.approx(run.metrics["test"])
+    assert evaluate(run.path, data=two_groups()) == pytest.approx(run.metrics["test"])
 
 
 def test_batches_without_training_nodes_neither_count_nor_move_weights(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_exact_inference_in_blocks_equals_the_whole_graph(block: Any) -> None:
 def test_embedding_in_blocks_equals_the_whole_graph(kind: str, rows: np.ndarray | None) -> None:
     graph = two_groups()
     model = Backbone(Backbone.Config(dim=8, num_layers=3, heads=2), kind=kind, in_dim=4, num_classes=2).eval()
-    top = Top(graph, TopConfig(), NORMALIZATION[kind], seed=0, rows=rows)
+    top = Top(graph, TopConfig(), BACKBONES[kind].normalization, seed=0, rows=rows)
     whole, cut = (list(embedder(graph, top, size)(model)) for size in (120, 13))
     assert len(cut) == len(whole) == 3
     for (a,), (b,) in zip(cut, whole, strict=True):

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.methods.message_passing.model import Adjacency, Backbone, ResidualBlock
+from hopstate.layers.message import Adjacency
+from hopstate.methods.message_passing.model import Backbone, ResidualBlock
 from hopstate.testing.conformance import ModelCase, assert_close_rmse, check_model
 
 NODES = 8

@@ -26,9 +26,9 @@ from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import PairTreesTask, link_floors, training_table
 from hopstate.methods.settings import config_from
-from hopstate.runs.api import Run, evaluate, fit, predict, score_stream
 from hopstate.runs.explain import explain
 from hopstate.runs.load import load_run
+from hopstate.runs.run import Run, evaluate, fit, predict, score_stream
 from hopstate.runs.stream import as_trained
 from hopstate.streaming.live import go_on, past_of
 from hopstate.testing.conformance import F32_SUM, F64, F64_SOLVED

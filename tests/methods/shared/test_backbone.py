@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
-from hopstate.runs.api import Run, evaluate, fit, predict, score_stream
+from hopstate.runs.run import Run, evaluate, fit, predict, score_stream
 from hopstate.testing.conformance import F32_SUM
 from hopstate.training.checkpoint import load_checkpoint
 

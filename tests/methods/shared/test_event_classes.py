@@ -14,7 +14,7 @@ from hopstate.errors import ConfigError, DataError, HopstateWarning, TimeOrderEr
 from hopstate.evaluation.metrics import macro_f1, one_vs_rest_auc
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
-from hopstate.runs.api import Run, evaluate, fit, score_stream
+from hopstate.runs.run import Run, evaluate, fit, score_stream
 from hopstate.testing.conformance import F32, F32_TIGHT
 
 SMALL: dict[str, dict[str, Any]] = {

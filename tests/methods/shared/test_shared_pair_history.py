@@ -10,8 +10,7 @@ import pytest
 import torch
 from configured import configured
 
-from hopstate.data.event_build import check_deletes
-from hopstate.data.events import ADD, DELETE, EventStream
+from hopstate.data.events import ADD, DELETE, EventStream, check_deletes
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.evaluation.leak import check_leak

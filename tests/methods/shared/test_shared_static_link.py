@@ -14,7 +14,7 @@ from hopstate.errors import ConfigError, DataError
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.shared import static_link
-from hopstate.methods.shared.floors import graph_run_floors
+from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.ops.proximity import proximity_naive
 from hopstate.random import seed_everything
 from hopstate.testing.conformance import COARSE, F32_SUM, F32_TIGHT
@@ -177,7 +177,7 @@ def test_batches_depend_on_epoch_and_number_alone(name, tmp_path):
 def test_floors_count_training_links_alone(tmp_path):
     graph = blocks()
     task, config, context = build("gcn", graph, tmp_path)
-    floors = graph_run_floors(graph, config, context, task)
+    floors = graph_baselines(graph, config, context, task)
     edges = task.split.pairs["train"].tolist()
     question = task.question("test")
     linked = {tuple(p) for pairs in task.split.pairs.values() for p in pairs.tolist()}

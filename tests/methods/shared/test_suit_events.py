@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.layers.time import TimeEncoding
 from hopstate.methods import MODULES, get_method
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.settings import parse_given
-from hopstate.methods.shared.suit_events import HISTORICAL
+from hopstate.methods.shared.link import HISTORICAL
 from hopstate.runs.data import settle
 from hopstate.testing.conformance import F64
 

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import hopstate
-from hopstate.runs.api import fit
 from hopstate.runs.pretrained.travel import model_card
+from hopstate.runs.run import fit
 from hopstate.training.run_folder import RunFolder
 from made_events import LOOP, small_run, table
 from made_tables import tables

@@ -17,9 +17,9 @@ import torch
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, StorageError
 from hopstate.io.tensors import write_tensors
-from hopstate.runs.api import Run
 from hopstate.runs.hub import from_pretrained
 from hopstate.runs.pretrained.travel import FORMAT, check_saved, save_pretrained
+from hopstate.runs.run import Run
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ from hopstate.evaluation.calibration import calibration
 from hopstate.evaluation.link import LinkReport, LinkScores
 from hopstate.evaluation.metrics import fitted
 from hopstate.runs.report import write_report
-from hopstate.training.kept_curves import kept_curves
-from hopstate.training.run_folder import RunFolder
+from hopstate.training.run_folder import RunFolder, kept_curves
 
 RANKED = {"of": "other destinations", "k": [1, 10], "hits": [0.2, 0.6], "queries": 50, "candidates": 20.0}
 BINS = {"of": "random negatives", "probability": [0.2, 0.9], "share": [0.1, 0.8], "count": [30, 10], "brier": 0.1}

@@ -13,7 +13,7 @@ from hopstate.methods.dyg_mamba.model import DyGMambaConfig, DyGMambaNodes
 from hopstate.streaming.history_scorer import HistoryNodeScorer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from hopstate.training.tasks.event_node import EventNodeTask, event_target
-from hopstate.training.tasks.history import HistoryNodes
+from hopstate.training.tasks.events import HistoryNodes
 
 
 def _stream(events: int = 200) -> EventStream:

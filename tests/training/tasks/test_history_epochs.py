@@ -16,12 +16,12 @@ from hopstate.errors import ConfigError, HopstateError
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
-from hopstate.methods.shared.suit_events import suit_history
+from hopstate.methods.shared.link import suit_history
 from hopstate.random import named_rng
-from hopstate.sampling.judged import epoch_batches
+from hopstate.sampling.event_batches import epoch_batches
 from hopstate.testing.conformance import F32
 from hopstate.training.ranks import Ranks
-from hopstate.training.tasks.training_pairs import beside
+from hopstate.training.tasks.events import beside
 from hopstate.training.trainer import seed_everything
 
 METHODS = ("graphmixer", "dyg-mamba")

@@ -8,8 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hopstate.data.deletions import edge_ends
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, edge_ends
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import CheckpointError, ConfigError, LeakError
 from hopstate.evaluation.leak import check_leak
@@ -23,11 +22,10 @@ from hopstate.sampling.event_batches import event_batches
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.testing.conformance import COARSE, F32, F32_TIGHT
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.events import training_negatives
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
-from hopstate.training.tasks.training_pairs import training_negatives
 from hopstate.training.trainer import Trainer, seed_everything
 
 

@@ -14,8 +14,7 @@ from hopstate.methods.ctdg_ssm.sequences import METHODS
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.testing.conformance import COARSE, F32
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.sequence import SequenceTask
 from hopstate.training.trainer import Trainer

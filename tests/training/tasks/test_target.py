@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.metrics import balanced_accuracy, micro_f1, r2, spearman
-from hopstate.runs import api
+from hopstate.runs.run import fit
 from hopstate.testing.conformance import F32_TIGHT
 from hopstate.training.tasks.target import class_weights, goal_of, metric_names, remembered, target_of, trained_target
 
@@ -155,7 +155,7 @@ def test_nodes_have_values_and_labels_too(tmp_path, method, goal):
         "gmn": {"model": {"dim": 16, "state_dim": 4, "mpnn_layers": 1}, "walks": {"max_length": 1, "walks": 1}},
     }[method]
     loop = {"epochs": 1, "optim": {"lr": 1e-2}}
-    run = api.fit(method, graph, out=tmp_path / "run", config={**small, "loop": loop})
+    run = fit(method, graph, out=tmp_path / "run", config={**small, "loop": loop})
     found = run.metrics["test"]
     assert all(np.isfinite(v) for v in found.values())
     assert set(found) >= ({"mae", "rmse", "r2"} if goal in ("values", "column") else {"average_precision", "micro_f1"})

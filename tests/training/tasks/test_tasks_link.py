@@ -18,8 +18,7 @@ from hopstate.streaming.history_scorer import HistoryScorer, to_device
 from hopstate.testing.conformance import F32_TIGHT
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from hopstate.training.run_folder import RunFolder
-from hopstate.training.tasks.events import Untrained
-from hopstate.training.tasks.history import HistoryPairs
+from hopstate.training.tasks.events import HistoryPairs, Untrained
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 from made_events import LOOP, named, repeating, small_run
 

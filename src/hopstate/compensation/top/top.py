@@ -54,9 +54,8 @@ from hopstate.layers.message import Adjacency, Normalization
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.ops.threads import one_thread
 from hopstate.random import named_rng
-from hopstate.sampling.adjacency import around_adjacency, cutter_of, whole_adjacency
-from hopstate.sampling.ahead import RowsAhead
-from hopstate.sampling.samplers import DRAWS
+from hopstate.sampling.samplers import DRAWS, cutter_of
+from hopstate.sampling.subgraph import RowsAhead, around_adjacency, whole_adjacency
 
 FORMAT = "hopstate-compensation-1"
 OTHER = {"graph": "another graph", "model": "another model", "settings": "other settings", "nodes": "other nodes"}

@@ -11,7 +11,6 @@ import abc
 import contextlib
 import dataclasses
 import errno
-import hashlib
 import importlib
 import json
 import logging
@@ -29,8 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import DTypeLike
 
-from hopstate.data.event_build import UNITS
-from hopstate.data.event_store import META, VERSION, WORK
+from hopstate.data.dates import UNITS
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.prepare.source import LARGEST
 from hopstate.data.preprocessing import FeatureTable
@@ -38,14 +36,11 @@ from hopstate.data.readers.edge_list import count_of, node_features, rows_in_ord
 from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.roles import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
-from hopstate.data.store import META as GRAPH_META
-from hopstate.data.store import VERSION as GRAPH_VERSION
-from hopstate.data.store import codes_of, id_arrays, lines_of
+from hopstate.data.store import EVENTS_FILE, GRAPH_FILE, VERSION, WORK, id_arrays, table_arrays, table_facts
 from hopstate.data.validate import check_ids
 from hopstate.data.vocabulary import TEXT, Vocabulary, ids_array
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError, StorageError, nearest
-from hopstate.io.files import make_folder, remove_stale, replace_file, save_array, sync_file, write_text
-from hopstate.io.lock import locked
+from hopstate.io.files import locked, make_folder, remove_stale, replace_file, save_array, sync_file, write_text
 from hopstate.io.opening import exists, parse_bytes, read_json
 from hopstate.io.output import write_table
 from hopstate.io.tensors import load_npy
@@ -71,8 +66,8 @@ class Npy:
         self._file.write(np.ascontiguousarray(rows, self.dtype).view(np.uint8).data)
         self._rows += len(rows)
 
-    def close(self, count: int | None = None) -> str:
-        """Return the check sum; count is the number of rows if fewer than announced are right.
+    def close(self, count: int | None = None) -> None:
+        """Close the file; count is the number of rows if fewer than announced are right.
 
         Raises:
             StorageError: the engine gave another number of rows.
@@ -86,13 +81,6 @@ class Npy:
             self._header((count, *self._shape[1:]))  # numpy pads the header, so that it keeps its length
         self._file.close()
         sync_file(self.path)
-        return checksum(self.path)
-
-
-def checksum(path: Path) -> str:
-    """Return the sha256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass
@@ -103,13 +91,13 @@ class Writer:
         out: the folder.
         width: columns of features.
         exact: whether float32 has all features as they are.
-        sums: check sums of the arrays so far, by name.
+        names: of the arrays so far.
     """
 
     out: Path
     width: int
     exact: bool
-    sums: dict[str, str]
+    names: set[str]
 
     def save(self, name: str, array: np.ndarray | None) -> None:
         """Write an array that is in memory, if there is one."""
@@ -117,7 +105,7 @@ class Writer:
             path = self.out / f"{name}.npy"
             save_array(path, array)
             sync_file(path)
-            self.sums[name] = checksum(path)
+            self.names.add(name)
 
     def node_ids(self, path: Path) -> None:
         with pq.ParquetFile(path) as file:
@@ -127,7 +115,7 @@ class Writer:
                 array = Npy(self.out / "node_ids.npy", (count,), np.int64)
                 for some in ids():
                     array.add(some.to_numpy())
-                self.sums["node_ids"] = array.close()
+                self._close({"node_ids": array})
                 return
             size = sum(pc.sum(pc.binary_length(some)).as_py() or 0 for some in ids())
             texts = Npy(self.out / "node_ids.npy", (size,), np.uint8)
@@ -139,7 +127,12 @@ class Writer:
                 offsets.add(ends)
                 texts.add(np.frombuffer("".join(some.to_pylist()).encode(), np.uint8))
                 end = ends if len(ends) else end
-        self.sums |= {"node_ids": texts.close(), "node_id_offsets": offsets.close()}
+        self._close({"node_ids": texts, "node_id_offsets": offsets})
+
+    def _close(self, arrays: dict[str, Npy], count: int | None = None) -> None:
+        for name, array in arrays.items():
+            array.close(count)
+            self.names.add(name)
 
     def events(self, batches: Iterator[pa.RecordBatch], count: int, time: Time, labels: Labels | None) -> None:
         """Write sorted events."""
@@ -160,7 +153,7 @@ class Writer:
                 values = np.stack([batch[f"f{i}"].to_numpy() for i in range(self.width)], 1)
                 for name in arrays.keys() & {"edge_attr", "edge_table"}:
                     arrays[name].add(values)
-        self.sums |= {name: array.close() for name, array in arrays.items()}
+        self._close(arrays)
 
     def graph(self, batches: Iterator[pa.RecordBatch], edges: int, nodes: int, *, unique: bool) -> tuple[int, int]:
         """Write sorted edges as CSR; return how many came and how many were kept.
@@ -194,7 +187,7 @@ class Writer:
                 values = np.stack([batch[f"f{i}"].to_numpy()[first] for i in range(self.width)], 1)
                 arrays["edge_table"].add(values)
                 arrays["edge_attr"].add(np.clip(values, -LARGEST, LARGEST))
-        self.sums |= {name: array.close(kept) for name, array in arrays.items()}
+        self._close(arrays, kept)
         self.save("indptr", np.cumsum(starts))
         return seen, kept
 
@@ -333,9 +326,9 @@ class NodeTables:
         table = self.features
         if table is not None:
             writer.save("x", table.plain())
-            writer.save("table", table.values)
-            writer.save("texts", codes_of(table))
-            facts |= {"columns": list(table.columns), "texts": lines_of(table)}
+            for name, array in table_arrays("table", table).items():
+                writer.save(name, array)
+            facts["tables"] = {"table": table_facts(table)}
         return facts
 
 
@@ -577,7 +570,7 @@ def _stopped(folder: Path, error: Exception, remedy: str) -> StorageError:
 
 
 BAD_ROWS = "bad_rows.csv"
-_MARKERS = {"events": META, "edges": GRAPH_META}  # written last
+_MARKERS = {"events": EVENTS_FILE, "edges": GRAPH_FILE}  # written last
 _LEAST = 512 << 20  # bytes of memory
 _OWN = 256 << 20  # bytes of this process without its engine
 _WORK_VERSION = 3
@@ -749,7 +742,7 @@ class _Job:
         rows = with_keys(staged, whole, text, engine.number)
         table = self._nodes(engine, rows, text)
         exact = all(fact["exact"] for fact in some)
-        writer = Writer(self.out, len(self.columns.features), exact, {})
+        writer = Writer(self.out, len(self.columns.features), exact, set())
         count = sum(fact["count"] for fact in some)
         if self.edges:
             own = self._graph(engine, rows, table, writer, count, nodes)
@@ -758,9 +751,8 @@ class _Job:
             self._check_sets(own["num_nodes"], text=text)
         notes = [*self.columns.notes, *own.pop("notes", ())]
         notes += [f"{bad:,} rows were left out; see {BAD_ROWS} in the store"] if bad else []
-        meta = {"version": GRAPH_VERSION if self.edges else VERSION, **self.names, **own, "notes": notes}
-        sums = {name: writer.sums[name] for name in sorted(writer.sums)}
-        meta |= {"arrays": list(sums), "checksums": sums, "prepared": {"plan": self.plan, "bad": bad}}
+        meta = {"version": VERSION, **self.names, "published": False, **own, "notes": notes}
+        meta |= {"arrays": sorted(writer.names), "prepared": {"plan": self.plan, "bad": bad}}
         write_text(self.marker, json.dumps(meta, indent=1))
 
     def _nodes(self, engine: Engine, rows: Any, text: bool) -> Path:
@@ -794,9 +786,13 @@ class _Job:
         self.say("sorting the events")
         writer.events(engine.batches(by_time(rows)), sum(fact["count"] for fact in facts), time, labels)
         names = None if labels is None or labels.names is None else list(labels.names)
-        features = list(self.columns.features) or None
-        own = {"num_nodes": count, "columns": features, "class_names": names, "time_unit": time.unit, "first_id": 0}
-        return own | {"texts": [] if features else None, "dates": [time.zone] if time.zone else None}
+        return {
+            "num_nodes": count, "class_names": names, "time_unit": time.unit, "first_id": 0, "dates": time.zone,
+            "two_sets": False, "tables": self._edge_tables(),
+        }  # fmt: skip
+
+    def _edge_tables(self) -> Fact:
+        return {"edge_table": {"columns": list(self.columns.features), "texts": []}} if self.columns.features else {}
 
     def _graph(self, engine: Engine, rows: Any, table: Path, writer: Any, edges: int, nodes: Any) -> Fact:
         import pyarrow as pa
@@ -825,12 +821,11 @@ class _Job:
         batches = engine.batches(adjacency(rows, undirected=undirected, loops=loops))
         unique = build["duplicates"] == "drop"
         seen, kept = writer.graph(batches, edges * (2 if undirected else 1), count, unique=unique)
-        features = list(self.columns.features) or None
         notes = [*(() if nodes is None else nodes.notes)]
         notes += ["every edge is stored in both directions (--read.undirected false keeps one)"] if undirected else []
         notes += [f"{seen - kept:,} of {seen:,} stored edges were duplicates and left out"] if kept < seen else []
-        own = {"columns": None, "texts": None, **own, "num_nodes": count, "notes": notes}
-        return own | {"edge_columns": features, "edge_texts": [] if features else None}
+        own["tables"] = own.get("tables", {}) | self._edge_tables()
+        return own | {"num_nodes": count, "notes": notes}
 
     def _own_ids(self, table: Path) -> tuple[int, bool]:
         """Return the number of nodes, and whether their ids are 0, 1, 2, ...
@@ -1018,10 +1013,10 @@ def _nothing_half(out: Path) -> Iterator[None]:
 
 def _prepared(out: Path, kind: str) -> Prepared:
     """Return what a finished store has; raise FormatError if it is damaged or of another version."""
-    meta, version = read_json(out / _MARKERS[kind]), GRAPH_VERSION if kind == "edges" else VERSION
-    if meta.get("version") != version:
+    meta = read_json(out / _MARKERS[kind])
+    if meta.get("version") != VERSION:
         raise FormatError(
-            f"{out} is a store of format {meta.get('version')}; this hopstate writes {version}: choose another folder"
+            f"{out} is a store of format {meta.get('version')}; this hopstate writes {VERSION}: choose another folder"
         )
     try:
         arrays = {name: load_npy(out / f"{name}.npy", mmap=True) for name in meta["arrays"]}

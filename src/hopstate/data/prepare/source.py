@@ -21,8 +21,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED, zone_of
-from hopstate.data.event_build import UNITS
+from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED, UNITS, beyond_clock, zone_of
 from hopstate.data.readers.edge_list import ends_of
 from hopstate.data.readers.event_tables import named_columns
 from hopstate.data.readers.ids import EXACT, MISSING, NO_ID, no_id_but
@@ -31,7 +30,6 @@ from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_
 from hopstate.data.readers.tables import Table, is_numeric
 from hopstate.data.readers.text import Text, read_layout
 from hopstate.data.readers.times import check_cut, check_digits
-from hopstate.data.validate import beyond_clock
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
 from hopstate.io.opening import bounded, exists, expanded, open_regular, reading, shown

@@ -26,7 +26,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, DownloadError, FormatError, MissingFileError, nearest
-from hopstate.io.cache import cache_folder
+from hopstate.io.files import cache_folder
 from hopstate.io.opening import check_size, open_regular, reading
 from hopstate.io.tensors import check_zip
 

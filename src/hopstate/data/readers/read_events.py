@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.event_build import check_deletes
-from hopstate.data.event_record import TIES, Ties, in_own_order
-from hopstate.data.events import EventStream
+from hopstate.data.dates import beyond_clock, why_beyond
+from hopstate.data.events import TIES, EventStream, Ties, check_deletes, in_own_order
 from hopstate.data.labels import AS_STORED
 from hopstate.data.readers import event_tables
 from hopstate.data.readers.ids import EXACT, whole_numbers
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
 from hopstate.data.readers.tables import is_array, is_frame, plain_array, stem_of
 from hopstate.data.readers.times import check_digits
-from hopstate.data.validate import beyond_clock, check_num_nodes, why_beyond
+from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
 from hopstate.io.files import is_broken, replace_file
@@ -332,8 +331,8 @@ def read_events(
 
 
 def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
-    from hopstate.data.event_store import load_events
     from hopstate.data.readers import event_tables
+    from hopstate.data.store import load_events
 
     if text.startswith("tgb:"):
         options = {key: value for key, value in options.items() if key not in OF_TABLES}
@@ -396,8 +395,8 @@ def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) 
 
 
 def _detect(path: Path) -> str:
-    from hopstate.data.event_store import check_finished, is_event_folder
     from hopstate.data.readers.text import check_archive, looks_like_text
+    from hopstate.data.store import check_finished, is_event_folder
 
     if path.is_dir():
         check_finished(path)
@@ -472,7 +471,7 @@ def write_events(stream: EventStream, path: str | Path) -> None:
     if path.suffix == ".parquet":
         replace_file(path, lambda part: _write_parquet(stream, part))
     elif not path.suffix:
-        from hopstate.data.event_store import save_events
+        from hopstate.data.store import save_events
 
         save_events(stream, path)
     else:

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hopstate.data.event_store import check_finished
 from hopstate.data.graph import Graph, Keep
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.notes import notes_of_list
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.readers.text import check_archive, is_matrix_market, looks_like_text
+from hopstate.data.store import check_finished
 from hopstate.data.validate import SPLITS, check_num_nodes, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest, warn

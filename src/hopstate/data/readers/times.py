@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED
-from hopstate.data.event_build import DATES_HELD, NANOSECONDS, UNITS
+from hopstate.data.dates import DATES_HELD, DAY_OR_MONTH, NANOSECONDS, UNGUESSED, UNITS, beyond_clock, why_beyond
 from hopstate.data.readers.ids import EXACT, MISSING
 from hopstate.data.readers.local import date_forms
 from hopstate.data.readers.tables import Table
-from hopstate.data.validate import beyond_clock, why_beyond
 from hopstate.errors import ConfigError, DataError, FormatError, warn
 
 if TYPE_CHECKING:

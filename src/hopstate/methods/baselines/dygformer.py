@@ -19,7 +19,6 @@ from hopstate.layers.heads import LinkHead
 from hopstate.layers.packed_attention import PackedLayout, PackedTransformerBlock
 from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
-from hopstate.methods.baselines.search import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
@@ -31,6 +30,9 @@ from hopstate.tokens.pair_features import NAMES
 from hopstate.training.exported import ExportSpec
 from hopstate.training.precision import bare
 from hopstate.training.tasks.link import LinkTask
+
+DYGLIB_DROPOUT = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+
 
 CHANNELS = 4  # node, edge, time, co-occurrence
 
@@ -230,7 +232,7 @@ class DyGFormerRun(HistoryLinkRun):
 
 def build(stream: EventStream, config: DyGFormerRun, context: Context) -> LinkTask:
     history = HistoryConfig(max_length=config.model.max_length, target="first")
-    widths = history_features(feature_dims(stream, context), stream, config, context)
+    widths = history_features(feature_dims(stream, context), stream, config.deletions, context)
     return history_task(
         stream,
         config,

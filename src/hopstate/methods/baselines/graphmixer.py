@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
@@ -22,7 +22,7 @@ from hopstate.layers.heads import LinkHead
 from hopstate.layers.mlp_mixer import MixerBlock
 from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
-from hopstate.methods.baselines.search import DYGLIB_DROPOUT
+from hopstate.methods.baselines.dygformer import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.around import AroundTokenizer
@@ -37,7 +37,7 @@ from hopstate.training.precision import bare
 from hopstate.training.tasks.link import LinkTask
 
 if TYPE_CHECKING:
-    from hopstate.data.clock import Clock
+    from hopstate.data.dates import Clock
     from hopstate.data.events import EventStream
     from hopstate.data.neighbor_store import EventLookup
     from hopstate.data.stream_state import StreamState
@@ -274,7 +274,7 @@ def build(stream: EventStream, config: GraphMixerRun, context: Context) -> LinkT
         sizes = {"num_links": links, "num_neighbors": neighbors}
         return RecentLinkTokenizer(store, events, **sizes, window=window, clock=clock, deletions=deletions, dtype=dtype)
 
-    widths = history_features(feature_dims(stream, context), stream, config, context)
+    widths = history_features(feature_dims(stream, context), stream, config.deletions, context)
     return history_task(
         stream,
         config,

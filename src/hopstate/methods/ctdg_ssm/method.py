@@ -10,35 +10,41 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.data.clock import Clock, GapUnit
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import check_range, refuse_idle
-from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
-from hopstate.methods.ctdg_ssm.model import CTDGSSM, Readout
+from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig, Readout
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.method import link_floors
-from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
+from hopstate.methods.shared.backbone import init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
-from hopstate.methods.shared.event_run import EventRun
-from hopstate.methods.shared.link import clock_of, kept_negatives, training_store, used_features
-from hopstate.methods.shared.pair_history import fit_scale, pair_features
+from hopstate.methods.shared.link import (
+    PAIRS,
+    SCHEDULE,
+    LearnedLinkRun,
+    clock_of,
+    fit_scale,
+    kept_negatives,
+    pair_features,
+    suit_epochs,
+    suit_pairs,
+    training_store,
+    used_features,
+)
 from hopstate.methods.shared.programs import logit_port, rows_port
-from hopstate.methods.shared.suit_events import PAIRS, SCHEDULE, PairsRun, StreamRun, suit_epochs, suit_pairs
 from hopstate.methods.space import Space
-from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.tokens.pair_features import NAMES
-from hopstate.training.config import LoopConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.exported import ExportSpec, Port, Program, StateQuery, Tensors
-from hopstate.training.optim import OptimConfig
 from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
@@ -61,41 +67,8 @@ MEMORY = (
 LEAST, MOST = 1.0, 8.0  # of the highest frequency
 
 
-class MemorySizes(Protocol):
-    """What suits a memory's sizes."""
-
-    @property
-    def order(self) -> int:
-        """Hops that its filter reaches."""
-        ...
-
-    @property
-    def time_dim(self) -> int:
-        """Frequencies of a gap's encoding."""
-        ...
-
-    @property
-    def never(self) -> float:
-        """What stands for the gap of a pair that never met."""
-        ...
-
-
-class MemoryRun(StreamRun, Protocol):
-    """A configuration of a model with a memory, of links or of nodes."""
-
-    @property
-    def gap_unit(self) -> GapUnit:
-        """What a gap of 1 is."""
-        ...
-
-    @property
-    def model(self) -> MemorySizes:
-        """The model's own."""
-        ...
-
-
 def suit_memory(
-    stream: EventStream, config: MemoryRun, metrics: tuple[str, ...], *, pairs: bool = True
+    stream: EventStream, config: CTDGSSMRun | CTDGSSMNodeRun, metrics: tuple[str, ...]
 ) -> Mapping[str, Any]:
     """Return settings of CTDG-SSM that suit a stream.
 
@@ -104,7 +77,6 @@ def suit_memory(
 
     Args:
         stream, config, metrics: see `Method.suit`.
-        pairs: pairs are scored, not nodes.
     """
     train = config.split.of(stream).train
     count = len(stream.additions(train))
@@ -115,19 +87,19 @@ def suit_memory(
         "model.static": "random",
         "batch_size": int(np.clip(count // 600, 16, 64)) if count < 200_000 else 200,
         "loop.optim.lr": 2e-3,
-        **suit_epochs(count, BUDGET if pairs else NODES),
+        **suit_epochs(count, BUDGET if isinstance(config, CTDGSSMRun) else NODES),
     }
     if config.model.order:
         chosen["model.filter_start"] = 1.0
-    if pairs:
-        chosen |= suit_pairs(stream, cast("PairsRun", config), metrics)
+    if isinstance(config, CTDGSSMRun):
+        chosen |= suit_pairs(stream, config, metrics)
     if config.model.time_dim:
         slowest, fastest = frequencies(stream, train, config)
         chosen |= {"model.slowest": slowest, "model.fastest": fastest}
     return chosen
 
 
-def frequencies(stream: EventStream, train: np.ndarray, config: MemoryRun) -> tuple[float, float]:
+def frequencies(stream: EventStream, train: np.ndarray, config: CTDGSSMRun | CTDGSSMNodeRun) -> tuple[float, float]:
     """Return the lowest and highest frequency of encodings of ln(1 + gap) that tell a stream's gaps apart.
 
     Over half a turn of the lowest lie all gaps, "never" included; over two turns of the highest the middle 80% of the
@@ -165,13 +137,12 @@ def _loop() -> LoopConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CTDGSSMRun(EventRun):
+class CTDGSSMRun(LearnedLinkRun):
     """Configuration of a CTDG-SSM run.
 
     Args:
         model: the memory model; its order is also how many hops active nodes reach.
         num_neighbors: N_u, most recent events of context per end of a batch's events.
-        negatives: pairs that stand beside the events in training.
         batch_size: events that are scored, then move the memory, together.
         tbptt_window: batches that gradients flow back through, and batches of an optimiser step.
         cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
@@ -181,7 +152,6 @@ class CTDGSSMRun(EventRun):
 
     model: CTDGSSMConfig = field(default_factory=_model)
     num_neighbors: int = 10
-    negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
     batch_size: int = _BATCH
     tbptt_window: int = 4
     cut_ties: bool = True
@@ -215,8 +185,8 @@ class CTDGSSMNodeRun(EventNodeRun):
     loop: LoopConfig = field(default_factory=_loop)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check(self)
-        check_init(self.init, self.freeze)
 
 
 def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
@@ -316,7 +286,7 @@ class _Build:
 
 
 def _suit_nodes(stream: EventStream, config: CTDGSSMNodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
-    own = {} if config.init is not None else suit_memory(stream, config, metrics, pairs=False)
+    own = {} if config.init is not None else suit_memory(stream, config, metrics)
     return {**own, **suit_init(stream, config, metrics, links="ctdg-ssm")}
 
 

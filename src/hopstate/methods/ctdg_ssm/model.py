@@ -14,26 +14,191 @@ static embeddings; filters start at their critical coefficients (`hippo`). Nothi
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError, HopstateError, ShapeError, TimeOrderError, refuse_idle
+from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, TimeOrderError, check_range, refuse_idle
 from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
-from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
-from hopstate.methods.ctdg_ssm.heads import StaticEmbedding, make_decoder
-from hopstate.methods.ctdg_ssm.hippo import HippoCell, PolynomialFilter
+from hopstate.methods.ctdg_ssm.hippo import FilterShape, FilterStart, HippoCell, PolynomialFilter, filter_coefficients
 from hopstate.ops.filters.laplacian import dense_laplacian, noisy_laplacian, sparse_laplacian
 from hopstate.ops.filters.transition import DenseTransition, SparseTransition, Transition
+from hopstate.random import named_rng
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.tokens.pair_features import NAMES
+
+StaticKind = Literal["none", "onehot", "random", "learnable"]
+ONEHOT_LIMIT = 65_536
+
+
+@dataclass(frozen=True, kw_only=True)
+class CTDGSSMConfig:
+    """What CTDG-SSM is made of.
+
+    Args:
+        dim: d, channels of memory and representation.
+        num_layers: memories on top of each other.
+        order: highest power of the Laplacian in the filter; 0 sees no graph. Give it order-hop active nodes.
+        filter_start: "critical", one number, or one per power.
+        learn_filter: train the coefficients; otherwise they stay as started.
+        filter_shape: "rising" keeps trained coefficients above 0; "any" keeps p alone above 0 on [0, 2], so that
+            filters may fall too and let high frequencies pass.
+        laplacian_noise: epsilon; the Laplacian after a batch gets a random symmetric matrix of spectral norm epsilon,
+            drawn from the batch's own content (the paper's E.3). On dense matrices, whatever dense_limit is.
+        update_all: every node that has been met moves with every batch, those without an event by an input of
+            zeros (E.4), so that no memory is carried forward; a batch costs what all nodes cost.
+        norm: scale a layer's input to unit root mean square (E.6).
+        residual: a layer adds to its input; otherwise its output alone goes on (E.6).
+        time_dim: columns of the encodings of gaps in time, 0 for none.
+        fastest, slowest: frequencies of those encodings, of ln(1 + gap), even in their logarithm in between.
+        static: static node embedding: none, onehot, random, learnable.
+        static_dim: its columns, where the kind leaves a choice.
+        read_norm: the decoder sees a node's output scaled to unit root mean square.
+        node_gaps: the link decoder also sees how long each end has been without an event.
+        pair_dim: columns of (W_1 h_u) * (W_2 h_v) that the link decoder also sees, 0 for none.
+        pair_history: the link decoder also sees what the pair's own history tells.
+        step_bias: sets the first step size, softplus(step_bias); lower remembers longer.
+        quadrature_nodes: Gauss-Legendre nodes of the input's integral.
+        max_norm: bound on the norm of a node's memory, null for none.
+        dense_limit: most active nodes (of a block) for which matrices are dense.
+        hidden: hidden units of the decoder, 0 for the paper's linear one.
+        never: what stands for ln(1 + gap) of a pair, or of a node, that has not met yet; above every gap that can
+            occur: 45 is above 2^64 units, and gaps are held below it.
+    """
+
+    dim: int = 32
+    num_layers: int = 2
+    order: int = 1
+    filter_start: FilterStart = "critical"
+    learn_filter: bool = True
+    filter_shape: FilterShape = "rising"
+    laplacian_noise: float = 0.0
+    update_all: bool = False
+    norm: bool = True
+    residual: bool = True
+    time_dim: int = 16
+    fastest: float = 1.0
+    slowest: float = 1e-3
+    static: StaticKind = "none"
+    static_dim: int = 32
+    read_norm: bool = False
+    node_gaps: bool = False
+    pair_dim: int = 0
+    pair_history: bool = False
+    step_bias: float = -3.0
+    quadrature_nodes: int = 8
+    max_norm: float | None = None
+    dense_limit: int = 256
+    hidden: int = 0
+    never: float = 45.0
+
+    def __post_init__(self) -> None:
+        check_range(least=1, dim=self.dim, num_layers=self.num_layers, static_dim=self.static_dim)
+        check_range(least=1, quadrature_nodes=self.quadrature_nodes)
+        check_range(least=0, time_dim=self.time_dim, pair_dim=self.pair_dim, hidden=self.hidden)
+        check_range(least=0, dense_limit=self.dense_limit)
+        check_range(above=0, max_norm=self.max_norm)
+        check_range(above=0, below=math.inf, never=self.never)
+        check_range(above=-math.inf, below=math.inf, step_bias=self.step_bias)
+        graphless = not self.order and "order=0 has no filter"
+        timeless = not self.time_dim and "time_dim=0 leaves times out"
+        unsized = self.static in ("none", "onehot") and f"static={self.static} leaves no choice"
+        unlearned = graphless or (not self.learn_filter and "learn_filter=false keeps the start")
+        refuse_idle(
+            self,
+            filter_start=graphless,
+            learn_filter=graphless,
+            filter_shape=unlearned,
+            laplacian_noise=graphless,
+            node_gaps=timeless,
+            fastest=timeless,
+            slowest=timeless,
+            static_dim=unsized,
+        )
+        if not 0 < self.slowest <= self.fastest < math.inf:
+            raise ConfigError(f"0 < slowest <= fastest must hold; got {self.slowest} and {self.fastest}")
+        check_range(least=0, below=math.inf, laplacian_noise=self.laplacian_noise)
+        if self.filter_shape not in get_args(FilterShape):
+            raise ConfigError(f"filter_shape is 'rising' or 'any'; got {self.filter_shape!r}")
+        filter_coefficients(self.order, self.filter_start)
+
+
+class StaticEmbedding(nn.Module):
+    """A vector per node that no event changes.
+
+    Args:
+        kind: "none" (no columns), "onehot" (N columns), "random" (fixed normal of variance 1/dim, the same for a
+            node whatever N), "learnable".
+        dim: columns of "random" and "learnable".
+        num_nodes: N, fixed, for "onehot" and "learnable"; the others know every node.
+        seed: of "random"; kept with the weights.
+
+    Raises:
+        ConfigError: an unknown kind, no N where one is needed, or too large an N for "onehot".
+    """
+
+    table: Tensor
+    seed: Tensor
+
+    def __init__(self, kind: StaticKind, dim: int, num_nodes: int | None, seed: int = 0) -> None:
+        super().__init__()
+        if kind not in ("none", "onehot", "random", "learnable"):
+            raise ConfigError(f"static must be none, onehot, random or learnable; got {kind!r}")
+        if kind in ("onehot", "learnable") and not num_nodes:
+            raise ConfigError(f"static={kind} needs the number of nodes (num_nodes), which then is fixed")
+        if kind == "onehot" and (num_nodes or 0) > ONEHOT_LIMIT:
+            raise ConfigError(f"static=onehot of {num_nodes} nodes is too wide; use random or learnable")
+        self.kind, self.num_nodes = kind, num_nodes
+        self.dim = {"none": 0, "onehot": num_nodes or 0}.get(kind, dim)
+        if kind == "learnable":
+            self.weight = nn.Parameter(torch.randn(num_nodes or 0, dim) / dim**0.5)
+        self.register_buffer("seed", torch.tensor(seed), persistent=kind == "random")
+        self.register_buffer("table", torch.zeros(0, self.dim), persistent=False)
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*args, **options)
+        self.table = self.table[:0]  # drawn anew from the seed that was loaded
+
+    def check(self, nodes: Tensor) -> None:
+        """Check that every node has a vector.
+
+        Raises:
+            DataError: one lies beyond the fixed number of nodes.
+        """
+        if self.kind in ("onehot", "learnable") and len(nodes) and int(nodes.max()) >= (self.num_nodes or 0):
+            raise DataError(
+                f"node {int(nodes.max())} is beyond the {self.num_nodes} nodes that this model's {self.kind} "
+                "embedding was built for; train with static=none or random to meet new nodes"
+            )
+
+    def forward(self, nodes: Tensor) -> Tensor:
+        """Return (n, dim) vectors of nodes (n,)."""
+        self.check(nodes)
+        if self.kind == "onehot":
+            return F.one_hot(nodes, self.dim).to(self.table.dtype)
+        if self.kind == "learnable":
+            return self.weight[nodes]
+        if self.kind == "random" and len(nodes) and int(nodes.max()) >= len(self.table):
+            rows = 1 << int(nodes.max()).bit_length()  # the generator fills row by row: a longer table starts alike
+            drawn = named_rng(int(self.seed)).standard_normal((rows, self.dim)) / self.dim**0.5
+            self.table = torch.from_numpy(drawn).to(self.table)
+        return self.table[nodes] if self.dim else self.table.new_zeros(len(nodes), 0)
+
+
+def make_decoder(inputs: int, outputs: int, hidden: int) -> nn.Module:
+    """Return a linear map, or one with a hidden layer of GELUs where hidden > 0."""
+    if not hidden:
+        return nn.Linear(inputs, outputs)
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
 
 
 class CTDGSSM(MemoryModel):

@@ -8,14 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hopstate.data.clock import Clock, GapUnit, elapsed
+from hopstate.data.dates import Clock, GapUnit, elapsed
 from hopstate.datasets.temporal_generators import PathSequences
-from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
-from hopstate.methods.ctdg_ssm.model import CTDGSSM
-from hopstate.methods.method import Context, Method
+from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig
+from hopstate.methods.method import Context, Method, RunConfig
 from hopstate.methods.space import Range
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.tasks.sequence import SequenceTask
 
 
@@ -37,7 +35,7 @@ class PathOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CTDGSSMSequenceRun:
+class CTDGSSMSequenceRun(RunConfig):
     """Configuration of a CTDG-SSM run on sequences.
 
     Args:
@@ -54,7 +52,6 @@ class CTDGSSMSequenceRun:
         loop: training.
     """
 
-    data: str
     read: PathOptions = field(default_factory=PathOptions)
     model: CTDGSSMConfig = field(default_factory=lambda: CTDGSSMConfig(order=2, time_dim=0))
     num_neighbors: int = 10
@@ -93,7 +90,7 @@ def build(data: PathSequences, config: CTDGSSMSequenceRun, context: Context) -> 
 
 
 def _clock(data: PathSequences, gap_unit: GapUnit) -> Clock:
-    """Return the clock of the training sequences; see `hopstate.data.clock.Clock.fit`."""
+    """Return the clock of the training sequences; see `hopstate.data.dates.Clock.fit`."""
     t = data.t[data.split["train"]]
     if gap_unit == "median":
         return Clock.of_gaps(elapsed(t[:, 1:], t[:, :-1]).ravel())

@@ -16,12 +16,11 @@ from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaN
 from hopstate.methods.dyg_mamba.timespan import frozen_bounds
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.method import link_floors
-from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
+from hopstate.methods.shared.backbone import init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
 from hopstate.methods.shared.event_run import event_loop
 from hopstate.methods.shared.link import (
     HistoryLinkRun,
-    check_deletions,
     clock_of,
     deletions_of,
     history_features,
@@ -37,8 +36,7 @@ from hopstate.training.config import LoopConfig
 from hopstate.training.exported import ExportSpec
 from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
-from hopstate.training.tasks.events import EventTask
-from hopstate.training.tasks.history import HistoryNodes
+from hopstate.training.tasks.events import EventTask, HistoryNodes
 from hopstate.training.tasks.link import LinkTask
 
 # Computed together, unless microbatch_size says otherwise. More tokens than this by 400 inner channels are more than
@@ -66,7 +64,7 @@ class DyGMambaRun(HistoryLinkRun):
 
 def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTask:
     at_once = max(1, LOOKED_UP // (2 * (config.history.max_length or LONG)))
-    widths = history_features(used_features(stream, context), stream, config, context)
+    widths = history_features(used_features(stream, context), stream, config.deletions, context)
     return history_task(
         stream,
         config,
@@ -98,8 +96,7 @@ class DyGMambaNodesRun(EventNodeRun):
     loop: LoopConfig = field(default_factory=event_loop)
 
     def __post_init__(self) -> None:
-        check_deletions(self.deletions)
-        check_init(self.init, self.freeze)
+        super().__post_init__()
         check_range(least=1, batch_size=self.batch_size)
         check_range(least=0, bootstrap=self.bootstrap)
 
@@ -115,7 +112,7 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
         return HistoryTokenizer(store, events, config.history, clock, kept, config.loop.float_type)
 
     model = DyGMambaNodes(
-        config.model, classes.width, **history_features(used_features(stream, built), stream, config, built)
+        config.model, classes.width, **history_features(used_features(stream, built), stream, config.deletions, built)
     )
     frozen = take_backbone(model, config, context, links="dyg-mamba", head=("head",))
     source = HistoryNodes(

@@ -14,10 +14,9 @@ from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.stream_state import Memories, StreamState
 from hopstate.errors import ConfigError
 from hopstate.methods.ensemble.members import Member, Stack, members_of
-from hopstate.methods.heuristics.floors import heuristic_floors
+from hopstate.methods.heuristics.method import heuristic_floors
 from hopstate.methods.method import Context, Floors, Method
-from hopstate.methods.shared.event_run import EventRun
-from hopstate.methods.shared.link import kept_negatives
+from hopstate.methods.shared.link import LinkRun, kept_negatives
 from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.history_scorer import HistoryScorer, plain
 from hopstate.streaming.memory_scorer import MemoryScorer
@@ -26,22 +25,20 @@ from hopstate.streaming.replay import replay_anywhere
 from hopstate.streaming.slices import Steps
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import EventSource
-from hopstate.training.tasks.link import LinkEvaluation, LinkTask
+from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.protocols import FeatureShares
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnsembleRun(EventRun):
+class EnsembleRun(LinkRun):
     """Configuration of an ensemble of runs on links in time.
 
     Args:
         runs: folders of the finished runs.
-        evaluation: protocol and negatives; the weights are fitted on those of validation.
         loop: of it only the seed, the device and the progress matter.
     """
 
     runs: tuple[str, ...] = ()
-    evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
 

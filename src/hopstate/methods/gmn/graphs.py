@@ -41,9 +41,9 @@ from hopstate.methods.gmn.program import export_spec, gin_spec
 from hopstate.methods.gmn.sizing import WalkPlan, choose_graphs
 from hopstate.methods.gmn.structural import relative_encoding
 from hopstate.methods.gmn.walk_tokens import drawing_seed, token_order, walk_tokens
-from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.method import Context, Method, ReadOptions, SetRun, SplitConfig
+from hopstate.methods.shared.baselines import graph_set_baselines
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, turned
-from hopstate.methods.shared.floors import graph_floors
 from hopstate.methods.shared.node import check_filled, save_npz
 from hopstate.methods.shared.suit_nodes import metric_of
 from hopstate.methods.shared.targets_as_trained import targets_as_trained
@@ -52,8 +52,7 @@ from hopstate.ops.cpu.random_kernels import mix
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.checkpoint import replace_file
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.graph import GraphTask, Level, level_targets
 from hopstate.training.tasks.target import ClassWeights, goal_of, target_of, trained_target, warn_one_class
@@ -189,7 +188,7 @@ def _loop() -> LoopConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GMNGraphsRun:
+class GMNGraphsRun(SetRun):
     """Configuration of a Graph Mamba Network over a set of graphs.
 
     Args:
@@ -208,7 +207,6 @@ class GMNGraphsRun:
         loop: training.
     """
 
-    data: str
     read: ReadOptions = field(default_factory=ReadOptions)
     level: Level = "graph"
     fold: int = 0
@@ -230,7 +228,7 @@ class GMNGraphsRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GINRun:
+class GINRun(SetRun):
     """Configuration of a GIN over a set of graphs.
 
     Args:
@@ -242,7 +240,6 @@ class GINRun:
     """
 
     level: ClassVar[Level] = "graph"
-    data: str
     read: ReadOptions = field(default_factory=ReadOptions)
     fold: int = 0
     split: SplitConfig = field(default_factory=_split)
@@ -457,11 +454,11 @@ METHODS = {
     "gmn-graphs": Method(
         "gmn-graphs", GMNGraphsRun, build, "graphs", "Graph Mamba Networks over many graphs", "arXiv:2402.08678",
         suit=partial(_suit, own=_GMN), automatic=(*_SETS, *_GMN),
-        floors=graph_floors, reads_edges=reads_edges, space=SPACE | _DEEPER, export=export_spec,
+        floors=graph_set_baselines, reads_edges=reads_edges, space=SPACE | _DEEPER, export=export_spec,
     ),
     "gin-graphs": Method(
         "gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826",
-        suit=partial(_suit, own={}), automatic=_SETS, floors=graph_floors,
+        suit=partial(_suit, own={}), automatic=_SETS, floors=graph_set_baselines,
         space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)}, export=gin_spec,
     ),
 }  # fmt: skip

@@ -30,16 +30,15 @@ from hopstate.methods.gmn.structural import (
 )
 from hopstate.methods.gmn.walk_tokens import Lengths
 from hopstate.methods.method import Context, Method
+from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column, turned
-from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.methods.shared.graph_task import graph_task
 from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
 from hopstate.methods.shared.suit_nodes import LINKS, MANY, facts, suit_links, suit_metric
 from hopstate.methods.space import Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeLabels, NodeTask
 from hopstate.training.tasks.static_link import StaticLinkTask
@@ -381,7 +380,7 @@ METHODS = {
         reads_edges=reads_edges,
         suit=lambda graph, config, metrics: suit_gmn(graph, config, metrics, gps=config.model.variant == "gps-mamba"),
         automatic=AUTOMATIC,
-        floors=graph_run_floors,
+        floors=graph_baselines,
         space=SPACE,
         transductive=transductive,
         export=export_spec,

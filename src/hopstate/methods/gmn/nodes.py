@@ -157,7 +157,7 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         inputs = self._inputs(number, None).to(device_of(model))
         if next(model.parameters()).dtype != torch.float64:
             return inputs
-        from hopstate.training.double import Double
+        from hopstate.training.precision import Double
 
         return Double().convert_input(inputs)
 

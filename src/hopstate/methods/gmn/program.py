@@ -197,7 +197,7 @@ def _answers(model: nn.Module, source: NodeBatches[Any]) -> Tensor:
 
 
 def _read_in(model: nn.Module, inputs: GMNInputs) -> GMNInputs:
-    from hopstate.training.double import Double  # of the library that trains: options are read without it
+    from hopstate.training.precision import Double  # of the library that trains: options are read without it
 
     return Double().convert_input(inputs) if next(model.parameters()).dtype == torch.float64 else inputs
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
-from hopstate.io.cache import cached_array
+from hopstate.io.files import cached_array
 from hopstate.ops.returns import return_probabilities, walk_sums
 from hopstate.ops.walks import WalkTable, random_walks
 

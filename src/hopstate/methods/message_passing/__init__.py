@@ -2,19 +2,12 @@
 
 | TOP: topological compensation, arXiv:2502.19693 | function |
 |---|---|
-| backbones; App. B.2: GCNII with jumping knowledge | `model.Backbone`, `blocks.BackboneConfig` |
+| backbones; App. B.2: GCNII with jumping knowledge | `backbones.BACKBONES`, `model.Backbone` |
 | A_ij = 1 if (j, i) is an edge; what edges carry | `data.graph.Incoming`, `methods.shared.edges.EdgeConfig` |
 
 `batching` says how a graph is cut and what stands for missing neighbours (`compensation`).
 """
 
-# names of methods → the module here that defines them
-METHODS = {
-    "mlp": "method",
-    "gcn": "method",
-    "sage": "method",
-    "gin": "method",
-    "gat": "method",
-    "pna": "method",
-    "gcnii": "method",
-}
+from hopstate.methods.message_passing.backbones import BACKBONES
+
+METHODS = dict.fromkeys(BACKBONES, "method")  # name → the module here that defines it

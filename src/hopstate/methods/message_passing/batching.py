@@ -22,7 +22,6 @@ from hopstate.io.opening import parse_bytes
 from hopstate.io.scratch import Scratch
 from hopstate.methods.message_passing.model import HELD, Backbone, Cuts
 from hopstate.methods.method import Context
-from hopstate.sampling.adjacency import rows_adjacency
 from hopstate.sampling.partition import Partitioner, partition
 from hopstate.sampling.samplers import (
     ClusterSampler,
@@ -41,11 +40,11 @@ from hopstate.sampling.subgraph import (
     ShadowSource,
     all_features,
     blocks,
+    rows_adjacency,
     whole_graph,
 )
 from hopstate.training.precision import bare
-from hopstate.training.tasks.node import NodeLabels
-from hopstate.training.tasks.subgraph import Subgraphs, one_pass
+from hopstate.training.tasks.node import NodeLabels, Subgraphs, one_pass
 
 ROWS = 4096  # receivers at a time in products over all nodes
 PASS = 3  # rows a node of one layer: its input, what is sent, its output

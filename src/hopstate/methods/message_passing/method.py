@@ -18,59 +18,48 @@ from hopstate.errors import CheckpointError, ConfigError
 from hopstate.io.opening import shown
 from hopstate.layers.edge_list import EdgeList
 from hopstate.layers.message import Adjacency
+from hopstate.methods.message_passing.backbones import BACKBONES
 from hopstate.methods.message_passing.batching import NODE_SETS, Batching, batched_source
-from hopstate.methods.message_passing.model import WITH_EDGES, WITH_WEIGHTS, Backbone, BackboneConfig
+from hopstate.methods.message_passing.model import Backbone, BackboneConfig
 from hopstate.methods.method import Context, Method
+from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.methods.shared.edges import (
     EdgeConfig,
-    Place,
     check_same_edges,
     edge_columns,
     message_graph,
 )
-from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.methods.shared.graph_task import graph_task
 from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
 from hopstate.methods.shared.programs import graph_spec, rows_port
 from hopstate.methods.shared.suit_nodes import LINKS, Facts, facts, suit_links, suit_metric
 from hopstate.methods.space import Range, Space
-from hopstate.sampling.adjacency import whole_adjacency
 from hopstate.sampling.partition import MODULES, NAMES, Partitioner, first_installed
-from hopstate.sampling.subgraph import whole_graph
-from hopstate.training.config import LoopConfig
+from hopstate.sampling.subgraph import whole_adjacency, whole_graph
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.exported import ExportSpec, Port, Program, Tensors
-from hopstate.training.optim import OptimConfig
 from hopstate.training.progress import note
-from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, WholeGraph, as_taken
+from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, Subgraphs, WholeGraph, as_taken
 from hopstate.training.tasks.static_link import StaticLinkTask
-from hopstate.training.tasks.subgraph import Subgraphs
 
 RATE = 2e10  # multiply-adds a second of one core, for what an epoch takes
 EPOCH = 1.0  # seconds that an epoch of the whole graph may take
-DENSE = {"sage": 4, "pna": 17}  # square products of a layer, where they are not 3
-
-
 AUTOMATIC = ("model.num_layers", "model.block", "metric", *LINKS)
 
 
-def suit_backbone(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, kind: str) -> Mapping[str, Any]:
+def suit_backbone(graph: Graph, config: FullBatchRun, metrics: tuple[str, ...], *, kind: str) -> Mapping[str, Any]:
+    """Return the automatic settings of a backbone."""
+    backbone = BACKBONES[kind]
     if config.task == "link":
-        layers = 8 if kind == "gcnii" else 2
-        whole = config.batching.kind == "full"  # type: ignore[attr-defined]
-        hide = kind != "mlp" and config.link.structure and not config.link.disjoint and whole
-        # chosen on validation of three splits of Cora; other backbones and batches are not measured
-        block = {}
-        if kind == "gcn" and hide and config.model.jump == "none":  # type: ignore[attr-defined]
-            block = {"model.block": "convolutions"}
-        elif kind == "gcn" and not config.link.structure:
-            block = {"model.block": "plain"}
-        return suit_links(graph, config, hide=hide) | {"model.num_layers": layers, **block}
+        structure, whole = config.link.structure, config.batching.kind == "full"
+        hide = backbone.edges != "unused" and structure and not config.link.disjoint and whole
+        block = backbone.link_block(structure=structure, hide=hide, jump=config.model.jump)
+        chosen = suit_links(graph, config, hide=hide) | {"model.num_layers": backbone.link_layers}
+        return chosen if block is None else chosen | {"model.block": block}
     f = facts(graph, config.split)
-    layers = 2 if f.alike or kind == "mlp" else 5
-    if kind == "gcnii":
-        layers = 8
-    chosen: dict[str, Any] = {
+    layers = backbone.layers[0 if f.alike else 1]
+    chosen = {
         "model.num_layers": layers,
         "model.dropout": 0.5 if f.wide else 0.2,
         "model.dim": _width(f, layers, kind),
@@ -82,10 +71,11 @@ def suit_backbone(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, ki
 
 
 def _width(f: Facts, layers: int, kind: str) -> int:
-    each = {"mlp": 0, "pna": 12}.get(kind, 4)  # multiply-adds an entry of the adjacency
+    """Return the largest width whose epoch is expected to stay under `EPOCH` seconds."""
+    backbone = BACKBONES[kind]
     for dim in (128, 64, 32):
-        dense = 3 * f.nodes * dim * (f.features + layers * DENSE.get(kind, 3) * dim)
-        if (dense + 3 * layers * f.edges * dim * each) / RATE <= EPOCH:
+        dense = 3 * f.nodes * dim * (f.features + layers * backbone.dense_cost * dim)
+        if (dense + 3 * layers * f.edges * dim * backbone.edge_cost) / RATE <= EPOCH:
             return dim
     return 32
 
@@ -125,10 +115,11 @@ def _network_spec(model: nn.Module) -> ExportSpec:
         ports.append(Port(name=name, meaning=meaning, axes=axes, example=example))
 
     add("x", torch.randn(NODES, width).to(like), f"{width} features of each node, scaled as in training", "node", "")
-    if model.kind != "mlp":
+    backbone = BACKBONES[model.kind]
+    if backbone.edges != "unused":
         meaning = "int64 node rows, those that send above those that receive; both directions where flow is both"
         add("edge_index", torch.tensor(EDGES), meaning, "", "edge")
-    if model.kind in WITH_WEIGHTS:
+    if backbone.edges == "weights":
         add("edge_weight", torch.rand(count).to(like) + 0.5, "weight of each edge, 1 where the graph has none", "edge")
     elif model.edge_dim:
         meaning = f"{model.edge_dim} features of each edge, scaled as in training"
@@ -194,7 +185,7 @@ class FullBatchRun(NodeRun):
 
 def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) -> NodeTask[Any] | StaticLinkTask:
     """Return the task of training a backbone: on the whole graph in one step an epoch, or on batches of it."""
-    if kind != "mlp" and config.loop.precision.endswith("mixed"):
+    if BACKBONES[kind].edges != "unused" and config.loop.precision.endswith("mixed"):
         raise ConfigError(
             f"{kind} sums neighbours in 32 or 64 bits; got loop.precision={config.loop.precision}. Set it to 32; "
             f"loop.matmul_precision=medium multiplies faster on processors and GPUs with matrix units"
@@ -208,7 +199,7 @@ def network(
     graph: Graph, context: Context, labels: NodeLabels, width: int, *, config: FullBatchRun, kind: str
 ) -> NodeNetwork:
     """Return a backbone with outputs of a width, and what feeds it."""
-    graph = message_graph(graph, config.edges, place_of(kind), kind, config.loop)
+    graph = message_graph(graph, config.edges, BACKBONES[kind].edges, kind, config.loop)
     check_same_edges(graph.name, edge_columns(graph), context.trained)
     model = backbone_for(graph, config.model, kind, width)
     if config.loop.precision == "64":
@@ -225,15 +216,9 @@ def network(
     return NodeNetwork(model=model, source=whole, dropout=config.model.dropout, whole=True)
 
 
-def place_of(kind: str) -> Place:
-    if kind == "mlp":
-        return "unused"
-    return "weights" if kind in WITH_WEIGHTS else "features" if kind in WITH_EDGES else "none"
-
-
 def reads_edges(config: FullBatchRun, kind: str) -> bool:
     """Return whether a backbone takes columns of edges as features."""
-    return place_of(kind) == "features" and config.edges.use == "auto" and config.edges.weight is None
+    return BACKBONES[kind].edges == "features" and config.edges.use == "auto" and config.edges.weight is None
 
 
 def backbone_for(graph: Graph, config: BackboneConfig, kind: str, num_classes: int) -> Backbone:
@@ -243,40 +228,34 @@ def backbone_for(graph: Graph, config: BackboneConfig, kind: str, num_classes: i
         kind=kind,
         in_dim=graph.num_features,
         num_classes=num_classes,
-        degrees=torch.tensor(graph.incoming.count) if kind == "pna" else None,
+        degrees=torch.tensor(graph.incoming.count) if BACKBONES[kind].needs_degrees else None,
         edge_dim=edge_columns(graph),
     )
 
 
-_SOURCES = {
-    "mlp": ("a perceptron on the features alone", "Platonov et al. 2023"),
-    "gcn": ("graph convolutions, residual", "arXiv:1609.02907"),
-    "sage": ("GraphSAGE, mean aggregation, residual", "arXiv:1706.02216"),
-    "gin": ("graph isomorphism network, residual", "arXiv:1810.00826"),
-    "gat": ("graph attention, residual", "arXiv:1710.10903"),
-    "pna": ("principal neighbourhood aggregation, residual", "arXiv:2004.05718"),
-    "gcnii": ("deep graph convolutions with initial residual", "arXiv:2007.02133"),
-}
 SPACE: Space = {  # 1 to 5 layers as in the source; learning rate and dropout are ours: no paper states a space for them
     "model.num_layers": Range(1, 5),
     "loop.optim.lr": Range(3e-5, 3e-2, log=True),
     "model.dropout": [0.0, 0.2, 0.5],
 }
 
-METHODS = {
-    kind: Method(
+
+def backbone_method(kind: str) -> Method[Graph, FullBatchRun, Any]:
+    """Return the method that trains a backbone of `BACKBONES`."""
+    return Method(
         kind,
         FullBatchRun,
         partial(build, kind=kind),
         "graph",
-        summary,
-        source,
+        BACKBONES[kind].summary,
+        BACKBONES[kind].source,
         reads_edges=partial(reads_edges, kind=kind),
         suit=partial(suit_backbone, kind=kind),
         automatic=AUTOMATIC,
-        floors=graph_run_floors,
+        floors=graph_baselines,
         space=SPACE,
         export=export_spec,
     )
-    for kind, (summary, source) in _SOURCES.items()
-}
+
+
+METHODS = {kind: backbone_method(kind) for kind in BACKBONES}

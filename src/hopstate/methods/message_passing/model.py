@@ -7,44 +7,27 @@ or all of them (jumping knowledge). Edge weights enter the sums of GCN and GCNII
 and GIN (GIN-E); the others have no place for them. Of the graph a model knows only `Adjacency.propagate`, so that the
 same model runs on a whole graph and on any kind of batch.
 
-Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (blocks); Kipf & Welling 2017, arXiv:1609.02907 (GCN);
-Hamilton et al. 2017, arXiv:1706.02216 (GraphSAGE, mean); Xu et al. 2019, arXiv:1810.00826 (GIN); Hu et al. 2020,
-arXiv:1905.12265 (GIN-E); Velickovic et al. 2018, arXiv:1710.10903 (GAT); Corso et al. 2020, arXiv:2004.05718 (PNA);
-Chen et al. 2020, arXiv:2007.02133 (GCNII); Xu et al. 2018, arXiv:1806.03536 (jumping knowledge);
-Shi et al. 2025 (TOP), appendix B.2 (the mean of perceptrons of all layers).
+Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (blocks); Xu et al. 2018, arXiv:1806.03536 (jumping knowledge);
+Shi et al. 2025 (TOP), appendix B.2 (the mean of perceptrons of all layers). The layers' papers are in `backbones`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError, check_range, nearest
+from hopstate.errors import ConfigError, check_range
 from hopstate.io.scratch import Scratch
-from hopstate.layers.message import Adjacency, Normalization, Propagator
+from hopstate.layers.message import Adjacency, Propagator
+from hopstate.methods.message_passing.backbones import BACKBONES, LayerSpec, get_backbone
 from hopstate.types import Float, shapecheck
 
-__all__ = [
-    "NORMALIZATION", "WITH_EDGES", "WITH_WEIGHTS", "Adjacency", "Backbone", "BackboneConfig", "ResidualBlock",
-]  # fmt: skip
-
-Kind = Literal["mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii"]
-NORMALIZATION: dict[str, Normalization | None] = {
-    "mlp": None,
-    "gcn": "symmetric",
-    "sage": "mean",
-    "gin": "sum",
-    "gat": "edges",
-    "pna": "edges",
-    "gcnii": "symmetric",
-}
-ALONE = ("mlp", "gcn", "sage", "gin")  # whose layers may change the width
-WITH_WEIGHTS, WITH_EDGES = ("gcn", "gcnii"), ("gin", "gat", "pna")  # what has a place for edge weights, edge features
+__all__ = ["Backbone", "BackboneConfig", "ResidualBlock"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,134 +72,106 @@ class BackboneConfig:
             )
 
 
-class ResidualBlock(nn.Module):
-    """x + Dropout(W_2 GELU(Dropout(conv(N(x))))), or x + Dropout(ReLU(N(conv(x)))) where blocks are plain.
+class _Block(nn.Module):
+    """One layer, cut where batches need it: what nodes send, what receivers make of it, and what they become."""
+
+    def __init__(self, kind: str, layer: int, edge_dim: int = 0) -> None:
+        super().__init__()
+        self.normalization, self.layer = get_backbone(kind).normalization_of(edge_dim), layer
+
+    def forward(self, x: Tensor, adjacency: Propagator, first: Tensor | None = None) -> Tensor:
+        """Return (R, dim) after one block; the R receivers are the first rows of x, and first is x_0."""
+        z = self.received(self.sent(x), adjacency, x if first is None else first)
+        return self.combined(x[: z.shape[0]], z)
+
+    def sent(self, x: Tensor) -> Tensor:
+        """Return what nodes send their neighbors."""
+        raise NotImplementedError
+
+    def received(self, sent: Tensor, adjacency: Propagator, first: Tensor) -> Tensor:
+        """Return (R, dim) the layer's output at the receivers of what nodes sent (S, dim), first (S, dim) their x_0."""
+        raise NotImplementedError
+
+    def combined(self, x: Tensor, z: Tensor) -> Tensor:
+        """Return (R, dim) the block's output from its receivers' input x and what they received, z, both (R, dim)."""
+        raise NotImplementedError
+
+
+class ResidualBlock(_Block):
+    """x + Dropout(W_2 GELU(Dropout(conv(N(x))))), or x + Dropout(ReLU(N(conv(x)))) if blocks are plain.
 
     Bare ones, and convolutions, are Dropout(ReLU(conv(x))), and the last of them conv(x).
 
     Args:
-        kind: one of `Kind` but "gcnii".
+        kind: a name in `BACKBONES`.
         config: width, dropout, norm, heads.
         layer: number of the block, from 0.
         degrees: (N,) or fewer in-degrees of the training graph, for PNA.
-        edge_dim: columns of the edge features; 0 where there are none.
-        ends: widths that come in and go out; the configuration's where None.
+        edge_dim: columns of the edge features; 0 without.
+        widths: in and out; the configuration's if None.
     """
 
     def __init__(
         self,
-        kind: Kind,
+        kind: str,
         config: BackboneConfig,
         layer: int = 0,
         degrees: Tensor | None = None,
         edge_dim: int = 0,
-        ends: tuple[int, int] | None = None,
+        widths: tuple[int, int] | None = None,
     ) -> None:
-        super().__init__()
-        self.normalization, self.layer = normalization_of(kind, edge_dim), layer
+        super().__init__(kind, layer, edge_dim)
         dim, drop = config.dim, config.dropout
         self.plain, self.bare = config.block != "ffn", config.block in ("bare", "convolutions")
         norm = "none" if self.bare else config.norm
         self.norm = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d, "none": nn.Identity}[norm](dim)
-        self.conv = _conv(kind, config, degrees, edge_dim or None, ends or (dim, dim))
+        in_dim, out_dim = widths or (dim, dim)
+        spec = LayerSpec(
+            config=config, in_dim=in_dim, out_dim=out_dim, number=layer, edge_dim=edge_dim, degrees=degrees
+        )
+        self.conv = get_backbone(kind).layer(spec)
         if self.bare and layer == config.num_layers - 1:
             self.ffn = nn.Sequential()
-            return
-        if self.plain:
+        elif self.plain:
             self.ffn = nn.Sequential(nn.ReLU(), nn.Dropout(drop))
-            return
-        self.ffn = nn.Sequential(nn.Dropout(drop), nn.GELU(), nn.Linear(dim, dim), nn.Dropout(drop))
-
-    def forward(self, x: Tensor, adjacency: Propagator, first: Tensor | None = None) -> Tensor:
-        """Return (R, dim) after one block; the R receivers are the first rows of x."""
-        z = self.received(self.sent(x), adjacency)
-        return self.combined(x[: z.shape[0]], z)
+        else:
+            self.ffn = nn.Sequential(nn.Dropout(drop), nn.GELU(), nn.Linear(dim, dim), nn.Dropout(drop))
 
     def sent(self, x: Tensor) -> Tensor:
-        """Return what nodes send their neighbours."""
         return x if self.plain else self.norm(x)
 
-    def received(self, sent: Tensor, adjacency: Propagator) -> Tensor:
-        """Return (R, dim) the layer's output at the receivers of what nodes sent (S, dim)."""
+    def received(self, sent: Tensor, adjacency: Propagator, first: Tensor) -> Tensor:
         if self.normalization is None:
             return self.conv(sent)
         return adjacency.propagate(self.conv, self.normalization, self.layer, sent)
 
     def combined(self, x: Tensor, z: Tensor) -> Tensor:
-        """Return (R, dim) the block's output from its receivers' input x and what they received, z, both (R, dim)."""
         if self.bare:
             return self.ffn(z)
         return x + self.ffn(self.norm(z) if self.plain else z)
 
 
-class GCNIIBlock(nn.Module):
-    """ReLU(((1 - alpha) A_hat x + alpha x_0) ((1 - beta) I + beta W)) of the dropped-out x, beta = log(1 + theta / l).
+class InitialResidualBlock(_Block):
+    """ReLU(conv(Dropout(x), x_0)) of a layer with a residual of its own, as GCNII's.
 
-    Args:
-        config: width, dropout, alpha, theta.
-        layer: number of the block, from 0 (l = layer + 1).
+    conv(x, x_0) = ((1 - alpha) A_hat x + alpha x_0) ((1 - beta) I + beta W) in layer l, beta = log(1 + theta / l).
     """
 
-    def __init__(self, config: BackboneConfig, layer: int) -> None:
-        from torch_geometric.nn import GCN2Conv
-
-        super().__init__()
-        self.normalization: Normalization = "symmetric"
-        self.layer, self.drop = layer, nn.Dropout(config.dropout)
-        self.conv = GCN2Conv(config.dim, config.alpha, config.theta, layer + 1, normalize=False)
-
-    def forward(self, x: Tensor, adjacency: Propagator, first: Tensor | None = None) -> Tensor:
-        """Return (R, dim) after one block; first is x_0, by default x."""
-        return self.combined(x, self.received(self.sent(x), adjacency, x if first is None else first))
+    def __init__(self, kind: str, config: BackboneConfig, layer: int) -> None:
+        super().__init__(kind, layer)
+        self.drop = nn.Dropout(config.dropout)
+        spec = LayerSpec(config=config, in_dim=config.dim, out_dim=config.dim, number=layer)
+        self.conv = get_backbone(kind).layer(spec)
 
     def sent(self, x: Tensor) -> Tensor:
-        """Return what nodes send their neighbours."""
         return self.drop(x)
 
     def received(self, sent: Tensor, adjacency: Propagator, first: Tensor) -> Tensor:
-        """Return (R, dim) the layer's output at the receivers of what nodes sent (S, dim), first (S, dim) their x_0."""
-        return adjacency.propagate(self.conv, "symmetric", self.layer, sent, first[: sent.shape[0]])
+        assert self.normalization is not None
+        return adjacency.propagate(self.conv, self.normalization, self.layer, sent, first[: sent.shape[0]])
 
     def combined(self, x: Tensor, z: Tensor) -> Tensor:
-        """Return (R, dim) the block's output from what its receivers received, z (R, dim)."""
         return z.relu()
-
-
-def normalization_of(kind: str, edge_dim: int = 0) -> Normalization | None:
-    """Return how a backbone's layers weigh neighbours.
-
-    Args:
-        kind: of the backbone.
-        edge_dim: columns of the edge features.
-    """
-    return "edges" if kind == "gin" and edge_dim else NORMALIZATION[kind]
-
-
-def _conv(
-    kind: Kind, config: BackboneConfig, degrees: Tensor | None, edge_dim: int | None, ends: tuple[int, int]
-) -> nn.Module:
-    """Return the layer; where its adjacency holds the weights, it only sums."""
-    dim, (before, after) = config.dim, ends
-    if kind == "mlp":
-        return nn.Linear(before, after)
-    from torch_geometric.nn import GCNConv, GINConv, GINEConv, SAGEConv
-
-    from hopstate.layers.edge_layers import GAT, PNA
-
-    if kind == "gcn":
-        return GCNConv(before, after, normalize=False)
-    if kind == "sage":
-        return SAGEConv(before, after, aggr="sum")
-    if kind == "gin" and edge_dim:
-        return GINEConv(nn.Linear(before, after), train_eps=True, edge_dim=edge_dim)
-    if kind == "gin":
-        return GINConv(nn.Linear(before, after), train_eps=True)
-    if kind == "gat":
-        if dim % config.heads:
-            raise ConfigError(f"model.dim={dim} is not a multiple of model.heads={config.heads}")
-        return GAT(dim, config.heads, edge_dim=edge_dim)
-    counts = torch.bincount(torch.ones(1, dtype=torch.int64) if degrees is None else degrees.long())
-    return PNA(dim, counts, edge_dim=edge_dim)
 
 
 def perceptron(config: BackboneConfig) -> nn.Module:
@@ -236,7 +191,7 @@ class Backbone(nn.Module):
 
     Args:
         config: what a user chooses.
-        kind: "mlp", "gcn", "sage", "gin", "gat", "pna" or "gcnii".
+        kind: a name in `BACKBONES`.
         in_dim: node features.
         num_classes: width of the output.
         degrees: in-degrees of the training graph; only PNA looks at them.
@@ -259,26 +214,26 @@ class Backbone(nn.Module):
         edge_dim: int = 0,
     ) -> None:
         super().__init__()
-        if kind not in get_args(Kind):
-            raise ConfigError(
-                f"unknown backbone {kind!r}{nearest(kind, get_args(Kind))}; known: {', '.join(get_args(Kind))}"
-            )
-        if edge_dim and kind not in WITH_EDGES:
-            raise ConfigError(f"{kind} has no place for edge features; {', '.join(WITH_EDGES)} have one")
+        backbone = get_backbone(kind)
+        if edge_dim and backbone.edges != "features":
+            able = ", ".join(name for name, other in BACKBONES.items() if other.edges == "features")
+            raise ConfigError(f"{kind} has no place for edge features; {able} have one")
         self.config, self.kind, self.edge_dim = config, kind, edge_dim
-        self.normalization = normalization_of(kind, edge_dim)
+        self.normalization = backbone.normalization_of(edge_dim)
         self.embed: nn.Module = nn.Sequential(nn.Linear(in_dim, config.dim), nn.Dropout(config.dropout), nn.GELU())
         if config.block == "convolutions":
             self._convolutions(in_dim, num_classes, edge_dim)
             return
         self.blocks = nn.ModuleList(
-            GCNIIBlock(config, i) if kind == "gcnii" else ResidualBlock(kind, config, i, degrees, edge_dim)  # type: ignore[arg-type]
+            InitialResidualBlock(kind, config, i)
+            if backbone.initial_residual
+            else ResidualBlock(kind, config, i, degrees, edge_dim)
             for i in range(config.num_layers)
         )
         width = config.dim * (max(1, config.num_layers) if config.jump == "cat" else 1)
         self.norm: nn.Module = nn.LayerNorm(width)
         self.head: nn.Module = nn.Linear(width, num_classes)
-        if config.block == "bare" and kind != "gcnii":
+        if config.block == "bare" and not backbone.initial_residual:
             first, last = nn.Linear(in_dim, config.dim, bias=False), nn.Linear(width, num_classes)
             for linear in (first, last):  # as the convolutions themselves begin
                 nn.init.xavier_uniform_(linear.weight)
@@ -288,16 +243,16 @@ class Backbone(nn.Module):
             self.head = nn.Sequential(perceptron(config), self.head)
 
     def _convolutions(self, in_dim: int, num_classes: int, edge_dim: int) -> None:
-        if self.kind not in ALONE:
+        if not BACKBONES[self.kind].changes_width:
+            able = ", ".join(name for name, kind in BACKBONES.items() if kind.changes_width)
             raise ConfigError(
-                f"model.block=convolutions is for {', '.join(ALONE)}; {self.kind} keeps one width: give another block"
+                f"model.block=convolutions is for {able}; {self.kind} keeps one width: give another block"
             )
         count = self.config.num_layers
         widths = [in_dim, *[self.config.dim] * (count - 1), num_classes]
         self.embed, self.norm, self.head = nn.Identity(), nn.Identity(), nn.Identity()
         self.blocks = nn.ModuleList(
-            ResidualBlock(self.kind, self.config, i, None, edge_dim, (widths[i], widths[i + 1]))  # type: ignore[arg-type]
-            for i in range(count)
+            ResidualBlock(self.kind, self.config, i, None, edge_dim, (widths[i], widths[i + 1])) for i in range(count)
         )
 
     @property
@@ -352,7 +307,7 @@ class Backbone(nn.Module):
         device, dtype = self.device, next(self.parameters()).dtype
         kept = [_in_steps(lambda part: self.embed(part.to(dtype)), x, device, store)]
         for block in self.blocks:
-            assert isinstance(block, (ResidualBlock, GCNIIBlock))
+            assert isinstance(block, _Block)
             sent = _in_steps(block.sent, kept[-1], device, store)
             yield sent, kept
             out = store(len(sent), sent.shape[1], sent.dtype)
@@ -366,13 +321,13 @@ class Backbone(nn.Module):
             store.let_go(sent, out, *kept)
             del sent
             if self.config.jump == "none":
-                kept = kept[:1] if self.kind == "gcnii" else []
+                kept = kept[:1] if isinstance(block, InitialResidualBlock) else []
             kept = [*kept, out]
         yield None, kept
 
     def _one_block(
         self,
-        block: ResidualBlock | GCNIIBlock,
+        block: _Block,
         sent: Tensor,
         kept: list[Tensor],
         cut: tuple[np.ndarray | None, Adjacency],
@@ -385,10 +340,8 @@ class Backbone(nn.Module):
         device = adjacency.indptr.device
         read = own if block.normalization is None else rows
         there = sent[read].to(device)
-        if isinstance(block, GCNIIBlock):
-            z = block.received(there, adjacency, kept[0][read].to(device))
-        else:
-            z = block.received(there, adjacency)
+        first = kept[0][read].to(device) if isinstance(block, InitialResidualBlock) else there
+        z = block.received(there, adjacency, first)
         out[own] = block.combined(kept[-1][own].to(device), z).cpu()
 
     def logits(self, layers: list[Tensor]) -> Tensor:

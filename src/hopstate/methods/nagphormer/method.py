@@ -20,8 +20,8 @@ from hopstate.io.opening import parse_bytes
 from hopstate.methods.method import Context, Method
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
+from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.methods.shared.edges import EdgeConfig, message_graph
-from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.methods.shared.graph_task import graph_task
 from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
@@ -29,9 +29,8 @@ from hopstate.methods.shared.programs import graph_spec, rows_port
 from hopstate.methods.shared.suit_nodes import LINKS, facts, suit_links, suit_metric
 from hopstate.methods.space import Range, Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
-from hopstate.training.config import LoopConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.exported import ExportSpec, Port
-from hopstate.training.optim import OptimConfig
 from hopstate.training.ranks import ALONE
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask
@@ -189,7 +188,7 @@ METHODS = {
         "arXiv:2206.04910",
         suit=suit_nagphormer,
         automatic=AUTOMATIC,
-        floors=graph_run_floors,
+        floors=graph_baselines,
         space=SPACE,
         transductive=transductive,
         export=export_spec,

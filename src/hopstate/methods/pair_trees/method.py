@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 from torch import nn
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
@@ -26,34 +26,30 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.io.files import write_text
 from hopstate.io.scratch import let_go
-from hopstate.methods.heuristics.floors import heuristic_floors
-from hopstate.methods.method import Context, Method
+from hopstate.methods.heuristics.method import heuristic_floors
+from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
-from hopstate.methods.shared.event_run import EventRun
-from hopstate.methods.shared.floors import Floors
-from hopstate.methods.shared.link import JudgedRun, Known, clock_of, kept_negatives, used_features
-from hopstate.methods.shared.suit_events import suit_judged
+from hopstate.methods.shared.link import Known, LinkRun, clock_of, kept_negatives, suit_judged, used_features
 from hopstate.methods.space import Range
 from hopstate.random import named_rng
-from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import draw_negatives
+from hopstate.sampling.negatives import Negatives, draw_negatives
 from hopstate.tokens.pair_features import GROWING, MOST_COLUMNS, NAMES, PairFeatures, varied_columns
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note
 from hopstate.training.tasks.events import EventSource
-from hopstate.training.tasks.link import LinkEvaluation, LinkTask
+from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.protocols import FeatureShares, Task
 
 FEWEST = 1_000  # training events for which trees are trained: few say little, and a small fit stays quick
 
 
-def link_floors(stream: EventStream, config: JudgedRun, context: Context, task: Task[Any]) -> Floors:
+def link_floors(stream: EventStream, config: LinkRun, context: Context, task: Task[Any]) -> Floors:
     """Return test metrics of recency, EdgeBank and, of a stream that is not too short, pair-trees.
 
     Args:
         stream: the data.
         config: the run's, of which the data, split, evaluation and seed are taken.
-        context, task: as in `node_floors`.
+        context, task: as in `graph_baselines`.
     """
     found = heuristic_floors(stream, config, context, task)
     if len(stream.additions(config.split.of(stream).train)) >= FEWEST:
@@ -61,7 +57,7 @@ def link_floors(stream: EventStream, config: JudgedRun, context: Context, task: 
     return found
 
 
-def tree_floor(stream: EventStream, config: JudgedRun, context: Context) -> dict[str, float]:
+def tree_floor(stream: EventStream, config: LinkRun, context: Context) -> dict[str, float]:
     """Return test metrics of pair-trees and its validation metric; arguments as in `link_floors`."""
     shared = {name: getattr(config, name) for name in ("data", "read", "split", "evaluation")}
     own = PairTreesRun(**shared)
@@ -163,7 +159,7 @@ def training_table(
         for i in range(count):
             draw = int(named_rng(seed, "negatives", kind, i).integers(2**32))
             with suppress(DataError):
-                found = draw_negatives(stream, split, "train", kind, seed=draw, part=last, avoid_own=True)  # type: ignore[arg-type]
+                found = draw_negatives(stream, split, "train", kind, seed=draw, part=last, avoid_own=True)
                 pairs.append((found.src, found.dst))
     # all are drawn before any is looked up: of a large stream, either takes gigabytes
     x = np.concatenate([features.pairs(src, dst, stream.t[rows]) for src, dst in pairs])
@@ -206,14 +202,13 @@ def fit_trees(model: PairTrees, x: np.ndarray, y: np.ndarray, *, seed: int, with
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairTreesRun(EventRun):
+class PairTreesRun(LinkRun):
     """Configuration of boosted trees over the histories of pairs.
 
     Args:
         model: the trees.
         max_events: latest training events that trees are trained on; all are looked up.
         random, historical: negatives of each kind per event.
-        evaluation: protocol and negatives.
         loop: of it only the seed and the progress matter; how many trees there are is a setting of the model.
     """
 
@@ -221,7 +216,6 @@ class PairTreesRun(EventRun):
     max_events: int = 100_000
     random: int = 2
     historical: int = 1
-    evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
     def __post_init__(self) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from torch import nn
 
 from hopstate.data.events import EventStream
-from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
+from hopstate.errors import CheckpointError, HopstateWarning
 from hopstate.methods.method import Context
+from hopstate.methods.shared.event_nodes import EventNodeRun
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder, flatten
 
@@ -22,27 +23,7 @@ PAIRS = ("model.pair_dim", "model.node_gaps", "model.pair_history")  # of a deco
 SHARED = ("model.", "history.", "num_neighbors", "gap_unit", "deletions", "cut_ties")
 
 
-def check_init(init: str | None, freeze: bool) -> None:
-    """Raise ConfigError where there is nothing to freeze."""
-    if freeze and init is None:
-        raise ConfigError("freeze holds a backbone that was trained before: name its run too (--init RUN)")
-
-
-class BegunFrom(Protocol):
-    """A configuration of a classifier that may begin from a run on links."""
-
-    @property
-    def init(self) -> str | None:
-        """The run's folder."""
-        ...
-
-    @property
-    def freeze(self) -> bool:
-        """Whether what it gave is held."""
-        ...
-
-
-def suit_init(record: EventStream, config: BegunFrom, metrics: tuple[str, ...], *, links: str) -> Mapping[str, Any]:
+def suit_init(record: EventStream, config: EventNodeRun, metrics: tuple[str, ...], *, links: str) -> Mapping[str, Any]:
     """Return the settings that a classifier shares with the run that it begins from, for what a user does not give.
 
     Args:
@@ -58,7 +39,7 @@ def suit_init(record: EventStream, config: BegunFrom, metrics: tuple[str, ...], 
     return {k: v for k, v in shared.items() if not isinstance(v, (list, dict))}
 
 
-def init_context(config: BegunFrom, context: Context, *, links: str) -> Context:
+def init_context(config: EventNodeRun, context: Context, *, links: str) -> Context:
     """Return a context under which a model is built as that of the run it begins from: its widths and its clock."""
     if config.init is None or context.trained is not None:
         return context
@@ -66,7 +47,7 @@ def init_context(config: BegunFrom, context: Context, *, links: str) -> Context:
 
 
 def take_backbone(
-    model: nn.Module, config: BegunFrom, context: Context, *, links: str, head: tuple[str, ...]
+    model: nn.Module, config: EventNodeRun, context: Context, *, links: str, head: tuple[str, ...]
 ) -> list[nn.Module]:
     """Copy the weights of a run on links into a classifier, all but the head's, and return the parts that are frozen.
 

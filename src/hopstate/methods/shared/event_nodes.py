@@ -22,7 +22,6 @@ from hopstate.evaluation.event_targets import (
     last_known,
 )
 from hopstate.methods.method import Context
-from hopstate.methods.shared.backbone import check_init
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.targets_as_trained import targets_as_trained
 from hopstate.training.tasks.event_node import EventNodeTask, event_target
@@ -55,7 +54,8 @@ class EventNodeRun(EventRun):
     freeze: bool = False
 
     def __post_init__(self) -> None:
-        check_init(self.init, self.freeze)
+        if self.freeze and self.init is None:
+            raise ConfigError("freeze holds a backbone that was trained before: name its run too (--init RUN)")
 
 
 def learned_classes(

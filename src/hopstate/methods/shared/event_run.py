@@ -7,13 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from hopstate.data.clock import GapUnit
-from hopstate.data.event_record import Ties
-from hopstate.data.events import EventStream
+from hopstate.data.dates import GapUnit
+from hopstate.data.events import EventStream, Ties
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
 from hopstate.errors import ConfigError, check_range, refuse_idle
-from hopstate.training.config import LoopConfig
-from hopstate.training.optim import OptimConfig
+from hopstate.methods.method import RunConfig
+from hopstate.training.config import LoopConfig, OptimConfig
 
 _NONE = np.empty(0, np.int64)
 
@@ -142,19 +141,16 @@ def event_loop() -> LoopConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EventRun:
+class EventRun(RunConfig):
     """What the configurations of methods for event streams share.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
         read: how a file is read.
         split: which events are for training, validation and test.
         gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
             own numbers.
-        loop: training.
     """
 
-    data: str
     read: EventReadOptions = field(default_factory=EventReadOptions)
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
     gap_unit: GapUnit = "median"

@@ -1,81 +1,173 @@
-"""What all link-prediction methods do first: split the stream, draw and keep the negatives, build the stores."""
+"""What the methods for links in time share: configurations, the negatives of a run, histories, the task of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, Protocol, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 import numpy as np
+import torch
 
-from hopstate.data.clock import Clock, GapUnit
-from hopstate.data.event_record import begins, stretch
-from hopstate.data.events import EventStream
-from hopstate.data.neighbor_store import NeighborStore, folder_of
+from hopstate.data.dates import Clock, GapUnit
+from hopstate.data.events import EventStream, begins, stretch
+from hopstate.data.neighbor_store import EventLookup, Histories, NeighborStore, NeighborView, folder_of
 from hopstate.data.splits import EventSplit
-from hopstate.errors import ConfigError, check_range
+from hopstate.data.stream_state import StreamState
+from hopstate.errors import check_range
+from hopstate.io.scratch import let_go
 from hopstate.layers.pair_history import PairHistory
-from hopstate.methods.method import Context, Floors, Method, RunConfig
-from hopstate.methods.shared.event_run import EventReadOptions, EventRun, LinkSplitConfig
-from hopstate.methods.shared.pair_history import PairHistoryTokenizer, fit_scale, pair_features
-from hopstate.methods.shared.suit_events import PAIRS, SCHEDULE, suit_history
-from hopstate.methods.shared.taken import tell_epoch, tell_judged
+from hopstate.methods.method import Context, Floors, Method
+from hopstate.methods.shared.around import AroundTokenizer
+from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.space import Space
-from hopstate.sampling.judged import number_or_all
+from hopstate.random import named_rng
+from hopstate.sampling.event_batches import epoch_batches, judged, number_or_all
 from hopstate.sampling.mixture import TrainingNegatives
-from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import NoOtherPairError, load_or_draw, one_against_many
-from hopstate.streaming.history_scorer import PairTokenizer
+from hopstate.sampling.negatives import STRATEGIES, Negatives, NoOtherPairError, load_or_draw
+from hopstate.streaming.history_scorer import Input, PairTokenizer
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
+from hopstate.tokens.pair_features import PairFeatures
+from hopstate.training.config import LoopConfig
 from hopstate.training.exported import ExportSpec
 from hopstate.training.progress import note
-from hopstate.training.tasks.history import HistoryPairs
+from hopstate.training.tasks.events import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 
+LOOKED_AT = 20_000  # training events, evenly spread, that features are scaled by
+_NONE = np.empty(0, np.int64)
 
-class JudgedRun(RunConfig, Protocol):
-    """What the configurations of all methods for links have."""
 
-    @property
-    def read(self) -> EventReadOptions:
-        """How a file is read."""
-        ...
+def pair_features(store: Histories, stream: EventStream, clock: Clock) -> PairFeatures:
+    """Return what a head reads of pairs: the features without those of events, which the model sees."""
+    return PairFeatures(store, stream, clock, _NONE)
 
-    @property
-    def split(self) -> LinkSplitConfig:
-        """Which events are for training, validation and test."""
-        ...
 
-    @property
-    def evaluation(self) -> LinkEvaluation:
-        """Protocol and negatives."""
-        ...
+class PairHistoryTokenizer(AroundTokenizer[PairTokenizer]):
+    """A model's input, and what the pairs' own histories tell beside it.
+
+    Args:
+        inner: the model's tokenizer; its input has a field `pair`.
+        features: of pairs, from the same events without deletions.
+    """
+
+    def __init__(self, inner: PairTokenizer, features: PairFeatures) -> None:
+        super().__init__(inner)
+        self.features = features
+
+    def moved(self, store: EventLookup) -> None:
+        """Read histories there, too."""
+        # made-up look-ups have no histories to read, and of those with deletions the meetings alone count
+        if isinstance(store, NeighborStore | NeighborView) and not self.inner.deletions:
+            self.features.store = store
+
+    def over(self, past: StreamState) -> PairHistoryTokenizer:
+        """Return the same over all events of a past."""
+        made = copy(self)
+        made.inner, made.features = self.inner.over(past), self.features.over(past)
+        return made
+
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Input:
+        """Return the input for scoring pairs u (P,), v (P,) at t (P,); errors as the model's own tokenizer."""
+        found = self.inner.pairs(u, v, t)
+        return found._replace(pair=torch.from_numpy(self.features.pairs(u, v, t)))  # type: ignore[attr-defined]
+
+
+def fit_scale(head: PairHistory, features: PairFeatures, stream: EventStream, split: EventSplit, seed: int) -> None:
+    """Give a head the scale of training pairs: events, and for each a random and a past pair at its time.
+
+    Args:
+        head: takes mean and deviation.
+        features: over the training events alone.
+        stream, split: the data.
+        seed: of the other pairs.
+    """
+    rows = stream.additions(split.train)
+    if not len(rows):
+        return
+    at = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), LOOKED_AT)).astype(np.int64))
+    src, dst, t = (column[stretch(rows)] for column in (stream.src, stream.dst, stream.t))
+    rng = named_rng(seed, "pair-history")
+    before = np.searchsorted(t, t[at])
+    past = (rng.random(len(at)) * before).astype(np.int64)
+    had = at[before > 0], past[before > 0]
+    u = np.concatenate([src[at], src[at], src[had[1]]])
+    v = np.concatenate([dst[at], dst[rng.integers(0, len(dst), len(at))], dst[had[1]]])
+    head.fit(torch.from_numpy(features.pairs(u, v, np.concatenate([t[at], t[at], t[had[0]]]))))
+    let_go(src, dst, t)
+    if isinstance(features.store, NeighborStore):
+        features.store.let_go()  # of a mapped index: queries from all over the stream have touched most of it
+
+
+def tell_epoch(count: int, config: HistoryLinkRun, context: Context) -> None:
+    """Tell how many of count training events an epoch takes where it is not all."""
+    batches = len(epoch_batches(count, config.most, config.batch_size, config.loop.seed, 0))
+    if batches * config.batch_size < count:
+        taken = batches * config.batch_size
+        context.noted["epoch_events"] = [taken, count]
+        _tell(config.loop, context, f"an epoch takes {taken:,} of {count:,} training events, drawn anew for each", "")
+
+
+def tell_judged(stream: EventStream, splits: EventSplit, config: LinkRun, context: Context) -> None:
+    """Tell how many events of each split are judged where it is not all."""
+    sizes = {name: len(stream.additions(splits.rows(name))) for name in ("val", "new_val", "test", "new_test")}
+    some = {name: len(judged(np.arange(size), config.evaluation.most)) for name, size in sizes.items()}
+    some = {name: count for name, count in some.items() if count < sizes[name]}
+    if some:
+        context.noted["judged_events"] = {name: [count, sizes[name]] for name, count in some.items()}
+        told = ", ".join(f"{count:,} of {sizes[name]:,} of {name}" for name, count in some.items())
+        _tell(config.loop, context, f"judged are {told}, spread over each", "evaluation.")
+
+
+def _tell(loop: LoopConfig, context: Context, told: str, group: str) -> None:
+    """Say once a run what it takes, and which setting takes all."""
+    verb = "judges" if group else "takes"
+    if not (context.run / "negatives").is_dir():
+        note(loop, f"note: {told} ({group}max_events=all {verb} every event)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class HistoryLinkRun(EventRun):
-    """What the configurations of models fed from histories share.
+class LinkRun(EventRun):
+    """What the configurations of methods for links in time share.
 
     Args:
         evaluation: protocol and negatives.
-        negatives: pairs that stand beside the events in training.
+    """
+
+    evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedLinkRun(LinkRun):
+    """What the configurations of methods that learn from links share.
+
+    Args:
+        negatives: negative pairs of training.
         batch_size: events a step.
+    """
+
+    negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
+    batch_size: int = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryLinkRun(LearnedLinkRun):
+    """What the configurations of models fed from histories share.
+
+    Args:
         max_events: training events that an epoch takes at most; of more, whole batches spread over all of them, drawn
             anew for each epoch. "all" takes every event. Histories hold all of them either way.
         deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
             tokens like any other.
     """
 
-    evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
-    negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
-    batch_size: int = 200
     max_events: int | Literal["all"] = 1_000_000
     deletions: Deletions = "marked"
 
     def __post_init__(self) -> None:
-        check_deletions(self.deletions)
         check_range(least=1, batch_size=self.batch_size)
         number_or_all("max_events", self.max_events)
 
@@ -86,28 +178,12 @@ class HistoryLinkRun(EventRun):
 
 
 def feature_dims(stream: EventStream, context: Context) -> dict[str, int]:
-    """Return how many features a node and an event had in training, 0 for none; else those that the stream has.
-
-    Runs of version 0.1.0 noted features that are not zero throughout, and nothing of others.
-    """
-    facts = context.trained or {}
-    if "feature_dims" in facts:
-        return dict(facts["feature_dims"])
-    used = facts.get("used_features", {})
-    return {name: used.get(name) or width for name, width in stream.feature_dims.items()}
-
-
-class KeepsDeletions(Protocol):
-    """A configuration of a method fed from histories, of links or of nodes."""
-
-    @property
-    def deletions(self) -> Deletions:
-        """What becomes of deletions in histories."""
-        ...
+    """Return how many features a node and an event have: those of the data that a model was trained on."""
+    return dict((context.trained or {}).get("feature_dims") or stream.feature_dims)
 
 
 def used_features(stream: EventStream, context: Context) -> dict[str, int]:
-    """Return the widths that a model is built for: those it was trained with, else `stream.used_features`."""
+    """Return the same without features that are zero throughout."""
     return dict((context.trained or {}).get("used_features") or stream.used_features)
 
 
@@ -211,7 +287,7 @@ def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context:
     """Return the clock that a model was trained with, else that of the training events.
 
     Args:
-        gap_unit: see `hopstate.data.clock.Clock.fit`.
+        gap_unit: see `hopstate.data.dates.Clock.fit`.
     """
     kept = (context.trained or {}).get("clock")
     return Clock(**kept) if kept else Clock.fit(stream.t[stretch(split.train)], stream.time_unit, gap_unit)
@@ -220,12 +296,6 @@ def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context:
 def training_store(stream: EventStream, split: EventSplit, *, deletions: bool = False) -> NeighborStore:
     """Return a store of the training events alone, under their ids in the stream; deletions only if asked for."""
     return NeighborStore.from_stream(stream, split.train, deletions=deletions)
-
-
-def check_deletions(deletions: str) -> None:
-    """Raise ConfigError for a word that says nothing of deletions."""
-    if deletions not in get_args(Deletions):
-        raise ConfigError(f"deletions is one of {', '.join(get_args(Deletions))}; got {deletions!r}")
 
 
 def deletions_of(stream: EventStream, deletions: Deletions, context: Context) -> Deletions:
@@ -237,15 +307,15 @@ def deletions_of(stream: EventStream, deletions: Deletions, context: Context) ->
 
 
 def history_features(
-    widths: dict[str, int], stream: EventStream, config: KeepsDeletions, context: Context
+    widths: dict[str, int], stream: EventStream, deletions: Deletions, context: Context
 ) -> dict[str, int]:
     """Return the widths of a model fed from histories: those of the features, and one for the mark of a deletion."""
-    marked = deletions_of(stream, config.deletions, context) == "marked"
+    marked = deletions_of(stream, deletions, context) == "marked"
     return widths | {"edge_dim": widths["edge_dim"] + marked}
 
 
 def kept_negatives(
-    stream: EventStream, splits: EventSplit, config: JudgedRun, context: Context
+    stream: EventStream, splits: EventSplit, config: LinkRun, context: Context
 ) -> dict[tuple[str, str], Negatives]:
     """Return the negatives that evaluation asks for, by (split, strategy), drawn once and kept with the run.
 
@@ -259,25 +329,77 @@ def kept_negatives(
     for split, strategy in wanted:
         if not len(stream.additions(splits.rows(split))):
             continue
-        count = evaluation.num_negatives if strategy == "many" else ""
+        count = evaluation.num_negatives if STRATEGIES[strategy].ranking else ""
         path = folder / f"{split}_{strategy}{count}.npz"
-        if strategy == "many":
-            if not path.is_file():
-                size = evaluation.num_negatives
-                one_against_many(stream, splits, split, num_negatives=size, most=evaluation.most).save(path)
-            found[split, strategy] = Negatives.load(path, stream)
-        else:
-            try:
-                drawn = load_or_draw(path, stream, splits, split, strategy, most=evaluation.most)  # type: ignore[arg-type]
-            except NoOtherPairError:
-                if not split.startswith("new_"):
-                    raise
-                if context.trained is None:
-                    which = {"new_val": "validation", "new_test": "test"}[split]
-                    note(config.loop, f"no {strategy} pair stands beside the {which} events with new nodes: left out")
-                continue
-            found[split, strategy] = drawn
+        how: dict[str, Any] = {"num_negatives": evaluation.num_negatives, "most": evaluation.most}
+        try:
+            found[split, strategy] = load_or_draw(path, stream, splits, split, strategy, **how)
+        except NoOtherPairError:
+            if not split.startswith("new_"):
+                raise
+            if context.trained is None:
+                which = {"new_val": "validation", "new_test": "test"}[split]
+                note(config.loop, f"no {strategy} negatives of the {which} events with new nodes: left out")
     return found
+
+
+# ---- automatic settings: they follow from the training events, and add no input and no layer that the paper lacks.
+# Source: benchmarks/results/2026-11-21-ctdg-ssm.md (chosen on the validation splits of UCI and Enron),
+# 2026-11-21-dyg-mamba.md and 2026-11-22-pair-history.md; the recipes keep the papers' settings.
+ENOUGH = 40  # epochs of a small stream
+HISTORICAL = 0.25  # share of training pairs that met before
+SCHEDULE = ("loop.epochs", "loop.patience", "loop.optim.lr", "loop.optim.schedule", "loop.optim.warmup")
+PAIRS = ("negatives.mixture.historical", "evaluation.choose")
+SELDOM = 0.05  # share of repeated pairs among training events below which pairs do not meet again
+
+
+def suit_epochs(events: int, budget: int) -> dict[str, Any]:
+    """Return a schedule that ends when it ends: no patience, the rate falls to 0.
+
+    Args:
+        events: of training.
+        budget: training events, times epochs, that one core does in some minutes.
+    """
+    return {
+        "loop.epochs": int(np.clip(budget // max(events, 1), 2, ENOUGH)),
+        "loop.patience": None,
+        "loop.optim.schedule": "cosine",
+        "loop.optim.warmup": 0.05,
+    }
+
+
+def suit_judged(stream: EventStream, config: LinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+    """Return by what validation chooses: the mean over kinds of pairs, where there are several."""
+    kinds = [name for name in config.evaluation.strategies if not STRATEGIES[name].ranking]
+    return {"evaluation.choose": "mean"} if len(kinds) > 1 else {}
+
+
+def suit_pairs(stream: EventStream, config: LearnedLinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+    """Return what a model learns pairs from and is chosen by; a user's own kinds of pairs stay as they are."""
+    own = config.negatives != TrainingNegatives()
+    again = not own and repeated(stream, config.split.of(stream).train) >= SELDOM
+    mixed = {"negatives.mixture.historical": HISTORICAL} if again else {}
+    return {**mixed, **suit_judged(stream, config, metrics)}
+
+
+def repeated(stream: EventStream, rows: np.ndarray) -> float:
+    """Return the share of the events at rows that add an edge between two nodes that one of them joined before."""
+    part = stretch(stream.additions(rows))
+    pairs = stream.src[part] * stream.num_nodes
+    pairs += stream.dst[part]
+    pairs.sort()  # in place: of very many events there is room for no second copy
+    return float(np.count_nonzero(pairs[1:] == pairs[:-1])) / max(len(pairs), 1)
+
+
+def suit_history(
+    stream: EventStream, config: HistoryLinkRun, metrics: tuple[str, ...], *, budget: int
+) -> Mapping[str, Any]:
+    """Return settings of a model fed from histories that suit a stream; budget as of `suit_epochs`."""
+    events = len(stream.additions(config.split.of(stream).train))
+    batch = int(np.clip(events // 50, 20, 200))
+    own = suit_pairs(stream, config, metrics)
+    an_epoch = events if config.most is None else min(events, config.most)
+    return {"batch_size": batch, "loop.optim.lr": 3e-4, **own, **suit_epochs(an_epoch, budget)}
 
 
 HistoryRunT = TypeVar("HistoryRunT", bound=HistoryLinkRun)
@@ -290,9 +412,9 @@ def history_method(
     *,
     summary: str,
     source: str,
-    floors: Callable[[EventStream, HistoryRunT, Context, LinkTask], Floors],
-    space: Space,
     budget: int,
+    floors: Callable[[EventStream, HistoryRunT, Context, LinkTask], Floors] | None = None,
+    space: Space | None = None,
     explains: bool = False,
     export: Callable[[LinkTask], ExportSpec] | str = "",
 ) -> Method[EventStream, HistoryRunT, LinkTask]:
@@ -304,6 +426,6 @@ def history_method(
     """
     return Method(
         name, config, build, "events", summary, source, floors=floors, suit=partial(suit_history, budget=budget),
-        automatic=("batch_size", *SCHEDULE, *PAIRS), space=space,
+        automatic=("batch_size", *SCHEDULE, *PAIRS), space=space or {},
         explains=explains, export=export,
     )  # fmt: skip

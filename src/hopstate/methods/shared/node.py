@@ -15,7 +15,7 @@ from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.evaluation.event_targets import of_training, positive_last
 from hopstate.io.files import replace_file
-from hopstate.methods.method import Context, ReadOptions, SplitConfig
+from hopstate.methods.method import Context, ReadOptions, RunConfig, SplitConfig
 from hopstate.methods.shared.link_config import LinkConfig
 from hopstate.methods.shared.targets_as_trained import targets_as_trained, unknown_classes
 from hopstate.training.config import LoopConfig
@@ -24,7 +24,7 @@ from hopstate.training.tasks.target import ClassWeights, goal_of, target_of, tra
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeRun:
+class NodeRun(RunConfig):
     """What the configurations of methods for nodes share.
 
     Args:
@@ -39,7 +39,6 @@ class NodeRun:
         loop: training.
     """
 
-    data: str
     read: ReadOptions = field(default_factory=ReadOptions)
     split: SplitConfig = field(default_factory=SplitConfig)
     metric: str = "auto"

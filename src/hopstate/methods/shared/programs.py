@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.pair_decoders import PairDecoder
 from hopstate.methods.shared.static_link import rows_of

@@ -16,9 +16,8 @@ import torch
 
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.evaluation.metrics import of_class
-from hopstate.io.files import make_folder, replace_files, save_array
-from hopstate.io.lock import NAME as LOCK
-from hopstate.io.lock import locked
+from hopstate.io.files import NAME as LOCK
+from hopstate.io.files import locked, make_folder, replace_files, save_array
 from hopstate.io.opening import exists, shown
 from hopstate.io.tensors import Archive, fill_tensor_file, load_npy, read_tensors
 from hopstate.methods import method_of_run
@@ -28,8 +27,7 @@ from hopstate.runs.card import target_lines
 from hopstate.runs.data import known_data
 from hopstate.runs.load import IDS_FILE, SPLIT_FILE
 from hopstate.training.checkpoint import load_checkpoint
-from hopstate.training.kept_curves import CURVES, kept_curves
-from hopstate.training.run_folder import RUN_FORMAT, RunFolder, flatten, json_text
+from hopstate.training.run_folder import CURVES, RUN_FORMAT, RunFolder, flatten, json_text, kept_curves
 
 __all__ = ["check_saved", "save_pretrained", "unpack"]
 

@@ -12,8 +12,7 @@ from typing import Any
 from hopstate.errors import CheckpointError, FormatError, MissingFileError
 from hopstate.io.opening import exists, read_text
 from hopstate.runs.data import known_data
-from hopstate.training.kept_curves import kept_curves
-from hopstate.training.run_folder import RunFolder, flatten, is_number
+from hopstate.training.run_folder import RunFolder, flatten, is_number, kept_curves
 
 INFLUENCE = ("end", "neighbor", "t", "event_id", "contribution")
 # settings that number a run, or change no result

@@ -11,14 +11,15 @@ from hopstate.runs.report.sections import by_data
 from hopstate.runs.report.verdict import MOST_BARS, told_from
 from hopstate.runs.reproduce import tables
 from hopstate.runs.reproduce.statistics import summary
+from hopstate.sampling.negatives import STRATEGIES, metric_name
 
 Sets = dict[str, dict[str, list[float]]]
-STRATEGIES = ("", "historical_", "inductive_", "many_")
 
 
 def strategies(page: Page, groups: Sequence[Group]) -> None:
     """Add link prediction by kind of negatives, for all links (events or edges) and those with new nodes."""
-    kinds = [f"{s}{m}" for s in STRATEGIES for m in ("average_precision", "roc_auc", "mrr")]
+    metrics = ("average_precision", "roc_auc", "mrr")
+    kinds = [metric_name(metric, strategy, new_nodes=False) for strategy in STRATEGIES for metric in metrics]
     found = {
         data: [group for group in members if of_links(group) and any(group.values(kind) for kind in kinds)]
         for data, members in by_data(groups).items()

@@ -16,7 +16,7 @@ import yaml
 
 from hopstate.datasets.registry import Dataset, find_dataset, on_disk
 from hopstate.errors import ConfigError, nearest
-from hopstate.io.cache import cache_folder
+from hopstate.io.files import cache_folder
 from hopstate.methods import recipe_files
 
 
@@ -130,7 +130,7 @@ def how_to_get(data: str, *, fetchable: bool = True) -> str:
         fetchable: also describe data sets that are downloaded on first use.
     """
     entry = find_dataset(data)
-    if entry is None or on_disk(entry) != "no" or (_fetchable(entry) and not fetchable):
+    if entry is None or on_disk(entry) != "no" or (entry.fetchable and not fetchable):
         return ""
     return f"{data}: {_instruction(entry).replace('NAME', data)}"
 
@@ -145,14 +145,10 @@ def missing(names: Iterable[str]) -> list[str]:
     return [f"{', '.join(group)}: {text}" for text, group in same.items()]
 
 
-def _fetchable(entry: Dataset) -> bool:
-    return bool(entry.files or entry.pyg or entry.ogb or entry.name.startswith("tgb"))
-
-
 def _instruction(entry: Dataset) -> str:
     """Return how to get a data set; NAME is the placeholder of its name."""
-    if _fetchable(entry):
-        reader = "" if entry.files or entry.name.startswith("tgb") else f" by {entry.loader}"
+    if entry.fetchable:
+        reader = "" if entry.file else f" by {entry.loader}"
         return f"downloaded on first use{reader} from {entry.address}"
     if entry.kind == "link":
         files = ", ".join(f"ml_NAME{ending}" for ending in (".csv", ".npy", "_node.npy"))

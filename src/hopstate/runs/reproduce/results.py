@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.errors import FormatError
-from hopstate.io.files import named_errors, replace_file
-from hopstate.io.lock import file_lock
+from hopstate.io.files import file_lock, named_errors, replace_file
 from hopstate.io.opening import exists, parse_json, read_text, shown
 from hopstate.runs.reproduce.recipes import all_recipes
 from hopstate.training.run_folder import is_number

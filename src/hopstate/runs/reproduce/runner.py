@@ -19,9 +19,9 @@ from hopstate.errors import ConfigError, DownloadError, HopstateError
 from hopstate.methods import get_method
 from hopstate.methods.parser import arguments_of
 from hopstate.methods.settings import as_dict, config_from
-from hopstate.runs import api
 from hopstate.runs.reproduce import results
 from hopstate.runs.reproduce.recipes import Recipe, find_recipes, how_to_get
+from hopstate.runs.run import fit_config
 from hopstate.training.interrupts import signals_to
 from hopstate.training.run_folder import RunFolder, flatten
 
@@ -167,7 +167,7 @@ def reproduce(
 
 def _here(trial: Trial, run: int, where: Path) -> bool:
     method = get_method(trial.recipe.method)
-    return not api.fit_config(method, trial.config(run), out=where, resume=True).interrupted
+    return not fit_config(method, trial.config(run), out=where, resume=True).interrupted
 
 
 def _in_process(trial: Trial, run: int, where: Path) -> bool:

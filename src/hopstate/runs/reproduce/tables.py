@@ -15,6 +15,7 @@ from hopstate.io.opening import exists, read_text
 from hopstate.runs.reproduce.recipes import Published, all_recipes
 from hopstate.runs.reproduce.results import Line, Row, rows
 from hopstate.runs.reproduce.statistics import Difference, Summary, compare, summary
+from hopstate.sampling.negatives import parse_metric
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 WORDS = {
@@ -76,12 +77,9 @@ def metric_words(metric: str, positive: str | None = None) -> str:
         metric: its name.
         positive: the positive class of two, or None.
     """
-    name, parts = metric, []
-    if name.startswith("new_"):
-        name, parts = name[4:], ["new nodes"]
-    for strategy in ("historical", "inductive", "many"):
-        if name.startswith(f"{strategy}_"):
-            name, parts = name.removeprefix(f"{strategy}_"), [f"{strategy} negatives", *parts]
+    name, strategy, new = parse_metric(metric)
+    parts = [strategy.label] if strategy.name != "random" else []
+    parts += ["new nodes"] if new else []
     return ", ".join([of_class(name, positive, WORDS.get(name, name.replace("_", " "))), *parts])
 
 
@@ -131,9 +129,8 @@ def below_words(
 
 def kind_words(metric: str) -> str:
     """Return the kind of negatives of a metric of links, and "new nodes": "new_many_mrr" is "many, new nodes"."""
-    name = metric.removeprefix("new_")
-    kind = next((k for k in ("historical", "inductive", "many") if name.startswith(f"{k}_")), "random")
-    return f"{kind}, new nodes" if metric.startswith("new_") else kind
+    _, strategy, new = parse_metric(metric)
+    return f"{strategy.name}, new nodes" if new else strategy.name
 
 
 def is_error(metric: str) -> bool:

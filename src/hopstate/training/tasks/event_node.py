@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
 from hopstate.evaluation.event_targets import EventAmounts, EventClasses, EventTargets, shown_labels

@@ -13,10 +13,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EVENT_SPLITS
-from hopstate.errors import ConfigError, check_range, nearest
+from hopstate.errors import ConfigError, check_range
 from hopstate.evaluation import summaries
 from hopstate.evaluation.link import (
     LinkProtocol,
@@ -28,9 +28,8 @@ from hopstate.evaluation.link import (
     score_split,
 )
 from hopstate.evaluation.metrics import Curve, average_precision, mean_over_kinds, roc_auc
-from hopstate.sampling.judged import number_or_all
-from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import STRATEGIES, draw_negatives
+from hopstate.sampling.event_batches import number_or_all
+from hopstate.sampling.negatives import STRATEGIES, USUAL, Negatives, draw_negatives, metric_name, strategy_of
 from hopstate.streaming.protocols import LinkFollower, LinkScorer, Scores
 from hopstate.streaming.replay import replay_split
 from hopstate.training.tasks.events import EventSource, EventTask, Untrained, events_to_score, to_user_ids
@@ -42,8 +41,8 @@ class LinkEvaluation:
 
     Args:
         protocol: "pooled" over a split's scores, or "dyglib", averaged over batches of 200.
-        strategies: negatives of the test split, of random, historical, inductive and many (each event ranked among
-            candidates by score: MRR, Hits@k, NDCG@10, recall@10, and by whether the pair met before).
+        strategies: kinds of negatives of the test split: random, historical, inductive and many (each event is ranked
+            among candidates by score: MRR, Hits@k, NDCG@10, recall@10, and by whether the pair met before).
         num_negatives: of "many"; "all" takes every destination, as TGB does for tgbl-wiki (it takes 20 for tgbl-coin).
         bootstrap: resamples for confidence intervals of the test split; 0 gives none.
         batch_size: events scored, then seen, together; where nodes are classified, the run's batch_size is that.
@@ -55,7 +54,7 @@ class LinkEvaluation:
     """
 
     protocol: LinkProtocol = "pooled"
-    strategies: tuple[str, ...] = STRATEGIES
+    strategies: tuple[str, ...] = USUAL
     num_negatives: int | Literal["all"] = 100
     bootstrap: int = 0
     batch_size: int = 200
@@ -65,16 +64,13 @@ class LinkEvaluation:
     def __post_init__(self) -> None:
         if self.choose not in ("first", "mean"):
             raise ConfigError(f"evaluation.choose is 'first' or 'mean'; got {self.choose!r}")
-        if self.choose == "mean" and set(self.strategies) == {"many"}:
+        if not self.strategies:
+            raise ConfigError("evaluation.strategies must name at least one kind of negatives, e.g. random")
+        ranking = [strategy_of(name).ranking for name in self.strategies]
+        if self.choose == "mean" and all(ranking):
             raise ConfigError("evaluation.choose=mean is over random, historical and inductive; many has no such mean")
         if self.protocol not in get_args(LinkProtocol):
             raise ConfigError(f"evaluation.protocol is 'pooled' or 'dyglib'; got {self.protocol!r}")
-        if not self.strategies:
-            raise ConfigError("evaluation.strategies must name at least one kind of negatives, e.g. random")
-        known = (*STRATEGIES, "many")
-        for name in self.strategies:
-            if name not in known:
-                raise ConfigError(f"unknown negatives {name!r}{nearest(name, known)}; known: {', '.join(known)}")
         number_or_all("evaluation.num_negatives", self.num_negatives)
         number_or_all("evaluation.max_events", self.max_events)
         check_range("evaluation.", least=1, batch_size=self.batch_size)
@@ -88,7 +84,11 @@ class LinkEvaluation:
     @property
     def choosing(self) -> tuple[str, ...]:
         """The strategies that validation is judged by."""
-        return self.strategies[:1] if self.choose == "first" else tuple(s for s in self.strategies if s != "many")
+        return (
+            self.strategies[:1]
+            if self.choose == "first"
+            else tuple(s for s in self.strategies if not STRATEGIES[s].ranking)
+        )
 
 
 AllScores = Mapping[tuple[str, str], LinkScores]
@@ -115,8 +115,7 @@ class LinkTask(EventTask[LinkFollower]):
         super().__init__(source, clock=clock)
         self.evaluation, self.negatives = evaluation, dict(negatives or {})
         split, first = source.split, evaluation.strategies[0]
-        metric = "mrr" if first == "many" else "average_precision"
-        self.metric = _column({"setting": "transductive", "strategy": first}, metric)
+        self.metric = metric_name("mrr" if STRATEGIES[first].ranking else "average_precision", first, new_nodes=False)
         if evaluation.choose == "mean":
             self.metric = "mean_average_precision"
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
@@ -222,8 +221,11 @@ class LinkTask(EventTask[LinkFollower]):
         found: dict[str, float] = {}
         for row in report.rows:
             names = [name for name in row if name not in ("split", "setting", "strategy", "events")]
-            found |= {_column(row, n): row[n] if isinstance(row[n], int) else float(row[n]) for n in names}
-            found[f"{'new_' if row['setting'] == 'inductive' else ''}events"] = row["events"]
+            new = row["setting"] == "inductive"
+            for name in names:
+                value = row[name] if isinstance(row[name], int) else float(row[name])
+                found[metric_name(name, row["strategy"], new_nodes=new)] = value
+            found["new_events" if new else "events"] = row["events"]
         if self.evaluation.choose == "mean":
             own = [row for row in report.rows if "average_precision" in row]
             own = [row for row in own if (row["split"], row["strategy"]) in report.distinct]
@@ -269,9 +271,3 @@ class LinkTask(EventTask[LinkFollower]):
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
         """Return columns row (of the user's table), src, dst, t and score of events at rows."""
         return {"row": new.in_file(rows)} | to_user_ids(new, rows) | {"score": scores}
-
-
-def _column(row: Mapping[str, Any], metric: str) -> str:
-    """Name a metric of a report's row: "roc_auc" of random negatives, "historical_roc_auc"; "new_..." for new nodes."""
-    strategy = "" if row["strategy"] == "random" else f"{row['strategy']}_"
-    return f"{'new_' if row['setting'] == 'inductive' else ''}{strategy}{metric}"

@@ -40,9 +40,8 @@ from hopstate.streaming.history_scorer import chances
 from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
-from hopstate.training.tasks.events import EventSource
+from hopstate.training.tasks.events import EpochNegatives, EventSource, beside, link_loss
 from hopstate.training.tasks.target import Target, is_known
-from hopstate.training.tasks.training_pairs import EpochNegatives, beside, link_loss
 
 Update = dict[str, Tensor]  # the fields of an `ActiveBatch`
 

@@ -14,7 +14,7 @@ from hopstate.streaming.protocols import HistoryModel, MemoryModel, Replayable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hopstate.data.clock import Clock
+    from hopstate.data.dates import Clock
     from hopstate.data.events import EventStream
     from hopstate.tokens.history import HistoryTokens
     from hopstate.training.tasks.target import Target

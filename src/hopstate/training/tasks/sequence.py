@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.data.clock import Clock
+from hopstate.data.dates import Clock
 from hopstate.datasets.temporal_generators import PathSequences
 from hopstate.errors import ConfigError, check_range
 from hopstate.evaluation.metrics import classification_metrics

@@ -38,7 +38,7 @@ from hopstate.errors import ConfigError, DataError
 from hopstate.layers.evaluating import evaluating
 from hopstate.layers.message import Adjacency
 from hopstate.random import named_rng
-from hopstate.sampling.adjacency import inside_adjacency, whole_adjacency
+from hopstate.sampling.subgraph import inside_adjacency, whole_adjacency
 
 __all__ = ["ToppedModel", "top"]
 

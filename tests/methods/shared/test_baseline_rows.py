@@ -1,4 +1,4 @@
-"""The floors of sets of graphs: a linear model of sizes, degrees and features, for each kind of target and level."""
+"""The baselines of sets of graphs: a linear model of sizes, degrees and features, for each target and level."""
 
 from pathlib import Path
 from typing import Any
@@ -8,10 +8,9 @@ import pytest
 
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
-from hopstate.methods.shared import set_floor
-from hopstate.methods.shared.floors import graph_floors
-from hopstate.methods.shared.set_floor import described
-from hopstate.runs.api import fit
+from hopstate.methods.shared import baselines
+from hopstate.methods.shared.baselines import describe, graph_set_baselines
+from hopstate.runs.run import fit
 from hopstate.testing.conformance import F64
 from hopstate.training.tasks.graph import GraphTask
 from hopstate.training.tasks.target import target_of
@@ -43,7 +42,7 @@ def floors(graphs: GraphSet, y: np.ndarray, level: Any = "graph", metric: str = 
         None, graphs, None, level=level, y=target.rows(y), target=target, split=split  # type: ignore[arg-type]
     )  # fmt: skip
     config = type("Config", (), {"loop": type("Loop", (), {"seed": 0})})
-    return graph_floors(graphs, config, None, task)  # type: ignore[arg-type]
+    return graph_set_baselines(graphs, config, None, task)  # type: ignore[arg-type]
 
 
 def test_sizes_and_tags_are_seen() -> None:
@@ -60,7 +59,7 @@ def test_values_have_a_mean_and_a_ridge() -> None:
     y = (2.5 * np.diff(graphs.offsets) + 7).astype(np.float32)
     y[::7] = np.nan
     found = floors(graphs, y)
-    assert set(found) == {"mean", "ridge"}
+    assert set(found) == {"mean", "median", "ridge"}
     assert found["ridge"]["mae"] < 0.3 < 3 < found["mean"]["mae"]
     both = floors(graphs, np.stack([y, -y], 1))
     assert both["ridge"]["mae"] < 0.3
@@ -96,8 +95,8 @@ def test_a_description_is_a_graphs_own(level: str) -> None:
         ),
         offsets=graphs.offsets[:2],
     )  # fmt: skip
-    own = described(alone, level)
-    np.testing.assert_allclose(described(graphs, level)[: len(own)], own, rtol=F64)
+    own = describe(alone, level)
+    np.testing.assert_allclose(describe(graphs, level)[: len(own)], own, rtol=F64)
 
 
 def test_one_class_and_unknown_targets_are_no_error() -> None:
@@ -110,9 +109,9 @@ def test_one_class_and_unknown_targets_are_no_error() -> None:
 def test_what_would_take_too_much_memory_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = rings()
     y = (np.diff(graphs.offsets) > 7).astype(np.int64)
-    monkeypatch.setattr(set_floor, "LARGEST", 10 * graphs.num_nodes - 1)
+    monkeypatch.setattr(baselines, "MAX_CELLS", 7 * graphs.num_nodes - 1)
     assert set(floors(graphs, y)) == {"majority"}
-    monkeypatch.setattr(set_floor, "LARGEST", 10 * graphs.num_nodes)
+    monkeypatch.setattr(baselines, "MAX_CELLS", 7 * graphs.num_nodes)
     assert set(floors(graphs, y)) == {"majority", "logistic"}
 
 
@@ -124,3 +123,22 @@ def test_a_run_below_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[st
     settings = {"loop.epochs": 1, "loop.progress": False, "model.dim": 2, "loop.optim.lr": 1e-9}
     run = fit("gin-graphs", named, out=tmp_path / "run", config=settings)
     assert run.floors["logistic"]["accuracy"] > run.metrics["test"]["accuracy"]
+
+
+def test_constant_rows_are_the_training_rows_own() -> None:
+    graphs = rings()
+    train, test = graphs.split(0)["train"], graphs.split(0)["test"]
+    y = np.arange(COUNT, dtype=np.float32) ** 2
+    y[train[:5]] = np.nan
+    found = floors(graphs, y)
+    assert found["mean"]["mae"] == pytest.approx(np.abs(y[test] - np.nanmean(y[train])).mean(), rel=1e-5)
+    assert found["median"]["mae"] == pytest.approx(np.abs(y[test] - np.nanmedian(y[train])).mean(), rel=1e-5)
+    classes = np.arange(COUNT) % 4 % 3
+    assert floors(graphs, classes)["majority"]["accuracy"] == pytest.approx((classes[test] == 0).mean())
+
+
+def test_a_target_that_no_training_row_knows_is_no_error() -> None:
+    graphs = rings()
+    y = np.stack([np.diff(graphs.offsets), np.ones(COUNT)], 1).astype(np.float32)
+    y[graphs.split(0)["train"], 1] = np.nan
+    assert {"mean", "median", "ridge"} == set(floors(graphs, y))

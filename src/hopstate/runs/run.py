@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_reset
-from hopstate.io.cache import cache_folder
+from hopstate.io.files import cache_folder
 from hopstate.methods import get_method
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_dict, parse_given
@@ -28,15 +28,15 @@ from hopstate.runs.data import (
     reading,
     settle,
 )
+from hopstate.runs.in_memory import given as given_data
+from hopstate.runs.in_memory import keep, record_of
 from hopstate.runs.inference import evaluate, predict
-from hopstate.runs.kept import given as given_data
-from hopstate.runs.kept import keep, record_of
 from hopstate.runs.load import keep_ids
 from hopstate.runs.prepare import notes_of, prepared
 from hopstate.runs.stream import keep_past, score_stream
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.divided import check_divided
-from hopstate.training.loggers.choose import check_loggers
+from hopstate.training.loggers import check_loggers
 from hopstate.training.precision import bare, make_fabric
 from hopstate.training.progress import note
 from hopstate.training.ranks import Ranks, on_one_machine, present
@@ -297,7 +297,7 @@ def fit_config(
         splits: what the chosen weights are evaluated on; a search leaves the test split out.
         say: told, a line each, how the data were read and made ready; None shows it where progress is shown.
         floors: also judge what the method must stand above, into floors.json.
-        kept: keeps a record that was given in memory with the run, or returns why not; see `hopstate.runs.kept.keep`.
+        kept: keeps a record that was given in memory with the run, or returns why not; see `runs.in_memory.keep`.
         automatic: settings that followed from the data, noted in data.json; a run that is resumed keeps its own.
 
     Raises:

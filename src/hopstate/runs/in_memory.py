@@ -16,13 +16,13 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from hopstate.data.event_store import load_events, save_events
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame, plain_array, write_frame
+from hopstate.data.store import load_events, save_events
 from hopstate.errors import CheckpointError, ConfigError, DataError
 from hopstate.io.files import make_folder, save_array
 from hopstate.io.opening import exists

@@ -1,0 +1,235 @@
+"""The backbones: one class per message-passing layer, with what networks, batches and automatic settings need to know.
+
+To add a backbone, write a class here and add it to `BACKBONES`; `hopstate fit NAME` then trains it. No module of torch
+is imported before a layer is made, so that the command line lists the names quickly.
+
+Source: Kipf & Welling 2017, arXiv:1609.02907 (GCN); Hamilton et al. 2017, arXiv:1706.02216 (GraphSAGE, mean); Xu et al.
+2019, arXiv:1810.00826 (GIN); Hu et al. 2020, arXiv:1905.12265 (GIN-E); Velickovic et al. 2018, arXiv:1710.10903 (GAT);
+Corso et al. 2020, arXiv:2004.05718 (PNA); Chen et al. 2020, arXiv:2007.02133 (GCNII).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from hopstate.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from hopstate.layers.message import Normalization
+    from hopstate.methods.message_passing.model import BackboneConfig
+    from hopstate.methods.shared.edges import Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerSpec:
+    """What a layer is made from.
+
+    Args:
+        config: of the network.
+        in_dim, out_dim: widths, different only if the backbone's `changes_width` is true.
+        number: of the layer, from 0.
+        edge_dim: columns of the edge features, 0 without.
+        degrees: (N,) in-degrees of the training graph, or None.
+    """
+
+    config: BackboneConfig
+    in_dim: int
+    out_dim: int
+    number: int = 0
+    edge_dim: int = 0
+    degrees: Tensor | None = None
+
+
+class Convolution:
+    """What tells one backbone from another; subclasses set the attributes that differ and make the layer.
+
+    Attributes:
+        name: of the method.
+        summary, source: one line for help, and the paper.
+        normalization: how the adjacency weighs neighbors; "edges" for layers that take a list of edges; None for a
+            layer that passes no messages.
+        edges: what of the edges the layer reads: "weights", "features", "none", or "unused" without any edge.
+        changes_width: whether a layer may have different input and output widths.
+        initial_residual: whether the layer takes the first representation too and has a residual of its own (GCNII).
+        needs_degrees: whether it is made from the in-degrees of the training graph.
+        layers: automatic number of layers on graphs with and without homophily.
+        link_layers: automatic number of layers for link prediction.
+        dense_cost: products with square matrices a layer and node, of the width.
+        edge_cost: multiply-adds a layer, edge and unit of width.
+    """
+
+    name: str
+    summary: str
+    source: str
+    normalization: Normalization | None = "sum"
+    edges: Place = "none"
+    changes_width = False
+    initial_residual = False
+    needs_degrees = False
+    layers: tuple[int, int] = (2, 5)
+    link_layers = 2
+    dense_cost = 3
+    edge_cost = 4
+
+    def normalization_of(self, edge_dim: int) -> Normalization | None:
+        """Return the normalization of a layer over edges with edge_dim features."""
+        return self.normalization
+
+    def layer(self, spec: LayerSpec) -> nn.Module:
+        """Return an untrained layer of torch-geometric; its adjacency holds the normalization, the layer only sums."""
+        raise NotImplementedError
+
+    def link_block(self, *, structure: bool, hide: bool, jump: str) -> Literal["plain", "convolutions"] | None:
+        """Return the automatic model.block for link prediction, None for the default."""
+        return None
+
+
+class MLP(Convolution):
+    """A linear map of each node: no messages."""
+
+    name = "mlp"
+    summary = "a perceptron on the features alone"
+    source = "Platonov et al. 2023"
+    normalization = None
+    edges = "unused"
+    changes_width = True
+    layers = (2, 2)
+    edge_cost = 0
+
+    def layer(self, spec: LayerSpec) -> nn.Module:
+        from torch import nn
+
+        return nn.Linear(spec.in_dim, spec.out_dim)
+
+
+class GCN(Convolution):
+    """Graph convolution."""
+
+    name = "gcn"
+    summary = "graph convolutions, residual"
+    source = "arXiv:1609.02907"
+    normalization = "symmetric"
+    edges = "weights"
+    changes_width = True
+
+    def layer(self, spec: LayerSpec) -> nn.Module:
+        from torch_geometric.nn import GCNConv
+
+        return GCNConv(spec.in_dim, spec.out_dim, normalize=False)
+
+    def link_block(self, *, structure: bool, hide: bool, jump: str) -> Literal["plain", "convolutions"] | None:
+        # chosen on validation of three splits of Cora; other backbones and batches are not measured
+        if structure:
+            return "convolutions" if hide and jump == "none" else None
+        return "plain"
+
+
+class SAGE(Convolution):
+    """GraphSAGE with mean aggregation."""
+
+    name = "sage"
+    summary = "GraphSAGE, mean aggregation, residual"
+    source = "arXiv:1706.02216"
+    normalization = "mean"
+    changes_width = True
+    dense_cost = 4
+
+    def layer(self, spec: LayerSpec) -> nn.Module:
+        from torch_geometric.nn import SAGEConv
+
+        return SAGEConv(spec.in_dim, spec.out_dim, aggr="sum")
+
+
+class GIN(Convolution):
+    """GIN, or GIN-E if edges have features."""
+
+    name = "gin"
+    summary = "graph isomorphism network, residual"
+    source = "arXiv:1810.00826"
+    normalization = "sum"
+    edges = "features"
+    changes_width = True
+
+    def normalization_of(self, edge_dim: int) -> Normalization | None:
+        return "edges" if edge_dim else "sum"
+
+    def layer(self, spec: LayerSpec) -> nn.Module:
+        from torch import nn
+        from torch_geometric.nn import GINConv, GINEConv
+
+        if spec.edge_dim:
+            return GINEConv(nn.Linear(spec.in_dim, spec.out_dim), train_eps=True, edge_dim=spec.edge_dim)
+        return GINConv(nn.Linear(spec.in_dim, spec.out_dim), train_eps=True)
+
+
+class GAT(Convolution):
+    """Graph attention."""
+
+    name = "gat"
+    summary = "graph attention, residual"
+    source = "arXiv:1710.10903"
+    normalization = "edges"
+    edges = "features"
+
+    def layer(self, spec: LayerSpec) -> nn.Module:
+        from hopstate.layers import edge_layers
+
+        if spec.out_dim % spec.config.heads:
+            raise ConfigError(f"model.dim={spec.out_dim} is not a multiple of model.heads={spec.config.heads}")
+        return edge_layers.GAT(spec.out_dim, spec.config.heads, edge_dim=spec.edge_dim or None)
+
+
+class PNA(Convolution):
+    """Principal neighborhood aggregation."""
+
+    name = "pna"
+    summary = "principal neighbourhood aggregation, residual"
+    source = "arXiv:2004.05718"
+    normalization = "edges"
+    edges = "features"
+    needs_degrees = True
+    dense_cost = 17
+    edge_cost = 12
+
+    def layer(self, spec: LayerSpec) -> nn.Module:
+        import torch
+
+        from hopstate.layers import edge_layers
+
+        counts = torch.bincount(torch.ones(1, dtype=torch.int64) if spec.degrees is None else spec.degrees.long())
+        return edge_layers.PNA(spec.out_dim, counts, edge_dim=spec.edge_dim or None)
+
+
+class GCNII(Convolution):
+    """Graph convolution with initial residual and identity map."""
+
+    name = "gcnii"
+    summary = "deep graph convolutions with initial residual"
+    source = "arXiv:2007.02133"
+    normalization = "symmetric"
+    edges = "weights"
+    initial_residual = True
+    layers = (8, 8)
+    link_layers = 8
+
+    def layer(self, spec: LayerSpec) -> nn.Module:
+        from torch_geometric.nn import GCN2Conv
+
+        return GCN2Conv(spec.out_dim, spec.config.alpha, spec.config.theta, spec.number + 1, normalize=False)
+
+
+BACKBONES: dict[str, Convolution] = {kind.name: kind for kind in (MLP(), GCN(), SAGE(), GIN(), GAT(), PNA(), GCNII())}
+
+
+def get_backbone(name: str) -> Convolution:
+    """Return a backbone by name.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name not in BACKBONES:
+        raise ConfigError(f"unknown backbone {name!r}{nearest(name, BACKBONES)}; known: {', '.join(BACKBONES)}")
+    return BACKBONES[name]

@@ -1,0 +1,311 @@
+"""Loggers besides the run's folder: TensorBoard, MLflow and Weights & Biases, each imported when a run asks for it.
+
+A logger that fails is switched off with a warning and stops no training: `metrics.jsonl` in the run's folder has every
+figure.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import secrets
+import time
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from hopstate.errors import ConfigError, FormatError, HopstateWarning, MissingExtraError, nearest
+from hopstate.io.files import write_text
+from hopstate.io.opening import exists, read_json
+
+Status = Literal["finished", "interrupted", "failed"]
+Row = Mapping[str, Any]
+REQUIRED_MODULES = {
+    "tensorboard": ("tensorboard",),
+    "mlflow": ("mlflow", "sqlalchemy", "alembic"),  # MLflow's own local store is a SQLite file
+    "wandb": ("wandb",),
+}
+_NO_FIGURE = re.compile(r"^(epoch|step)$|_events$")
+
+
+def figures(row: Row) -> dict[str, float]:
+    """Return the numbers of a row of metrics, without its epoch, its step and counts of events.
+
+    >>> figures({"epoch": 1, "step": 8, "train_loss": 0.5, "val_auc": None, "val_events": 900, "val_new_events": 11})
+    {'train_loss': 0.5}
+    """
+    return {k: float(v) for k, v in row.items() if not _NO_FIGURE.search(k) and isinstance(v, (int, float))}
+
+
+class Logger(ABC):
+    """Takes the metrics of one run, whose folder it is given."""
+
+    name: str
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @abstractmethod
+    def start(self, settings: Mapping[str, Any], name: str, rows: Sequence[Row]) -> None:
+        """Begin a run, or continue the one that the run's folder names.
+
+        Args:
+            settings: of the run, by dotted name.
+            name: of the run.
+            rows: metrics of earlier epochs if the run is resumed.
+        """
+
+    @abstractmethod
+    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
+        """Write the metrics of an epoch, counted from 1."""
+
+    @abstractmethod
+    def finish(self, status: Status) -> None:
+        """End the run; one that is interrupted can be resumed."""
+
+    def stored(self) -> dict[str, str]:
+        """Return what `store` wrote; nothing if the file is missing or damaged, so that a new run is made."""
+        path = self.folder / f"logger-{self.name}.json"
+        try:
+            found = read_json(path) if exists(path) else {}
+        except (FormatError, OSError):
+            return {}
+        return {str(k): v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
+
+    def store(self, **values: str) -> None:
+        write_text(self.folder / f"logger-{self.name}.json", json.dumps(values) + "\n")
+
+
+class TensorBoard(Logger):
+    """Writes event files to the run's folder; a resumed run hides what was written after its checkpoint."""
+
+    name = "tensorboard"
+
+    def start(self, settings: Mapping[str, Any], name: str, rows: Sequence[Row]) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._last = int(rows[-1]["epoch"]) if rows else 0
+        folder = str(self.folder / "tensorboard")
+        self._writer: Any = SummaryWriter(folder, purge_step=self._last + 1 if rows else None)
+        self._writer.add_text("settings", f"```json\n{json.dumps(settings, indent=1, default=str)}\n```", self._last)
+
+    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
+        self._last = epoch
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, epoch)
+        self._writer.flush()
+
+    def finish(self, status: Status) -> None:
+        self._writer.add_text("status", status, self._last)
+        self._writer.close()
+
+
+class MLflow(Logger):
+    """Writes to the store that MLFLOW_TRACKING_URI names, else to MLflow's local one.
+
+    The experiment is MLFLOW_EXPERIMENT_NAME, else "hopstate".
+    """
+
+    name = "mlflow"
+    _batch = 100  # parameters, or metrics, of one call
+    _longest = 6000  # characters of a parameter
+
+    def start(self, settings: Mapping[str, Any], name: str, rows: Sequence[Row]) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when MLflow is imported
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")  # a server that is down must not hold training up
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        from mlflow import MlflowClient, get_tracking_uri
+        from mlflow.entities import Param
+
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it logs every table it makes
+        before = self.stored()
+        uri = before.get("store") or _absolute(get_tracking_uri())
+        self._client, self._run = MlflowClient(tracking_uri=uri), before.get("run", "")
+        if not self._continued():
+            self._run = self._client.create_run(self._experiment(), run_name=name).info.run_id
+            local = uri.startswith(("sqlite:", "file:", "/"))
+            self.store(run=self._run, **({"store": uri} if local else {}))
+            params = [Param(key, str(value)[: self._longest]) for key, value in settings.items()]
+            for i in range(0, len(params), self._batch):
+                self._client.log_batch(self._run, params=params[i : i + self._batch])
+        known = self._last_epoch(figures(rows[-1])) if rows else 0
+        for row in rows:
+            if row["epoch"] > known:
+                self.log(figures(row), int(row["epoch"]))
+
+    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        found = [Metric(_mlflow_name(name), value, now, epoch) for name, value in metrics.items()]
+        for i in range(0, len(found), self._batch):
+            self._client.log_batch(self._run, metrics=found[i : i + self._batch])
+
+    def finish(self, status: Status) -> None:
+        from mlflow.entities import RunTag
+
+        statuses = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
+        self._client.log_batch(self._run, tags=[RunTag("hopstate.status", status)])
+        self._client.set_terminated(self._run, statuses[status])
+
+    def _continued(self) -> bool:
+        """Return whether the stored run still exists; if so, it is running again."""
+        from mlflow.exceptions import MlflowException
+
+        if not self._run:
+            return False
+        try:
+            self._client.update_run(self._run, status="RUNNING")
+        except MlflowException:  # deleted, or of another store
+            return False
+        return True
+
+    def _last_epoch(self, names: Iterable[str]) -> int:
+        found = (self._client.get_metric_history(self._run, _mlflow_name(name)) for name in names)
+        return max((metric.step for history in found for metric in history), default=0)
+
+    def _experiment(self) -> str:
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "hopstate"
+        found = self._client.get_experiment_by_name(name)
+        return self._client.create_experiment(name) if found is None else found.experiment_id
+
+
+def _mlflow_name(metric: str) -> str:
+    return metric.replace("@", "_at_")  # MLflow refuses "@"
+
+
+def _absolute(uri: str) -> str:
+    """Return a store's address that means the same from any folder."""
+    head = "sqlite:///"
+    return head + str(Path(uri.removeprefix(head)).resolve()) if uri.startswith(head) else uri
+
+
+class WandB(Logger):
+    """Writes to the project WANDB_PROJECT, else "hopstate"; offline unless WANDB_MODE says otherwise.
+
+    `wandb sync` uploads what an offline run wrote. A resumed run keeps its id.
+    """
+
+    name = "wandb"
+
+    def start(self, settings: Mapping[str, Any], name: str, rows: Sequence[Row]) -> None:
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read when wandb is imported
+        import wandb
+
+        run = self.stored().get("run") or secrets.token_hex(4)
+        self.store(run=run)
+        mode: Any = os.environ.get("WANDB_MODE") or "offline"
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT") or "hopstate",
+            name=name,
+            id=run,
+            mode=mode,
+            resume="allow",
+            reinit="create_new",
+            config=dict(settings),
+            settings=wandb.Settings(silent=True, console="off", x_disable_stats=True),
+        )
+
+    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
+        self._run.log(dict(metrics), step=epoch)
+
+    def finish(self, status: Status) -> None:
+        self._run.summary["status"] = status
+        self._run.finish(exit_code={"finished": 0, "interrupted": 130, "failed": 1}[status])
+
+
+LOGGERS: dict[str, type[Logger]] = {kind.name: kind for kind in (TensorBoard, MLflow, WandB)}
+
+
+class Loggers:
+    """Passes a run's metrics to its loggers.
+
+    Args:
+        names: of the loggers.
+        folder: of the run; its last part names the run.
+        settings: of the run, by dotted name.
+        rows: metrics of earlier epochs if the run is resumed.
+    """
+
+    def __init__(
+        self, names: Sequence[str], folder: Path, settings: Mapping[str, Any], rows: Sequence[Row] = ()
+    ) -> None:
+        self._active = [LOGGERS[name](folder) for name in names]
+        self._call("start", dict(settings), folder.resolve().name, list(rows))
+
+    def log(self, row: Row) -> None:
+        """Write a row of metrics, which has its epoch."""
+        self._call("log", figures(row), int(row["epoch"]))
+
+    def finish(self, status: Status) -> None:
+        self._call("finish", status)
+
+    def _call(self, method: str, *arguments: Any) -> None:
+        for logger in list(self._active):
+            try:
+                getattr(logger, method)(*arguments)
+            except Exception as error:  # whatever the library raises
+                self._active.remove(logger)
+                warnings.warn(
+                    f"logger {logger.name} takes no more figures: {type(error).__name__}: {error}; the run goes "
+                    "on, and metrics.jsonl in its folder has every figure",
+                    HopstateWarning,
+                    stacklevel=4,
+                )
+
+
+def logger_names(logger: str, tensorboard: str = "auto") -> tuple[str, ...]:
+    """Return the loggers that two settings name; "auto" names none.
+
+    Args:
+        logger: names separated by commas, "auto" or "none".
+        tensorboard: "yes" adds TensorBoard, "no" rules it out.
+
+    Raises:
+        ConfigError: an unknown name, or settings that contradict each other.
+
+    >>> logger_names("mlflow,wandb"), logger_names("none"), logger_names("auto", "yes")
+    (('mlflow', 'wandb'), (), ('tensorboard',))
+    """
+    if tensorboard not in ("auto", "yes", "no"):
+        raise ConfigError(f"loop.tensorboard must be auto, yes or no; got {tensorboard!r}")
+    if logger == "none" and tensorboard == "yes":
+        raise ConfigError("loop.logger=none and loop.tensorboard=yes contradict each other; leave one out")
+    named = () if logger in ("auto", "none") else tuple(dict.fromkeys(part.strip() for part in logger.split(",")))
+    known = (*LOGGERS, "auto", "none")
+    for name in named:
+        if name not in LOGGERS:
+            alone = f"; {name} stands alone" if name in known else nearest(name, known)
+            raise ConfigError(f"loop.logger knows {', '.join(known)}, and commas between; got {logger!r}{alone}")
+    if "tensorboard" in named and tensorboard == "no":
+        raise ConfigError(f"loop.logger={logger} and loop.tensorboard=no contradict each other; leave one out")
+    return named if tensorboard != "yes" or "tensorboard" in named else ("tensorboard", *named)
+
+
+def check_loggers(logger: str, tensorboard: str) -> tuple[str, ...]:
+    """Return the loggers of a run; "auto" is TensorBoard if it is installed.
+
+    Raises:
+        ConfigError: see `logger_names`.
+        MissingExtraError: one that is named is not installed; the message names the extra.
+    """
+    if logger == "auto" and tensorboard == "auto":
+        return ("tensorboard",) if _installed("tensorboard") else ()
+    names = logger_names(logger, tensorboard)
+    for name in names:
+        missing = [module for module in REQUIRED_MODULES[name] if not _installed(module)]
+        if missing:
+            raise MissingExtraError(f"loop.logger={name} needs {', '.join(missing)}: pip install 'hopstate[{name}]'")
+    return names
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ValueError:  # it stands in sys.modules without a spec, or as None
+        return False
