@@ -12,11 +12,8 @@ from torch import Tensor, nn
 from hopstate.streaming.protocols import HistoryModel, MemoryModel, Replayable
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from hopstate.data.dates import Clock
     from hopstate.data.events import EventStream
-    from hopstate.tokens.history import HistoryTokens
     from hopstate.training.tasks.target import Target
 
 
@@ -188,24 +185,6 @@ class ReadsEdges(Protocol):
     edge_dim: int
 
 
-class FeatureShares(TypedDict):
-    """A score taken apart by features: logit = rest + the table's contributions; its probability."""
-
-    logit: float
-    rest: float
-    probability: float
-    table: pd.DataFrame  # feature, value, contribution
-
-
-@runtime_checkable
-class Explains(Protocol):
-    """A task whose scores are sums over features, such as trees."""
-
-    def explain_query(self, u: int, v: int, t: float) -> FeatureShares:
-        """Return what each feature added to the score of rows u and v at t."""
-        ...
-
-
 @runtime_checkable
 class ExplainsPairs(Protocol):
     """A scorer of pairs whose logits are sums over features."""
@@ -217,21 +196,9 @@ class ExplainsPairs(Protocol):
         ...
 
 
-@runtime_checkable
-class ExplainsEvents(Protocol):
-    """A model of pairs whose logits are sums over the events of their histories, and over what these tell."""
-
-    def shares(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Return what tokens (T,) add to their pairs' logits, what `tokens.pair` (P, F) adds, and what is left (P,)."""
-        ...
-
-
 __all__ = [
     "DrawsCurves",
-    "Explains",
-    "ExplainsEvents",
     "ExplainsPairs",
-    "FeatureShares",
     "FitsWhole",
     "HistoryModel",
     "MemoryModel",
