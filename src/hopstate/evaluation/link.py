@@ -32,8 +32,7 @@ from hopstate.io.scratch import let_go
 from hopstate.sampling.event_batches import batch_boundaries, event_batches, judged
 from hopstate.sampling.negatives import STRATEGIES, USUAL, Negatives, NoOtherPairError, distinct_sets, strategy_of
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
-from hopstate.streaming.replay import as_scores, moments, replay_anywhere
-from hopstate.streaming.scores import check_scores
+from hopstate.streaming.replay import as_scores, check_scores, moments, replay_anywhere
 
 _EPS = np.finfo(np.float64).eps  # no probability is nearer to 0 or 1 where it becomes a logit
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopstate.errors import ConfigError, nearest
-from hopstate.streaming.scores import check_scores
+from hopstate.streaming.replay import check_scores
 
 MOST = 1_000  # events of validation that a curve is fitted to, evenly spread
 

@@ -40,8 +40,7 @@ from hopstate.runs.queries import Session
 from hopstate.runs.query_inputs import Nodes, times_in, times_of, with_rows
 from hopstate.runs.stream import as_trained, known_state, new_events, temporal_task
 from hopstate.runs.tables import plain_table
-from hopstate.streaming.live import go_on, past_of
-from hopstate.streaming.pair_queries import PairQueries
+from hopstate.streaming.live import PairQueries, go_on, past_of
 from hopstate.streaming.protocols import LinkFollower, MovesMemory
 from hopstate.streaming.replay import as_scores
 from hopstate.streaming.slices import Steps, finished

@@ -35,8 +35,7 @@ from hopstate.runs.query_inputs import (
 from hopstate.runs.static_queries import check_static, is_static, rank_links, score_links
 from hopstate.runs.stream import as_trained, known_state, new_events, temporal_task, warn_new_ids
 from hopstate.runs.tables import check_table, plain_table, with_index_of
-from hopstate.streaming.live import go_on
-from hopstate.streaming.pair_queries import PairQueries
+from hopstate.streaming.live import PairQueries, go_on
 from hopstate.streaming.slices import Pace, Steps, finished, in_slices
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
