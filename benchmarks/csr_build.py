@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from common import machine, median_time, require_green
-from hopstate.data.graph import csr_from_edges
+from hopstate.data.graph import Graph
 from hopstate.datasets.rmat_kernels import rmat_edges
 
 
@@ -29,10 +29,10 @@ def main() -> None:
     n, count = (int(float(a)) for a in (sys.argv[1:] + ["1e6", "1e7"][len(sys.argv) - 1 :]))
     edges = rmat_edges(20, n, count, 0.57, 0.76, 0.95, 0)
     theirs = with_scipy(edges, n)
-    indptr, indices, _ = csr_from_edges(edges, n)
-    np.testing.assert_array_equal(indptr, theirs.indptr)
-    np.testing.assert_array_equal(indices, theirs.indices)
-    ours = median_time(lambda: csr_from_edges(edges, n), repeats=3)
+    graph = Graph.from_edges(edges, n)
+    np.testing.assert_array_equal(graph.indptr, theirs.indptr)
+    np.testing.assert_array_equal(graph.indices, theirs.indices)
+    ours = median_time(lambda: Graph.from_edges(edges, n), repeats=3)
     scipys = median_time(lambda: with_scipy(edges, n), repeats=3, warmup=0)
     print(machine())
     print(f"{n:,} nodes, {count:,} R-MAT edges: ours {ours:.2f} s, scipy {scipys:.2f} s, ratio {ours / scipys:.2f}")

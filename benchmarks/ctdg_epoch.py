@@ -20,13 +20,13 @@ import torch
 from common import machine, require_green
 from hopstate.data.readers.read_events import read_events
 from hopstate.datasets.registry import load_dataset
+from hopstate.methods.config import config_from
 from hopstate.methods.ctdg_ssm.method import METHODS, build
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.ops.filters.transition import DenseTransition
 from hopstate.sampling.event_batches import event_batches
+from hopstate.training.memory_limit import peak_memory_mb
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.trainer import peak_memory_mb
 
 
 def epoch_seconds(task: LinkTask, windows: int | None = None) -> tuple[float, float, int]:

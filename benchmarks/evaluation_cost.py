@@ -23,10 +23,10 @@ from common import machine, require_green
 from dygformer_step import UCI, load
 from hopstate.data.events import EventStream
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.training.precision import matmul_precision
-from hopstate.training.tasks.protocols import FitsWhole, parts_of
+from hopstate.training.tasks.task import Microbatches
 
 METHODS = "graphmixer,dygformer,dyg-mamba,ctdg-ssm,pair-trees"
 
@@ -39,10 +39,10 @@ def epoch_seconds(task: Any, steps: int | None) -> tuple[float, int]:
         if done == steps:
             break
         optimizer.zero_grad()
-        for part, share in parts_of(batch):
+        for part in batch if isinstance(batch, Microbatches) else (batch,):
             loss = task.loss(part)
             if loss is not None:
-                (loss * share).backward()
+                loss.backward()
         optimizer.step()
         done += 1
     return time.process_time() - begin, done
@@ -56,9 +56,8 @@ def measured(name: str, stream: EventStream, steps: int | None, folder: Path) ->
     if method.suit is not None:
         config = config_from(method, {**method.suit(stream, config, ()), **given})
     task = method.build(stream, config, Context(run=folder, cache=folder))
-    if isinstance(task, FitsWhole):
-        begin = time.process_time()
-        task.fit_whole()
+    begin = time.process_time()
+    if task.fit_whole() is not None:
         epoch, batches, count = time.process_time() - begin, 1, 1
     else:
         epoch_seconds(task, 2)  # kernels are compiled
@@ -66,8 +65,7 @@ def measured(name: str, stream: EventStream, steps: int | None, folder: Path) ->
         batches = task.num_batches(0)
     task.model.eval()
     with torch.no_grad():
-        if isinstance(task, FitsWhole):
-            task.evaluate("val")
+        task.evaluate("val")  # kernels are compiled
         begin = time.process_time()
         task.evaluate("val")
         judged = time.process_time() - begin

@@ -19,8 +19,8 @@ import torch
 from common import machine, require_green
 from gmn_scaling import peak, resident
 from hopstate.data.graph import Graph
-from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig, build
 from hopstate.methods.gmn.model import GMN
+from hopstate.methods.gmn.node_method import EncodingConfig, GMNRun, WalksConfig, build
 from hopstate.methods.method import Context
 
 EDGES, FEATURES, CLASSES = 1_166_243 / 169_343, 128, 40  # edges a node

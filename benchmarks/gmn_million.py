@@ -30,9 +30,9 @@ from gmn_range import alone
 from gmn_scaling import resident
 from hopstate.data.graph import Graph
 from hopstate.layers.message import Adjacency
+from hopstate.methods.gmn.batches import induced, token_inputs
 from hopstate.methods.gmn.model import GMN, GMNInputs
-from hopstate.methods.gmn.nodes import induced, token_inputs
-from hopstate.methods.gmn.walk_tokens import WalkSettings, token_order, walk_tokens
+from hopstate.methods.gmn.tokens import WalkSettings, token_order, walk_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.ops.propagate import hop_powers
 from hopstate.ops.walks import WalkTable

@@ -33,7 +33,7 @@ from gmn_scaling import resident
 from hopstate.data.graph import Graph
 from hopstate.datasets.generators import long_range
 from hopstate.layers.message import Adjacency
-from hopstate.methods.gmn.nodes import induced
+from hopstate.methods.gmn.batches import induced
 from range_graphs import far_clues, tree_match
 from range_networks import network, size_of
 

@@ -28,9 +28,9 @@ def point(nodes: int, walks: dict[str, int], repeats: int) -> dict[str, float]:
     """Return seconds and bytes of a step on a random graph of mean degree 8."""
     from hopstate.data.graph import Graph
     from hopstate.layers.message import Adjacency
+    from hopstate.methods.gmn.batches import token_inputs
     from hopstate.methods.gmn.model import GMN, GMNInputs
-    from hopstate.methods.gmn.nodes import token_inputs
-    from hopstate.methods.gmn.walk_tokens import WalkSettings, token_order, walk_tokens
+    from hopstate.methods.gmn.tokens import WalkSettings, token_order, walk_tokens
     from hopstate.ops.walks import WalkTable
 
     torch.set_num_threads(1)
@@ -67,7 +67,7 @@ def resident() -> float:
 
 def peak() -> float:
     """Return the peak of resident memory so far, in bytes."""
-    from hopstate.training.trainer import peak_memory_mb
+    from hopstate.training.memory_limit import peak_memory_mb
 
     return 1e6 * (peak_memory_mb() or 0.0)
 

@@ -23,7 +23,7 @@ from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.training.config import LoopConfig
 from hopstate.training.precision import make_fabric
-from hopstate.training.tasks.protocols import Microbatches
+from hopstate.training.tasks.task import Microbatches
 
 # nodes, events, seconds from the first to the last, and the length of histories in DyG-Mamba's and DyGFormer's tables
 STREAMS = {"uci": (1_899, 59_835, 16_736_181, 32), "enron": (184, 125_235, 113_740_399, 256)}

@@ -21,8 +21,8 @@ import numpy as np
 
 from common import machine, require_green
 from hopstate.cli.compare import numbers
-from hopstate.runs.reproduce.statistics import paired
 from hopstate.runs.run import fit
+from hopstate.runs.summary import paired
 
 Settings = dict[str, Any]
 TRIES: dict[str, tuple[Settings, ...]] = {

@@ -31,13 +31,13 @@ from common import machine, require_green
 from hopstate.data.graph import Graph
 from hopstate.io.files import reserve_array
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.runs.prepare import prepared
 from hopstate.sampling.partition import cut_fraction, first_installed, partition
 from hopstate.sampling.samplers import ClusterSampler
 from hopstate.sampling.subgraph import NodeSetSource
-from hopstate.training.tasks.protocols import parts_of
+from hopstate.training.tasks.task import Microbatches
 
 STAGES = ("hops", "nagphormer", "partition", "top", "layerwise")
 TRAIN, JUDGED = 0.01, 0.001  # shares of the nodes
@@ -170,7 +170,7 @@ def epoch(task: Any, clock: Clock, most: int, kind: str = "") -> None:
     with clock(f"an epoch ({taken} of {count} batches{kind})", taken / count):
         for batch in islice(batches, taken):
             optimizer.zero_grad(set_to_none=True)
-            for part, _ in parts_of(batch):
+            for part in batch if isinstance(batch, Microbatches) else (batch,):
                 loss = task.loss(part)
                 if loss is not None:
                     loss.backward()

@@ -23,7 +23,7 @@ from common import machine, median_time, require_green
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.readers.read_events import read_events
-from hopstate.ops.neighbors import PackedNeighbors
+from hopstate.ops.neighbors import PackedNeighbors, cooccurrence
 
 
 def queries_per_second(stream: EventStream, store: NeighborStore, k: int, batch: int = 600) -> float:
@@ -57,7 +57,7 @@ def cooccurrence_seconds(store: NeighborStore, stream: EventStream, length: int 
     """Measure the counts of 400 pairs, 800 histories, of full length where the data have it."""
     rows = np.arange(len(stream) - pairs, len(stream))
     u, v = (store.last(ends[rows], stream.t[rows], length) for ends in (stream.src, stream.dst))
-    return median_time(lambda: store.cooccurrence(u, v))
+    return median_time(lambda: cooccurrence(u.offsets, u.nodes, v.offsets, v.nodes))
 
 
 def full_histories(length: int = 32, pairs: int = 400) -> tuple[PackedNeighbors, PackedNeighbors]:
@@ -89,8 +89,8 @@ def build_memory(million: float) -> None:
         store = NeighborStore.from_events(src, dst, t, num_nodes=nodes)
         seconds, grown = time.perf_counter() - start_time, _private_bytes() - before
         print(
-            f"  {count:,} events, {nodes:,} nodes: built in {seconds:.1f} s, {store.num_bytes / count:.1f} bytes per "
-            f"event held, {grown / count:.1f} grown, peak {_peak_bytes() / 2**30:.2f} GiB of which some is mapped file"
+            f"  {count:,} events, {nodes:,} nodes: built in {seconds:.1f} s, {grown / count:.1f} bytes per "
+            f"event grown, peak {_peak_bytes() / 2**30:.2f} GiB of which some is mapped file"
         )
         probe = np.arange(count - 600, count)
         rate = 600 / median_time(lambda: store.last(np.asarray(src[probe]), np.asarray(t[probe]), 20))
@@ -128,8 +128,8 @@ def main() -> None:
                 f"ratio {ours / theirs:.1f}"
             )
         print(f"  co-occurrence, 800 histories of at most 32: {1e3 * cooccurrence_seconds(store, stream):.3f} ms")
-    full = full_histories()
-    seconds = median_time(lambda: NeighborStore.cooccurrence(*full))
+    u, v = full_histories()
+    seconds = median_time(lambda: cooccurrence(u.offsets, u.nodes, v.offsets, v.nodes))
     print(f"co-occurrence, 800 full histories of 32: {1e3 * seconds:.3f} ms")
     if options.million:
         build_memory(options.million)

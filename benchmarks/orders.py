@@ -13,7 +13,7 @@ import numpy as np
 
 from common import machine, median_time, require_green
 from hopstate.data.graph import Graph
-from hopstate.methods.gmn.ordering import order_key
+from hopstate.methods.gmn.orders import order_key
 from hopstate.random import named_rng
 
 

@@ -23,8 +23,8 @@ from common import machine, median_time, require_green
 from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import read_events
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 
 
 def made(events: int, seed: int = 0) -> EventStream:

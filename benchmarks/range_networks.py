@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from hopstate.layers.message import Adjacency
 from hopstate.layers.mpnn import MPNN
+from hopstate.methods.gmn.batches import token_inputs
 from hopstate.methods.gmn.model import GMN, GMNInputs
-from hopstate.methods.gmn.nodes import token_inputs
-from hopstate.methods.gmn.walk_tokens import WalkSettings, token_order, walk_tokens
+from hopstate.methods.gmn.tokens import WalkSettings, token_order, walk_tokens
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.ops.propagate import hop_powers
@@ -47,9 +47,9 @@ class Block(Protocol):
 
 
 def token_config(dim: int, **options: Any) -> GMN.Config:
-    """Return the settings of a GMN of tokens alone: the nodes visited, pooled by their maximum and by attention."""
+    """Return the settings of a GMN of tokens alone: the nodes visited, pooled by their maximum."""
     return GMN.Config(**{
-        "dim": dim, "mpnn": "none", "local": "gin", "local_layers": 0, "pooling": "max", "token_heads": 1,
+        "dim": dim, "mpnn": "none", "local": "gin", "local_layers": 0, "pooling": "max",
         "readout": "mean", "expand": 1.0, "state_dim": 8, "dropout": 0.0, **options,
     })  # fmt: skip
 

@@ -1,9 +1,9 @@
-"""Two ranks on two cores beside one process on one core: training steps a second of NAGphormer and DyG-Mamba.
+"""Two ranks on two cores beside one process on one core: training batches a second of NAGphormer and DyG-Mamba.
 
     python benchmarks/ranks.py [--methods nagphormer dyg-mamba] [--ranks 2] [--steps 40] [--repeats 3]
 
-Each rank has one thread; the batch is the same, so that a step is the same step. The baseline is `hopstate fit` in one
-process. Steps are timed from the fourth on, evaluation is not; runs of either kind alternate, and the median counts.
+Each rank has one thread and a batch of its own in a step. The baseline is `hopstate fit` in one process. Steps are
+timed from the fourth on, evaluation is not; runs of either kind alternate, and the median counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 
 import hopstate
 from common import machine, require_green
-from hopstate.training.ranks import present
+from hopstate.training.ranks import current_ranks
 from hopstate.training.trainer import Trainer
 
 FIRST = 3  # steps that compile and fill caches
@@ -74,12 +74,12 @@ def worker(method: str, steps: int, out: str) -> None:
     loop = {"epochs": 1, "progress": False, "logger": "none", "device": "cpu", "checkpoint_seconds": 1e6}
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(EnoughError):
         hopstate.fit(method, data, out=Path(folder) / "run", keep_data=False, config={**settings, "loop": loop})
-    if present().first:
+    if current_ranks().first:
         Path(out).write_text(json.dumps((len(times) - 1 - FIRST) / (times[-1] - times[FIRST])))
 
 
 def measured(method: str, ranks: int, steps: int) -> float:
-    """Return steps a second of so many ranks, one core each."""
+    """Return batches a second of so many ranks, one core each."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rate.json"
         words = [__file__, "--worker", method, "--steps", str(steps), "--out", str(out)]
@@ -89,7 +89,7 @@ def measured(method: str, ranks: int, steps: int) -> float:
         cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[:ranks]))
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
         subprocess.run(["taskset", "-c", cores, *start, *words], check=True, env=environment, stderr=subprocess.DEVNULL)
-        return json.loads(out.read_text())
+        return ranks * json.loads(out.read_text())
 
 
 def main() -> None:
@@ -115,7 +115,7 @@ def main() -> None:
                 found.append(measured(method, ranks, options.steps))
         one, many = (statistics.median(found) for found in rates.values())
         print(
-            f"{method}: {one:.2f} steps/s in one process on one core, {many:.2f} of {options.ranks} ranks on "
+            f"{method}: {one:.2f} batches/s in one process on one core, {many:.2f} of {options.ranks} ranks on "
             f"{options.ranks} cores, {many / one:.2f} times ({options.repeats} runs each, {options.steps} steps)"
         )
 

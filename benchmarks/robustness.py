@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 
 from hopstate.data.events import EventStream
-from hopstate.data.neighbor_store import EventLookup, NeighborStore
+from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.evaluation.link import evaluate_link
 from hopstate.ops.neighbors import PackedNeighbors
 from hopstate.random import named_rng
@@ -47,7 +47,7 @@ class NoisyLookups:
         seed: the n-th look-up of two equal runs is made noisy alike.
     """
 
-    def __init__(self, store: EventLookup, sigma: float, seed: int = 0) -> None:
+    def __init__(self, store: Histories, sigma: float, seed: int = 0) -> None:
         self.store, self.sigma, self._rng = store, sigma, named_rng(seed, 1)
         self.num_nodes, self.time_dtype = store.num_nodes, store.time_dtype
 

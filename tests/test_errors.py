@@ -9,7 +9,7 @@ import pytest
 
 from hopstate.errors import ConfigError, check_range, closest, nearest
 from hopstate.methods import get_method
-from hopstate.methods.settings import config_from
+from hopstate.methods.config import config_from
 
 RANGES = [
     ({"least": 1}, [1, 2.5, math.inf, None], [0, 0.999, -math.inf]),

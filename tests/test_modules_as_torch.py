@@ -24,7 +24,7 @@ from hopstate.methods.baselines.dygformer import DyGFormer
 from hopstate.methods.baselines.graphmixer import GraphMixer, RecentLinkTokenizer
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaNodes
 from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
-from hopstate.methods.gmn.gin import GIN
+from hopstate.methods.gmn.graph_method import GIN
 from hopstate.methods.message_passing.backbones import BACKBONES
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.streaming.active_batch import ActiveBatch
@@ -138,7 +138,7 @@ CASES: dict[str, Callable[[], Made]] = {
     "gmn-edge": partial(gmn, "edge"),
     "gmn-graph": partial(gmn, "graph", graph_pooling="all", features_out=True),
     "gmn-walks": partial(gmn, variant="gmn-"),
-    "gmn-attention": partial(gmn, token_heads=2, mpnn="pna", local="gine"),
+    "gmn-pna": partial(gmn, mpnn="pna", local="gine"),
     "gmn-gcn": partial(gmn, mpnn="gcn", local="sage"),
     "gps-mamba": partial(gmn, variant="gps-mamba", tokens=1),
     "gin-graphs": gin,

@@ -14,9 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hopstate.runs.reproduce.recipes import all_recipes
-from hopstate.runs.reproduce.results import Line, read, rows
-from hopstate.runs.reproduce.tables import metric_words
+from hopstate.runs.reproduce import Line, all_recipes, rows
+from hopstate.runs.summary import metric_label
 
 ROOT = Path(__file__).parents[2]
 PAGE, LINES = ROOT / "docs" / "recipes.md", ROOT / "docs" / "results.jsonl"
@@ -111,7 +110,7 @@ def row(name: str, lines: Sequence[Line]) -> str:
     known_recipe = all_recipes().get(name)
     figures = {} if known_recipe is None else {p.metric: p for p in known_recipe.published}
     published = f"{100 * figures[metric].mean:.2f}" if metric in figures else ""
-    cells = [f"`{name}`", metric_words(metric), f"{statistics.mean(values):.2f}{spread}", str(len(values)), published]
+    cells = [f"`{name}`", metric_label(metric), f"{statistics.mean(values):.2f}{spread}", str(len(values)), published]
     for key, form in (("cpu_seconds", "{:.0f}"), ("peak_memory_mb", "{:,.0f}")):
         known = [line[key] for line in lines if line.get(key) is not None]
         cells.append(form.format(statistics.median(known)) if known else "not measured")
@@ -126,7 +125,7 @@ def page() -> str:
     """
     measured = {
         one.recipe: [line for line in one.lines if line["metric"] in line["metrics"].get("test", {})]
-        for one in rows(read(LINES))  # a run that was made twice counts once, as in the README
+        for one in rows(read_lines(LINES))  # a run that was made twice counts once, as in the README
         if not one.altered
     }
     made = "\n".join(row(name, lines) for name, lines in sorted(measured.items()) if lines)

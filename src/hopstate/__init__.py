@@ -35,7 +35,7 @@ _PUBLIC = {
     "hopstate.methods.nagphormer.model": ("NAGphormer",),
     "hopstate.methods.nagphormer.hops": ("hop_tokens",),
     "hopstate.methods.gmn.model": ("GMN",),
-    "hopstate.methods.gmn.whole_graph": ("gmn_inputs",),
+    "hopstate.methods.gmn.batches": ("gmn_inputs",),
     "hopstate.methods.dyg_mamba.model": ("DyGMamba",),
     "hopstate.methods.ctdg_ssm.model": ("CTDGSSM",),
     "hopstate.tokens.history": ("HistoryConfig", "HistoryTokenizer"),
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from hopstate.datasets.registry import load_dataset as load_dataset
     from hopstate.methods.ctdg_ssm.model import CTDGSSM as CTDGSSM
     from hopstate.methods.dyg_mamba.model import DyGMamba as DyGMamba
+    from hopstate.methods.gmn.batches import gmn_inputs as gmn_inputs
     from hopstate.methods.gmn.model import GMN as GMN
-    from hopstate.methods.gmn.whole_graph import gmn_inputs as gmn_inputs
     from hopstate.methods.nagphormer.hops import hop_tokens as hop_tokens
     from hopstate.methods.nagphormer.model import NAGphormer as NAGphormer
     from hopstate.ops.selective_scan import selective_scan as selective_scan

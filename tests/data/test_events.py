@@ -77,13 +77,13 @@ def test_one_event_no_event_and_one_time():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"src": np.array([0, -1, 2, 0])}, "src.*event 1"),
-        ({"num_nodes": 3}, "dst.*event 3"),
+        ({"src": np.array([0, -1, 2, 0])}, "src.*row 1"),
+        ({"num_nodes": 3}, "dst.*row 3"),
         ({"t": np.array([1, 3, np.nan, 7])}, "event 2"),
         ({"src": np.array([0, 1])}, "dst"),
         ({"edge_attr": np.ones((3, 2), np.float32)}, "edge_attr"),
         ({"edge_attr": np.ones((4, 2))}, "edge_attr"),
-        ({"edge_attr": np.full((4, 1), np.nan, np.float32)}, "row 0"),
+        ({"edge_attr": np.full((4, 1), np.nan, np.float32)}, "edge_attr.*rows? 0"),
         ({"labels": np.ones(3)}, "labels"),
         ({"kind": np.full(4, 2, np.int8)}, "event 0"),
         ({"kind": np.full(4, 4, np.int8)}, "kind"),

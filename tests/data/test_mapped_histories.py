@@ -1,7 +1,5 @@
 """The histories of a mapped stream lie in files without names: the same answers, and nothing left behind."""
 
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
 from hopstate.data.store import load_events, save_events
 from hopstate.evaluation.link import evaluate_link
-from hopstate.io.scratch import _SHARE, Held, folder_beside, held_of_files, let_go, mapped_array
+from hopstate.io.scratch import folder_beside, let_go, mapped_array
 from hopstate.methods.heuristics.edgebank import EdgeBank, Observed
 from hopstate.runs.run import fit
 from hopstate.training.checkpoint import load_checkpoint
@@ -34,70 +32,8 @@ def mapped(tmp_path, monkeypatch):
     return load_events(tmp_path / "store")
 
 
-def give_back_after(monkeypatch, looked_up):
-    """Let pages be given back after so few look-ups, whatever is held."""
-    for name, value in {"_LOOKED_UP": looked_up, "_SHARE": 1 << 62, "_LEAST": -(1 << 62)}.items():
-        monkeypatch.setattr(f"hopstate.io.scratch.{name}", value)
-
-
 def queries(nodes, last):
     return np.repeat(np.arange(nodes), last + 2), np.tile(np.arange(last + 2), nodes)
-
-
-def test_pages_are_given_back_once_much_is_held_and_no_more_than_need_be(tmp_path, monkeypatch):
-    """Of arrays that do not fit together the first go, the last stay; where others hold all, some room is left."""
-    size, held = 1 << 20, [0]
-    room = {name: mapped_array(tmp_path, size, np.uint8) for name in "abc"}
-    name_of = {array.ctypes.data: name for name, array in room.items()}
-    gone = []
-
-    def given(array):
-        gone.append(name_of[array.ctypes.data])
-        held[0] -= size
-
-    monkeypatch.setattr("hopstate.io.scratch.let_go", given)
-    monkeypatch.setattr("hopstate.io.scratch.held_of_files", lambda: held[0])
-    monkeypatch.setattr("hopstate.io.scratch.machine_memory", lambda: _SHARE * 2 * size)  # room for two
-    monkeypatch.setattr("hopstate.io.scratch._LEAST", size // 2)
-    pages = Held()
-    for held[0], expected in ((2 * size, ""), (2 * size + 1, "a"), (4 * size, "ab"), (2 * size, "")):
-        pages.looked_up(1023, *room.values())
-        assert not gone
-        pages.looked_up(1, *room.values())
-        assert "".join(gone) == expected
-        gone.clear()
-    others = 9 * size
-    held[0] = others + 3 * size
-    pages.looked_up(1024, *room.values())
-    assert "".join(gone) == "abc"
-    held[0] = others + size // 2  # as much as there is still room for
-    pages.looked_up(1024, *room.values())
-    assert "".join(gone) == "abc"
-    held[0] += 1
-    pages.looked_up(1024, *room.values())
-    assert "".join(gone) == "abca"  # one was enough
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is given back")
-def test_what_look_ups_hold_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", 1)
-    save_events(made(events=200_000, nodes=500), tmp_path / "store")
-    stream = load_events(tmp_path / "store")
-    index = NeighborStore.from_stream(stream)  # 6.4 MB, beside 4.8 of the stream
-    index.let_go()
-    before, bound = held_of_files(), 2 << 20
-    monkeypatch.setattr("hopstate.io.scratch._LEAST", 0)
-    most = {}
-    for limit in (before + bound, 1 << 60):
-        monkeypatch.setattr("hopstate.io.scratch.machine_memory", lambda limit=limit: 6 * limit)
-        index._held, held = Held(), []
-        for first in range(0, 500, 5):
-            index.last(np.repeat(np.arange(first, first + 5), 205), np.tile(np.arange(205) * 300, 5), 20)
-            held.append(held_of_files() - before)
-        most[limit] = max(held)
-        index.let_go()
-    assert most[before + bound] < bound + (1 << 20)  # what one lot of look-ups touches
-    assert most[1 << 60] > 2 * bound
 
 
 @pytest.mark.parametrize(
@@ -105,7 +41,7 @@ def test_what_look_ups_hold_is_bounded(tmp_path, monkeypatch):
     [(None, 1), (slice(0, 250), 90), (slice(30, 300), 1 << 24), (slice(7, 7), 90), (slice(0, 400, 3), 90)],
 )
 def test_mapped_histories_are_those_in_memory(mapped, tmp_path, monkeypatch, some, held):
-    monkeypatch.setattr("hopstate.data.neighbor_store._HELD", held)
+    monkeypatch.setattr("hopstate.data.neighbor_store._STRETCH", held)
     monkeypatch.setattr("hopstate.data.neighbor_store._CHUNK", 64)
     rows = None if some is None else np.arange(400)[some]
     own, there = NeighborStore.from_stream(mapped, rows), NeighborStore.from_stream(made(), rows)
@@ -178,7 +114,6 @@ def test_a_mapped_stream_trains_to_the_bits_of_one_in_memory(tmp_path, monkeypat
     weights = []
     for name, most in (("memory", 1 << 40), ("mapped", 1)):
         monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", most)
-        give_back_after(monkeypatch, 50)
         out = tmp_path / name
         fit("graphmixer", str(tmp_path / "store"), out=out, loop__epochs=1, batch_size=30, loop__progress=False)
         weights.append(load_checkpoint(out / "model.safetensors").tensors["model"])
@@ -216,7 +151,6 @@ def test_trees_over_a_mapped_stream_are_those_in_memory(tmp_path, monkeypatch):
     for name, most in (("memory", 1 << 40), ("mapped", 1)):
         monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", most)
         monkeypatch.setattr("hopstate.tokens.pair_features._AT_ONCE", 64)
-        give_back_after(monkeypatch, 50)
         monkeypatch.setattr("hopstate.evaluation.link._PAGES", 1)
         run = fit("pair-trees", str(tmp_path / "store"), out=tmp_path / name, model__num_trees=5, loop__progress=False)
         found.append((run.metrics, run.floors, load_checkpoint(run.path / "model.safetensors").tensors["model"]))

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from hopstate.data import preprocessing
-from hopstate.data.preprocessing import FARTHEST, FeatureScaler, FeatureTable, row_blocks, scale_ratio
+from hopstate.data.preprocessing import FARTHEST, FeatureScaler, FeatureTable, scale_ratio
 from hopstate.errors import ConfigError, DataError
+from hopstate.io import scratch
+from hopstate.io.scratch import row_blocks
 from hopstate.testing.conformance import F32, F32_TIGHT
 
 TRAIN = np.arange(0, 60, 2)
@@ -159,7 +160,7 @@ def test_scales_far_apart():
 
 @pytest.mark.parametrize("size", [1, 40, 1 << 22])
 def test_blocks_are_all_rows_in_order(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preprocessing, "BLOCK", size)
+    monkeypatch.setattr(scratch, "BLOCK", size)
     table = values()
     starts, blocks = zip(*row_blocks(table), strict=True)
     assert np.array_equal(np.concatenate(blocks), table, equal_nan=True)

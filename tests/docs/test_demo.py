@@ -11,8 +11,7 @@ import pytest
 
 from hopstate.cli.compare import _settings
 from hopstate.methods import get_method
-from hopstate.methods.parser import parser_of
-from hopstate.methods.settings import parse_words
+from hopstate.methods.config import parse_words, parser_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,5 +44,6 @@ def test_every_setting_of_the_demo_exists(commands: dict[str, list[list[str]]]) 
             at = words.index("--out")
             words = words[:at] + words[at + 2 :]
         method = get_method(name)
-        config = parse_words(method, parser_of(method, prog=name), words)({})
+        _, parse = parse_words(method, parser_of(method, prog=name), words)
+        config = parse({})
         assert config.data in ("minesweeper-generated", "clubs-generated")

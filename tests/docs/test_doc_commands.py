@@ -41,7 +41,7 @@ from hopstate.cli.tune import tune_parser
 from hopstate.datasets import registry
 from hopstate.errors import ConfigError
 from hopstate.methods import MODULES, get_method
-from hopstate.methods.parser import SHORT_OPTIONS, Parser
+from hopstate.methods.config import SHORT_OPTIONS, Parser
 
 ROOT = Path(__file__).parents[2]
 MADE = ROOT / "docs" / "notebooks"  # pages of notebooks, which run in test_notebooks

@@ -32,7 +32,7 @@ from hopstate.errors import StorageError
 from hopstate.io.files import cached_array, write_text
 from hopstate.io.output import draw_figure, write_table
 from hopstate.methods.nagphormer.hops import hop_tokens
-from hopstate.runs.reproduce.results import append
+from hopstate.runs.reproduce import append_line
 from hopstate.sampling.negatives import Negatives
 from hopstate.training.checkpoint import Checkpoint, save_checkpoint
 from hopstate.training.run_folder import RunFolder
@@ -76,7 +76,7 @@ WRITERS: dict[str, tuple[Callable[[Path, int], Any], str]] = {
     "cache": (lambda f, s: cached_array(f / f"c{s}.npy", (BIG,), lambda: floats(s)), "c1.npy"),
     "negatives": (negatives, "n.npz"),
     "checkpoint": (lambda f, s: save_checkpoint(f / "c.safetensors", _checkpoint(s)), "c.safetensors"),
-    "results": (lambda f, s: append(f / "r.jsonl", {"run": s, "note": "x" * BIG}), "r.jsonl"),
+    "results": (lambda f, s: append_line(f / "r.jsonl", {"run": s, "note": "x" * BIG}), "r.jsonl"),
     "text": (lambda f, s: write_text(f / "a.json", str(floats(s).tolist())), "a.json"),
     "csv": (lambda f, s: write_table(table(s), f / "t.csv"), "t.csv"),
     "csv.gz": (lambda f, s: write_table(table(s), f / "t.csv.gz"), "t.csv.gz"),

@@ -14,7 +14,7 @@ import pytest
 import hopstate
 from hopstate.errors import BusyError, StorageError
 from hopstate.io.files import file_lock, locked, replace_file, temporary_name
-from hopstate.runs.reproduce.results import append
+from hopstate.runs.reproduce import append_line
 from hopstate.training.run_folder import RunFolder
 
 HOLD = """
@@ -100,7 +100,7 @@ def test_of_many_threads_that_lock_a_folder_each_is_alone_or_refused(tmp_path: P
 
 
 def test_writers_of_a_results_file_wait_for_each_other(tmp_path: Path) -> None:
-    threads = [threading.Thread(target=append, args=(tmp_path / "r.jsonl", {"run": i})) for i in range(12)]
+    threads = [threading.Thread(target=append_line, args=(tmp_path / "r.jsonl", {"run": i})) for i in range(12)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -16,7 +16,7 @@ import hopstate
 from hopstate.compensation.gas import GasCache
 from hopstate.errors import DataError, HopstateError
 from hopstate.io.files import replace_file
-from hopstate.runs.reproduce import results
+from hopstate.runs.reproduce import append_line
 from hopstate.runs.run import evaluate, open_run
 from hopstate.training import progress
 from hopstate.training import run_folder as run
@@ -257,14 +257,14 @@ def test_a_saved_graph(tmp_path: Path, syncs: tuple[str, ...]) -> None:
 def test_results(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    results.append(root / "r.jsonl", {"run": 0})
+    append_line(root / "r.jsonl", {"run": 0})
     with Disk(root) as noted:
-        results.append(root / "r.jsonl", {"run": 1})
+        append_line(root / "r.jsonl", {"run": 1})
     first, both = '{"run": 0}\n', '{"run": 0}\n{"run": 1}\n'
 
     def check() -> None:
         assert (root / "r.jsonl").read_text() in (first, both)
-        results.append(root / "r.jsonl", {"run": 2})
+        append_line(root / "r.jsonl", {"run": 2})
 
     assert every(noted, check, 1) > 5
 

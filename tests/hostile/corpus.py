@@ -180,8 +180,7 @@ def _runs() -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
     top = ("fit", "gcn", "--data=h.npz", *TOP, *FIT)
     yield ("prepared", "h.npz"), "prepared/basis.safetensors", top
     search = ("tune", "mlp", "--data=h.npz", "--trials=1", "--space=model.dim=4,8", *FIT[:-1], "--out=search")
-    for name in ("search.json", "study.db"):
-        yield ("search", "h.npz"), f"search/{name}", search
+    yield ("search", "h.npz"), "search/search.json", search
     yield ("search", "h.npz"), "search/best.yaml", ("fit", "mlp", "--config=search/best.yaml", "--data=h.npz", *FIT[3:])
     yield ("results.jsonl",), "results.jsonl", ("report", "--results=results.jsonl", "--out=page.html")
     yield ("explain.csv",), "explain.csv", ("report", "explain.csv", "--out=page.html")
@@ -210,7 +209,7 @@ SUMMED = (
 # damage that means something where it stands: an empty table of metrics is that of a run that has not begun, a last line
 # that is torn (zeros after a power failure) is passed over, an empty file of settings changes none
 OPTIONAL: dict[str, tuple[str, ...]] = {
-    "empty": ("run-mlp/metrics.jsonl", "results.jsonl", "settings.yaml", "search/best.yaml", "search/study.db"),
+    "empty": ("run-mlp/metrics.jsonl", "results.jsonl", "settings.yaml", "search/best.yaml"),
     "zeros": ("run-mlp/metrics.jsonl",),
     "pipe": ("run-tokens/tokens/hops_*.npy",),  # made anew
     "device": ("run-tokens/tokens/hops_*.npy",),
@@ -224,7 +223,6 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
             "run-edgebank/negatives/test_random.npz",
             "run-memory/state/live.json",
             "search/search.json",
-            "search/study.db",
             "prepared/basis.safetensors",
             "run-tokens/tokens/hops_*.npy",
             *(f"run-mlp/{name}" for name in ("metrics.jsonl", "result.json", "environment.json", "data.json")),

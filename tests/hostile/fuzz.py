@@ -67,12 +67,11 @@ def readers() -> list[Reader]:
     from hopstate.errors import ConfigError
     from hopstate.io.tensors import Archive, load_npy
     from hopstate.methods import get_method
-    from hopstate.methods.parser import load_yaml
-    from hopstate.methods.settings import config_from
+    from hopstate.methods.config import config_from, load_yaml
     from hopstate.runs.data import config_of_run, known_data, settings_of_run
     from hopstate.runs.load import load_run
-    from hopstate.runs.report.collect import influence, read_run
-    from hopstate.runs.reproduce import results
+    from hopstate.runs.report import read_explanation, read_run
+    from hopstate.runs.reproduce import read_lines
     from hopstate.sampling.negatives import Negatives
     from hopstate.training.checkpoint import load_checkpoint
     from hopstate.training.run_folder import RunFolder
@@ -147,8 +146,8 @@ def readers() -> list[Reader]:
     add("run-data", "run-mlp/data.json", lambda: known_data(RunFolder.open("run-mlp")))
     for name in ("config.json", "result.json", "environment.json", "metrics.jsonl"):
         add(f"page-{name}", f"run-mlp/{name}", lambda: read_run(Path("run-mlp")))
-    add("results", "results.jsonl", lambda: results.read("results.jsonl"))
-    add("explain", "explain.csv", lambda: influence(Path("explain.csv")))
+    add("results", "results.jsonl", lambda: read_lines("results.jsonl"))
+    add("explain", "explain.csv", lambda: read_explanation(Path("explain.csv")))
     add("settings", "settings.yaml", given)
     add("state", "run-memory/state/live.json", asked)
     add("state-events", "run-memory/state/events.safetensors", asked)
@@ -497,9 +496,9 @@ def work(good: Path, out: Path, names: list[str], seconds: float, seed: int) -> 
     import atheris
 
     inner = ["hopstate.data.kernels", "hopstate.ops", "hopstate.layers", "hopstate.sampling"]
-    with atheris.instrument_imports(include=["hopstate.data", "hopstate.io", "hopstate.runs.data", "hopstate.methods.settings",
+    with atheris.instrument_imports(include=["hopstate.data", "hopstate.io", "hopstate.runs.data", "hopstate.methods.config",
                                              "hopstate.training.run_folder", "hopstate.training.checkpoint", "hopstate.runs.report",
-                                             "hopstate.runs.reproduce.results"], exclude=inner):  # fmt: skip
+                                             "hopstate.runs.reproduce"], exclude=inner):  # fmt: skip
         pass
     place = Path(tempfile.mkdtemp(prefix="fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     shutil.copytree(good, place, dirs_exist_ok=True)

@@ -2,11 +2,11 @@
 
 import torch
 
-from hopstate.layers.heads import LinkHead, NodeHead
+from hopstate.layers.decoders import LinkHead, NodeHead
 
 
 def test_link_head_is_its_formula_and_sees_the_order_of_a_pair():
-    head = LinkHead(3, hidden=5).double()
+    head = LinkHead(3).double()
     u, v = torch.randn(2, 4, 3, dtype=torch.float64)
     merged = torch.relu(torch.cat([u, v], 1) @ head.merge.weight.T + head.merge.bias)
     torch.testing.assert_close(head(u, v), merged @ head.score.weight[0] + head.score.bias)

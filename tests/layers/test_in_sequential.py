@@ -8,7 +8,7 @@ from torch_geometric.nn import GCNConv, Sequential
 
 import hopstate
 from hopstate.layers.attention import FeedForward, SelfAttention, TransformerBlock
-from hopstate.layers.heads import LinkHead, NodeHead
+from hopstate.layers.decoders import LinkHead, NodeHead
 from hopstate.layers.message import Adjacency
 from hopstate.layers.mlp_mixer import MixerBlock
 from hopstate.layers.mpnn import MPNN, BatchNorm, GatedGCN, MessageBlock

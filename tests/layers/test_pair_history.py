@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hopstate.errors import ShapeError
-from hopstate.layers.heads import LinkHead
+from hopstate.layers.decoders import LinkHead
 from hopstate.layers.pair_history import FARTHEST, PairHistory
 from hopstate.testing.conformance import F32_TIGHT, F64
 
@@ -47,8 +47,8 @@ def test_the_head_equals_its_naive_twin_in_float64() -> None:
 
 def test_both_parts_learn() -> None:
     torch.manual_seed(0)
-    head = LinkHead(4, hidden=64, pair=PairHistory(5))
-    u = torch.randn(7, 4, requires_grad=True)
+    head = LinkHead(64, pair=PairHistory(5))
+    u = torch.randn(7, 64, requires_grad=True)
     head(u, u.flip(0), features()).sum().backward()
     assert u.grad is not None
     assert (u.grad.abs().sum(1) > 0).all()

@@ -1,15 +1,15 @@
-"""The selective branch equals Algorithm 2 written line by line; the block's directions, packing and given steps."""
+"""The selective branch equals Algorithm 2 written line by line; the block's directions, and packing."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from hopstate.errors import ConfigError, ShapeError
+from hopstate.errors import ConfigError
 from hopstate.layers.ssm import BidirectionalMamba, SelectiveSSM
 from hopstate.testing.conformance import F32_TIGHT, assert_close_rmse
 
 
-def branch_naive(m: SelectiveSSM, z: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:
+def branch_naive(m: SelectiveSSM, z: torch.Tensor) -> torch.Tensor:
     """One sequence through Algorithm 2, lines 2-9, token by token."""
     z = z.flip(0) if m.reverse else z
     u, gate = m.input(z).chunk(2, -1)
@@ -17,18 +17,18 @@ def branch_naive(m: SelectiveSSM, z: torch.Tensor, delta: torch.Tensor | None = 
         width = m.conv.weight.shape[-1]
         u = m.conv(F.pad(u.T[None], (width - 1, 0)))[0].T
     u = F.silu(u)
-    step = m.step(u) if delta is None else (delta.flip(0) if m.reverse else delta)
+    step = m.step(u)
     a, h, rows = -m.A_log.exp(), torch.zeros_like(m.A_log), []
     for k in range(len(u)):
         abar = torch.exp(step[k][:, None] * a)
         h = abar * h + (abar - 1) / a * m.to_B(u)[k] * u[k][:, None]
-        rows.append(h @ m.to_C(u)[k] + (0 if m.D is None else m.D * u[k]))
+        rows.append(h @ m.to_C(u)[k] + m.D * u[k])
     y = m.output(torch.stack(rows) * F.silu(gate))
     return y.flip(0) if m.reverse else y
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("options", [{}, {"conv_width": 0, "skip": False}])
+@pytest.mark.parametrize("options", [{}, {"conv_width": 0}])
 def test_branch_is_algorithm_2(reverse, options):
     m = SelectiveSSM(6, inner_dim=9, state_dim=4, reverse=reverse, **options).double()
     z = torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
@@ -42,14 +42,6 @@ def test_branch_is_algorithm_2(reverse, options):
         torch.autograd.grad((got * weight).sum(), parameters), torch.autograd.grad((want * weight).sum(), parameters)
     ):
         assert_close_rmse(a, b)
-
-
-def test_steps_may_be_given():
-    m = SelectiveSSM(4, inner_dim=8, state_dim=3, step_rank=0).double()
-    z, delta = torch.randn(5, 4, dtype=torch.float64), torch.rand(5, 8, dtype=torch.float64)
-    assert_close_rmse(m(z, torch.tensor([0, 5]), delta), branch_naive(m, z, delta))
-    with pytest.raises(ShapeError, match="step_rank"):
-        m(z, torch.tensor([0, 5]))
 
 
 def test_block_adds_both_directions_and_the_input():

@@ -13,10 +13,10 @@ from hopstate.errors import ConfigError
 from hopstate.evaluation.leak import check_leak
 from hopstate.evaluation.link import evaluate_link
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.method import Recency
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.runs.run import evaluate, fit, predict
 from hopstate.sampling.negatives import draw_negatives, one_against_many
 from hopstate.testing.conformance import F32_TIGHT

@@ -14,9 +14,9 @@ from hopstate.data.graph_set import GraphSet, folds
 from hopstate.datasets.generators import stochastic_block_model
 from hopstate.layers.message import Adjacency
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.message_passing.model import Backbone, BackboneConfig
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.runs.inference import evaluate
 from hopstate.runs.run import fit
 from hopstate.sampling.event_batches import event_batches

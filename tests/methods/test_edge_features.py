@@ -66,7 +66,7 @@ def made_ready(edges: pd.DataFrame, method: str = "gat", **settings: object) -> 
     """Return a graph with the edges as a method takes it, and what its run keeps."""
     edges.to_csv("e.csv", index=False)
     known = get_method(method)
-    from hopstate.methods.settings import config_from
+    from hopstate.methods.config import config_from
 
     reading = {f"read.{key}": value for key, value in nodes().items()}
     config = config_from(known, {"data": "e.csv", **reading, **settings})
@@ -144,7 +144,7 @@ def test_weights_of_a_table_stay_as_they_are() -> None:
     assert set(np.unique(graph.edge_attr)) == set(edges.hour)
     both = frame()
     graph, kept = made_ready(both, "gmn", **{"walks.weights": 1})
-    from hopstate.methods.gmn.method import walk_weights
+    from hopstate.methods.gmn.node_method import walk_weights
 
     weights = walk_weights(graph, 1)
     assert weights is not None

@@ -3,13 +3,7 @@
 import pytest
 
 from hopstate.cli.main import main
-from hopstate.methods.hints import hint
-
-
-def test_a_task_is_another_method():
-    said = hint("Unrecognized arguments: --task node", ["read.task", "loop.epochs"])
-    assert "read.task" not in said
-    assert "loop.epochs" in hint("Unrecognized arguments: --loop.epoch 3", ["read.task", "loop.epochs"])
+from hopstate.methods.config import hint
 
 
 def test_a_mistyped_option_is_answered_with_one_as_it_is_typed(capsys):

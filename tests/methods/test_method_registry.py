@@ -12,8 +12,8 @@ from hopstate.cli import main as command_line
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method, modules
 from hopstate.methods.space import Range
-from hopstate.runs.reproduce.recipes import all_recipes
-from hopstate.runs.tune_spaces import space_of
+from hopstate.runs.reproduce import all_recipes
+from hopstate.runs.tune import space_of
 
 PACKAGE = {
     "__init__.py": """

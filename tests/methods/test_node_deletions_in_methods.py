@@ -9,8 +9,8 @@ import pytest
 
 from hopstate.data.events import ADD, GONE, EventStream
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.heuristics.edgebank import EdgeBank
-from hopstate.methods.settings import config_from
 from hopstate.runs.run import evaluate, fit, predict, score_stream
 from hopstate.testing.conformance import F32, F32_TIGHT
 

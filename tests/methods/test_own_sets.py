@@ -10,7 +10,7 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.tu import read_tu
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.methods import get_method
-from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun
+from hopstate.methods.gmn.graph_method import GINRun, GMNGraphsRun
 from hopstate.runs.run import Run
 from hopstate.testing.conformance import COARSE, F32, F32_TIGHT, F64_SOLVED
 

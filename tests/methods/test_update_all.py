@@ -15,9 +15,9 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.stream_checkpoint import load_stream_state, save_stream_state
 from hopstate.evaluation.leak import check_leak
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.runs.run import fit
 from hopstate.streaming.live import go_on, past_of
 from hopstate.streaming.memory_scorer import ActiveEvents

@@ -10,9 +10,8 @@ import pytest
 
 from hopstate.cli.main import main
 from hopstate.errors import HopstateError, MissingFileError
-from hopstate.runs.report.collect import collect
-from hopstate.runs.reproduce.recipes import all_recipes
-from hopstate.runs.reproduce.runner import reproduce
+from hopstate.runs.report import collect
+from hopstate.runs.reproduce import all_recipes, reproduce
 from hopstate.runs.tune import tune
 from hopstate.training.trainer import Trainer
 

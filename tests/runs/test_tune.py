@@ -18,7 +18,7 @@ from hopstate.methods import get_method
 from hopstate.methods.space import Range, parse_values, printable
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run, fit_config
-from hopstate.runs.tune_spaces import space_of
+from hopstate.runs.tune import space_of
 from hopstate.testing.conformance import F64
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer

@@ -13,8 +13,8 @@ from hopstate.data.splits import EventSplit, dyglib_split
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.link import evaluate_link
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.heuristics.method import Recency
-from hopstate.methods.settings import config_from
 from hopstate.sampling.event_batches import in_batches, judged, judged_batches
 from hopstate.sampling.negatives import USUAL, draw_negatives, load_or_draw, one_against_many
 

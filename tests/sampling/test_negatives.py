@@ -9,7 +9,7 @@ import hopstate
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError
-from hopstate.runs.reproduce.tables import metric_words
+from hopstate.runs.summary import metric_label
 from hopstate.sampling.negatives import (
     STRATEGIES,
     Negatives,
@@ -217,4 +217,4 @@ def test_a_strategy_of_your_own_is_evaluated_and_named_in_tables(monkeypatch, tm
     run = hopstate.fit("recency", repeating(300), out=tmp_path / "run", **LOOP, config=chosen)
     assert "popular_average_precision" in run.metrics["test"]
     assert RunFolder(run.path).result()["metric"] == "popular_average_precision"
-    assert metric_words("new_popular_roc_auc") == "ROC AUC, popular negatives, new nodes"
+    assert metric_label("new_popular_roc_auc") == "ROC AUC, popular negatives, new nodes"

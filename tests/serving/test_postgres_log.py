@@ -41,7 +41,7 @@ def test_a_password_is_never_shown(postgres: str, tmp_path: Path, monkeypatch: p
         assert "wr0ng%" not in str(refused.value)
     assert "wr0ng" not in str(raised.value)
     with locked(tmp_path):
-        with pytest.raises(BusyError, match=r"--log postgresql://\.\.\.@") as busy, locked(tmp_path):
+        with pytest.raises(BusyError) as busy, locked(tmp_path):
             pass
         assert "wr0ng" not in str(busy.value) + (tmp_path / ".lock").read_text()
 
@@ -52,7 +52,7 @@ def test_a_connection_that_broke_is_made_anew_but_not_over_another_writer(url: s
 
     def drop() -> None:
         query = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where pid <> pg_backend_pid()"
-        admin._rows(query + " and usename = 'hop' and backend_type = 'client backend'")
+        admin._query(query + " and usename = 'hop' and backend_type = 'client backend'")
 
     drop()
     with pytest.raises(StorageError, match="cannot be written"):
@@ -71,7 +71,7 @@ def test_a_connection_that_broke_is_made_anew_but_not_over_another_writer(url: s
 
 def test_commits_wait_for_the_disk(url: str) -> None:
     log = PostgresLog(url.replace("?", "?options=-csynchronous_commit%3Doff&"))
-    assert log._rows("show synchronous_commit") == [("on",)]
+    assert log._query("show synchronous_commit") == [("on",)]
     log.close()
 
 
@@ -90,8 +90,7 @@ def test_events_that_are_missing_are_told(url: str) -> None:
     log.append(entries("a", "b"))
     log.append([*entries(*"cdefghijklmnopqrstuvwxyz")])
     assert [len(json.dumps(c.bodies)) > 0 for c in log.commits(3)] == [True]
-    with log._database.work() as connection:
-        connection.execute(log._sql("delete from {log}.events where position = 1"))
+    log._query("delete from events where position = 1")
     with pytest.raises(CheckpointError, match="lacks events"):
         list(log.commits())
     log.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import made_events
@@ -342,3 +343,21 @@ def test_a_live_run_that_is_killed_leaves_no_scratch(
     with LiveRun(runs("recency").path, folder=tmp_path / "live") as live:
         live.take(later(5))
         assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.mark.parametrize("method", ["recency", pytest.param("ctdg-ssm", marks=pytest.mark.slow)])
+def test_times_with_fractions_may_follow_whole_numbers(method: str, tmp_path: Path) -> None:
+    """Scores, a restart and a replay agree; whole numbers that floats do not tell apart are refused."""
+    run = small_run(method, tmp_path)
+    events = made_events.table(200, 60)[["src", "dst", "t"]].to_dict("records")
+    rows = [row | {"t": row["t"] + 0.5 if k >= 20 else int(row["t"])} for k, row in enumerate(events)]
+    found = []
+    for first in (0, 40):  # a restart in between
+        with LiveRun(run.path, folder=tmp_path / "live", snapshot_every=25) as live:
+            assert live.position == first
+            for k in range(first, first + (40 if first == 0 else 20), 5):
+                found += [receipt.score for receipt in live.take(rows[k : k + 5])]
+    assert live.past.t[-1] == rows[-1]["t"]
+    assert pd.concat(list(replayed(run.path, tmp_path / "live")))["score"].tolist() == found
+    with LiveRun(run.path, folder=tmp_path / "other") as live, pytest.raises(DataError, match=str(2**53 + 1)):
+        live.take([rows[-1], rows[-1] | {"t": 2**53 + 1}])

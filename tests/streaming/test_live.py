@@ -13,13 +13,12 @@ from hopstate.data.stream_checkpoint import load_stream_state, save_stream_state
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, DataError, ShapeError
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.sampling.event_batches import batch_boundaries
 from hopstate.streaming.live import go_on, past_of
 from hopstate.streaming.replay import replay
 from hopstate.testing.conformance import F32, F32_TIGHT
-from hopstate.training.tasks.protocols import FitsWhole
 from hopstate.training.trainer import seed_everything
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -63,8 +62,7 @@ def task_of(name: str, tmp_path: Path, own: EventStream | None = None, **setting
     size = {} if name.endswith("nodes") else {"evaluation.batch_size": 16, "evaluation.strategies": ["random"]}
     config = config_from(method, {"data": "x", **SMALL[name], **size, **settings})
     task = method.build(own, config, Context(run=tmp_path, cache=tmp_path))
-    if isinstance(task, FitsWhole):
-        task.fit_whole()
+    task.fit_whole()  # of trees; nothing for a task that is trained by steps
     return task
 
 

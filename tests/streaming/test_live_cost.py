@@ -11,8 +11,8 @@ import torch
 from hopstate.data.events import EventStream
 from hopstate.data.stream_state import StreamState
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.streaming.live import fingerprint, go_on
 
 SMALL: dict[str, dict[str, Any]] = {

@@ -12,8 +12,8 @@ from hopstate.data.events import ADD, DELETE, GONE, EventStream, check_deletes
 from hopstate.evaluation.leak import check_leak
 from hopstate.evaluation.link import score_queries
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.runs.run import evaluate, fit, predict, score_stream
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.config import LoopConfig, OptimConfig

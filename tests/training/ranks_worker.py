@@ -11,7 +11,7 @@ import numpy as np
 
 import hopstate
 from hopstate.cli.main import main
-from hopstate.training.ranks import present
+from hopstate.training.ranks import current_ranks
 from hopstate.training.trainer import Trainer
 
 LOOP: dict[str, Any] = {
@@ -24,7 +24,7 @@ MAMBA = {"model": {"channel_dim": 4, "time_dim": 8, "out_dim": 12, "block": {"dr
 HOPS = {"model": {"dim": 8, "dropout": 0.0, "attention_dropout": 0.0}}
 EVENTS = {"batch_size": 31, "evaluation": {"strategies": ["random"], "batch_size": 50}}
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "nagphormer": ("nagphormer", "graph", HOPS | {"batch_size": 12, "tokens": {"num_hops": 2, "eigenvectors": 2}}),
+    "nagphormer": ("nagphormer", "graph", HOPS | {"batch_size": 10, "tokens": {"num_hops": 2, "eigenvectors": 2}}),
     "kept-tokens": (  # in a file, of which each rank makes its rows
         "nagphormer", "graph",
         HOPS | {"batch_size": 12, "tokens": {"num_hops": 2, "eigenvectors": 2, "memory_budget": 8000}},
@@ -38,28 +38,15 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "graphmixer": ("graphmixer", "events", EVENTS | {"model": {"num_links": 4, "dropout": 0.0}, "max_events": 124}),
     "sequences": (
         "ctdg-ssm-sequences", "path-sequences",
-        {"read": {"length": 4, "count": 70}, "batch_size": 12, "model": {"dim": 6, "order": 1}},
+        {"read": {"length": 4, "count": 70}, "batch_size": 7, "model": {"dim": 6, "order": 1}},
     ),
     "gmn": (
         "gmn", "graph",
         NODES | {"batch_size": 12, "walks": {"max_length": 2, "repeats": 2, "walks": 2}, "encoding": {"kind": "none"}},
     ),
-    "dygformer": ("dygformer", "events", EVENTS | {"model": {"max_length": 8, "patch_size": 2, "dropout": 0.0}}),
-    "labor": ("gcn", "graph", NODES | {"batching": {"kind": "labor", "batch_size": 12, "fanouts": [3]}}),
-    "shadow": ("gcn", "graph", NODES | {"batching": {"kind": "shadow", "batch_size": 12, "shadow_size": 6}}),
-    "shadow-hops": (
-        "gcn", "graph",
-        NODES | {"batching": {"kind": "shadow", "shadow": "hops", "batch_size": 12, "fanouts": [3]}},
+    "graph-links": (
+        "gcn", "graph", {"task": "link", "model": {"dim": 8}, "batching": {"kind": "cluster", **CLUSTERS}},
     ),
-    "cluster": ("gcnii", "graph", NODES | {"batching": {"kind": "cluster", **CLUSTERS}}),
-    "saint": ("sage", "graph", NODES | {"batching": {"kind": "saint", "nodes": "saint-walk", "batch_size": 9}}),
-    "top-general": (
-        "gat", "graph",
-        NODES | {"batching": {"kind": "top", "nodes": "random", "batch_size": 31, "top": {"form": "general"}}},
-    ),
-    "pna": ("pna", "graph", NODES | {"batching": {"kind": "cluster", **CLUSTERS}}),
-    "values": ("nagphormer", "values", HOPS | {"batch_size": 12}),
-    "labels": ("nagphormer", "labels", HOPS | {"batch_size": 12}),
     "other-data": ("graphmixer", "other", EVENTS | {"model": {"num_links": 4}}),
     "event-nodes": (
         "dyg-mamba-nodes", "classes",
@@ -102,36 +89,38 @@ def events(labels: bool = False) -> hopstate.EventStream:
 def data_of(kind: str) -> Any:
     """Return a case's data."""
     if kind == "other":  # rank 1 reads another store
-        return events(bool(present().rank))
+        return events(bool(current_ranks().rank))
     if kind in ("graph", "values", "labels"):
         return graph(kind)
     return kind if kind == "path-sequences" else events(kind == "classes")
 
 
-def run(name: str, home: Path, **more: Any) -> None:
-    """Run a case into home/name, its losses by step beside it."""
+def run(name: str, home: Path, batches: int = 1) -> None:
+    """Run a case into home/name, so many batches joined to one, its losses by step beside it."""
     method, kind, settings = CASES[name]
+    if batches > 1:
+        settings = settings | {"batch_size": batches * settings["batch_size"]}
     losses: list[float] = []
     learn = Trainer._learn
     Trainer._learn = lambda self, loss: (losses.append(float(loss)), learn(self, loss))[1]  # type: ignore[method-assign]
     try:
-        hopstate.fit(method, data_of(kind), out=home / name, keep_data=False, config={**settings, "loop": LOOP | more})
+        hopstate.fit(method, data_of(kind), out=home / name, keep_data=False, config={**settings, "loop": LOOP})
     finally:
         Trainer._learn = learn  # type: ignore[method-assign]
-    if present().first:
+    if current_ranks().first:
         (home / f"{name}.json").write_text(json.dumps(losses))
 
 
 def killed(rank: int, step: int) -> None:
     """Have a rank be killed by the system as it begins a step."""
-    together = Trainer._together
+    backward = Trainer._backward_on_ranks
 
     def step_or_die(self: Trainer, *rest: Any) -> Any:
-        if (present().rank, self.progress.total_steps) == (rank, step):
+        if (current_ranks().rank, self.progress.total_steps) == (rank, step):
             os.kill(os.getpid(), signal.SIGKILL)
-        return together(self, *rest)
+        return backward(self, *rest)
 
-    Trainer._together = step_or_die  # type: ignore[method-assign]
+    Trainer._backward_on_ranks = step_or_die  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

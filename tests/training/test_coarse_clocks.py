@@ -15,9 +15,9 @@ from hopstate.data.events import EventStream
 from hopstate.datasets.temporal_generators import SessionConfig, generate_sessions
 from hopstate.errors import ConfigError
 from hopstate.evaluation.leak import check_leak
+from hopstate.methods.config import config_from
 from hopstate.methods.ctdg_ssm.method import METHODS
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.random import seed_everything
 from hopstate.sampling.event_batches import batch_boundaries, event_batches, piece_boundaries
 from hopstate.testing.conformance import COARSE, F32, F32_TIGHT

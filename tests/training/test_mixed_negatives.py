@@ -10,10 +10,9 @@ import torch
 from cut_runs import SMALL, goes_on_to_the_same_bits
 from hopstate.data.events import EventStream
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from, parse_words, parser_of
 from hopstate.methods.method import Context
-from hopstate.methods.parser import parser_of
-from hopstate.methods.settings import config_from, parse_words
-from hopstate.runs.reproduce.recipes import all_recipes
+from hopstate.runs.reproduce import all_recipes
 from hopstate.training.tasks.events import EpochNegatives, beside, link_loss, training_negatives
 from hopstate.training.trainer import seed_everything
 

@@ -478,21 +478,3 @@ def test_a_resume_under_another_number_of_threads_says_so(tmp_path: Path) -> Non
     train(tmp_path / "run", config(), resume=True)  # under those of the last checkpoint: nothing to say
     torch.set_num_threads(1)
     train(tmp_path / "run", config(), resume=True)  # finished: nothing goes on
-
-
-@pytest.mark.usefixtures("_threads_restored")
-def test_a_checkpoint_that_tells_no_conditions_has_those_of_its_first_start(tmp_path: Path) -> None:
-    torch.set_num_threads(2)
-    train(tmp_path / "run", config(), on_batch=stop_after(8))
-    path = tmp_path / "run/checkpoint.safetensors"
-    saved = load_checkpoint(path)
-    del saved.record["conditions"]
-    checkpoint_module.save_checkpoint(path, saved)
-    environment = json.loads((tmp_path / "run/environment.json").read_text())
-    environment["versions"]["torch"] = "1.0"
-    (tmp_path / "run/environment.json").write_text(json.dumps(environment))
-    with pytest.warns(HopstateWarning, match=r"torch 1\.0"):
-        train(tmp_path / "run", config(), resume=True, on_batch=stop_after(4))
-    (tmp_path / "run/environment.json").write_text("[]")
-    checkpoint_module.save_checkpoint(path, saved)
-    assert not train(tmp_path / "run", config(), resume=True)[0].interrupted

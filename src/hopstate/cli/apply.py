@@ -54,12 +54,12 @@ def _evaluate(argv: list[str]) -> Answer:
     parser.add_argument("--fresh", action="store_true", help=fresh)
     rest, evaluation = grouped(argv, "--evaluation.")
     o, read = _parse(parser, rest)
-    from hopstate.runs.reproduce.tables import own_event_words
     from hopstate.runs.run import evaluate
+    from hopstate.runs.summary import own_event_note
 
     settings = {"read": read, "evaluation": evaluation, "fresh": o.fresh, "device": o.device, "method": o.method}
     metrics = evaluate(o.run, data=o.data, split=o.split, **settings)
-    remark = own_event_words(metrics)
+    remark = own_event_note(metrics)
     if remark:
         print(remark, file=sys.stderr)
     record = {"split": o.split, **metrics}

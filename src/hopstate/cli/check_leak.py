@@ -21,10 +21,10 @@ def run(argv: list[str]) -> Answer:
     from hopstate.evaluation.leak import check_leak, check_node_leak
     from hopstate.runs.load import load_run
     from hopstate.training.tasks.event_node import EventNodeTask
-    from hopstate.training.tasks.protocols import Streams
+    from hopstate.training.tasks.events import EventTask
 
     with load_run(options.run, device=options.device, method=options.method) as (_, task):
-        if not isinstance(task, Streams):
+        if not isinstance(task, EventTask):
             raise ConfigError(f"{options.run} is no temporal model: its data have no times that could leak")
         task.model.eval().double()
         stream = task.stream.slice(max(0, len(task.stream) - options.events), len(task.stream))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,92 +16,11 @@ from hopstate.errors import ConfigError, DivergenceError, HopstateError
 from hopstate.io.files import locked, write_text
 from hopstate.methods import get_method
 
-
-def link_metrics() -> list[str]:
-    """Return the metric of every strategy of negatives, for all links and for those with new nodes."""
-    from hopstate.sampling.negatives import STRATEGIES, metric_name
-
-    metrics = {name: "mrr" if own.ranking else "average_precision" for name, own in STRATEGIES.items()}
-    return [metric_name(metric, name, new_nodes=new) for name, metric in metrics.items() for new in (False, True)]
-
-
-def with_floors(rows: list[dict[str, Any]], floors: dict[str, dict[str, float | None]]) -> list[dict[str, Any]]:
-    """Return the rows with what each does not stand above, then a row a floor that is no method of them.
-
-    Floors are told of one another.
-    """
-    from hopstate.runs.reproduce.tables import FLOORS, below_words
-
-    names, events = {row["method"] for row in rows}, _events(rows)
-    kinds = dict.fromkeys(metric for row in rows for metric in row["kinds"])
-    others = {
-        name: {m: value for m in kinds if (value := values.get(m)) is not None}
-        for name, values in floors.items()
-        if name not in names
-    }
-    rivals = others | {r["method"]: _means(r) for r in rows if r["method"] in FLOORS}
-
-    def below(name: str, own: dict[str, float]) -> str:
-        return below_words(own, {rival: values for rival, values in rivals.items() if rival != name}, events)
-
-    return [row | {"below": below(row["method"], _means(row))} for row in rows] + [
-        {
-            "method": name,
-            "floor": True,
-            "kinds": {m: (value, None) for m, value in figures.items()},
-            "below": below(name, figures),
-        }
-        for name, figures in others.items()
-        if figures
-    ]
-
-
-def _events(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """Return how many events tell a metric, where a row says; those of earlier versions do not."""
-    return {m: count for row in rows for m, count in row.get("events", {}).items() if count is not None}
-
-
-def _means(row: dict[str, Any]) -> dict[str, float]:
-    return {metric: mean for metric, (mean, _) in row["kinds"].items()}
-
-
-def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
-    """Print links by kind of negatives, added floors below, and in words what each method does not stand above.
-
-    The last row says how many events a figure is told from, and what of them are few is said below.
-    """
-    from rich.table import Table
-
-    from hopstate.io.output import screen
-    from hopstate.runs.reproduce import tables
-
-    metrics = list(dict.fromkeys(metric for row in rows for metric in row.get("kinds", {})))
-    if len(metrics) < 2:
-        return
-    table = Table(title=f"{data}: AP (many: MRR) in percent, by kind of negatives, mean ± standard deviation over runs")
-    table.add_column("method")
-    for metric in metrics:
-        table.add_column(tables.kind_words(metric), justify="right")
-    table.add_column("no better than")
-    for row in rows:
-        kinds = row["kinds"]
-        figures = [tables.figure(m, *kinds[m]) if m in kinds else "" for m in metrics]
-        # a floor that was asked for is a method like the others
-        name = f"{tables.floor_words(row['method'])} (floor)" if row.get("floor") else row["method"]
-        table.add_row(name, *figures, row["below"])
-    events = _events(rows)
-    if events:
-        table.add_section()
-        table.add_row("events judged", *(f"{events[m]:,}" if m in events else "" for m in metrics), "")
-    screen().print(table)
-    counts = {tables.setting_words(m): count for m, count in events.items()}
-    for remark in filter(None, (tables.few_words(count, of) for of, count in counts.items())):
-        print(remark)
-
-
 NUMBER = {"graph": "--split.number", "graphs": "--fold"}  # what numbers the splits; a stream has one split, time's
 EPILOG = """Settings after -- go to every method that knows them, e.g. -- --loop.epochs 50; settings of one method are
 written with its name in front, e.g. -- --nagphormer.model.dim 64."""
+
+Row = dict[str, Any]
 
 
 def run(argv: list[str]) -> Answer:
@@ -117,12 +37,12 @@ def run(argv: list[str]) -> Answer:
     rest = rest if options.device is None else [*rest, f"--loop.device={options.device}"]
     from hopstate.runs.beginnings import begun
 
-    names, splits, seeds = options.methods.split(","), numbers(options.splits), numbers(options.seeds)
-    for name in names:  # before anything is trained
-        _check_splits(name, splits)
-    failed: list[dict[str, Any]] = []
+    comparison = Comparison(
+        options.methods.split(","), numbers(options.splits), numbers(options.seeds), options.data, rest
+    )
     with begun(options.out, "compare", options.data) as folder, locked(folder):
-        rows = _all(names, splits, seeds, options.data, rest, folder, failed)
+        rows = comparison.run(folder)
+    failed = comparison.failed
     if rows == []:
         raise HopstateError(f"no run could be finished; the first: {failed[0]['error']}")
     record = {"data": options.data, "folder": folder, "interrupted": rows is None, "methods": rows or []}
@@ -131,147 +51,13 @@ def run(argv: list[str]) -> Answer:
         again = f"stopped; everything is saved. Go on with the same command and --out {folder}"
         return Answer(record, partial(print, again, file=sys.stderr), INTERRUPTED)
 
-    def shown() -> None:
+    def print_all() -> None:
         show(rows, options.data)
-        for run in failed:
-            print(f"{run['method']}, split {run['split']}, seed {run['seed']} failed: {run['error']}")
+        for one in failed:
+            print(f"{one['method']}, split {one['split']}, seed {one['seed']} failed: {one['error']}")
         print(f"runs and table.json: {folder}")
 
-    return Answer(record, shown)
-
-
-def _all(
-    names: list[str],
-    splits: list[int],
-    seeds: list[int],
-    data: str,
-    rest: list[str],
-    folder: Path,
-    failed: list[dict[str, Any]],
-) -> list[dict[str, Any]] | None:
-    """Train what is not trained yet and return a row per method that has results; None if it was interrupted.
-
-    Runs whose training diverges are added to `failed`, and the others continue.
-    """
-    from hopstate.training.run_folder import RunFolder
-
-    rows: list[dict[str, Any]] = []
-    records: dict[str, Any] = {}
-    floors: dict[str, Any] = {}
-    on_val: dict[int, dict[str, Any]] = {}  # of each split
-    for name in names:
-        results: list[dict[str, Any] | None] = []  # None of a run that failed
-        judged: list[int] = []
-        for split in splits:
-            for seed in seeds:
-                where = folder / f"{name}-split{split}-seed{seed}"
-                fixed = [f"--data={data}", f"--loop.seed={seed}"]
-                number = NUMBER.get(get_method(name).data)
-                if number is not None:
-                    fixed.append(f"{number}={split}")
-                try:
-                    result = _one(name, [*fixed, *_settings(name, rest, names)], where, records, split)
-                except HopstateError as error:
-                    # training whose loss is not a number raises the base class itself
-                    if not (type(error) is HopstateError or isinstance(error, DivergenceError)):
-                        raise
-                    failed.append({"method": name, "split": split, "seed": seed, "error": str(error)})
-                    results.append(None)
-                    continue
-                if result is None:
-                    return None
-                results.append(result)
-                judged.append(split)
-                if number is None:
-                    floors |= RunFolder(where).floors()
-                on_val.setdefault(split, {}).update(RunFolder(where).floors("val"))
-        finished = [r for r in results if r is not None]
-        if not finished:
-            continue
-        below = _no_better(name, finished, [on_val[split] for split in judged])
-        values = {
-            part: [None if r is None else r["metrics"][part][r["metric"]] for r in results] for part in ("test", "val")
-        }
-        rows.append(_row(name, finished) | {"values": values} | {"no_better_on_validation": below})
-        write_text(folder / "table.json", json.dumps(with_floors(rows, floors), indent=1))
-    return with_floors(rows, floors)
-
-
-def _check_splits(name: str, splits: list[int]) -> None:
-    """Raise ConfigError where a method has one split only and others are asked for."""
-    if get_method(name).data not in NUMBER and splits != [0]:
-        raise ConfigError(
-            f"--splits {','.join(map(str, splits))}: {name} works on data that have one split (a stream's is time's), "
-            f"so the runs would be one and the same; vary --seeds, e.g. --seeds 0-{max(1, len(splits) - 1)}"
-        )
-
-
-def _no_better(name: str, results: list[dict[str, Any]], floors: list[dict[str, Any]]) -> list[str]:
-    """Return the baselines that a method does not outperform on validation, in the mean over its runs.
-
-    Args:
-        name: of the method.
-        results: of its runs.
-        floors: for each run, baselines → metrics of validation on the run's split.
-    """
-    from hopstate.methods.shared.baselines import below
-
-    metric, mode = results[0]["metric"], results[0]["mode"]
-
-    def mean(values: list[float | None]) -> float:
-        return math.fsum(math.nan if value is None else value for value in values) / len(values)
-
-    own = {metric: mean([r["metrics"]["val"][metric] for r in results])}
-    known = [rival for rival in floors[0] if rival != name]
-    rivals = {rival: {metric: mean([of.get(rival, {}).get(metric) for of in floors])} for rival in known}
-    return below(own, rivals, metric, mode)
-
-
-def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any], split: int) -> dict[str, Any] | None:
-    """Return the result of one run: an earlier one of the same settings and data, or a new or continued one.
-
-    Args:
-        name: of the method.
-        arguments: its settings.
-        where: the run folder.
-        records: data that earlier runs read; those of this one are added.
-        split: number of the split.
-    """
-    from hopstate.methods.parser import parser_of
-    from hopstate.methods.settings import parse_words
-    from hopstate.runs.data import check_same_data, load_data, settle
-    from hopstate.runs.run import fit_config, stored_config
-    from hopstate.training.run_folder import RunFolder
-
-    method = get_method(name)
-    parser = parser_of(method, prog=f"hopstate compare: {name}")
-    _, parse = parse_words(method, parser, arguments)
-    config, folder = parse({}), RunFolder(where)
-    read = f"{method.data} {config.read!r}"
-    if read not in records:
-        records[read] = load_data(config.data, config.read, method.data)
-    suited = records.setdefault(f"suited {name}", {})  # one choice for all splits and seeds
-    config, _ = settle(method, parse, record=records[read], suited=suited)
-    if (where / "result.json").is_file() and folder.settings() == stored_config(method, config):
-        check_same_data(folder, records[read])
-        return folder.result()
-    judged = records.setdefault("floors", set())  # splits: the same for every run on these data
-    how: dict[str, Any] = {"floors": split not in judged, "automatic": suited}
-    done = fit_config(method, config, out=where, resume=True, record=records[read], **how)
-    judged |= {split} if done.floors else set()
-    return None if done.interrupted else folder.result()
-
-
-def _settings(name: str, rest: list[str], methods: list[str]) -> list[str]:
-    kept, mine = [], True
-    for word in rest:
-        if word.startswith("--"):
-            first, _, tail = word[2:].partition(".")
-            mine = first not in methods or first == name
-            word = f"--{tail}" if first == name and tail else word
-        if mine:
-            kept.append(word)
-    return kept
+    return Answer(record, print_all)
 
 
 def numbers(text: str) -> list[int]:
@@ -296,86 +82,276 @@ def numbers(text: str) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
-    from hopstate.runs.reproduce.statistics import summary
-    from hopstate.runs.reproduce.tables import told_from
+# ---- runs ----------------------------------------------------------------------------------------------------------
+@dataclass
+class Comparison:
+    """Runs of several methods on the same data, splits and seeds.
 
-    metric, told = results[0]["metric"], results[0]["metrics"]["test"]
+    Args:
+        methods: their names.
+        splits: numbers of splits.
+        seeds: of training.
+        data: a file, a folder, or the name of a data set.
+        words: settings of the command line.
+        failed: runs whose training diverged.
+    """
 
-    def over(values: list[float | None]) -> tuple[float, float | None]:
-        found = summary([math.nan if value is None else value for value in values])
-        assert found is not None
-        return found.mean, found.std
+    methods: list[str]
+    splits: list[int]
+    seeds: list[int]
+    data: str
+    words: list[str]
+    failed: list[Row] = field(default_factory=list)
+    _records: dict[str, Any] = field(default_factory=dict)
+    _automatic: dict[str, dict[str, Any]] = field(default_factory=dict)  # one choice for all splits and seeds
+    _test_floors: dict[str, Any] = field(default_factory=dict)
+    _val_floors: dict[int, dict[str, Any]] = field(default_factory=dict)  # of each split
 
-    test, val = (over([r["metrics"][split][metric] for r in results]) for split in ("test", "val"))
-    return {
-        "method": name,
-        "metric": metric,
-        "positive_class": results[0].get("positive_class"),
-        "runs": len(results),
-        "test_mean": test[0],
-        "test_std": test[1],
-        "val_mean": val[0],
-        "val_std": val[1],
-        "seconds_per_epoch": over([r["seconds_per_epoch"] for r in results])[0],
-        "seconds": over([r["seconds"] for r in results])[0],
-        "parameters": results[0]["parameters"],
-        "events": {m: told_from(m, told) for m in link_metrics() if m in told},
-        "kinds": {m: over([r["metrics"]["test"].get(m) for r in results]) for m in link_metrics() if m in told},
-    }
+    def __post_init__(self) -> None:
+        for name in self.methods:
+            if get_method(name).data not in NUMBER and self.splits != [0]:
+                raise ConfigError(
+                    f"--splits {','.join(map(str, self.splits))}: {name} works on data that have one split (a stream's "
+                    f"is time's), so the runs would be one and the same; vary --seeds, "
+                    f"e.g. --seeds 0-{max(1, len(self.splits) - 1)}"
+                )
+
+    def run(self, folder: Path) -> list[Row] | None:
+        """Train what is not trained yet; return a row per method that has results, None if it was interrupted."""
+        rows: list[Row] = []
+        for name in self.methods:
+            results: list[Row | None] = []  # None of a run that failed
+            finished_splits = []
+            for split in self.splits:
+                for seed in self.seeds:
+                    try:
+                        result = self._one(name, split, seed, folder / f"{name}-split{split}-seed{seed}")
+                    except HopstateError as error:
+                        # training whose loss is not a number raises the base class itself
+                        if not (type(error) is HopstateError or isinstance(error, DivergenceError)):
+                            raise
+                        self.failed.append({"method": name, "split": split, "seed": seed, "error": str(error)})
+                        results.append(None)
+                        continue
+                    if result is None:
+                        return None
+                    results.append(result)
+                    finished_splits.append(split)
+            if finished_splits:
+                rows.append(self._row(name, results, finished_splits))
+                write_text(folder / "table.json", json.dumps(with_floors(rows, self._test_floors), indent=1))
+        return with_floors(rows, self._test_floors)
+
+    def _one(self, name: str, split: int, seed: int, where: Path) -> Row | None:
+        """Return the result of one run: an earlier one of the same settings and data, or a new or continued one."""
+        from hopstate.methods.config import parse_words, parser_of
+        from hopstate.runs.data import check_same_data, load_data, settle
+        from hopstate.runs.run import fit_config, stored_config
+        from hopstate.training.run_folder import RunFolder
+
+        method = get_method(name)
+        arguments = [f"--data={self.data}", f"--loop.seed={seed}"]
+        arguments += [f"{NUMBER[method.data]}={split}"] if method.data in NUMBER else []
+        parser = parser_of(method, prog=f"hopstate compare: {name}")
+        _, parse = parse_words(method, parser, [*arguments, *_settings(name, self.words, self.methods)])
+        config, folder = parse({}), RunFolder(where)
+        read = f"{method.data} {config.read!r}"
+        if read not in self._records:
+            self._records[read] = load_data(config.data, config.read, method.data)
+        record, automatic = self._records[read], self._automatic.setdefault(name, {})
+        config, _ = settle(method, parse, record=record, suited=automatic)
+        if (where / "result.json").is_file() and folder.settings() == stored_config(method, config):
+            check_same_data(folder, record)
+        else:
+            floors = split not in self._val_floors  # the same for every run on a split
+            options: dict[str, Any] = {"record": record, "floors": floors, "automatic": automatic}
+            if fit_config(method, config, out=where, resume=True, **options).interrupted:
+                return None
+        if folder.floors():
+            self._val_floors.setdefault(split, {}).update(folder.floors("val"))
+        if method.data not in NUMBER:
+            self._test_floors |= folder.floors()
+        return folder.result()
+
+    def _row(self, name: str, results: list[Row | None], splits: list[int]) -> Row:
+        """Return the row of a method: means and deviations over its finished runs.
+
+        Args:
+            name: of the method.
+            results: of its runs, None of those that failed.
+            splits: of the finished runs.
+        """
+        from hopstate.runs.summary import num_events, summary
+
+        finished = [result for result in results if result is not None]
+        first = finished[0]
+        metric, kinds = first["metric"], [m for m in link_metrics() if m in first["metrics"]["test"]]
+
+        def over(values: list[float | None]) -> tuple[float, float | None]:
+            found = summary([math.nan if value is None else value for value in values])
+            assert found is not None
+            return found.mean, found.std
+
+        test, val = (over([r["metrics"][split][metric] for r in finished]) for split in ("test", "val"))
+        values = {
+            split: [None if r is None else r["metrics"][split][metric] for r in results] for split in ("test", "val")
+        }
+        return {
+            "method": name,
+            "metric": metric,
+            "positive_class": first.get("positive_class"),
+            "runs": len(finished),
+            "test_mean": test[0],
+            "test_std": test[1],
+            "val_mean": val[0],
+            "val_std": val[1],
+            "seconds_per_epoch": over([r["seconds_per_epoch"] for r in finished])[0],
+            "seconds": over([r["seconds"] for r in finished])[0],
+            "parameters": first["parameters"],
+            "events": {m: num_events(m, first["metrics"]["test"]) for m in kinds},
+            "kinds": {m: over([r["metrics"]["test"].get(m) for r in finished]) for m in kinds},
+            "values": values,
+            "no_better_on_validation": self._no_better(name, metric, first["mode"], val[0], splits),
+        }
+
+    def _no_better(self, name: str, metric: str, mode: str, mean: float, splits: list[int]) -> list[str]:
+        """Return the baselines that a method's mean does not exceed on validation, in the mean over its splits."""
+        from hopstate.methods.shared.baselines import below
+
+        floors = [self._val_floors.get(split, {}) for split in splits]
+        means = {}
+        for rival in floors[0]:
+            values = [found.get(rival, {}).get(metric) for found in floors]
+            if rival != name and None not in values:
+                means[rival] = {metric: math.fsum(values) / len(values)}
+        return below({metric: mean}, means, metric, mode)
 
 
-def show(rows: list[dict[str, Any]], data: str) -> None:
+def _settings(name: str, words: list[str], methods: list[str]) -> list[str]:
+    """Return the settings of one method: those of all, and those that begin with its name."""
+    kept, mine = [], True
+    for word in words:
+        if word.startswith("--"):
+            first, _, tail = word[2:].partition(".")
+            mine = first not in methods or first == name
+            word = f"--{tail}" if first == name and tail else word
+        if mine:
+            kept.append(word)
+    return kept
+
+
+def link_metrics() -> list[str]:
+    """Return the metric of every strategy of negatives, for all links and for those with new nodes."""
+    from hopstate.sampling.negatives import STRATEGIES, metric_name
+
+    metrics = {name: "mrr" if own.ranking else "average_precision" for name, own in STRATEGIES.items()}
+    return [metric_name(metric, name, new_nodes=new) for name, metric in metrics.items() for new in (False, True)]
+
+
+# ---- tables --------------------------------------------------------------------------------------------------------
+def with_floors(rows: list[Row], floors: dict[str, dict[str, float | None]]) -> list[Row]:
+    """Return the rows with the baselines that each does not exceed, then a row a baseline that is no method of them."""
+    from hopstate.runs.summary import FLOORS, not_above
+
+    names = {row["method"] for row in rows}
+    kinds = dict.fromkeys(metric for row in rows for metric in row["kinds"])
+    others: dict[str, dict[str, float]] = {}
+    for name, metrics in floors.items():
+        known = {m: value for m in kinds if (value := metrics.get(m)) is not None}
+        if known and name not in names:
+            others[name] = known
+    means = {row["method"]: {m: mean for m, (mean, _) in row["kinds"].items()} for row in rows}
+    rivals = others | {name: means[name] for name in names if name in FLOORS}
+
+    def below(name: str) -> str:
+        own = {**means, **others}[name]
+        return not_above(own, {rival: values for rival, values in rivals.items() if rival != name})
+
+    found = [row | {"below": below(row["method"])} for row in rows]
+    for name, values in others.items():
+        kinds_of = {m: (value, None) for m, value in values.items()}
+        found.append({"method": name, "floor": True, "kinds": kinds_of, "below": below(name)})
+    return found
+
+
+def show(rows: list[Row], data: str) -> None:
     """Print a table for each metric, best mean first."""
     from rich.table import Table
 
     from hopstate.evaluation.metrics import of_class
     from hopstate.io.output import screen
-    from hopstate.runs.reproduce import tables
+    from hopstate.runs.summary import figure, floor_label, is_error, rank
 
     show_kinds(rows, data)
     rows = [row for row in rows if not row.get("floor")]
     for metric in dict.fromkeys(row["metric"] for row in rows):
-        unit = "" if tables.is_error(metric) else " in percent"
-        events = next((count for row in rows if (count := row.get("events", {}).get(metric))), None)
-        of = "" if events is None else f", of {events:,} test events"
+        unit = "" if is_error(metric) else " in percent"
         mine = [row for row in rows if row["metric"] == metric]
-        words = of_class(metric, next((p for row in mine if (p := row.get("positive_class"))), None))
-        table = Table(title=f"{data}: {words}{unit}{of}, mean ± standard deviation over runs")
+        events = next((count for row in mine if (count := row.get("events", {}).get(metric))), None)
+        of = "" if events is None else f", of {events:,} test events"
+        label = of_class(metric, next((p for row in mine if (p := row.get("positive_class"))), None))
+        table = Table(title=f"{data}: {label}{unit}{of}, mean ± standard deviation over runs")
         for name in ("method", "test", "validation", "runs", "s/epoch", "parameters"):
             table.add_column(name, justify="left" if name == "method" else "right")
-        for r in sorted(mine, key=lambda r: tables.rank(metric, r["test_mean"])):
+        for row in sorted(mine, key=lambda row: rank(metric, row["test_mean"])):
             table.add_row(
-                r["method"] + ("*" if r.get("no_better_on_validation") else ""),
-                *(tables.figure(metric, r[f"{split}_mean"], r[f"{split}_std"]) for split in ("test", "val")),
-                str(r["runs"]),
-                f"{r['seconds_per_epoch']:.2f}",
-                f"{r['parameters']:,}",
+                row["method"] + ("*" if row.get("no_better_on_validation") else ""),
+                *(figure(metric, row[f"{split}_mean"], row[f"{split}_std"]) for split in ("test", "val")),
+                str(row["runs"]),
+                f"{row['seconds_per_epoch']:.2f}",
+                f"{row['parameters']:,}",
             )
         screen().print(table)
-        for r in mine:
-            if r.get("no_better_on_validation"):
-                rivals = " and ".join(map(tables.floor_words, r["no_better_on_validation"]))
-                print(f"* {r['method']} does not exceed {rivals} on validation")
+        for row in mine:
+            if row.get("no_better_on_validation"):
+                rivals = " and ".join(map(floor_label, row["no_better_on_validation"]))
+                print(f"* {row['method']} does not exceed {rivals} on validation")
         _show_pairs(metric, mine)
 
 
-def _show_pairs(metric: str, rows: list[dict[str, Any]]) -> None:
-    """Print how the method that validation puts first differs from each other one, run by run."""
-    from hopstate.runs.reproduce import tables
-    from hopstate.runs.reproduce.statistics import paired
+def show_kinds(rows: list[Row], data: str) -> None:
+    """Print links by kind of negatives, baselines below; the last row has the number of events behind each figure."""
+    from rich.table import Table
 
-    rows = [row for row in rows if "values" in row]  # tables of earlier versions hold means alone
-    if len(rows) < 2:
+    from hopstate.io.output import screen
+    from hopstate.runs.summary import few_events_note, figure, floor_label, links_label, negatives_label
+
+    metrics = list(dict.fromkeys(metric for row in rows for metric in row.get("kinds", {})))
+    if len(metrics) < 2:
         return
-    first, *others = sorted(rows, key=lambda row: tables.rank(metric, row["val_mean"]))
+    table = Table(title=f"{data}: AP (many: MRR) in percent, by kind of negatives, mean ± standard deviation over runs")
+    table.add_column("method")
+    for metric in metrics:
+        table.add_column(negatives_label(metric), justify="right")
+    table.add_column("no better than")
+    for row in rows:
+        figures = [figure(m, *row["kinds"][m]) if m in row["kinds"] else "" for m in metrics]
+        name = f"{floor_label(row['method'])} (floor)" if row.get("floor") else row["method"]
+        table.add_row(name, *figures, row["below"])
+    events = {m: count for row in rows for m, count in row.get("events", {}).items() if count is not None}
+    if events:
+        table.add_section()
+        table.add_row("events judged", *(f"{events[m]:,}" if m in events else "" for m in metrics), "")
+    screen().print(table)
+    for label, count in {links_label(m): count for m, count in events.items()}.items():
+        note = few_events_note(count, label)
+        if note:
+            print(note)
+
+
+def _show_pairs(metric: str, rows: list[Row]) -> None:
+    """Print how the method that validation puts first differs from each other one, run by run."""
+    from hopstate.runs.summary import figure, paired, rank
+
+    if not all("values" in row for row in rows):
+        return
+    first, *others = sorted(rows, key=lambda row: rank(metric, row["val_mean"]))
     for other in others:
         for split, name in (("val", "validation"), ("test", "test")):
             values = [[math.nan if v is None else v for v in row["values"][split]] for row in (first, other)]
             found = paired(*values)
-            if found is None:
-                continue
-            p = "no spread" if found.p is None else f"paired t test p = {found.p:.2g}"
-            text = tables.figure(metric, found.difference, found.error)
-            names = f"{first['method']} - {other['method']}"
-            print(f"{names}, {name}: {text} (standard error), {found.runs} pairs, {p}")
+            if found is not None:
+                p = "no spread" if found.p is None else f"paired t test p = {found.p:.2g}"
+                text = figure(metric, found.difference, found.error)
+                methods = f"{first['method']} - {other['method']}"
+                print(f"{methods}, {name}: {text} (standard error), {found.runs} pairs, {p}")

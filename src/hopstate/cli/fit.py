@@ -18,8 +18,8 @@ from hopstate.training.run_folder import RunFolder
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hopstate.methods.config import Parser
     from hopstate.methods.method import Record, RunConfig
-    from hopstate.methods.parser import Parser
     from hopstate.runs.run import Run
 
 
@@ -46,10 +46,10 @@ def run(argv: list[str]) -> Answer:
     parser = fit_parser(method)
     show_settings_help(parser, "fit", argv[2:])
     words = _with_own_data(method.name, argv[2:])
-    from hopstate.methods.settings import parse_words
+    from hopstate.methods.config import parse_words
     from hopstate.runs.data import settle
     from hopstate.runs.run import fit_config
-    from hopstate.training.ranks import present
+    from hopstate.training.ranks import current_ranks
 
     own, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
     out, resume = own.out, own.resume
@@ -59,7 +59,7 @@ def run(argv: list[str]) -> Answer:
         return _dry_run(method, config, record)
     how: dict[str, Any] = {"say": _say, "floors": True, "automatic": automatic}
     done = fit_config(method, config, out=out, resume=resume, record=record, **how)
-    if not present().first:
+    if not current_ranks().first:
         return Answer({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
     record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
     record |= {"metrics": done.metrics, "floors": done.floors, "no_better_than": no_better_than(done)}
@@ -90,7 +90,7 @@ def _dry_run(method: Method, config: RunConfig, record: Record | None) -> Answer
 
 def fit_parser(method: AnyMethod) -> Parser:
     """Return the parser of `hopstate fit METHOD`: the method's configuration and the command's own options."""
-    from hopstate.methods.parser import parser_of
+    from hopstate.methods.config import parser_of
 
     parser = parser_of(method, prog=f"hopstate fit {method.name}")
     parser.add_argument("--out", type=str, default=None, help="run folder; by default a new one under runs/")
@@ -112,7 +112,7 @@ def print_result(done: Run) -> None:
 
     from hopstate.evaluation.metrics import of_class
     from hopstate.io.output import screen
-    from hopstate.runs.reproduce.tables import own_event_words
+    from hopstate.runs.summary import own_event_note
 
     console, result = screen(), _result(done)
     print_warning(done, console)
@@ -134,7 +134,7 @@ def print_result(done: Run) -> None:
         count = done.metrics["train"].get("events")
         which = "of the training links, a sample" if count is None else f"of the training events, the latest {count:,}"
         console.print(f"train: judged on {share:.1%} {which}", soft_wrap=True, highlight=False)
-    remark = own_event_words(done.metrics.get("test", {}))
+    remark = own_event_note(done.metrics.get("test", {}))
     if remark:
         console.print(remark, soft_wrap=True, highlight=False)
     print_floors(done, console)
@@ -157,13 +157,13 @@ def _result(done: Run) -> dict[str, Any]:
 
 def print_warning(done: Run, console: Console) -> None:
     """Print which baselines, chance among them, the run does not outperform on validation."""
-    from hopstate.runs.reproduce.tables import floor_words
+    from hopstate.runs.summary import floor_label
     from hopstate.training.run_folder import RunFolder
 
     result, floors = _result(done), RunFolder(done.path).floors("val")
     metric, names = result["metric"], no_better_than(done, "val")
     if names:
-        rivals = " and ".join(f"{floor_words(name)} {floors[name][metric]:.4f}" for name in names)
+        rivals = " and ".join(f"{floor_label(name)} {floors[name][metric]:.4f}" for name in names)
         own = f"{metric} {result['metrics']['val'][metric]:.4f}"
         text = f"Warning: on validation, {own} of {done.method} does not exceed {rivals}."
         console.print(text, style="bold", soft_wrap=True, highlight=False)
@@ -182,7 +182,7 @@ def no_better_than(done: Run, split: str = "test") -> list[str]:
 
 def print_floors(done: Run, console: Console) -> None:
     """Print the test metric beside those of the floors, with a sentence where it is no better."""
-    from hopstate.runs.reproduce.tables import few_words, floor_words, told_from
+    from hopstate.runs.summary import few_events_note, floor_label, num_events
     from hopstate.training.run_folder import RunFolder
 
     metric = RunFolder(done.path).result()["metric"]
@@ -190,12 +190,12 @@ def print_floors(done: Run, console: Console) -> None:
     floors = {name: values[metric] for name, values in done.floors.items() if metric in values}
     if own is None or not floors:
         return
-    beside = ", ".join(f"{floor_words(name)} {value:.4f}" for name, value in floors.items())
+    beside = ", ".join(f"{floor_label(name)} {value:.4f}" for name, value in floors.items())
     console.print(f"test {metric}: {own:.4f}; floors: {beside}", soft_wrap=True)
-    few = few_words(told_from(metric, done.metrics["test"]), "test figures")
+    few = few_events_note(num_events(metric, done.metrics["test"]), "test figures")
     if few:
         console.print(few, soft_wrap=True)
-    under = [floor_words(name) for name in no_better_than(done)]
+    under = [floor_label(name) for name in no_better_than(done)]
     if under:
         console.print(
             f"[bold]{done.method} is no better than {' and '.join(under)} here[/bold]: the simpler one serves as well, "

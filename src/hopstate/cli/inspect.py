@@ -17,9 +17,8 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import ConfigError, FormatError
 from hopstate.methods import get_method
-from hopstate.methods.hints import hint
+from hopstate.methods.config import config_from, hint
 from hopstate.methods.method import ReadOptions
-from hopstate.methods.settings import config_from
 from hopstate.methods.shared.event_run import EventReadOptions
 from hopstate.runs.data import reading, sets_reading
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from hopstate.cli.commands import examples_of
 from hopstate.errors import ConfigError
 from hopstate.methods import MODULES, get_method
-from hopstate.methods.hints import hint
+from hopstate.methods.config import hint
 
 if TYPE_CHECKING:
+    from hopstate.methods.config import Parser
     from hopstate.methods.method import Method
-    from hopstate.methods.parser import Parser
 
 # settings in the short help of `fit METHOD` and `tune METHOD`; `--help-all` shows all
 _BASIC_KEYS = {

@@ -15,10 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.cli.answer import INTERRUPTED, Answer, lines
+from hopstate.cli.compare import numbers
 from hopstate.cli.options import Options, own_options
+from hopstate.datasets.registry import find_dataset, on_disk
 from hopstate.errors import ConfigError
-from hopstate.runs.reproduce.recipes import Recipe, find_recipes
-from hopstate.runs.reproduce.recipes import all_recipes as known_recipes
+from hopstate.runs.reproduce import (
+    Recipe,
+    all_recipes,
+    find_recipes,
+    missing,
+    read_lines,
+    reproduce,
+    show,
+    write_markdown,
+)
+from hopstate.runs.summary import figure, metric_label
 
 EPILOG = """Settings after -- replace the recipe's, e.g. -- --model.dim 64; such results are marked as altered and stay
 out of the table of --table."""
@@ -45,18 +56,15 @@ def run(argv: list[str]) -> Answer:
     o = own_options(parser, own)
     chosen = [recipe for pattern in o.recipes for recipe in find_recipes(pattern)]
     if o.list:
-        return _list(chosen or list(known_recipes().values()))
+        return _list(chosen or list(all_recipes().values()))
     if rest and not chosen:
         raise ConfigError("settings after -- need a recipe to go to; `hopstate reproduce --list` shows all")
     given = {"loop.epochs": o.epochs, "loop.device": o.device}
     changes = {**changes_of(rest), **{name: value for name, value in given.items() if value is not None}}
-    status = _run(chosen, changes, o)
-    return _told(chosen, o, status)
+    return _answer(chosen, o, _run(chosen, changes, o))
 
 
 def _run(chosen: list[Recipe], changes: dict[str, Any], o: argparse.Namespace) -> int:
-    from hopstate.runs.reproduce.runner import reproduce
-
     for recipe in chosen:
         count = f"{recipe.runs}" if o.seeds is None else o.seeds
         print(f"{recipe.name}: {recipe.note or recipe.method}", file=sys.stderr)
@@ -66,23 +74,21 @@ def _run(chosen: list[Recipe], changes: dict[str, Any], o: argparse.Namespace) -
     return 0
 
 
-def _told(chosen: list[Recipe], o: argparse.Namespace, status: int) -> Answer:
-    from hopstate.runs.reproduce import results, tables
-
-    found = results.read(o.results)
+def _answer(chosen: list[Recipe], o: argparse.Namespace, status: int) -> Answer:
+    found = read_lines(o.results)
     record: dict[str, Any] = {"results": o.results, "interrupted": status == INTERRUPTED}
     if o.table is not None:
-        changed = tables.write_markdown(o.table, found)
+        changed = write_markdown(o.table, found)
         text = f"{o.table}: {'written' if changed else 'up to date'}"
         return Answer(record | {"table": o.table, "changed": changed}, lines(text), status)
     names = {recipe.name for recipe in chosen}
     wanted = [line for line in found if not names or line["recipe"] in names]
 
-    def show() -> None:
-        tables.show(wanted)
+    def print_results() -> None:
+        show(wanted)
         print(f"results: {o.results}")
 
-    return Answer(record | {"runs": wanted}, show, status)
+    return Answer(record | {"runs": wanted}, print_results, status)
 
 
 def numbers_of(text: str) -> list[int]:
@@ -91,8 +97,6 @@ def numbers_of(text: str) -> list[int]:
     Raises:
         ConfigError: text is neither.
     """
-    from hopstate.cli.compare import numbers
-
     if text.isdigit() and int(text) > 0:
         return list(range(int(text)))
     return numbers(text)
@@ -122,9 +126,6 @@ def changes_of(words: list[str]) -> dict[str, Any]:
 
 
 def _list(recipes: list[Recipe]) -> Answer:
-    from hopstate.datasets.registry import find_dataset, on_disk
-    from hopstate.runs.reproduce.recipes import missing
-
     rows = []
     for recipe in recipes:
         entry, reference = find_dataset(recipe.data), recipe.reference
@@ -140,7 +141,6 @@ def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
     from rich.table import Table
 
     from hopstate.io.output import screen
-    from hopstate.runs.reproduce.tables import figure, metric_words
 
     console = screen()
     sources = list(dict.fromkeys(row["published"]["source"] for row in rows if row["published"]))
@@ -149,10 +149,11 @@ def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
     for name in COLUMNS:
         table.add_column("from" if narrow and name == "source" else name, no_wrap=name != "recipe", overflow="fold")
     for row in rows:
-        told = row["published"]
-        published = figure(told["metric"], told["mean"], told["std"]) if told else ""
-        source = "" if not told else f"[{sources.index(told['source']) + 1}]" if narrow else told["source"]
-        metric = metric_words(row["metric"])  # of which negatives, the recipe's name says too
+        reference = row["published"]
+        published = figure(reference["metric"], reference["mean"], reference["std"]) if reference else ""
+        source = "" if not reference else reference["source"]
+        source = f"[{sources.index(source) + 1}]" if narrow and source else source
+        metric = metric_label(row["metric"])  # of which negatives, the recipe's name says too
         metric = metric.partition(",")[0] if narrow else metric
         table.add_row(row["recipe"], row["here"], metric, published, str(row["runs"]), escape(source))
     console.print(table)

@@ -97,7 +97,6 @@ def _options() -> argparse.ArgumentParser:
 
 
 def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> Answer:
-    """Open a live run; what serves it at a socket, until a signal stops it, goes on from the answer."""
     try:
         import uvicorn
 
@@ -130,7 +129,6 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
 
 
 def _until_stopped(server: uvicorn.Server, place: socket.socket, engine: ServiceEngine) -> int:
-    """Serve at a socket until a signal stops it; return the exit status."""
     from hopstate.training.interrupts import signals_to
 
     def stop(number: int) -> None:  # uvicorn raises the signal that stopped it once more: it has been heard
@@ -149,18 +147,12 @@ def _names(host: str, more: list[str]) -> list[str] | None:
 
 
 def _make_even() -> None:
-    """Let this process, which has opened its run, answer without stops of its own making."""
     sys.setswitchinterval(_TURN)
     gc.collect()
     gc.freeze()  # modules and weights stay: to look through them for garbage again and again takes 0.2 s each time
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Return a socket at an address, on which nobody is heard yet.
-
-    Raises:
-        ConfigError: there is no such address, or it is another's.
-    """
     place = None
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -177,7 +169,6 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _tell_unknown(live: LiveRun) -> None:
-    """Say where a live run that has just begun does not know what `stream` has added."""
     from hopstate.runs.stream import kept_state
 
     kept = kept_state(live.run)

@@ -12,7 +12,7 @@ from hopstate.methods.method import AnyMethod
 from hopstate.methods.space import printable
 
 if TYPE_CHECKING:
-    from hopstate.methods.parser import Parser
+    from hopstate.methods.config import Parser
     from hopstate.runs.tune import Search
 
 _OWN = ("trials", "space", "search_seed", "out")  # options that are no settings of the method
@@ -23,10 +23,9 @@ def run(argv: list[str]) -> Answer:
     method = named_method(argv)
     parser = tune_parser(method)
     show_settings_help(parser, "tune", argv[2:])
-    from hopstate.methods.settings import parse_words
+    from hopstate.methods.config import parse_words
     from hopstate.runs.data import settle
-    from hopstate.runs.tune import tune_config
-    from hopstate.runs.tune_spaces import space_of
+    from hopstate.runs.tune import space_of, tune_config
 
     own, parse = parse_words(method, parser, argv[2:], _OWN)
     space = space_of(method, own.space)
@@ -55,7 +54,7 @@ def run(argv: list[str]) -> Answer:
 
 def tune_parser(method: AnyMethod) -> Parser:
     """Return the parser of `hopstate tune METHOD`."""
-    from hopstate.methods.parser import parser_of
+    from hopstate.methods.config import parser_of
 
     parser = parser_of(method, prog=f"hopstate tune {method.name}")
     parser.add_argument("--trials", type=int, default=20, help="trials in all, those of an earlier call included")

@@ -36,9 +36,6 @@ class Clock:
         time_unit: that unit (s, ms, us, ns), "" if unknown.
         ratio: how many of the stream's units are one of the stream that the clock was fitted on.
         bounded: hold gaps below what stands for "never" (0.1.0 did not).
-
-    Raises:
-        ConfigError: unit is not a positive finite number.
     """
 
     unit: float = 1.0
@@ -58,9 +55,6 @@ class Clock:
             time_unit: of t.
             gap_unit: "median" of the gaps between successive events that are not 0 (1 where there is none), "seconds"
                 where time_unit is known, or "raw" numbers as they stand, for runs of version 0.1.0.
-
-        Raises:
-            ConfigError: an unknown gap_unit.
         """
         if gap_unit not in get_args(GapUnit):
             raise ConfigError(f"gap_unit is one of {', '.join(get_args(GapUnit))}; got {gap_unit!r}")
@@ -144,9 +138,6 @@ def parse_times(values: Sequence[Any], unit: str, dates: str, name: str) -> list
         unit: of the stream, see `EventStream.time_unit`.
         dates: of the stream, see `EventStream.dates`.
         name: of the stream, for messages.
-
-    Raises:
-        ConfigError: neither a number nor a date, NaN, or a date on a stream whose unit is unknown.
     """
     found = [_number_or_date(value) for value in values]
     moments = [one for one in found if isinstance(one, datetime)]
@@ -341,11 +332,7 @@ def shown_span(span: Any, unit: str) -> str:
 
 
 def times_from(t: np.ndarray, where: str) -> np.ndarray:
-    """Return times as int64 or float64, nothing narrowed.
-
-    Raises:
-        DataError: a time that is NaN, infinite, not a number, or at the end of what clocks count.
-    """
+    """Return times as int64 or float64, nothing narrowed."""
     if t.dtype.kind == "M":
         if np.isnat(t).any():
             raise DataError(f"{where}: the time of row {int(np.argmax(np.isnat(t)))} is missing")

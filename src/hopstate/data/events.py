@@ -13,21 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from hopstate.data.dates import beyond_clock, times_from, why_beyond
-from hopstate.data.graph import Copied
+from hopstate.data.dates import times_from
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.validate import check_event_labels
+from hopstate.data.validate import check_events
 from hopstate.data.vocabulary import TEXT, Vocabulary
-from hopstate.errors import DataError, TimeOrderError
+from hopstate.errors import DataError
 from hopstate.errors import warn as give_warning
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import row_blocks
 
 if TYPE_CHECKING:
     from torch_geometric.data import TemporalData
 
 
 ADD, DELETE, GONE = 0, 1, 2
-_CHUNK = 1 << 22  # events looked at together, so that checking a mapped stream needs little memory
 _PAIRS = 1 << 23  # events whose pairs are sorted together
 NEVER = np.iinfo(np.int64).max  # the end of an edge that nothing ends
 Ties = Literal["file", "sorted"]
@@ -72,7 +70,7 @@ class EventBatch:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class EventStream(Copied):
+class EventStream:
     """E events between N nodes, sorted by time.
 
     Args:
@@ -132,11 +130,13 @@ class EventStream(Copied):
 
     def __post_init__(self) -> None:
         if self.num_nodes < 0:
-            object.__setattr__(self, "num_nodes", _default_num_nodes(self))
+            seen = int(max(self.src.max(initial=-1), self.dst.max(initial=-1))) + 1
+            known = next((rows for rows in (self.node_ids, self.x) if rows is not None), ())
+            object.__setattr__(self, "num_nodes", len(known) if self.node_ids is not None else max(seen, len(known)))
         object.__setattr__(self, "notes", tuple(self.notes))
         if self.class_names is not None:
             object.__setattr__(self, "class_names", tuple(map(str, self.class_names)))
-        _check(self)
+        check_events(self)
         for array in (self.src, self.dst, self.t, self.kind, self.edge_attr, self.labels, self.x):
             if array is not None:
                 array.flags.writeable = False
@@ -266,12 +266,10 @@ class EventStream(Copied):
         """Whether no node is both a source and a destination."""
         sources = np.zeros(self.num_nodes, bool)
         destinations = np.zeros(self.num_nodes, bool)
-        for start in range(0, len(self), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            added = slice(None) if self.kind is None else self.kind[part] == ADD
-            sources[self.src[part][added]] = True
-            destinations[self.dst[part][added]] = True
-            let_go(self.src, self.dst, self.kind)
+        for ends, seen in ((self.src, sources), (self.dst, destinations)):
+            for start, block in row_blocks(ends):
+                added = slice(None) if self.kind is None else self.kind[start : start + len(block)] == ADD
+                seen[block[added]] = True
         return not bool((sources & destinations).any())
 
     def in_file(self, rows: np.ndarray) -> np.ndarray:
@@ -328,9 +326,8 @@ class EventStream(Copied):
             if array is None:
                 continue
             digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-            for start in range(0, len(array), _CHUNK):
-                digest.update(np.ascontiguousarray(array[start : start + _CHUNK]).data)
-            let_go(array)
+            for _, block in row_blocks(array):
+                digest.update(np.ascontiguousarray(block).data)
         if self.edge_table is not None and self.edge_table.has_missing:
             digest.update(np.ascontiguousarray(~np.isfinite(self.edge_table.values)).data)
         for array in () if self.edge_table is None else self.edge_table.text_arrays():
@@ -376,99 +373,11 @@ def rows_from(
 
 def holds(kinds: np.ndarray | None, kind: int) -> bool:
     """Return whether some event of kinds (E,), None where every event adds, is of a kind."""
-    return kinds is not None and any(bool((kinds[i : i + _CHUNK] == kind).any()) for i in range(0, len(kinds), _CHUNK))
+    return kinds is not None and any(bool((block == kind).any()) for _, block in row_blocks(kinds))
 
 
 def _any_nonzero(array: np.ndarray | None) -> bool:
-    if array is None:
-        return False
-    return any(bool(np.any(array[i : i + _CHUNK])) for i in range(0, len(array), _CHUNK))
-
-
-def _default_num_nodes(stream: EventStream) -> int:
-    if stream.node_ids is not None:
-        return len(stream.node_ids)
-    seen = int(max(stream.src.max(initial=-1), stream.dst.max(initial=-1))) + 1
-    return seen if stream.x is None else max(seen, len(stream.x))
-
-
-def _check(stream: EventStream) -> None:
-    where = f"{stream.name}{f' ({stream.source})' if stream.source else ''}"
-    num_events = len(stream.src)
-    for name, kinds in (("src", ("int64",)), ("dst", ("int64",)), ("t", ("int64", "float64"))):
-        column = getattr(stream, name)
-        if column.dtype not in kinds or column.shape != (num_events,):
-            raise DataError(
-                f"{where}: {name} must be ({num_events},) {' or '.join(kinds)}; got {column.shape} {column.dtype}"
-            )
-    for name, widths in (("kind", (1,)), ("edge_attr", (2,)), ("labels", (1, 2))):
-        column = getattr(stream, name)
-        if column is not None and (column.ndim not in widths or len(column) != num_events):
-            raise DataError(f"{where}: {name} has shape {column.shape}, the stream has {num_events} events")
-    if stream.labels is not None:
-        check_event_labels(stream.labels, stream.class_names, where)
-    table = stream.edge_table
-    if table is not None and (stream.edge_attr is None or table.values.shape != stream.edge_attr.shape):
-        raise DataError(f"{where}: the table of event features is {table.values.shape}, not that of edge_attr")
-    for name, rows in (("x", stream.x), ("node_ids", stream.node_ids)):
-        if rows is not None and len(rows) != stream.num_nodes:
-            raise DataError(f"{where}: {name} has {len(rows)} rows, the stream has {stream.num_nodes} nodes")
-    for name, array in (("edge_attr", stream.edge_attr), ("x", stream.x)):
-        if array is not None and (array.dtype != np.float32 or array.ndim != 2):
-            raise DataError(f"{where}: {name} must be two-dimensional float32; got {array.shape} {array.dtype}")
-        if array is not None and not all(
-            np.isfinite(array[i : i + _CHUNK]).all() for i in range(0, len(array), _CHUNK)
-        ):
-            row = int(np.flatnonzero(~np.isfinite(array).all(1))[0])
-            raise DataError(f"{where}: {name} holds NaN or infinity, first in row {row}")
-    if stream.kind is not None and stream.kind.dtype != np.int8:
-        raise DataError(f"{where}: kind must be int8; got {stream.kind.dtype}")
-    for start in range(0, num_events, _CHUNK):
-        _check_kinds(stream, where, start, start + _CHUNK)
-        let_go(stream.src, stream.dst, stream.kind)
-    for start in range(0, num_events, _CHUNK):
-        _check_rows(stream, where, start, min(start + _CHUNK, num_events))
-        let_go(stream.src, stream.dst, stream.t)
-
-
-def _check_kinds(stream: EventStream, where: str, start: int, stop: int) -> None:
-    if stream.kind is None:
-        return
-    kind = stream.kind[start:stop]
-    if np.any((kind < 0) | (kind > GONE)):
-        raise DataError(f"{where}: kind must be int8, 0 (add), 1 (delete) or 2 (delete the source)")
-    two = start + np.flatnonzero((kind == GONE) & (stream.src[start:stop] != stream.dst[start:stop]))
-    if len(two):
-        ends = stream.src[two[0]], stream.dst[two[0]]
-        raise DataError(f"{where}: event {two[0]} deletes node {ends[0]} but names {ends[1]} too; give it twice")
-
-
-def _check_rows(stream: EventStream, where: str, start: int, stop: int) -> None:
-    for name in ("src", "dst"):
-        column = getattr(stream, name)[start:stop]
-        bad = np.flatnonzero((column < 0) | (column >= stream.num_nodes))
-        if len(bad):
-            value, row = column[bad[0]], start + bad[0]
-            why = "negative" if value < 0 else f"not under {stream.num_nodes} (the number of nodes)"
-            raise DataError(f"{where}: {name} of event {row} is {value}, which is {why}")
-    t = stream.t[max(start - 1, 0) : stop]
-    if t.dtype.kind == "f" and not np.isfinite(t).all():
-        row = max(start - 1, 0) + int(np.flatnonzero(~np.isfinite(t))[0])
-        raise DataError(f"{where}: the time of event {row} is {stream.t[row]}; remove the event or give it a time")
-    if t.dtype.kind == "i" and len(t) and t[0] == np.iinfo(np.int64).min:  # NaT, as whole numbers have it
-        raise DataError(
-            f"{where}: the time of event {max(start - 1, 0)} is missing; remove the event or give it a time"
-        )
-    late = np.flatnonzero(t[1:] < t[:-1])
-    if len(late):
-        row = max(start - 1, 0) + int(late[0]) + 1
-        raise TimeOrderError(
-            f"{where}: event {row} has time {stream.t[row]}, before {stream.t[row - 1]} of the event above it; "
-            "EventStream.from_arrays sorts"
-        )
-    if len(t) and beyond_clock(t[[0, -1]]).any():
-        row = max(start - 1, 0) + int(np.argmax(beyond_clock(t)))
-        raise DataError(f"{where}: the time of event {row}, {stream.t[row]}, {why_beyond(t)}")
+    return array is not None and any(bool(block.any()) for _, block in row_blocks(array))
 
 
 def check_deletes(stream: EventStream, *, before: int = 0) -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,13 +22,14 @@ from hopstate.data.validate import (
     as_amounts,
     check_graph,
     check_ids,
+    check_labels,
     check_num_nodes,
     clean_features,
     features_of_array,
 )
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import row_blocks
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -39,22 +39,6 @@ if TYPE_CHECKING:
 SIGNS = 64
 MOST = 1 << 22  # nodes with codes: 1 GiB of them; more nodes have one constant input
 Keep = Literal["keep", "drop"]
-
-
-class Copied:
-    """A frozen dataclass of arrays that can be pickled and copied, without what was computed from them."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        own = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        return {name: dict(value) if isinstance(value, MappingProxyType) else value for name, value in own.items()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            found = {"": value} if not isinstance(value, dict) else value
-            for array in found.values():
-                if isinstance(array, np.ndarray):
-                    array.flags.writeable = False
-            object.__setattr__(self, name, MappingProxyType(value) if isinstance(value, dict) else value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,12 +62,10 @@ class Incoming:
     @classmethod
     def of(cls, graph: Graph, *, undirected: bool) -> Incoming:
         """Return a graph's in-edges; those of an undirected graph are its own arrays."""
-        from hopstate.data.kernels import transposed
-
         bare = graph.edge_weight is None and graph.edge_attr is None
         if bare and undirected:
             return cls(graph.indptr, graph.indices)
-        indptr, indices, rows = transposed(_plain(graph.indptr), _plain(graph.indices), not bare)
+        indptr, indices, rows = _transposed(graph, rows=not bare)
         for array in (indptr, indices):
             array.flags.writeable = False
         weight = None if graph.edge_weight is None else graph.edge_weight[rows]
@@ -112,7 +94,7 @@ class Incoming:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Graph(Copied):
+class Graph:
     """N nodes, E stored (directed) edges.
 
     Args:
@@ -162,8 +144,7 @@ class Graph(Copied):
         for name, kind in (kinds | {"edge_attr": np.float32, "edge_weight": np.float32}).items():
             object.__setattr__(self, name, _frozen(getattr(self, name), kind))
         object.__setattr__(self, "y", _frozen_labels(self.y))
-        masks = {name: _frozen(mask, np.bool_) for name, mask in self.masks.items()}
-        object.__setattr__(self, "masks", MappingProxyType(masks))
+        object.__setattr__(self, "masks", {name: _frozen(mask, np.bool_) for name, mask in self.masks.items()})
         if self.class_names is not None:
             object.__setattr__(self, "class_names", tuple(str(name) for name in self.class_names))
         object.__setattr__(self, "notes", tuple(self.notes))
@@ -287,14 +268,14 @@ class Graph(Copied):
         known = (fields[key] for key in ("x", "y", "node_ids") if fields.get(key) is not None)
         rows = next((len(value) for value in known), None)
         carried = _carried(edge_attr, edge_weight)
-        indptr, indices, taken = csr_rows(
+        indptr, indices, taken = _csr(
             edges,
             num_nodes if num_nodes is not None else rows,
+            fields.get("source", ""),
             undirected=undirected,
             drop_duplicates=duplicates == "drop",
             drop_self_loops=self_loops == "drop",
             carried=len(next(iter(carried.values()))) if carried else None,
-            where=fields.get("source", ""),
         )
         of_edges: dict[str, Any] = {key: array[taken] for key, array in carried.items()}
         of_edges["edge_table"] = None if edge_table is None else edge_table.take(taken)
@@ -329,27 +310,75 @@ class Graph(Copied):
         return cls.from_edges(edges, coo.shape[0], **own)
 
     @classmethod
-    def from_pyg(cls, data: Data, **fields: Any) -> Graph:
-        """Build a graph from a torch-geometric `Data`; see `edges_of_pyg`.
+    def from_pyg(cls, data: Data, *, nan: str = "error", missing: str = "error", **fields: Any) -> Graph:
+        """Build a graph from a torch-geometric `Data`.
+
+        Taken are x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
+        Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise.
 
         Args:
             data: x and edge_attr may be sparse; adj_t stands in for edge_index.
-            fields: nan and missing (of x, see `edges_of_pyg`), options of `from_edges` and fields of `Graph`, over what
-                data holds.
+            nan: "error" or "zero", for x.
+            missing: "error" names NaN in x; others keep them in the graph's table, to be filled by training nodes.
+            fields: options of `from_edges` and fields of `Graph`, over what data holds.
         """
-        edges, num_nodes, options = edges_of_pyg(data, **fields)
-        return cls.from_edges(edges, num_nodes, **{"two_sets": None, **options})
+        if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
+            raise DataError(f"a torch-geometric Data with edge_index is needed; this one holds {sorted(data.keys())}")
+        edges = _edges(data)
+        found: dict[str, Any] = {"x": _dense(data.get("x")), "y": _dense(data.get("y")), "source": "torch-geometric"}
+        attr = _dense(data.get("edge_attr"))
+        if found["x"] is not None:
+            what = f"{fields.get('source', 'Data')}: node features x"
+            if missing == "error":
+                found["x"] = clean_features(found["x"], nan, what)
+            else:
+                found["table"] = features_of_array(found["x"], nan, missing, what)
+                found["x"] = found["table"].plain()
+        masks = {name: _mask(_dense(data.get(f"{name}_mask")), data.num_nodes) for name in SPLITS}
+        found["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
+        if data.get("node_ids") is not None:
+            found["node_ids"] = Vocabulary(np.asarray(data["node_ids"]))
+        if data.get("node_type") is not None:
+            found["node_type"] = _two_sets(np.asarray(_dense(data["node_type"])), edges)
+        if data.get("class_names") is not None:
+            found["class_names"] = tuple(data["class_names"])
+        options: dict[str, Any] = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}
+        options["edge_weight"] = _weights(data)
+        options |= found | fields
+        if options["undirected"]:
+            options["notes"] = (*options.get("notes", ()), *notes_of_list(edges, int(data.num_nodes or 0), options))
+        return cls.from_edges(edges, data.num_nodes, **{"two_sets": None, **options})
 
     def to_pyg(self) -> Data:
-        """Return a torch-geometric `Data`: x, y, edge_index, edge_attr, edge_weight and train/val/test masks."""
-        return pyg_of(self)
+        """Return a torch-geometric `Data` that owns copies of the arrays; (R, N) masks become (N, R)."""
+        import torch
+        from torch_geometric.data import Data
+
+        def tensor(array: np.ndarray | None) -> torch.Tensor | None:
+            return None if array is None else torch.from_numpy(np.array(array))
+
+        data = Data(
+            x=tensor(self.x),
+            y=tensor(self.y),
+            edge_index=tensor(self.edge_index()),
+            edge_attr=tensor(self.edge_attr),
+            num_nodes=self.num_nodes,
+        )
+        if self.edge_weight is not None:
+            data.edge_weight = tensor(self.edge_weight)
+        for name, mask in self.masks.items():
+            data[f"{name}_mask"] = tensor(mask.T)
+        if self.node_ids is not None:
+            data["node_ids"] = self.node_ids.ids.tolist()
+        if self.node_type is not None:
+            data["node_type"] = tensor(self.node_type.astype(np.int64))
+        if self.class_names is not None:
+            data["class_names"] = list(self.class_names)
+        return data
 
     def reversed(self) -> Graph:
         """Return the graph with every edge turned round, each with what it carries."""
-        from hopstate.data.kernels import transposed
-
-        arrays = (np.asarray(array).view(np.ndarray) for array in (self.indptr, self.indices))
-        indptr, indices, rows = transposed(*arrays, True)
+        indptr, indices, rows = _transposed(self, rows=True)
         carried = {key: getattr(self, key) for key in ("edge_attr", "edge_weight")}
         carried = {key: None if array is None else array[rows] for key, array in carried.items()}
         carried["edge_table"] = None if self.edge_table is None else self.edge_table.take(rows)
@@ -430,65 +459,21 @@ def _codes(graph: Graph) -> np.ndarray:
     return np.unpackbits(bits).reshape(graph.num_nodes, SIGNS).astype(np.float32) * 2 - 1
 
 
-def csr_from_edges(
-    edges: Any,
-    num_nodes: int | None = None,
-    *,
-    undirected: bool = True,
-    drop_duplicates: bool = True,
-    drop_self_loops: bool = False,
-    edge_attr: Any = None,
-    where: str = "",
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return CSR arrays of a list of edges, targets sorted within each row, equal ones in the order given.
-
-    Args:
-        edges: (E, 2) or (2, E) integers; (2, 2) is read as (E, 2).
-        num_nodes: N; by default one more than the largest id.
-        undirected: store the reverse of every edge but self-loops too, with the same edge_attr.
-        drop_duplicates: keep only the first of equal stored edges; with `undirected`, (v, u) equals (u, v).
-        drop_self_loops: leave out edges from a node to itself.
-        edge_attr: (E,) or (E, D) in the order of edges.
-        where: a file name for messages.
-
-    Returns:
-        (N + 1,) int64 indptr, (E',) int64 indices, and (E', D) float32 edge_attr in their order or None.
-
-    Raises:
-        DataError: no integers, wrong shapes, or ids out of range; the first bad row is named.
-    """
-    attr = None if edge_attr is None else _edge_rows(edge_attr, f"{where}: " if where else "")
-    indptr, indices, rows = csr_rows(
-        edges,
-        num_nodes,
-        undirected=undirected,
-        drop_duplicates=drop_duplicates,
-        drop_self_loops=drop_self_loops,
-        carried=None if attr is None else len(attr),
-        where=where,
-    )
-    return indptr, indices, None if attr is None else attr[rows]
-
-
-def csr_rows(
-    edges: Any,
-    num_nodes: int | None = None,
-    *,
-    undirected: bool,
-    drop_duplicates: bool,
-    drop_self_loops: bool,
+def _csr(
+    edges: Any, num_nodes: int | None, where: str, *, undirected: bool, drop_duplicates: bool, drop_self_loops: bool,
     carried: int | None,
-    where: str = "",
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return CSR arrays and, for each entry, the row of edges that it comes from; see `csr_from_edges`.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """Return CSR arrays of edges and, for each entry, the row of edges that it comes from.
 
     Args:
-        edges, num_nodes, undirected, drop_duplicates, drop_self_loops, where: as there.
-        carried: rows of what edges carry, None where they carry nothing; then there are no rows.
-
-    Raises:
-        DataError: as there, or edges carry more or fewer rows than there are edges.
+        edges, num_nodes, undirected: as in `Graph.from_edges`.
+        where: a file name for messages.
+        drop_duplicates: keep only the first of equal stored edges; if undirected, (v, u) equals (u, v).
+        drop_self_loops: leave out edges from a node to itself.
+        carried: rows of what edges carry, None where they carry nothing; then no rows are returned.
     """
+    from hopstate.data.kernels import sorted_rows
+
     prefix = f"{where}: " if where else ""
     sources, targets = _columns(edges, prefix)
     if carried is not None and carried != len(sources):
@@ -500,8 +485,6 @@ def csr_rows(
         raise DataError(f"{prefix}no edges and no number of nodes; give num_nodes, x or y")
     for name, column in (("source", sources), ("target", targets)):
         check_ids(column, num_nodes, f"{prefix}edge {name}")
-    from hopstate.data.kernels import sorted_rows
-
     return sorted_rows(  # type: ignore[no-any-return]
         sources, targets, num_nodes, undirected, drop_duplicates, drop_self_loops, carried is not None
     )
@@ -521,17 +504,12 @@ def _columns(edges: Any, prefix: str) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.ascontiguousarray(column, np.int64) for column in pairs)  # type: ignore[return-value]
 
 
-def _edge_rows(edge_attr: Any, prefix: str) -> np.ndarray:
-    attr = np.asarray(edge_attr, np.float32)
-    attr = attr[:, None] if attr.ndim == 1 else attr
-    if attr.ndim != 2:
-        raise DataError(f"{prefix}edge features have shape {attr.shape}, not one row an edge")
-    return attr
+def _transposed(graph: Graph, *, rows: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return CSR arrays of the reversed edges and, if rows, the position of each in the graph's order."""
+    from hopstate.data.kernels import transposed
 
-
-def _plain(array: np.ndarray) -> np.ndarray:
-    """Return an array as a plain ndarray (a memory map is one, without a copy)."""
-    return np.asarray(array).view(np.ndarray)
+    plain = (np.asarray(array).view(np.ndarray) for array in (graph.indptr, graph.indices))  # a memory map is one too
+    return transposed(*plain, rows)  # type: ignore[no-any-return]
 
 
 def sides_of(edges: np.ndarray, num_nodes: int, where: str, *, needed: bool) -> np.ndarray | None:
@@ -565,26 +543,14 @@ def _frozen_labels(y: Any) -> np.ndarray | None:
     if y is None:
         return None
     y = np.asarray(y)
-    if y.dtype.kind not in "biuf":
-        raise DataError(f"labels are numbers, but these are {y.dtype}; number the classes and give class_names")
+    check_labels(y, "y")
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-    if y.dtype.kind == "f" and np.isinf(y).any():
-        row = int(np.argwhere(np.isinf(y))[0, 0])
-        raise DataError(f"the label of row {row} is {y[row]}; give a number, or NaN where it is unknown")
-    if y.dtype.kind == "u" and y.max(initial=0) > np.iinfo(np.int64).max:
-        raise DataError(
-            f"the label of row {int(np.argmax(y.reshape(len(y), -1).max(1)))} is beyond 2^63 - 1: {y.max()}"
-        )
     y = as_amounts(y) if y.dtype.kind == "f" else y
     return _frozen(y, y.dtype if y.dtype.kind == "f" else np.int64)
 
 
 def _carried(attr: Any, weight: Any) -> dict[str, np.ndarray]:
-    """Return what edges carry by the name of its field, float32.
-
-    Raises:
-        DataError: one has more rows than the other, or weights are not one number an edge.
-    """
+    """Return what edges carry by the name of its field, float32."""
     found = {"edge_attr": attr, "edge_weight": weight}
     found = {key: np.asarray(value, np.float32) for key, value in found.items() if value is not None}
     if "edge_attr" in found and found["edge_attr"].ndim == 1:
@@ -603,85 +569,9 @@ def _digest(*arrays: np.ndarray) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for array in arrays:
         digest.update(f"{array.dtype}{array.shape}".encode())
-        flat = np.ascontiguousarray(array).reshape(-1)
-        for start in range(0, len(flat), 1 << 22):  # blocks, so that a memory-mapped array is not read whole
-            digest.update(flat[start : start + (1 << 22)].tobytes())
-            let_go(array)
+        for _, block in row_blocks(array):
+            digest.update(np.ascontiguousarray(block).data)
     return digest.hexdigest()
-
-
-def edges_of_pyg(
-    data: Data, *, nan: str = "error", missing: str = "error", **fields: Any
-) -> tuple[np.ndarray, int | None, dict[str, Any]]:
-    """Return edges (E, 2), the number of nodes, and options of `Graph.from_edges`, of what a `Data` holds.
-
-    Taken are x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
-
-    Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise.
-
-    Args:
-        data: x and edge_attr may be sparse; adj_t stands in for edge_index.
-        nan: "error" or "zero", for x.
-        missing: "error" names NaN in x; others keep them in the graph's table, to be filled by training nodes.
-        fields: options of `Graph.from_edges` and fields of `Graph`, over what data holds.
-
-    Raises:
-        DataError: no edge_index, or arrays that break a promise of `Graph`.
-    """
-    if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
-        raise DataError(f"a torch-geometric Data with edge_index is needed; this one holds {sorted(data.keys())}")
-    edges = _edges(data)
-    found: dict[str, Any] = {"x": _dense(data.get("x")), "y": _dense(data.get("y")), "source": "torch-geometric"}
-    attr = _dense(data.get("edge_attr"))
-    if found["x"] is not None:
-        what = f"{fields.get('source', 'Data')}: node features x"
-        if missing == "error":
-            found["x"] = clean_features(found["x"], nan, what)
-        else:
-            found["table"] = features_of_array(found["x"], nan, missing, what)
-            found["x"] = found["table"].plain()
-    masks = {name: _mask(_dense(data.get(f"{name}_mask")), data.num_nodes) for name in SPLITS}
-    found["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
-    if data.get("node_ids") is not None:
-        found["node_ids"] = Vocabulary(np.asarray(data["node_ids"]))
-    if data.get("node_type") is not None:
-        found["node_type"] = _two_sets(np.asarray(_dense(data["node_type"])), edges)
-    if data.get("class_names") is not None:
-        found["class_names"] = tuple(data["class_names"])
-    options: dict[str, Any] = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}
-    options["edge_weight"] = _weights(data)
-    options |= found | fields
-    if options["undirected"]:
-        options["notes"] = (*options.get("notes", ()), *notes_of_list(edges, int(data.num_nodes or 0), options))
-    return edges, data.num_nodes, options
-
-
-def pyg_of(graph: Graph) -> Data:
-    """Return a `Data` that owns copies of the arrays; (R, N) masks become (N, R) as torch-geometric has them."""
-    import torch
-    from torch_geometric.data import Data
-
-    def tensor(array: np.ndarray | None) -> torch.Tensor | None:
-        return None if array is None else torch.from_numpy(np.array(array))
-
-    data = Data(
-        x=tensor(graph.x),
-        y=tensor(graph.y),
-        edge_index=tensor(graph.edge_index()),
-        edge_attr=tensor(graph.edge_attr),
-        num_nodes=graph.num_nodes,
-    )
-    if graph.edge_weight is not None:
-        data.edge_weight = tensor(graph.edge_weight)
-    for name, mask in graph.masks.items():
-        data[f"{name}_mask"] = tensor(mask.T)
-    if graph.node_ids is not None:
-        data["node_ids"] = graph.node_ids.ids.tolist()
-    if graph.node_type is not None:
-        data["node_type"] = tensor(graph.node_type.astype(np.int64))
-    if graph.class_names is not None:
-        data["class_names"] = list(graph.class_names)
-    return data
 
 
 def _two_sets(types: np.ndarray, edges: np.ndarray) -> np.ndarray | None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.graph import Copied, Graph
+from hopstate.data.graph import Graph
 from hopstate.data.validate import SPLITS, as_amounts
 from hopstate.errors import DataError
 from hopstate.ops.rows import bounds_of, ranges
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GraphSet(Copied):
+class GraphSet:
     """G graphs, packed.
 
     Args:
@@ -44,7 +43,7 @@ class GraphSet(Copied):
     class_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "masks", MappingProxyType(dict(self.masks)))
+        object.__setattr__(self, "masks", dict(self.masks))
         where, sizes = self.union.source or self.union.name, np.diff(self.offsets)
         if not len(sizes) or self.offsets[0] != 0 or self.offsets[-1] != self.union.num_nodes:
             raise DataError(f"{where}: offsets must run from 0 to the number of nodes, {self.union.num_nodes}")
@@ -189,11 +188,7 @@ def folds(train: list[np.ndarray], test: list[np.ndarray], num_graphs: int, *, s
 
 
 def _labels(y: np.ndarray | None, name: str) -> np.ndarray | None:
-    """Return int64 classes or float32 targets; whole numbers in several columns are 0/1 labels.
-
-    Raises:
-        DataError: several columns of whole numbers that are not 0 and 1.
-    """
+    """Return int64 classes or float32 targets; whole numbers in several columns are 0/1 labels."""
     if y is None or y.dtype.kind == "f":
         return y if y is None else as_amounts(y)
     y = y.reshape(len(y), -1)

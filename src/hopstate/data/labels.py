@@ -63,9 +63,6 @@ class LabelOptions:
         cells: of text with several labels in a cell ("a;b"): "ask" raises an error, "first" takes the first, "whole"
             takes the cell as a class, "all" makes a 0/1 label of each.
         text_ids: ids are texts, as they are written.
-
-    Raises:
-        ConfigError: another task or another way with cells.
     """
 
     id_column: str | None = None
@@ -118,12 +115,7 @@ class LabelTable:
 
 # ---- labels of nodes ----------------------------------------------------------------------------------------
 def read_labels(source: Any, options: LabelOptions) -> LabelTable | None:
-    """Return the labels of a table, or of an array or .npy file for nodes 0..N-1; None without a source.
-
-    Raises:
-        DataError: several columns could be meant, or values could mean several things; the message names the options
-            that decide.
-    """
+    """Return the labels of a table, or of an array or .npy file for nodes 0..N-1; None without a source."""
     if source is None:
         return None
     source = as_frame(source)
@@ -231,9 +223,6 @@ def labels_of(values: Any, where: str, place: Place, options: LabelOptions) -> F
         where: file and column, for messages.
         place: row → how messages name it.
         options: see `LabelOptions`.
-
-    Raises:
-        DataError: values that could mean several things, or no label at all.
     """
     import pandas as pd
 
@@ -317,11 +306,7 @@ def is_unlabelled(values: pd.Series, unlabelled: str | None) -> np.ndarray:
 
 
 def _are_amounts(numbers: np.ndarray, known: np.ndarray, where: str, place: Place, options: LabelOptions) -> bool:
-    """Return whether numbers (n,) are amounts, not classes.
-
-    Raises:
-        DataError: infinities, fractions as classes, or whole numbers that may be either.
-    """
+    """Return whether numbers (n,) are amounts, not classes."""
     infinite = np.flatnonzero(known & ~np.isfinite(numbers))
     if len(infinite):
         raise DataError(f"{where} holds {numbers[infinite[0]]} in {place(int(infinite[0]))}, which is no label")
@@ -407,11 +392,7 @@ def _texts(values: pd.Series, missing: np.ndarray, where: str, place: Place, cel
 
 # ---- several labels -----------------------------------------------------------------------------------------
 def several_columns(table: Table, chosen: str | None) -> tuple[str, ...]:
-    """Return the columns that "spam,bot" names; none if it names one column, or nothing.
-
-    Raises:
-        DataError: one of them does not exist.
-    """
+    """Return the columns that "spam,bot" names; none if it names one column, or nothing."""
     names = [str(name) for name in table.frame.columns]
     if chosen is None or chosen in names or "," not in chosen:
         return ()
@@ -427,9 +408,6 @@ def labels_of_columns(table: Table, columns: Sequence[str], *, regression: bool 
     Args:
         table, columns: where they are.
         regression: they are amounts even if they are all 0 and 1.
-
-    Raises:
-        DataError: a column twice, a text, or an infinity; its row is named.
     """
     if len(set(columns)) < len(columns):
         raise DataError(f"{table.path}: label_column names a column twice: {', '.join(columns)}")
@@ -448,11 +426,7 @@ def labels_of_columns(table: Table, columns: Sequence[str], *, regression: bool 
 
 
 def _numbers(table: Table, name: str) -> np.ndarray:
-    """Return a column (n,) as float64, NaN in empty cells.
-
-    Raises:
-        DataError: a text.
-    """
+    """Return a column (n,) as float64, NaN in empty cells."""
     import pandas as pd
 
     column = table.frame[name]
@@ -470,11 +444,7 @@ def _numbers(table: Table, name: str) -> np.ndarray:
 
 
 def labels_of_cells(table: Table, column: str, unlabelled: str | None) -> Found:
-    """Return the labels that cells of a column list as 0/1 targets by name; a row with an empty cell is unknown.
-
-    Raises:
-        DataError: no cell holds a label.
-    """
+    """Return the labels that cells of a column list as 0/1 targets by name; a row with an empty cell is unknown."""
     import pandas as pd
     from sklearn.preprocessing import MultiLabelBinarizer
 
@@ -527,9 +497,6 @@ def labels_of_events(
         task: "regression" takes numbers as amounts, float64, NaN in empty cells.
         cells: "all" takes each label of a cell as a target.
         unlabelled: as in `LabelOptions`.
-
-    Raises:
-        DataError: -1 or a word for nothing, which may be "no label", or amounts with gaps.
     """
     first = columns[0]
     if first is None:

@@ -10,6 +10,7 @@ the end. Once more than half of the entries are left behind, all histories are p
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -18,8 +19,8 @@ import numpy as np
 
 from hopstate.data.events import stretch
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
-from hopstate.io.scratch import Held, folder_beside, let_go, mapped_array
-from hopstate.ops.neighbors import PackedNeighbors, cooccurrence
+from hopstate.io.scratch import folder_beside, let_go, mapped_array
+from hopstate.ops.neighbors import PackedNeighbors
 from hopstate.ops.rows import ranges
 
 if TYPE_CHECKING:
@@ -33,54 +34,10 @@ class Rows(Protocol):
         """Return the rows (q, ...) of numbers (q,)."""
 
 
-class EventLookup(Protocol):
-    """The latest events of nodes before a time; num_nodes rows are known, times are of time_dtype."""
-
-    @property
-    def num_nodes(self) -> int:
-        """N, over all nodes that may be queried."""
-
-    @property
-    def time_dtype(self) -> np.dtype[Any]:
-        """Type of the times that are returned, int64 or float64."""
-
-    def last(self, nodes: np.ndarray, times: np.ndarray, k: int) -> PackedNeighbors:
-        """Return the last k events of each node strictly before its time; see `NeighborStore.last`."""
-
-
-class Histories(EventLookup, Protocol):
-    """All look-ups of models and scorers."""
-
-    def last_hops(self, nodes: np.ndarray, times: np.ndarray, k: int, num_hops: int) -> list[PackedNeighbors]:
-        """Return the last events of nodes, of their neighbors, and so on; see `NeighborStore.last_hops`."""
-
-    def last_active(
-        self, nodes: np.ndarray, times: np.ndarray, k: int, ends: np.ndarray, until: int, first_id: int = 0
-    ) -> PackedNeighbors:
-        """Return the last edges of nodes that no event up to `until` ends; see `NeighborStore.last_active`."""
-
-    def last_meeting(
-        self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return when each pair last met, and whether; see `NeighborStore.last_meeting`."""
-
-    def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
-        """Return how often each pair met; see `NeighborStore.count_meetings`."""
-
-    def arrays_of(self, nodes: np.ndarray) -> dict[str, np.ndarray]:
-        """Return start, length, codes, events and times, as compiled loops read them, with the histories of nodes."""
-
-    def event_times(self) -> EventTimes:
-        """Return the times of all events that are looked up."""
-
-    def checked(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return pairs and times as compiled loops take them; errors: as `NeighborStore.last_meeting`."""
-
-
 MAPPED = 1 << 28  # bytes of entries from which the store of a mapped stream is mapped
 LIMIT = 2**31 - 1  # nodes, events and ids
 _CHUNK = 1 << 20  # events read together from a mapped stream
-_HELD = 1 << 24  # entries that are put together in memory before they are written to a mapped file
+_STRETCH = 1 << 24  # entries that are put together in memory before they are written to a mapped file
 _NO_IDS = np.empty(0, np.int64)
 
 
@@ -144,7 +101,125 @@ class EventTimes(NamedTuple):
         return np.maximum(found, 0)
 
 
-class NeighborStore:
+class Histories(ABC):
+    """Look-ups in the histories of nodes, strictly before a time; times are in the unit of the events'."""
+
+    num_nodes: int
+    time_dtype: np.dtype[Any]
+
+    @abstractmethod
+    def _of(self, *nodes: np.ndarray) -> NeighborStore:
+        """Return the store with the histories of nodes (q,), to be read at once."""
+
+    @abstractmethod
+    def event_times(self) -> EventTimes:
+        """Return the times of all events that are looked up."""
+
+    def last(self, nodes: np.ndarray, times: np.ndarray, k: int) -> PackedNeighbors:
+        """Return the last k events of each node strictly before its time, oldest first, packed.
+
+        Args:
+            nodes: (Q,) int64.
+            times: (Q,).
+            k: most entries per query, at least 0.
+
+        >>> store = NeighborStore.from_events(np.array([0, 0, 0]), np.array([1, 2, 1]), np.array([10, 20, 30]))
+        >>> seen = store.last(np.array([0, 0]), np.array([30, 31]), k=2)
+        >>> seen.offsets.tolist(), seen.times.tolist()  # the event at 30 is not before 30
+        ([0, 2, 4], [10, 20, 20, 30])
+
+        Raises:
+            ShapeError: nodes and times differ in length.
+            DataError: a node that is negative or not under num_nodes.
+        """
+        from hopstate.ops.neighbors.kernels import copy_out, find
+
+        store = self._of(nodes)
+        nodes, times = store._query(nodes, times, k)
+        first, offsets = np.empty(len(nodes), np.int64), np.empty(len(nodes) + 1, np.int64)
+        find(nodes, times, k, store._start, store._length, store._times, first, offsets)
+        out = store._empty(offsets)
+        copy_out(first, offsets, store._codes, store._events, store._times, out.nodes, out.event_ids, out.times)
+        return out
+
+    def last_active(
+        self, nodes: np.ndarray, times: np.ndarray, k: int, ends: np.ndarray, until: int, first_id: int = 0
+    ) -> PackedNeighbors:
+        """Return the last k edges of each node before its time that no event up to `until` ends, oldest first, packed.
+
+        Costs a scan of the history back to the k-th such edge.
+
+        Args:
+            nodes, times, k: as `last`.
+            ends: (E,) int64 the id of the event that ends each event's edge, larger than all ids where none does.
+            until: an id; edges that end at or before it are passed over.
+            first_id: the id of the first event of ends.
+        """
+        from hopstate.ops.neighbors.kernels import find_active, gather
+
+        store = self._of(nodes)
+        nodes, times = store._query(nodes, times, k)
+        offsets = np.empty(len(nodes) + 1, np.int64)
+        positions = np.empty(int(np.minimum(store._length[nodes], k).sum()), np.int64)
+        entries = (store._start, store._length, store._times, store._events)
+        find_active(nodes, times, k, *entries, ends, first_id, until, positions, offsets)
+        out = store._empty(offsets)
+        positions = positions[: offsets[-1]]
+        gather(positions, store._codes, store._events, store._times, out.nodes, out.event_ids, out.times)
+        return out
+
+    def all_of(self, nodes: np.ndarray) -> PackedNeighbors:
+        """Return all events of each of nodes (Q,), oldest first, packed."""
+        end = np.iinfo(np.int64).max if self.time_dtype == np.int64 else np.inf
+        return self.last(nodes, np.full(len(nodes), end, self.time_dtype), LIMIT)
+
+    def last_meeting(
+        self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return when each pair last met strictly before its time, and whether it ever did.
+
+        Costs one scan of the less busy end's history.
+
+        Args:
+            src, dst: (Q,) int64.
+            times: (Q,).
+            directed: count only events from src to dst.
+
+        Returns:
+            (Q,) times, 0 where they never met; (Q,) bool.
+        """
+        from hopstate.ops.neighbors.kernels import last_meeting_kernel
+
+        store = self._of(src, dst)
+        src, dst, times = store.checked(src, dst, times)
+        last, met = np.empty(len(src), self.time_dtype), np.empty(len(src), bool)
+        entries = (store._start, store._length, store._codes, store._times)
+        last_meeting_kernel(src, dst, times, directed, *entries, last, met)
+        return last, met
+
+    def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
+        """Return (Q,) int64: how often each pair met strictly before its time; directed as in `last_meeting`."""
+        from hopstate.ops.neighbors.kernels import count_meetings_kernel
+
+        store = self._of(src, dst)
+        src, dst, times = store.checked(src, dst, times)
+        count = np.empty(len(src), np.int64)
+        entries = (store._start, store._length, store._codes, store._times)
+        count_meetings_kernel(src, dst, times, directed, *entries, count)
+        return count
+
+    def arrays_of(self, nodes: np.ndarray) -> dict[str, np.ndarray]:
+        """Return start, length (N,), codes, events and times, as compiled loops read them, with histories of nodes."""
+        return self._of(nodes).arrays()
+
+    def checked(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return pairs and times as compiled loops over `arrays_of` take them."""
+        store = self._of(src, dst)
+        src, times = store._query(src, times, 0)
+        return src, store._query(dst, times, 0)[0], times
+
+
+class NeighborStore(Histories):
     """Histories of num_nodes nodes.
 
     Args:
@@ -165,12 +240,12 @@ class NeighborStore:
         if self.time_dtype not in (np.int64, np.float64):
             raise ConfigError(f"times are int64 or float64, not {self.time_dtype}")
         self._start, self._length, self._capacity = (np.zeros(num_nodes, np.int64) for _ in range(3))
-        self._folder, self._held = folder, Held()
+        self._folder = folder
         self._built_of: tuple[np.ndarray, ...] = ()  # columns of a mapped stream
         self._allocate(0)
         self._top = 0  # first free place of the arena
         self._left = 0  # places left behind by histories that moved
-        self._num_nodes = num_nodes  # the node columns may have spare rows
+        self.num_nodes = num_nodes  # grows with `append`; the node columns may have spare rows
         self._event_column = Column(np.empty(0, self.time_dtype))
         self.num_events = 0
         self.last_id = -1
@@ -232,121 +307,22 @@ class NeighborStore:
         return cls.from_events(stream.src[part], stream.dst[part], stream.t[part], ids, stream.num_nodes, folder)
 
     # ---- queries ---------------------------------------------------------------------------------------
-    def last(self, nodes: np.ndarray, times: np.ndarray, k: int) -> PackedNeighbors:
-        """Return the last k events of each node strictly before its time, oldest first, packed.
+    def _of(self, *nodes: np.ndarray) -> NeighborStore:
+        return self
 
-        Args:
-            nodes: (Q,) int64.
-            times: (Q,), in the unit of the store's times.
-            k: most entries per query, at least 0.
+    def _query(self, nodes: np.ndarray, times: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        nodes, times = self._rows(nodes), np.asarray(times)
+        if len(nodes) != len(times):
+            raise ShapeError(f"{len(nodes)} nodes but {len(times)} times")
+        if k < 0:
+            raise ConfigError(f"k is {k}; it must be at least 0")
+        return nodes, times_as_stored(times, self.time_dtype)
 
-        >>> store = NeighborStore.from_events(np.array([0, 0, 0]), np.array([1, 2, 1]), np.array([10, 20, 30]))
-        >>> seen = store.last(np.array([0, 0]), np.array([30, 31]), k=2)
-        >>> seen.offsets.tolist(), seen.times.tolist()  # the event at 30 is not before 30
-        ([0, 2, 4], [10, 20, 20, 30])
-
-        Raises:
-            ShapeError: nodes and times differ in length.
-            DataError: a node that is negative or not under num_nodes.
-        """
-        from hopstate.ops.neighbors.kernels import copy_out, find
-
-        nodes, times = self._query(nodes, times, k)
-        first, offsets = np.empty(len(nodes), np.int64), np.empty(len(nodes) + 1, np.int64)
-        find(nodes, times, k, self._start, self._length, self._times, first, offsets)
-        out = self._empty(offsets)
-        copy_out(first, offsets, self._codes, self._events, self._times, out.nodes, out.event_ids, out.times)
-        return out
-
-    def last_active(
-        self, nodes: np.ndarray, times: np.ndarray, k: int, ends: np.ndarray, until: int, first_id: int = 0
-    ) -> PackedNeighbors:
-        """Return the last k edges of each node before its time that no event up to `until` ends, oldest first, packed.
-
-        Costs a scan of the history back to the k-th such edge.
-
-        Args:
-            nodes, times, k: as `last`.
-            ends: (E,) int64 the id of the event that ends each event's edge, larger than all ids where none does.
-            until: an id; edges that end at or before it are passed over.
-            first_id: the id of the first event of ends.
-
-        Raises:
-            ShapeError, DataError: as `last`.
-        """
-        from hopstate.ops.neighbors.kernels import find_active, gather
-
-        nodes, times = self._query(nodes, times, k)
-        offsets = np.empty(len(nodes) + 1, np.int64)
-        positions = np.empty(int(np.minimum(self._length[nodes], k).sum()), np.int64)
-        entries = (self._start, self._length, self._times, self._events)
-        find_active(nodes, times, k, *entries, ends, first_id, until, positions, offsets)
-        out = self._empty(offsets)
-        positions = positions[: offsets[-1]]
-        gather(positions, self._codes, self._events, self._times, out.nodes, out.event_ids, out.times)
-        return out
-
-    def uniform(self, nodes: np.ndarray, times: np.ndarray, k: int, seed: int) -> PackedNeighbors:
-        """Return k events of each node drawn uniformly without replacement from those strictly before its time.
-
-        Args, errors: as `last`; all events where there are at most k. Oldest first. Query q draws from (seed, q).
-        """
-        from hopstate.ops.neighbors.kernels import gather, sample_offsets, sample_positions
-
-        nodes, times = self._query(nodes, times, k)
-        available, offsets = np.empty(len(nodes), np.int64), np.empty(len(nodes) + 1, np.int64)
-        sample_offsets(nodes, times, k, self._start, self._length, self._times, available, offsets)
-        positions = np.empty(offsets[-1], np.int64)
-        sample_positions(nodes, self._start, available, offsets, seed, positions)
-        out = self._empty(offsets)
-        gather(positions, self._codes, self._events, self._times, out.nodes, out.event_ids, out.times)
-        return out
-
-    def last_hops(self, nodes: np.ndarray, times: np.ndarray, k: int, num_hops: int) -> list[PackedNeighbors]:
-        """Return the last k events of each node, then of each of their neighbours, and so on, one record per hop.
-
-        Entry i of hop h is query i of hop h + 1. Every hop looks strictly before the root query's time.
-
-        Args, errors: as `last`; num_hops at least 1.
-        """
-        return last_hops(self, nodes, times, k, num_hops)
-
-    def last_meeting(
-        self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return when each pair last met strictly before its time, and whether it ever did.
-
-        Costs one scan of the less busy end's history.
-
-        Args:
-            src, dst: (Q,) int64.
-            times: (Q,), in the unit of the store's times.
-            directed: count only events from src to dst.
-
-        Returns:
-            (Q,) times in the store's type, 0 where they never met; (Q,) bool.
-        """
-        from hopstate.ops.neighbors.kernels import last_meeting_kernel
-
-        src, times = self._query(src, times, 0)
-        dst = self._query(dst, times, 0)[0]
-        last, met = np.empty(len(src), self.time_dtype), np.empty(len(src), bool)
-        last_meeting_kernel(src, dst, times, directed, self._start, self._length, self._codes, self._times, last, met)
-        return last, met
-
-    def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
-        """Return (Q,) int64: how often each pair met strictly before its time; directed as in `last_meeting`."""
-        from hopstate.ops.neighbors.kernels import count_meetings_kernel
-
-        src, times = self._query(src, times, 0)
-        dst, count = self._query(dst, times, 0)[0], np.empty(len(src), np.int64)
-        count_meetings_kernel(src, dst, times, directed, self._start, self._length, self._codes, self._times, count)
-        return count
-
-    def arrays_of(self, nodes: np.ndarray) -> dict[str, np.ndarray]:
-        """Return what compiled loops read of nodes (q,), here of all; see `Histories.arrays_of`."""
-        self._looked_up(len(nodes))
-        return self.arrays()
+    def _empty(self, offsets: np.ndarray) -> PackedNeighbors:
+        size = int(offsets[-1])
+        return PackedNeighbors(
+            offsets, np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, self.time_dtype)
+        )
 
     def restricted(self, nodes: np.ndarray, before: int, hidden: int | None = None) -> NeighborStore:
         """Return a store for queries of nodes (q,) only, without the events from id `before` on and a hidden one.
@@ -365,55 +341,19 @@ class NeighborStore:
             length = np.bincount(np.repeat(np.arange(len(nodes)), length)[entries_kept], minlength=len(nodes))
             start, entries = np.cumsum(length) - length, entries[entries_kept]
             made._codes, made._events, made._times = self._codes[entries], self._events[entries], self._times[entries]
-        made._start, made._length = np.zeros((2, self._num_nodes), np.int64)  # takes no memory until it is written
+        made._start, made._length = np.zeros((2, self.num_nodes), np.int64)  # takes no memory until it is written
         made._start[nodes], made._length[nodes] = start, length
         return made
 
-    @staticmethod
-    def cooccurrence(u: PackedNeighbors, v: PackedNeighbors) -> tuple[np.ndarray, np.ndarray]:
-        """Count each entry's neighbour in u's and v's lists; see `hopstate.ops.neighbors.cooccurrence`."""
-        return cooccurrence(u.offsets, u.nodes, v.offsets, v.nodes)
-
-    def checked(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return pairs and times as a compiled loop over `arrays` takes them; arguments, errors: as `last_meeting`."""
-        src, times = self._query(src, times, 0)
-        return src, self._query(dst, times, 0)[0], times
-
-    def _query(self, nodes: np.ndarray, times: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        nodes, times = self._rows(nodes), np.asarray(times)
-        if len(nodes) != len(times):
-            raise ShapeError(f"{len(nodes)} nodes but {len(times)} times")
-        if k < 0:
-            raise ConfigError(f"k is {k}; it must be at least 0")
-        self._looked_up(len(nodes))
-        return nodes, times_as_stored(times, self.time_dtype)
-
-    def _empty(self, offsets: np.ndarray) -> PackedNeighbors:
-        size = int(offsets[-1])
-        return PackedNeighbors(
-            offsets, np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, self.time_dtype)
-        )
-
     # ---- growing ---------------------------------------------------------------------------------------
-    @property
-    def num_nodes(self) -> int:
-        """N; grows where events bring new nodes."""
-        return self._num_nodes
-
     @property
     def degrees(self) -> np.ndarray:
         """(N,) int64 length of every node's whole history."""
-        return self._length[: self._num_nodes].copy()
+        return self._length[: self.num_nodes].copy()
 
     def degrees_of(self, nodes: np.ndarray) -> np.ndarray:
         """Return (Q,) int64 lengths of the whole histories of nodes (Q,)."""
         return self._length[nodes]
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of memory held, spare room included; not `event_times`, at most 8 bytes an event."""
-        arrays = (self._codes, self._events, self._times, self._start, self._length, self._capacity)
-        return sum(array.nbytes for array in arrays)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return start, length (N,), codes, events, times (T,); there may be room between histories."""
@@ -491,8 +431,8 @@ class NeighborStore:
         from hopstate.ops.neighbors.kernels import fill_some
 
         ends, low = np.append(self._start[1:], self._top), 0
-        while low < self._num_nodes and (first := int(self._start[low])) < self._top:
-            high = max(low + 1, int(np.searchsorted(ends, first + _HELD, side="right")))
+        while low < self.num_nodes and (first := int(self._start[low])) < self._top:
+            high = max(low + 1, int(np.searchsorted(ends, first + _STRETCH, side="right")))
             place = slice(first, int(ends[high - 1]))
             held = [np.empty(place.stop - first, kind) for kind in (np.int32, np.int32, self.time_dtype)]
             for i in range(0, len(src), _CHUNK):
@@ -551,7 +491,7 @@ class NeighborStore:
 
     def reserve_nodes(self, num_nodes: int) -> None:
         """Let there be at least so many nodes."""
-        self._num_nodes = max(num_nodes, self._num_nodes)
+        self.num_nodes = max(num_nodes, self.num_nodes)
         if num_nodes > len(self._start):
             room = np.zeros(num_nodes + num_nodes // 2 - len(self._start), np.int64)
             self._start, self._length, self._capacity = (
@@ -582,11 +522,6 @@ class NeighborStore:
         nodes = np.arange(len(old))
         move_segments(nodes, old, self._start, self._length, *columns, self._codes, self._events, self._times)
 
-    def _looked_up(self, count: int) -> None:
-        """Give back what look-ups in a mapped arena have touched, once the process holds much: see `Held`."""
-        if self._folder is not None:
-            self._held.looked_up(count, *self._mapped())
-
     def let_go(self) -> None:
         """Give back the memory of what look-ups in a mapped arena have touched."""
         let_go(*self._mapped())
@@ -603,7 +538,7 @@ class NeighborStore:
         return nodes
 
 
-class NeighborView:
+class NeighborView(Histories):
     """What a `NeighborStore` answers about its events before an id; later ones may be appended to it meanwhile.
 
     Args:
@@ -619,11 +554,7 @@ class NeighborView:
     ) -> None:
         store.reserve_nodes(num_nodes)
         self.store, self.num_nodes, self.before, self.count, self.hidden = store, num_nodes, before, count, hidden
-
-    @property
-    def time_dtype(self) -> np.dtype[Any]:
-        """Type of the times that are returned, int64 or float64."""
-        return self.store.time_dtype
+        self.time_dtype = store.time_dtype
 
     def _of(self, *nodes: np.ndarray) -> NeighborStore:
         if self.hidden is None and self.store.last_id < self.before:
@@ -631,64 +562,9 @@ class NeighborView:
         hidden = None if self.hidden is None else self.hidden[0]
         return self.store.restricted(np.concatenate(nodes), self.before, hidden)
 
-    def last(self, nodes: np.ndarray, times: np.ndarray, k: int) -> PackedNeighbors:
-        """Return the last k events of each node strictly before its time; see `NeighborStore.last`."""
-        return self._of(nodes).last(nodes, times, k)
-
-    def last_active(
-        self, nodes: np.ndarray, times: np.ndarray, k: int, ends: np.ndarray, until: int, first_id: int = 0
-    ) -> PackedNeighbors:
-        """Return the last k edges of each node that no event up to `until` ends; see `NeighborStore.last_active`."""
-        return self._of(nodes).last_active(nodes, times, k, ends, until, first_id)
-
-    def last_hops(self, nodes: np.ndarray, times: np.ndarray, k: int, num_hops: int) -> list[PackedNeighbors]:
-        """Return the last k events of nodes, of their neighbors, and so on; see `NeighborStore.last_hops`."""
-        return last_hops(self, nodes, times, k, num_hops)
-
-    def last_meeting(
-        self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return when each pair last met strictly before its time, and whether; see `NeighborStore.last_meeting`."""
-        return self._of(src, dst).last_meeting(src, dst, times, directed)
-
-    def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
-        """Return (Q,) int64: how often each pair met strictly before its time; see `NeighborStore.count_meetings`."""
-        return self._of(src, dst).count_meetings(src, dst, times, directed)
-
-    def all_of(self, nodes: np.ndarray) -> PackedNeighbors:
-        """Return all events of each of nodes (Q,), oldest first, packed."""
-        end = np.iinfo(np.int64).max if self.time_dtype == np.int64 else np.inf
-        return self.last(nodes, np.full(len(nodes), end, self.time_dtype), LIMIT)
-
-    def arrays_of(self, nodes: np.ndarray) -> dict[str, np.ndarray]:
-        """Return what compiled loops read of nodes (q,); see `Histories.arrays_of`."""
-        return self._of(nodes).arrays_of(nodes)
-
     def event_times(self) -> EventTimes:
-        """Return the times of all events that are seen."""
         times = self.store.event_times().times[: self.count]
         return EventTimes(times, None if self.hidden is None else self.hidden[1])
-
-    def checked(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return pairs and times as compiled loops take them; see `Histories.checked`."""
-        return self.store.checked(src, dst, times)
-
-
-def last_hops(
-    store: NeighborStore | NeighborView, nodes: np.ndarray, times: np.ndarray, k: int, num_hops: int
-) -> list[PackedNeighbors]:
-    """Return the last k events of each node, then of each of their neighbors, and so on; see `NeighborStore.last_hops`.
-
-    Raises:
-        ConfigError: num_hops is not at least 1.
-    """
-    if num_hops < 1:
-        raise ConfigError(f"num_hops is {num_hops}; it must be at least 1")
-    hops, times = [store.last(nodes, times, k)], times_as_stored(np.asarray(times), store.time_dtype)
-    for _ in range(num_hops - 1):
-        times = np.repeat(times, hops[-1].lengths)
-        hops.append(store.last(hops[-1].nodes, times, k))
-    return hops
 
 
 def times_as_stored(times: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
@@ -709,11 +585,7 @@ def times_as_stored(times: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
 
 
 def _whole(nodes: np.ndarray) -> np.ndarray:
-    """Return node rows as int64.
-
-    Raises:
-        DataError: they are not integers.
-    """
+    """Return node rows as int64."""
     kind = np.asarray(nodes[:0]).dtype
     if len(nodes) and kind.kind not in "iu":
         raise DataError(f"nodes are rows, so integers; got {kind}")

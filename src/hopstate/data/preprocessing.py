@@ -9,7 +9,7 @@ when".
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hopstate.errors import ConfigError, DataError, nearest, warn
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import BLOCK, row_blocks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,16 +32,7 @@ MOST = 256  # categories of a column; other texts are "other"
 FEW = 20  # columns of fewer rows are categories even if no text recurs
 FARTHEST = 1e6  # scales from the middle; values further away are clipped to it
 FAR_APART = 1000.0  # ratio of two columns' scales that is worth a warning
-BLOCK = 1 << 22  # entries handled together
 _LARGEST = float(np.finfo(np.float32).max)
-
-
-def row_blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (first row, rows) of (N, F) values in blocks of about `BLOCK` entries; mapped pages are given back."""
-    step = max(1, BLOCK // max(1, values.shape[1]))
-    for start in range(0, len(values), step):
-        yield start, values[start : start + step]
-        let_go(values)
 
 
 # ---- columns of texts ---------------------------------------------------------------------------------------
@@ -142,9 +133,6 @@ class FeatureTable:
         columns: (F,) their names.
         values: (N, F) float32, or float64 where float32 would lose digits; NaN or infinite where a value is missing.
         texts: columns of texts as they are in the file; values holds columns of 0 and 1 of the most frequent ones.
-
-    Raises:
-        DataError: names and values that do not match.
     """
 
     columns: tuple[str, ...]
@@ -223,9 +211,6 @@ class FeatureTable:
             what: how messages call the table.
             tell: warn of texts that the run does not know.
             left: columns of texts that the run left out when it was trained; there is no warning about those.
-
-        Raises:
-            DataError: columns that are absent, unknown, or of another kind; they are named.
         """
         if self.columns == columns:
             return self.values
@@ -328,9 +313,6 @@ class FeatureScaler:
         """Return what the given rows (n,) of values (N, F) say.
 
         A column with one value among them becomes 0, one with two values 0 and 1.
-
-        Raises:
-            ConfigError: another kind or another way to fill.
         """
         if kind not in SCALES:
             raise ConfigError(f"read.scale is 'standard', 'robust' or 'none'; got {kind!r}")
@@ -356,11 +338,7 @@ class FeatureScaler:
         return replace(self, shift=shift, scale=np.where(self.scale == 0, 1, self.scale))
 
     def apply(self, values: np.ndarray) -> np.ndarray:
-        """Return (N, F + marked) float32 of values (N, F).
-
-        Raises:
-            DataError: another number of columns.
-        """
+        """Return (N, F + marked) float32 of values (N, F)."""
         width = len(self.fill)
         if values.shape[1] != width:
             raise DataError(f"there are {values.shape[1]} features, the model was trained with {width}")
@@ -386,11 +364,7 @@ class FeatureScaler:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> FeatureScaler:
-        """Return what `as_json` gave.
-
-        Raises:
-            DataError: something is missing or of another shape.
-        """
+        """Return what `as_json` gave."""
         try:
             fill, shift, scale = (np.array(record[name], np.float64) for name in ("fill", "shift", "scale"))
             marked, columns = np.array(record["marked"], np.int64), record["columns"]

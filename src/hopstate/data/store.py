@@ -42,11 +42,7 @@ _MASKS = tuple(f"mask_{name}" for name in SPLITS)
 
 # ---- writing ---------------------------------------------------------------------------------------------------
 def save_graph(graph: Graph, folder: str | Path) -> None:
-    """Write a graph as a folder; an earlier graph there is replaced only once the new one is whole.
-
-    Raises:
-        StorageError: the folder holds something else, or could not be written; what was there is untouched.
-    """
+    """Write a graph as a folder; an earlier graph there is replaced only once the new one is whole."""
     arrays = {f"mask_{name}": mask for name, mask in graph.masks.items()}
     _save(graph, Path(folder), GRAPH_FILE, arrays)
 
@@ -97,12 +93,7 @@ def table_facts(table: FeatureTable) -> dict[str, Any]:
 
 # ---- reading ---------------------------------------------------------------------------------------------------
 def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
-    """Return the graph of a folder that `save_graph` wrote; with mmap, arrays stay on disk until touched.
-
-    Raises:
-        MissingFileError: no such folder.
-        FormatError: not a saved graph, of another version, or damaged.
-    """
+    """Return the graph of a folder that `save_graph` wrote; with mmap, arrays stay on disk until touched."""
     fields, arrays = _load(Path(folder), GRAPH_FILE, mmap=mmap)
     fields["masks"] = {name: arrays.pop(f"mask_{name}") for name in SPLITS if f"mask_{name}" in arrays}
     with reading(folder, "a saved graph"):
@@ -119,10 +110,6 @@ def load_events(
         mmap: arrays stay on disk until touched.
         num_nodes: so many nodes are believed, however few events there are.
         from_start: see `EventStream`.
-
-    Raises:
-        MissingFileError: no such folder.
-        FormatError: not a saved stream, of another version, or damaged.
     """
     fields, arrays = _load(Path(folder), EVENTS_FILE, mmap=mmap)
     if "x" not in arrays and fields["node_ids"] is None:

@@ -101,9 +101,9 @@ class EventLog:
     def __len__(self) -> int:
         return len(self.src)
 
-    def after(self, size: int) -> EventLog:
-        """Return the log to append to after its first events: itself, or a copy if it holds more."""
-        if size == len(self):
+    def after(self, size: int, time_dtype: np.dtype[Any]) -> EventLog:
+        """Return the log to append to after its first events: itself, or a copy if it holds more or other times."""
+        if size == len(self) and (not size or self.t.rows.dtype == time_dtype):
             return self
         made = EventLog()
         kind = None if self.kind is None else self.kind.rows[:size]
@@ -112,7 +112,7 @@ class EventLog:
             ends = self.ends.rows[:size]
             ids = np.flatnonzero(ends < size)
             ended = np.stack([ids, ends[ids]])
-        made.append(self.src.rows[:size], self.dst.rows[:size], self.t.rows[:size], kind, ended)
+        made.append(self.src.rows[:size], self.dst.rows[:size], self.t.rows[:size].astype(time_dtype), kind, ended)
         return made
 
     def append(
@@ -395,7 +395,7 @@ class StreamState:
         grown: dict[str, Any] = {"num_nodes": num_nodes, "node_ids": ids, "time_unit": added.time_unit}
         if not len(added):
             return added, replace(self, **grown)
-        log = self.log.after(len(self))
+        log = self.log.after(len(self), added.t.dtype)
         log.append(added.src, added.dst, added.t, added.kind, ended)
         attr = None if skip_features or added.edge_attr is None else added.edge_attr
         features = None
@@ -429,11 +429,7 @@ def _compacted(parts: tuple[Memories, ...]) -> tuple[Memories, ...]:
 
 
 def _resolved(state: StreamState, added: EventStream) -> tuple[EventStream, np.ndarray | None]:
-    """Return new events with the edges of deleted nodes deleted, and (2, k) the edges that end and what ends them.
-
-    Raises:
-        DataError: a deletion of an edge that is not active then, or of a node that has met nobody.
-    """
+    """Return new events with the edges of deleted nodes deleted, and (2, k) the edges that end and what ends them."""
     if not added.has_deletes or added.kind is None:
         return added, None
     nodes, edges = np.unique(added.src[added.kind == GONE]), added.kind == DELETE
@@ -475,19 +471,19 @@ def _active_edges(
 
 
 def _in_clock(state: StreamState, new: EventStream) -> EventStream:
-    """Return new events with times of the state's type."""
+    """Return new events with times of the state's type; fractions after whole numbers stay, if floats hold both."""
     kind = state.time_dtype if len(state) else new.t.dtype
     if kind == new.t.dtype or not len(new):
         return new
-    exact, number = np.abs(new.t) <= EXACT, "numbers with fractions, exact up to 2^53"
-    if kind.kind == "i":
-        exact, number = exact & (new.t == np.floor(new.t)), "whole numbers"
+    fractional = kind.kind == "i" and bool((new.t != np.floor(new.t)).any())
+    times = np.concatenate([new.t, state.t[[0, -1]]]) if fractional else new.t
+    exact = np.abs(times) <= EXACT
     if not exact.all():
         raise DataError(
-            f"{new.name}: {new.t[np.argmin(exact)]} is no time of this run: the events so far have {number}; give "
-            "times as theirs are"
+            f"{new.name}: {times[np.argmin(exact)]} is no time of this run: whole numbers beside fractions "
+            "are exact up to 2^53; give times as the events so far have them"
         )
-    return new.with_(t=new.t.astype(kind))
+    return new if fractional else new.with_(t=new.t.astype(kind))
 
 
 def _digest(added: EventStream) -> str:

@@ -1,26 +1,24 @@
-"""What a `Graph` promises, checked once at the door.
+"""Checks of what a `Graph` and an `EventStream` promise, made once, when the record is made.
 
-Large arrays are read in blocks, so that a memory-mapped one never stands in memory as a whole.
+Large arrays are read in blocks, so that a memory-mapped one is never in memory as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hopstate.data.dates import beyond_clock, why_beyond
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.errors import ConfigError, DataError, nearest
-from hopstate.io.scratch import let_go
+from hopstate.errors import ConfigError, DataError, TimeOrderError, nearest
+from hopstate.io.scratch import let_go, row_blocks
 
 if TYPE_CHECKING:
+    from hopstate.data.events import EventStream
     from hopstate.data.graph import Graph
 
-__all__ = ["as_amounts", "check_event_labels", "default_names"]
 
-
-BLOCK = 1 << 22  # elements of one pass
 SPLITS = ("train", "val", "test")
 
 
@@ -81,7 +79,7 @@ def _check_weights(graph: Graph, where: str) -> None:
 
 def check_ids(ids: np.ndarray, num_nodes: int, what: str) -> None:
     """Raise DataError naming the first rows of integer ids that are not in 0..num_nodes-1."""
-    for start, block in _blocks(ids):
+    for start, block in row_blocks(ids):
         if block.min() >= 0 and block.max() < num_nodes:
             continue
         bad = np.flatnonzero((block < 0) | (block >= num_nodes))
@@ -121,7 +119,7 @@ def rows_not_finite(array: np.ndarray) -> np.ndarray:
     """Return the rows of a float array that hold a NaN or an infinity."""
     bad = [
         start + np.flatnonzero(~np.isfinite(block).reshape(len(block), -1).all(1))
-        for start, block in _blocks(array)
+        for start, block in row_blocks(array)
         if not np.isfinite(block).all()
     ]
     return np.concatenate(bad) if bad else np.empty(0, np.int64)
@@ -134,10 +132,6 @@ def clean_features(array: np.ndarray, nan: str, what: str) -> np.ndarray:
         array: (N, F) numbers.
         nan: "error" or "zero".
         what: how messages call the array.
-
-    Raises:
-        ConfigError: another nan.
-        DataError: no numbers, or NaN where nan is "error".
     """
     if nan not in ("error", "zero"):
         raise ConfigError(f"nan is 'error' or 'zero'; got {nan!r}")
@@ -165,7 +159,7 @@ def features_of_array(array: np.ndarray, nan: str, missing: str, what: str) -> F
         clean_features(array[:0], nan, what)
     if array.dtype != np.float32:
         array = array.astype(np.float64)
-    gaps = not all(np.isfinite(array[i : i + 65536]).all() for i in range(0, len(array), 65536))
+    gaps = not all(np.isfinite(block).all() for _, block in row_blocks(array))
     if gaps and nan == "zero":
         array = np.where(np.isfinite(array), array, 0)
     elif gaps and missing in ("error", "auto"):
@@ -193,7 +187,7 @@ def _check_adjacency(graph: Graph, where: str) -> None:
         detail = f"it falls at node {falling[0]}" if len(falling) else f"it runs {indptr[0]}..{indptr[-1]}"
         raise DataError(f"{where}: indptr must rise from 0 to the number of stored edges, {len(indices)}; {detail}")
     check_ids(indices, graph.num_nodes, f"{where}: indices")
-    for start, block in _blocks(indices, overlap=1):
+    for start, block in row_blocks(indices, overlap=1):
         falling = start + 1 + np.flatnonzero(block[1:] < block[:-1])
         if not len(falling):
             continue
@@ -264,14 +258,6 @@ def _check_training_labels(graph: Graph, where: str) -> None:
         )
 
 
-def _blocks(array: np.ndarray, overlap: int = 0) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (first row, rows) in blocks of about BLOCK elements, overlapping by some rows."""
-    step = max(1 + overlap, BLOCK // max(1, array[:1].size))
-    for start in range(0, len(array), step):
-        yield start, array[start : start + step + overlap]
-        let_go(array)
-
-
 def _rows(rows: np.ndarray) -> str:
     return f"row {rows[0]}{_more(rows)}" if len(rows) == 1 else f"rows {rows[0]}{_more(rows)}"
 
@@ -312,14 +298,60 @@ def default_names(count: int) -> tuple[str, ...]:
     return ("value",) if count == 1 else tuple(f"value_{t}" for t in range(count))
 
 
-def check_event_labels(labels: np.ndarray, names: tuple[str, ...] | None, where: str) -> None:
-    """Check labels (E,), or (E, T) of several targets, whose names are those of the columns.
-
-    Raises:
-        DataError: an infinity, no numbers, or columns without one name each.
-    """
+def check_labels(labels: np.ndarray, where: str) -> None:
+    """Raise DataError unless labels (n,) or (n, T) are numbers, integers within int64, and none infinite."""
     if labels.dtype.kind not in "biuf":
-        raise DataError(f"{where}: labels are numbers, but these are {labels.dtype}; number the classes")
+        raise DataError(
+            f"{where}: labels are numbers, but these are {labels.dtype}; number the classes, and give class_names"
+        )
+    if labels.dtype.kind == "f":
+        wrong, why = np.isinf(labels), "give a number, or NaN where it is unknown"
+    else:
+        wrong, why = labels > np.iinfo(np.int64).max, "labels are below 2^63"
+    if wrong.any():
+        at = tuple(np.argwhere(wrong)[0])
+        raise DataError(f"{where}: the label of row {at[0]} is {labels[at]}; {why}")
+
+
+def check_events(stream: EventStream) -> None:
+    """Raise DataError at the first promise of `EventStream` that its arrays break, naming the event."""
+    where = f"{stream.name}{f' ({stream.source})' if stream.source else ''}"
+    E = len(stream.src)
+    for name, kinds in (("src", ("int64",)), ("dst", ("int64",)), ("t", ("int64", "float64"))):
+        column = getattr(stream, name)
+        if column.dtype not in kinds or column.shape != (E,):
+            raise DataError(f"{where}: {name} must be ({E},) {' or '.join(kinds)}; got {column.shape} {column.dtype}")
+    for name, array, rows, ndim in (
+        ("kind", stream.kind, E, 1),
+        ("labels", stream.labels, E, (1, 2)),
+        ("edge_attr", stream.edge_attr, E, 2),
+        ("x", stream.x, stream.num_nodes, 2),
+    ):
+        if array is not None:
+            check_rows(array, rows, f"{where}: {name}", ndim, "events" if rows == E else "nodes")
+    for name, array in (("edge_attr", stream.edge_attr), ("x", stream.x)):
+        if array is not None:
+            check_finite(array, f"{where}: {name}")
+            if array.dtype != np.float32:
+                raise DataError(f"{where}: {name} must be float32; got {array.dtype}")
+    if stream.node_ids is not None and len(stream.node_ids) != stream.num_nodes:
+        raise DataError(f"{where}: {len(stream.node_ids)} node ids for {stream.num_nodes} nodes")
+    table = stream.edge_table
+    if table is not None and (stream.edge_attr is None or table.values.shape != stream.edge_attr.shape):
+        raise DataError(f"{where}: the table of event features is {table.values.shape}, not that of edge_attr")
+    if stream.labels is not None:
+        _check_event_labels(stream.labels, stream.class_names, where)
+    if stream.kind is not None:
+        _check_kinds(stream, stream.kind, where)
+    for name, column in (("src", stream.src), ("dst", stream.dst)):
+        check_ids(column, stream.num_nodes, f"{where}: {name}")
+    for start, block in row_blocks(stream.t, overlap=1):
+        _check_times(block, start, where)
+    let_go(stream.src, stream.dst, stream.kind)
+
+
+def _check_event_labels(labels: np.ndarray, names: tuple[str, ...] | None, where: str) -> None:
+    check_labels(labels, where)
     if labels.ndim == 2 and (labels.dtype.kind != "f" or not labels.shape[1]):
         raise DataError(
             f"{where}: several labels of an event are floats, one column each, NaN where one is unknown; got "
@@ -327,9 +359,31 @@ def check_event_labels(labels: np.ndarray, names: tuple[str, ...] | None, where:
         )
     if labels.ndim == 2 and names is not None and len(names) != labels.shape[1]:
         raise DataError(f"{where}: {len(names)} names for {labels.shape[1]} columns of labels")
-    if labels.dtype.kind == "f" and np.isinf(labels).any():
-        row, *_ = np.argwhere(np.isinf(labels))[0]
-        found = labels[row] if labels.ndim == 1 else labels[row][np.isinf(labels[row])][0]
-        raise DataError(f"{where}: the label of event {row} is {found}; give a number, or NaN where it is unknown")
-    if labels.dtype.kind == "u" and labels.max(initial=0) > np.iinfo(np.int64).max:
-        raise DataError(f"{where}: the label of event {int(np.argmax(labels))} is beyond 2^63 - 1: {labels.max()}")
+
+
+def _check_kinds(stream: EventStream, kinds: np.ndarray, where: str) -> None:
+    for start, kind in row_blocks(kinds):
+        if kind.dtype != np.int8 or np.any((kind < 0) | (kind > 2)):
+            raise DataError(f"{where}: kind must be int8, 0 (add), 1 (delete) or 2 (delete the source)")
+        part = slice(start, start + len(kind))
+        two = start + np.flatnonzero((kind == 2) & (stream.src[part] != stream.dst[part]))
+        if len(two):
+            ends = stream.src[two[0]], stream.dst[two[0]]
+            raise DataError(f"{where}: event {two[0]} deletes node {ends[0]} but names {ends[1]} too; give it twice")
+
+
+def _check_times(t: np.ndarray, start: int, where: str) -> None:
+    missing = ~np.isfinite(t) if t.dtype.kind == "f" else t == np.iinfo(np.int64).min  # NaT as a whole number
+    if missing.any():
+        row = int(np.argmax(missing))
+        raise DataError(f"{where}: the time of event {start + row} is {t[row]}; remove the event or give it a time")
+    late = np.flatnonzero(t[1:] < t[:-1])
+    if len(late):
+        row = int(late[0]) + 1
+        raise TimeOrderError(
+            f"{where}: event {start + row} has time {t[row]}, before {t[row - 1]} of the event above it; "
+            "EventStream.from_arrays sorts"
+        )
+    if beyond_clock(t[[0, -1]]).any():
+        row = int(np.argmax(beyond_clock(t)))
+        raise DataError(f"{where}: the time of event {start + row}, {t[row]}, {why_beyond(t)}")

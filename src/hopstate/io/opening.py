@@ -42,9 +42,6 @@ _limit: ContextVar[int | None] = ContextVar("max_bytes", default=None)
 def parse_bytes(text: str | int) -> int:
     """Return a size such as "2GiB", "500 MB" or "1048576" in bytes.
 
-    Raises:
-        ConfigError: text is no size.
-
     >>> parse_bytes("2GiB"), parse_bytes("500 MB")
     (2147483648, 500000000)
     """
@@ -59,11 +56,7 @@ def parse_bytes(text: str | int) -> int:
 
 @contextmanager
 def at_most(max_bytes: int | str | None) -> Iterator[None]:
-    """Within it no file is read beyond so many bytes, packed ones unpacked; None leaves the limit as it is.
-
-    Raises:
-        ConfigError: the limit is no size, or not above 0.
-    """
+    """Within it no file is read beyond so many bytes, packed ones unpacked; None leaves the limit as it is."""
     if max_bytes is None:
         yield
         return
@@ -85,9 +78,6 @@ def check_size(path: str | Path, claimed: int, *, stored: int | None = None, wha
         claimed: bytes that are to be read or made.
         stored: bytes that stand in the file for them, where they are packed; None takes the size of the file.
         what: what takes them, for the message.
-
-    Raises:
-        FormatError: they are more than `max_bytes`, or without that far more than a file of its size would hold.
     """
     given = _limit.get()
     if given is not None:

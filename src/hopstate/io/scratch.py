@@ -1,4 +1,4 @@
-"""Arrays that live as long as they are used: in memory, or in a file without a name that nothing leaves behind."""
+"""Arrays mapped from files: read in blocks whose memory is given back, or made in a file without a name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,11 @@ from torch import Tensor
 
 from hopstate.errors import StorageError
 
-_SHARE = 6  # of the machine's memory, one part may be pages of files
-_LEAST = 1 << 30  # bytes that are read before they are given back once more
-_LOOKED_UP = 1024  # look-ups after which it is asked how much is held
+BLOCK = 1 << 22  # entries read together
 
 
 class Scratch:
-    """Makes arrays to be written and read."""
+    """Makes arrays to be written and read: in memory, or in files without names in a folder."""
 
     def __init__(self, folder: Path | None = None, read: Iterable[np.ndarray] = ()) -> None:
         self.folder = folder
@@ -40,13 +38,13 @@ class Scratch:
         size = rows * columns * dtype.itemsize
         if self.folder is None or not size:
             return torch.empty(rows, columns, dtype=dtype)
-        otherwise = "raise the memory budget so that the array stays in memory"
-        array = _mapped(self.folder, size, otherwise).view(np.ndarray)
+        array = _mapped(self.folder, size, "raise the memory budget so that the array stays in memory")
+        array = array.view(np.ndarray)
         self._at[array.ctypes.data] = array
         return torch.from_numpy(array).view(dtype).view(rows, columns)
 
     def let_go(self, *tensors: Tensor) -> None:
-        """Give back the memory of what was read and written of tensors; those of others, or in memory, stay."""
+        """Give back the memory of what was read and written of tensors made here."""
         if self.folder is not None:
             let_go(*(self._at.get(tensor.data_ptr()) for tensor in tensors))
 
@@ -66,6 +64,14 @@ def folder_beside(array: np.ndarray) -> Path | None:
     return folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
 
 
+def row_blocks(array: np.ndarray, overlap: int = 0) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (first row, rows) in blocks of about `BLOCK` entries, overlapping by some rows; gives mapped pages back."""
+    step = max(1 + overlap, BLOCK // max(1, array[:1].size))
+    for start in range(0, len(array), step):
+        yield start, array[start : start + step + overlap]
+        let_go(array)
+
+
 def let_go(*arrays: np.ndarray | None) -> None:
     """Give back the memory of what was read of mapped arrays; what is touched again is read again from their files."""
     for array in arrays:
@@ -82,54 +88,25 @@ def machine_memory() -> int:
         return 1 << 62
 
 
-def held_of_files() -> int:
-    """Return the bytes of mapped files that this process holds in memory now; 0 where it cannot be told."""
-    try:
-        with open("/proc/self/statm", "rb") as told:
-            return int(told.read().split()[2]) * mmap.PAGESIZE
-    except OSError:
-        return 0
-
-
-class Held:
-    """Gives back what was read of mapped arrays once it exceeds a sixth of the machine's memory."""
-
-    def __init__(self) -> None:
-        self._since, self._most = 0, machine_memory() // _SHARE
-
-    def looked_up(self, count: int, *arrays: np.ndarray) -> None:
-        """Note count look-ups in arrays, and where too much is held give them back in their order until it is not."""
-        self._since += count
-        if self._since < _LOOKED_UP:
-            return
-        self._since = 0
-        for array in arrays:
-            if held_of_files() <= self._most:
-                return
-            let_go(array)
-        self._most = max(machine_memory() // _SHARE, held_of_files() + _LEAST)
-
-
 def mapping_of(array: np.ndarray | None) -> mmap.mmap | None:
-    """Return the mapping of a file that an array is read from; None where its numbers may stand in memory alone."""
+    """Return the mapping of a file that an array is read from; None if changes to it would be in memory alone."""
     base: Any = array
     while isinstance(base, np.ndarray):
         if isinstance(base, np.memmap) and base.mode == "c":
-            return None  # changes are no file's
+            return None
         base = base.base
     return base if isinstance(base, mmap.mmap) else None
 
 
 def _mapped(folder: Path, size: int, otherwise: str) -> np.ndarray:
-    """Return (size,) bytes in a file without a name."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
-            if hasattr(os, "posix_fallocate"):  # a full disk is told here, not by a fault when a page is written
+            if hasattr(os, "posix_fallocate"):  # else a full disk would be a fault when a page is written
                 os.posix_fallocate(file.fileno(), 0, size)
             return np.memmap(file, np.uint8, "r+" if os.fstat(file.fileno()).st_size else "w+", shape=(size,))
     except OSError as error:
         raise StorageError(
-            f"could not put an array of {size / 2**20:,.0f} MiB in {folder}: {error}; free some space there, let it be "
-            f"written to, or {otherwise}"
+            f"could not put an array of {size / 2**20:,.0f} MiB in {folder}: {error}; free some space there, make it "
+            f"writable, or {otherwise}"
         ) from error

@@ -127,10 +127,6 @@ def read_tensors(
         what: what such a file contains, for messages.
         mend: what to do about a damaged one, for messages.
         verify: compare it with its checksum, which reads it whole; else only its size is compared.
-
-    Raises:
-        MissingFileError: there is no such file.
-        CheckpointError: the file is damaged or of another format.
     """
     from safetensors import SafetensorError, safe_open
 

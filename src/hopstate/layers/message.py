@@ -118,20 +118,6 @@ class Adjacency:
         moved._normalized = {key: matrix.to(device) for key, matrix in self._normalized.items()}
         return moved
 
-    def some(self, own: slice) -> Adjacency:
-        """Return the adjacency of the receivers own (a range of 0..R-1) alone, weighted as all are."""
-        edges = slice(int(self.indptr[own.start]), int(self.indptr[own.stop]))
-        names = ("scale", "weight", "edge_attr")
-        taken = {name: None if (t := getattr(self, name)) is None else t[edges] for name in names}
-        return Adjacency(
-            self.indptr[own.start : own.stop + 1] - edges.start,
-            self.indices[edges],
-            num_nodes=self.num_nodes,
-            receivers=self.receiving()[own],
-            degree=self._degree(torch.float64),
-            **taken,
-        )
-
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
         """Return (R, F'): a torch-geometric layer's output at the receivers.
 

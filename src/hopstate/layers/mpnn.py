@@ -241,21 +241,13 @@ class WalkEncoder(nn.Module):
             tokens: (token + 1,) int64 bounds of the tokens, in steps.
             e: (step, dim) features of the edge that led to the step, zeros at starts.
         """
-        return self.out(pool(self.steps(x, bits, walks, e), tokens, self.pooling))
-
-    def steps(self, x: Tensor, bits: Tensor, walks: Tensor, e: Tensor | None = None) -> Tensor:
-        """Return (step, dim): what is pooled.
-
-        Args:
-            x, bits, walks, e: as in `forward`.
-        """
         from hopstate.ops.conv1d import conv1d
 
         z = x + self.bits(bits.to(x.dtype))
         if self.edge is not None and e is not None:
             z = z + self.edge(e)
         z = conv1d(F.relu(z), self.conv.weight.squeeze(1), self.conv.bias, offsets=walks)
-        return F.silu(self.norm(z))
+        return self.out(pool(F.silu(self.norm(z)), tokens, self.pooling))
 
 
 __all__ = ["MPNN", "READS_EDGES", "GatedGCN", "MessageBlock", "MessageKind", "Pooling", "WalkEncoder", "pool"]

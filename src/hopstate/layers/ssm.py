@@ -3,8 +3,7 @@
 Axes: token, channel (the block's width), inner (the branch's), state.
 Source: Behrouz & Hashemi 2024 (Graph Mamba Networks), Algorithm 2 and equations 8-9; Gu & Dao 2023, arXiv:2312.00752
 (low-rank step projection and its start, state matrix start).
-Deviation: Algorithm 2 has no skip D u around the scan, Mamba has one: `skip=True` adds it. W_delta is of low rank, as
-in Mamba, unless step_rank says otherwise.
+Deviation: as in Mamba, there is a skip D u around the scan, which Algorithm 2 has not, and W_delta is of low rank.
 """
 
 from __future__ import annotations
@@ -16,9 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError, ShapeError
+from hopstate.errors import ConfigError
 from hopstate.ops.conv1d import conv1d
-from hopstate.ops.discretize import Discretization
 from hopstate.ops.selective_scan import selective_scan
 from hopstate.ops.softplus import inverse_softplus
 
@@ -51,9 +49,6 @@ class SelectiveSSM(StateSpace):
         state_dim: S, numbers of state a channel.
         conv_width: taps of the causal convolution; 0 leaves it out.
         reverse: run every sequence from its last token to its first.
-        step_rank: rank of the step projection; None takes dim / 16 (rounded up), 0 says that steps are given.
-        skip: add D u to the scan's output.
-        discretization: "zoh" or "euler".
 
     Raises:
         ConfigError: a width below 1.
@@ -67,9 +62,6 @@ class SelectiveSSM(StateSpace):
         state_dim: int = 16,
         conv_width: int = 4,
         reverse: bool = False,
-        step_rank: int | None = None,
-        skip: bool = True,
-        discretization: Discretization = "zoh",
     ) -> None:
         super().__init__()
         if min(dim, inner_dim, state_dim) < 1 or conv_width < 0:
@@ -77,37 +69,30 @@ class SelectiveSSM(StateSpace):
                 f"dim, inner_dim and state_dim must be at least 1 and conv_width at least 0; "
                 f"got {dim}, {inner_dim}, {state_dim}, {conv_width}"
             )
-        self.reverse, self.discretization = reverse, discretization
+        self.reverse = reverse
         self.input = nn.Linear(dim, 2 * inner_dim, bias=False)  # W_input above W_2
         self.conv = nn.Conv1d(inner_dim, inner_dim, conv_width, groups=inner_dim) if conv_width else None
         self.to_B = nn.Linear(inner_dim, state_dim, bias=False)
         self.to_C = nn.Linear(inner_dim, state_dim, bias=False)
-        rank = math.ceil(dim / 16) if step_rank is None else step_rank
-        self.step = StepProjection(inner_dim, rank) if rank else None
+        self.step = StepProjection(inner_dim, math.ceil(dim / 16))
         self.A_log = nn.Parameter(torch.arange(1, state_dim + 1).float().log().repeat(inner_dim, 1))
-        self.D = nn.Parameter(torch.ones(inner_dim)) if skip else None
+        self.D = nn.Parameter(torch.ones(inner_dim))
         self.output = nn.Linear(inner_dim, dim, bias=False)  # W_1
 
     def state_parameters(self) -> list[nn.Parameter]:
-        """Return A's parameter and the step projection's, where there is one."""
-        return [self.A_log, *(self.step.parameters() if self.step is not None else ())]
+        """Return A's parameter and the step projection's."""
+        return [self.A_log, *self.step.parameters()]
 
-    def forward(self, z: Tensor, offsets: Tensor | None = None, delta: Tensor | None = None) -> Tensor:
+    def forward(self, z: Tensor, offsets: Tensor | None = None) -> Tensor:
         """Return what z's shape is.
 
         Args:
             z: (token, channel), normalised; or (batch, length, channel) sequences of one length, without offsets.
             offsets: (sequence + 1,) int64 bounds of the sequences.
-            delta: (token, inner) steps >= 0 where they are given, else projected from the input.
-
-        Raises:
-            ShapeError: steps neither given nor projected, or both.
         """
-        if (delta is None) == (self.step is None):
-            raise ShapeError("give delta if and only if the branch was made with step_rank=0")
         u, gate = self.input(z).chunk(2, -1)
         u = F.silu(self._convolved(u, offsets))
-        return self.output(self._scanned(u, gate, offsets, delta=delta))
+        return self.output(self._scanned(u, gate, offsets))
 
     def part(self, z: Tensor, before: Carried | None = None) -> tuple[Tensor, Carried]:
         """Return (token, channel) of one part of a sequence, and what its next part takes as before.
@@ -135,13 +120,11 @@ class SelectiveSSM(StateSpace):
         weights = self.conv.weight.squeeze(1), self.conv.bias
         return conv1d(u.contiguous(), *weights, offsets=offsets, reverse=self.reverse)
 
-    def _scanned(
-        self, u: Tensor, gate: Tensor, offsets: Tensor | None, *, delta: Tensor | None = None, **given: Any
-    ) -> Any:
+    def _scanned(self, u: Tensor, gate: Tensor, offsets: Tensor | None, **given: Any) -> Any:
         """Return (token, inner) gated outputs, with the states where return_state is given."""
         return selective_scan(
             u,
-            self.step(u) if self.step is not None else delta,  # type: ignore[arg-type]
+            self.step(u),
             -self.A_log.exp(),
             self.to_B(u),
             self.to_C(u),
@@ -149,7 +132,6 @@ class SelectiveSSM(StateSpace):
             z=gate.contiguous(),
             offsets=offsets,
             reverse=self.reverse,
-            discretization=self.discretization,
             **given,
         )
 
@@ -178,7 +160,7 @@ class BidirectionalMamba(nn.Module):
     Args:
         dim: width.
         expand: inner width of a branch, in multiples of dim.
-        state_dim, conv_width, step_rank, skip, discretization: see `SelectiveSSM`.
+        state_dim, conv_width: see `SelectiveSSM`.
         dropout: probability that an element of what is added to x is dropped in training.
         bidirectional: False keeps the forward branch only.
     """
@@ -190,9 +172,6 @@ class BidirectionalMamba(nn.Module):
         expand: float = 2.0,
         state_dim: int = 16,
         conv_width: int = 4,
-        step_rank: int | None = None,
-        skip: bool = True,
-        discretization: Discretization = "zoh",
         dropout: float = 0.0,
         bidirectional: bool = True,
     ) -> None:
@@ -205,25 +184,21 @@ class BidirectionalMamba(nn.Module):
                 state_dim=state_dim,
                 conv_width=conv_width,
                 reverse=reverse,
-                step_rank=step_rank,
-                skip=skip,
-                discretization=discretization,
             )
             for reverse in ((False, True) if bidirectional else (False,))
         )
         self.out = nn.Linear(dim, dim)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, offsets: Tensor | None = None, delta: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, offsets: Tensor | None = None) -> Tensor:
         """Return what x's shape is, after one block.
 
         Args:
             x: (token, channel), packed; or (batch, length, channel) sequences of one length, without offsets.
             offsets: (sequence + 1,) int64.
-            delta: (token, inner) given steps, for blocks made with step_rank=0.
         """
         z = self.norm(x)
-        y = self.branches[0](z, offsets, delta)
+        y = self.branches[0](z, offsets)
         for branch in self.branches[1:]:
-            y = y + branch(z, offsets, delta)
+            y = y + branch(z, offsets)
         return x + self.dropout(self.out(y))

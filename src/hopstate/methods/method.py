@@ -21,8 +21,7 @@ if TYPE_CHECKING:  # torch takes a second, and help names methods without it
     from hopstate.data.graph_set import GraphSet
     from hopstate.datasets.temporal_generators import PathSequences
     from hopstate.training.exported import ExportSpec
-    from hopstate.training.ranks import Ranks
-    from hopstate.training.tasks.protocols import Task
+    from hopstate.training.tasks.task import Task
 
     Record = Graph | GraphSet | EventStream | PathSequences  # what methods work on
 
@@ -135,7 +134,6 @@ class Context:
         trained: when a trained model is applied, what it was trained on ("num_features", "class_names", ...); labels
             are then optional.
         noted: what a build chose for itself and a run keeps to; data.json holds it, and `trained` has it later.
-        ranks: processes that build at once and share the work (`Method.builds_together`); None builds alone.
     """
 
     run: Path
@@ -143,7 +141,6 @@ class Context:
     metrics: tuple[str, ...] = ()
     trained: Mapping[str, Any] | None = None
     noted: dict[str, Any] = field(default_factory=dict)
-    ranks: Ranks | None = None
 
     def begun(self) -> Mapping[str, Any] | None:
         """Return what a run that is applied or resumed noted when it began; None of one that begins."""
@@ -203,8 +200,6 @@ class Method(Generic[RecordT, RunT, TaskT]):
         transductive: configuration → what of a graph's inputs depends on all of its nodes at once, in words, so that
             nodes that come later change the answers for all others; "" where neighbourhoods alone count.
         export: task → its program for `hopstate export`, or why there is none.
-        builds_together: whether ranks of torchrun on one machine build at once, each a part of what is kept in the run
-            folder; else rank 0 builds first.
     """
 
     name: str
@@ -220,7 +215,6 @@ class Method(Generic[RecordT, RunT, TaskT]):
     space: Space = field(default_factory=dict)
     transductive: Callable[[RunT], str] | None = None
     export: Callable[[TaskT], ExportSpec] | str = ""
-    builds_together: bool = False
 
 
 AnyMethod = Method[Any, Any, Any]  # one of all: which record, configuration and task go together is its own affair

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hopstate.errors import HopstateError
 from hopstate.io.files import locked, make_folder, named_errors, remove_file, replace_file
-from hopstate.training.ranks import ALONE, Ranks
+from hopstate.training.ranks import Ranks
 from hopstate.training.run_folder import LEFT, RunFolder
 
 SAVED = ("checkpoint.safetensors", "result.json")
@@ -39,7 +39,7 @@ def begun(out: str | Path | None, method: str, data: str) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def held(out: str | Path | None, method: str, data: str, ranks: Ranks = ALONE) -> Iterator[Path]:
+def held(out: str | Path | None, method: str, data: str, ranks: Ranks) -> Iterator[Path]:
     """Yield the folder of a run that begins, which is held, and put back as it was where the run is refused.
 
     Rank 0 does all that; the others take the folder that it tells them.
@@ -52,10 +52,10 @@ def held(out: str | Path | None, method: str, data: str, ranks: Ranks = ALONE) -
         BusyError: another process is training in that folder.
     """
     if not ranks.first:
-        yield Path(ranks.told(str))
+        yield Path(ranks.broadcast(str))
         return
     with begun(out, method, data) as folder, locked(folder), undone_if_refused(RunFolder(folder)):
-        ranks.told(lambda: str(folder))
+        ranks.broadcast(lambda: str(folder))
         yield folder
 
 

@@ -19,15 +19,15 @@ from hopstate.errors import CheckpointError, ConfigError, FormatError, HopstateW
 from hopstate.io.opening import at_most, exists, expanded, shown
 from hopstate.io.opening import reading as naming
 from hopstate.methods import method_of_run
+from hopstate.methods.config import as_dict, config_from
 from hopstate.methods.method import Context, Method
-from hopstate.methods.settings import as_dict, config_from
 from hopstate.methods.shared.event_nodes import EventNodeRun
 from hopstate.runs.in_memory import from_memory, load_kept
 from hopstate.training.loggers import check_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import RunFolder, flatten
-from hopstate.training.tasks.protocols import ReadsEdges, Remembers, Task, TaskFacts
 from hopstate.training.tasks.target import remembered
+from hopstate.training.tasks.task import ReadsEdges, Task, TaskFacts
 
 if TYPE_CHECKING:
     from hopstate.methods.method import Record
@@ -206,7 +206,7 @@ def describe(
         features: what `hopstate.runs.prepare.prepared` returned beside the record.
         content_hash: of the data as they were read.
     """
-    own: TaskFacts = task.facts() if isinstance(task, Remembers) else {}
+    own: TaskFacts = task.facts()
     target, clock = own.get("target"), own.get("clock")
     return {
         "name": record.name,

@@ -10,7 +10,7 @@ from typing import Any
 
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
-from hopstate.methods.settings import config_from
+from hopstate.methods.config import config_from
 from hopstate.runs.data import load_data, same_data, settings_of_run
 from hopstate.runs.in_memory import FACTS, FOLDER, hold
 from hopstate.runs.run import Run, fit_config

@@ -47,7 +47,7 @@ from hopstate.streaming.slices import Steps, finished
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.node import NodeTask
-from hopstate.training.tasks.protocols import ExplainsPairs
+from hopstate.training.tasks.task import ExplainsPairs
 
 if TYPE_CHECKING:
     import pandas as pd

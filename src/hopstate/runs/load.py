@@ -41,9 +41,9 @@ from hopstate.runs.data import (
 from hopstate.runs.in_memory import record_of
 from hopstate.runs.prepare import prepared
 from hopstate.training.checkpoint import load_checkpoint, load_weights
-from hopstate.training.room import not_beyond
+from hopstate.training.memory_limit import within_weights
 from hopstate.training.run_folder import RunFolder
-from hopstate.training.tasks.protocols import Task
+from hopstate.training.tasks.task import Task
 from hopstate.training.trainer import Trainer, seed_everything
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class load_run:  # noqa: N801 - a context manager
         weights, where = saved.tensors.get("model", {}), str(self.folder.weights)
         if self.data is not None and self._tabled and isinstance(record, Graph):
             warn_new_nodes(self.folder, method, config, record, facts["num_nodes"])
-        with naming(self.folder.path, "a trained run", CheckpointError), not_beyond(weights, where, record):
+        with naming(self.folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
             record, _ = prepared(record, config, context, edges=method.reads_edges(config))
             with idle_reset():
                 task = method.build(record, config, context)

@@ -30,8 +30,8 @@ from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.node import NodeTask, RowBatches, WholeGraph
-from hopstate.training.tasks.protocols import Task
 from hopstate.training.tasks.static_link import StaticLinkTask
+from hopstate.training.tasks.task import Task
 
 if TYPE_CHECKING:
     import pandas as pd

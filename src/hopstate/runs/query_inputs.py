@@ -357,8 +357,11 @@ def times_of(past: StreamState, given: Any, count: int, what: str, dates: str = 
     return found
 
 
-def times_in(past: StreamState, t: np.ndarray, dates: str) -> np.ndarray:
-    """Return times in the unit and type of a state's; dates without a zone are in that of the run's own data."""
+def times_in(past: StreamState, t: np.ndarray, dates: str, *, fractions: bool = False) -> np.ndarray:
+    """Return times in the unit and type of a state's; dates without a zone are in that of the run's own data.
+
+    If fractions is true, times that have some stay floats although the state's are whole numbers.
+    """
     kind = past.time_dtype if len(past) else t.dtype
     if t.dtype.kind in "OUM":
         values = list(t) if t.dtype.kind == "M" else t.tolist()
@@ -368,6 +371,8 @@ def times_in(past: StreamState, t: np.ndarray, dates: str) -> np.ndarray:
     if t.dtype.kind not in "iuf":
         raise DataError(f"times are numbers in the unit of the run's own data, or dates; got {t.dtype}")
     wrong = ~np.isfinite(t)
+    if fractions and t.dtype.kind == "f" and not wrong.any() and (t != np.floor(t)).any():
+        kind = t.dtype
     if kind.kind != "f":
         if t.dtype.kind == "f":
             wrong |= (t != np.floor(t)) | (t >= 2.0**63) | (t < -(2.0**63))  # 2.0**63 is the first float beyond int64

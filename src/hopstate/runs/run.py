@@ -13,8 +13,8 @@ from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_reset
 from hopstate.io.files import cache_folder
 from hopstate.methods import get_method
+from hopstate.methods.config import as_dict, parse_given
 from hopstate.methods.method import Context, Method
-from hopstate.methods.settings import as_dict, parse_given
 from hopstate.random import random_state_kept
 from hopstate.runs.beginnings import held, new_folder
 from hopstate.runs.calibration import keep_curve
@@ -35,22 +35,21 @@ from hopstate.runs.load import keep_ids
 from hopstate.runs.prepare import notes_of, prepared
 from hopstate.runs.stream import keep_past, score_stream
 from hopstate.streaming.protocols import MemoryModel
-from hopstate.training.divided import check_divided
 from hopstate.training.loggers import check_loggers
+from hopstate.training.memory_limit import within_memory
 from hopstate.training.precision import bare, make_fabric
 from hopstate.training.progress import note
-from hopstate.training.ranks import Ranks, on_one_machine, present
-from hopstate.training.room import within_memory
-from hopstate.training.run_folder import RunFolder, flatten, floors_of
+from hopstate.training.ranks import Ranks, check_task, current_ranks
+from hopstate.training.run_folder import ReadOnlyRunFolder, RunFolder, flatten, floors_of
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.trainer import SPLITS, Onlooker, Trainer, onlooking, seed_everything
+from hopstate.training.trainer import SPLITS, Trainer, seed_everything
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from hopstate.methods.method import Record, RunConfig
     from hopstate.runs.model import TrainedModel
-    from hopstate.training.tasks.protocols import Task
+    from hopstate.training.tasks.task import Task
 
 
 __all__ = [
@@ -307,31 +306,27 @@ def fit_config(
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
     check_loggers(config.loop.logger, config.loop.tensorboard)
     record = load_data(config.data, config.read, method.data) if record is None else record
-    ranks = present()
+    ranks = current_ranks()
     if ranks.size > 1:
         _connect(method, config, record, ranks)
-    shared = method.builds_together and on_one_machine(ranks)
     with held(out, method.name, config.data, ranks) as folder:
-        run, told = (RunFolder if ranks.first else Onlooker)(folder), ""
+        run, told = (RunFolder if ranks.first else ReadOnlyRunFolder)(folder), ""
         if ranks.first:
             _check_resumed(run, method, record)  # before anything of the run is rewritten
             run.create(folder, stored_config(method, config), resume=resume)
             keep_ids(run, record)
             told = kept(run, record) if kept is not None else ""
         else:
-            ranks.wait()  # what rank 0 has made ready is there
-            config = replace(config, loop=onlooking(config.loop))
+            ranks.barrier()  # what rank 0 has made ready is there
+            config = replace(config, loop=replace(config.loop, progress=False, logger="none", tensorboard="no"))
         seed_everything(config.loop.seed)
-        own = ranks if shared else None
-        context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data), ranks=own)
+        context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
         ready, features = prepared(record, config, context, edges=method.reads_edges(config))
         for text in (*notes_of_record(ready), *notes_of(features, record), *([told] if told else ())):
             say(f"note: {text}") if say is not None else note(config.loop, f"note: {text}")
-        if shared and ranks.first:
-            ranks.wait()
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():
             task = method.build(ready, config, context)
-        check_divided(ranks, task, method.name)  # before the others begin
+        check_task(ranks, task, method.name)  # before the others begin
         if resume and (run.path / "data.json").is_file():
             chosen = known_data(run).get("automatic", [])
         else:
@@ -339,8 +334,8 @@ def fit_config(
             chosen = sorted(key for key, value in (automatic or {}).items() if settings.get(key) == value)
         facts = describe(ready, task, context, features, record.content_hash)
         run.write_json("data.json", facts | {"automatic": chosen})
-        if ranks.first and not shared:
-            ranks.wait()
+        if ranks.first:
+            ranks.barrier()
         trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
         result = trainer.fit(resume=resume)
         wanted = floors and "test" in result.metrics and ranks.first

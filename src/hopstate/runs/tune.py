@@ -1,8 +1,8 @@
-"""Search for settings on validation data: Optuna's trials over a method's space, each trial a run folder.
+"""Search for settings on validation data: Optuna's TPE over a method's space, each trial a run folder.
 
-The search lives in its folder: `study.db` (Optuna, SQLite), `search.json` (what is searched), a run folder a trial,
-`trials.csv` and `best.yaml`. Trial n draws from (seed, n) and the trials before it alone, so that a search that was
-interrupted and goes on equals one that was not. The trainer of a trial refuses to look at the test split.
+The search lives in its folder: `search.json` (what is searched, and the trials), a run folder a trial, `trials.csv` and
+`best.yaml`. Trial n draws from (seed, n) and the trials before it alone, so that a search that was interrupted and goes
+on equals one that was not. The trainer of a trial refuses to look at the test split.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,28 +19,36 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 import yaml
 
-from hopstate.errors import CheckpointError, ConfigError, DivergenceError, HopstateError, MissingExtraError
+from hopstate.errors import (
+    CheckpointError,
+    ConfigError,
+    DivergenceError,
+    HopstateError,
+    MissingExtraError,
+    MissingFileError,
+    nearest,
+)
 from hopstate.io.files import NAME as LOCK
 from hopstate.io.files import locked, remove_file, write_text
-from hopstate.io.opening import check_regular, exists, read_json, reading, shown
+from hopstate.io.opening import exists, read_json, read_text, shown
 from hopstate.io.output import write_table
 from hopstate.methods import get_method
+from hopstate.methods.config import SETTINGS_BYTES, as_dict, config_from, load_yaml, parse_given, parser_of
 from hopstate.methods.method import Method, RunConfig
-from hopstate.methods.settings import as_dict, config_from, parse_given
-from hopstate.methods.space import Space, printable
+from hopstate.methods.space import Range, Space, parse_values, printable, scalar
 from hopstate.random import named_rng
 from hopstate.runs.beginnings import begun
 from hopstate.runs.data import load_data, settle
 from hopstate.runs.in_memory import name_of
 from hopstate.runs.run import fit_config, stored_config
-from hopstate.runs.tune_spaces import choices_of, space_of, suggest
 from hopstate.training.run_folder import PATHS, RunFolder, flatten
 
 if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
+# settings that change no result; content_hash stands for the paths
 FREE = tuple(f"config.loop.{name}" for name in ("progress", "device", "tensorboard", "logger", "checkpoint_seconds"))
-FREE += tuple(f"config.{name}" for name in PATHS if name != "init")  # content_hash decides
+FREE += tuple(f"config.{name}" for name in PATHS if name != "init")
 DRAWS = 50  # of TPE, before the first settings that were not tried are taken
 
 
@@ -95,7 +103,7 @@ def tune(
         trials: how many trials the search has in all, those of an earlier call included.
         out: folder of the search, continued where it holds one; by default a new one under runs/.
         space: a mapping that replaces the method's own space ({"model.dim": [64, 128], "loop.optim.lr":
-            "1e-4:1e-2:log"}), or texts as `hopstate.runs.tune_spaces.space_of` takes them.
+            "1e-4:1e-2:log"}), or texts as `hopstate.runs.tune.space_of` takes them.
         seed: of the search; that of training is loop__seed.
         config, settings: what stays fixed, as in `hopstate.fit`.
 
@@ -126,7 +134,7 @@ def tune_config(
 
     Args:
         method, config: the method and what stays fixed.
-        space: what is drawn, of `hopstate.runs.tune_spaces.space_of`.
+        space: what is drawn, of `space_of`.
         trials, out, seed: as in `tune`.
         record: replaces reading config.data.
 
@@ -135,71 +143,188 @@ def tune_config(
     """
     if trials < 1:
         raise ConfigError(f"a search has at least 1 trial; got {trials}")
-    optuna = _optuna()
+    _optuna()
     record = load_data(config.data, config.read, method.data) if record is None else record
-    stored = {"method": method.name, "config": stored_config(method, config)}
-    facts = {**stored, "space": printable(space), "seed": seed, "content_hash": record.content_hash}
+    facts = {
+        "method": method.name,
+        "config": stored_config(method, config),
+        "space": printable(space),
+        "seed": seed,
+        "content_hash": record.content_hash,
+    }
     with begun(out, f"tune-{method.name}", config.data) as folder, locked(folder):
-        fresh = _same_search(folder, facts)
+        search = _open(folder, json.loads(json.dumps(facts)))
         try:
-            return _go_on(optuna, method, config, space, trials, folder, seed, record)
+            return _search(search, method, config, space, trials, folder, record)
         except Exception:
-            for name in ("search.json", "study.db") if fresh and not exists(folder / "trials.csv") else ():
-                remove_file(folder / name)  # what refuses every trial leaves no search
+            if not any("seconds" in row for row in search["trials"]):
+                remove_file(folder / "search.json")  # what refuses every trial leaves no search
             raise
 
 
-def _go_on(
-    optuna: Any, method: Method, config: RunConfig, space: Space, trials: int, folder: Path, seed: int, record: Record
+def _open(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what search.json holds, with its trials; facts and no trials in a new folder.
+
+    Raises:
+        ConfigError: the folder holds something else, or a search with other settings.
+        CheckpointError: search.json is damaged, or the data have changed.
+    """
+    path = folder / "search.json"
+    if not exists(path):
+        if any(entry.name != LOCK for entry in folder.iterdir()):
+            raise ConfigError(f"{folder} is not empty and holds no search; choose another --out")
+        return facts | {"trials": []}
+    search = read_json(path)
+    rows = search.pop("trials", None)
+    if not isinstance(rows, list) or not all(map(_is_trial, rows)):
+        raise CheckpointError(f"{path} is damaged: its trials cannot be read; choose another --out")
+    old, new = flatten(search), flatten(facts)
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) == new.get(key) or key in FREE:
+            continue
+        if key == "content_hash":
+            raise CheckpointError(f"the data have changed since {folder} was begun; choose another --out")
+        raise ConfigError(
+            f"{folder} searched with {key}={old.get(key)!r}, now {new.get(key)!r}; go on with its own settings "
+            f"({path}) or choose another --out"
+        )
+    return search | {"trials": rows}
+
+
+def _is_trial(row: Any) -> bool:
+    kinds: dict[str, Any] = {"params": dict, "metric": str, "mode": str, "value": float, "seconds": float, "error": str}
+    return isinstance(row, dict) and "params" in row and all(isinstance(row.get(k, t()), t) for k, t in kinds.items())
+
+
+def _search(
+    search: dict[str, Any], method: Method, config: RunConfig, space: Space, trials: int, folder: Path, record: Record
 ) -> Search:
-    study = _study(optuna, folder / "study.db", method.name)
-    while (number := _next(optuna, study, space, trials, seed)) is not None:
-        trial = optuna.trial.Trial(study, study.trials[number]._trial_id)
-        trial.set_user_attr("settings", suggest(trial, space))
-        begin = time.perf_counter()
-        value = _run(method, config, trial, folder / f"trial-{number:04d}", record)
-        if value is None:
-            return _search(study, folder, method, interrupted=True)
-        trial.set_user_attr("seconds", round(time.perf_counter() - begin, 3))
-        failed = math.isnan(value)
-        study.tell(number, None if failed else value, state=optuna.trial.TrialState.FAIL if failed else None)
-        _keep(_search(study, folder, method), method, config)
-    found = replace(_search(study, folder, method), exhausted=len(study.trials) < trials)
+    rows, exhausted = search["trials"], False
+    while len(rows) < trials or "seconds" not in rows[-1]:
+        if not rows or "seconds" in rows[-1]:
+            params = _draw(rows, space, search["seed"])
+            if params is None:
+                exhausted = True
+                break
+            rows.append({"params": params})
+            write_text(folder / "search.json", json.dumps(search, indent=1) + "\n")
+        start = time.perf_counter()
+        result = _run(method, config, settings_of(rows[-1]["params"]), folder / f"trial-{len(rows) - 1:04d}", record)
+        if result is None:
+            return _found(rows, folder, interrupted=True)
+        rows[-1] |= result | {"seconds": round(time.perf_counter() - start, 3)}
+        write_text(folder / "search.json", json.dumps(search, indent=1) + "\n")
+        _write_tables(_found(rows, folder), method, config)
+    found = _found(rows, folder, exhausted=exhausted)
     if not found.best:
         raise HopstateError(f"none of {trials} trials could be finished; the first: {found.trials[0]['error']}")
     return found
 
 
-def _study(optuna: Any, path: Path, name: str) -> Any:
-    """Return the study that a file holds, or a new one there.
+def _draw(rows: list[dict[str, Any]], space: Space, seed: int) -> dict[str, Any] | None:
+    """Return values of the space that no trial has had, drawn by TPE; None if there are none left."""
+    optuna = _optuna()
+    distributions = {key: _distribution(optuna, values) for key, values in space.items()}
+    sampler = optuna.samplers.TPESampler(seed=int(named_rng(seed, "search", len(rows)).integers(2**32)))
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    for row in rows:
+        result: dict[str, Any] = {"state": optuna.trial.TrialState.FAIL}
+        if "value" in row:
+            result = {"value": row["value"] if row["mode"] == "max" else -row["value"]}
+        study.add_trial(optuna.trial.create_trial(params=row["params"], distributions=distributions, **result))
+    tried = [settings_of(row["params"]) for row in rows]
+    for _ in range(DRAWS):
+        params = study.ask(distributions).params
+        if settings_of(params) not in tried:
+            return params
+    grid = (dict(zip(space, values, strict=True)) for values in product(*map(_choices, space.values())))
+    return next((params for params in grid if settings_of(params) not in tried), None)
 
-    Raises:
-        UnreadableFileError: a folder, a pipe or a device.
-        CheckpointError: the file is damaged, or another search's.
-    """
-    if exists(path):
-        check_regular(path)
-    with reading(path, "a study of Optuna", CheckpointError):
-        if exists(path):
-            path.open("rb").close()  # SQLite's own words for a file that may not be read do not say so
-        study = optuna.create_study(
-            storage=f"sqlite:///{path}", study_name=name, direction="maximize", load_if_exists=True
-        )
-        for trial in study.trials:
-            attributes = trial.user_attrs
-            kinds: dict[str, Any] = {
-                "settings": dict,
-                "metric": str,
-                "mode": str,
-                "value": float,
-                "seconds": float,
-                "error": str,
-                "positive_class": (str, type(None)),
-            }
-            wrong = [key for key, kind in kinds.items() if key in attributes and not isinstance(attributes[key], kind)]
-            if wrong:
-                raise CheckpointError(f"{path}: trial {trial.number} gives {wrong[0]} as {shown(attributes[wrong[0]])}")
-    return study
+
+def _distribution(optuna: Any, values: Range | list[Any]) -> Any:
+    if not isinstance(values, Range):
+        return optuna.distributions.CategoricalDistribution(values)
+    if isinstance(values.low, int) and isinstance(values.high, int):
+        return optuna.distributions.IntDistribution(values.low, values.high, log=values.log)
+    return optuna.distributions.FloatDistribution(values.low, values.high, log=values.log)
+
+
+def _choices(values: Range | list[Any]) -> list[Any] | range:
+    """Return the values of a key; of a range of real numbers its ends."""
+    if not isinstance(values, Range):
+        return values
+    if isinstance(values.low, int) and isinstance(values.high, int):
+        return range(values.low, values.high + 1)
+    return list(dict.fromkeys((values.low, values.high)))
+
+
+def settings_of(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return drawn values by setting: a key may name several, joined by commas as its values are."""
+    settings: dict[str, Any] = {}
+    for key, value in params.items():
+        names = key.split(",")
+        values = [value] if len(names) == 1 else map(scalar, str(value).split(","))
+        settings |= dict(zip(names, values, strict=True))
+    return settings
+
+
+def _run(
+    method: Method, config: RunConfig, settings: dict[str, Any], folder: Path, record: Record
+) -> dict[str, Any] | None:
+    """Return a trial's validation metric and value, or its error; None where it was interrupted."""
+    try:
+        built = config_from(method, {**flatten(as_dict(config)), **settings})
+        run = fit_config(method, built, out=folder, resume=True, record=record, splits=("val",))
+    except (HopstateError, MemoryError, torch.OutOfMemoryError) as error:
+        # settings that cannot work and training that diverges are results; data, files and disks fail every trial
+        expected = type(error) is HopstateError or isinstance(error, (ConfigError, DivergenceError))
+        if isinstance(error, HopstateError) and not expected:
+            raise
+        return {"error": str(error) or type(error).__name__}
+    if run.interrupted:
+        return None
+    result = RunFolder(folder).result()
+    metric, mode, found = result["metric"], result["mode"], result["metrics"]["val"]
+    if found[metric] is None:  # undefined, and the loss has chosen the epoch
+        metric, mode = "loss" if "loss" in found else "mae", "min"
+    if found.get(metric) is None:
+        return {"error": f"validation {result['metric']} is not a number"}
+    value = float(found[metric])
+    return {"metric": metric, "mode": mode, "value": value, "positive_class": result.get("positive_class")}
+
+
+def _found(rows: list[dict[str, Any]], folder: Path, *, interrupted: bool = False, exhausted: bool = False) -> Search:
+    trials = []
+    for number, row in enumerate(rows):
+        numbers = {key: row.get(key, math.nan) for key in ("value", "seconds")}
+        trials.append({"trial": number, **numbers, **settings_of(row["params"]), "error": row.get("error", "")})
+    finished = [row for row in rows if "value" in row]
+    if not finished:
+        return Search(folder, trials=trials, interrupted=interrupted, exhausted=exhausted)
+    best = max(finished, key=lambda row: row["value"] if row["mode"] == "max" else -row["value"])
+    return Search(
+        path=folder,
+        metric=best["metric"],
+        mode=best["mode"],
+        value=best["value"],
+        best=settings_of(best["params"]),
+        trials=trials,
+        interrupted=interrupted,
+        positive_class=best.get("positive_class"),
+        exhausted=exhausted,
+    )
+
+
+def _write_tables(found: Search, method: Method, config: RunConfig) -> None:
+    """Write trials.csv, and best.yaml where there is a best trial."""
+    import pandas as pd
+
+    write_table(pd.DataFrame(found.trials), found.path / "trials.csv")
+    if found.best:
+        stored = stored_config(method, config_from(method, {**flatten(as_dict(config)), **found.best}))
+        del stored["method"]
+        head = f"# {method.name}: best of {len(found.trials)} trials, validation {found.metric} {found.value:.6g}\n"
+        write_text(found.config, head + yaml.safe_dump(stored, sort_keys=False))
 
 
 def _optuna() -> Any:
@@ -211,115 +336,49 @@ def _optuna() -> Any:
     return optuna
 
 
-def _same_search(folder: Path, search: dict[str, Any]) -> bool:
-    path, search = folder / "search.json", json.loads(json.dumps(search))
-    if not path.is_file():
-        if any(entry.name != LOCK for entry in folder.iterdir()):
-            raise ConfigError(f"{folder} is not empty and holds no search; choose another --out")
-        write_text(path, json.dumps(search, indent=1) + "\n")
-        return True
-    old, new = flatten(read_json(path)), flatten(search)
-    for key in sorted(old.keys() | new.keys()):
-        if old.get(key) == new.get(key) or key in FREE:
-            continue
-        if key == "content_hash":
-            raise CheckpointError(f"the data have changed since {folder} was begun; choose another --out")
-        raise ConfigError(
-            f"{folder} searched with {key}={old.get(key)!r}, now {new.get(key)!r}; go on with its own settings "
-            f"({path}) or choose another --out"
-        )
-    return False
+def space_of(method: Method, given: Mapping[str, Any] | Iterable[str] = ()) -> Space:
+    """Return the search space of a method as changed by what a user gives.
 
+    Args:
+        method: the method.
+        given: a mapping that replaces the space; or texts in order: files (.yaml, .yml, .json) that replace the space,
+            and "KEY=LOW:HIGH", "KEY=LOW:HIGH:log" or "KEY=A,B,C", which set one key of it.
 
-def _next(optuna: Any, study: Any, space: Space, trials: int, seed: int) -> int | None:
-    """Return the number of an interrupted or a new trial; None if all are done, or all settings were tried."""
-    running = [t.number for t in study.trials if t.state == optuna.trial.TrialState.RUNNING]
-    if running:
-        return running[0]
-    waiting = [t.number for t in study.trials if not t.state.is_finished()]
-    if not waiting:
-        if len(study.trials) >= trials:
-            return None
-        values = _untried(optuna, study, space, seed)
-        if values is None:
-            return None
-        study.enqueue_trial(values)
-    return study.ask().number
-
-
-def _untried(optuna: Any, study: Any, space: Space, seed: int) -> dict[str, Any] | None:
-    """Return values of the space that no trial has had, drawn by TPE; None if there are none left.
-
-    The draws are made in a copy of the study, since a trial of the study itself cannot be drawn again.
+    Raises:
+        ConfigError: no space is known, a key is no setting of the method, or a value is no range and no list.
+        MissingFileError: a file that is not there.
     """
-    number, tried = len(study.trials), [trial.user_attrs.get("settings") for trial in study.trials]
-    sampler = optuna.samplers.TPESampler(seed=int(named_rng(seed, "search", number).integers(2**32)))
-    drafts = optuna.create_study(direction="maximize", sampler=sampler)
-    drafts.add_trials(study.trials)
-    for _ in range(DRAWS):
-        draft = drafts.ask()
-        if suggest(draft, space) not in tried:
-            return dict(draft.params)
-    choices = (choices_of(values) for values in space.values())
-    grid = (dict(zip(space, values, strict=True)) for values in product(*choices))
-    return next((values for values in grid if suggest(optuna.trial.FixedTrial(values), space) not in tried), None)
-
-
-def _run(method: Method, config: RunConfig, trial: Any, folder: Path, record: Record) -> float | None:
-    """Return a trial's validation metric, larger being better; NaN where it failed, None where it was interrupted."""
-    try:
-        built = config_from(method, {**flatten(as_dict(config)), **trial.user_attrs["settings"]})
-        run = fit_config(method, built, out=folder, resume=True, record=record, splits=("val",))
-    except (HopstateError, MemoryError, torch.OutOfMemoryError) as error:
-        # settings that cannot work and training that diverges are results; data, files and disks fail every trial
-        expected = type(error) is HopstateError or isinstance(error, (ConfigError, DivergenceError))
-        if isinstance(error, HopstateError) and not expected:
-            raise
-        trial.set_user_attr("error", str(error) or type(error).__name__)
-        return math.nan
-    if run.interrupted:
-        return None
-    result = RunFolder(folder).result()
-    metric, mode, found = result["metric"], result["mode"], result["metrics"]["val"]
-    if found[metric] is None:  # undefined, and the loss has chosen the epoch
-        metric, mode = "loss" if "loss" in found else "mae", "min"
-    if found.get(metric) is None:
-        trial.set_user_attr("error", f"validation {result['metric']} is not a number")
-        return math.nan
-    kept = {"metric": metric, "mode": mode, "value": found[metric], "positive_class": result.get("positive_class")}
-    for key, one in kept.items():
-        trial.set_user_attr(key, one)
-    return float(found[metric] if mode == "max" else -found[metric])
-
-
-def _search(study: Any, folder: Path, method: Method, *, interrupted: bool = False) -> Search:
-    rows, best, order = [], None, -math.inf
-    for trial in study.trials:
-        attributes = trial.user_attrs
-        rows.append(
-            {
-                "trial": trial.number,
-                "value": attributes.get("value", math.nan),
-                "seconds": attributes.get("seconds", math.nan),
-                **attributes.get("settings", {}),
-                "error": attributes.get("error", ""),
-            }
+    space = dict(method.space)
+    if isinstance(given, Mapping):
+        space, given = {key: parse_values(key, values) for key, values in given.items()}, ()
+    for text in given:
+        key, sign, value = text.partition("=")
+        if sign:
+            space[key] = parse_values(key, value)
+        else:
+            space = _read_space(Path(text))
+    if not space:
+        raise ConfigError(
+            f"no search space is known for {method.name}; give one, e.g. --space loop.optim.lr=1e-4:1e-2:log"
         )
-        if trial.value is not None and trial.value > order:
-            best, order = attributes, trial.value
-    if best is None:
-        return Search(folder, trials=rows, interrupted=interrupted)
-    positive = best.get("positive_class")
-    return Search(folder, best["metric"], best["mode"], best["value"], best["settings"], rows, interrupted, positive)
+    known = parser_of(method).keys()
+    for key, values in space.items():
+        names = key.split(",")
+        for name in names:
+            if name not in known:
+                raise ConfigError(f"{method.name} has no setting {name!r} to search{nearest(name, known)}")
+        if len(names) > 1 and (isinstance(values, Range) or any(str(v).count(",") != len(names) - 1 for v in values)):
+            raise ConfigError(f"each value of {key} must hold {len(names)} values joined by commas; got {values}")
+    return space
 
 
-def _keep(found: Search, method: Method, config: RunConfig) -> None:
-    """Write trials.csv, and best.yaml where there is a best trial."""
-    import pandas as pd
-
-    write_table(pd.DataFrame(found.trials), found.path / "trials.csv")
-    if found.best:
-        stored = stored_config(method, config_from(method, {**flatten(as_dict(config)), **found.best}))
-        del stored["method"]
-        head = f"# {method.name}: best of {len(found.trials)} trials, validation {found.metric} {found.value:.6g}\n"
-        write_text(found.config, head + yaml.safe_dump(stored, sort_keys=False))
+def _read_space(path: Path) -> Space:
+    if not exists(path):
+        raise MissingFileError(f"no file {shown(path)}; --space takes a YAML file, or KEY=LOW:HIGH, or KEY=A,B,C")
+    try:
+        tree = load_yaml(read_text(path, most=SETTINGS_BYTES))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is no YAML: {error}") from error
+    if not isinstance(tree, Mapping):
+        raise ConfigError(f"{path} must hold keys with their values, e.g. loop.optim.lr: 1e-4:1e-2:log")
+    return {str(key): parse_values(str(key), value) for key, value in tree.items()}

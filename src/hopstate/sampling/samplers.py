@@ -145,7 +145,6 @@ class SaintSampler:
             roots uniformly, with everything their random walks visit.
         size: nodes, edges, or roots to draw (with replacement).
         length: steps of a walk.
-        batches: batches of an epoch; by default as many as make the expected number of nodes N.
         coverage: how often a node is visited, on average, while the probabilities of "walk" are counted, in at least
             200 subgraphs; weights are too large by about 1 / coverage.
         seed: fixes all draws.
@@ -163,7 +162,6 @@ class SaintSampler:
         *,
         seed: int,
         length: int = 4,
-        batches: int | None = None,
         coverage: int = 50,
     ) -> None:
         if size < 1 or length < 1 or coverage < 1:
@@ -173,10 +171,10 @@ class SaintSampler:
         self.graph, self.kind, self.size, self.seed, self.length = graph, kind, size, seed, length
         self._sources, self._targets = graph.edge_index()
         self._prepare(coverage)
-        self._batches = batches or max(1, round(graph.num_nodes / max(1.0, float(self.node_probability.sum()))))
+        self._batches = max(1, round(graph.num_nodes / max(1.0, float(self.node_probability.sum()))))
 
     def num_batches(self, epoch: int) -> int:
-        """Return the number of batches that was asked for, or N over the expected number of nodes."""
+        """Return N over the expected number of nodes of a batch."""
         return self._batches
 
     def node_set(self, epoch: int, number: int) -> NodeSet:

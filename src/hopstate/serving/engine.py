@@ -304,7 +304,6 @@ class ServiceEngine:
         return receipts
 
     def _trouble(self, what: str, text: str) -> None:
-        """Tell what is wrong with a part, nothing where it is well."""
         if self.metrics.troubled(what, text):
             self.lines("trouble", of=what, text=text)
 
@@ -343,9 +342,6 @@ class ServiceEngine:
         Args:
             question: from the run to the work.
             patience: see `SerialExecutor.submit`.
-
-        Raises:
-            BusyServiceError: too many wait.
         """
 
         async def wait() -> tuple[T, list[str]]:

@@ -66,7 +66,6 @@ class KnownRows:
         return np.array(found, np.int64), all_ids
 
     def _look_up(self, other: dict[Any, Any], vocabulary: Vocabulary) -> Vocabulary:
-        """Find the rows of ids that are not remembered; return the vocabulary with those that are new."""
         fresh = list(other)
         if self._base is not None:
             other |= zip(fresh, self._base.rows(fresh).tolist(), strict=True)
@@ -77,7 +76,6 @@ class KnownRows:
         return vocabulary.followed_by(fresh)
 
     def _stand(self, vocabulary: Vocabulary) -> None:
-        """Go on to a vocabulary; one that does not follow the last begins anew."""
         if vocabulary is self._seen:
             return
         if self._seen is not None and vocabulary.is_of(self._seen):
@@ -201,13 +199,12 @@ def _columns(
 
 
 def _times(given: Sequence[Any], past: StreamState) -> np.ndarray | None:
-    """Return times in order, after the past's last; None where they are not."""
     if set(map(type, given)) not in ({int}, {float}):
         return None
     t = np.array(given)
     if t.dtype not in (np.int64, np.float64):
         return None
-    t = times_in(past, t, "")
+    t = times_in(past, t, "", fractions=True)
     after = (t[1:] >= t[:-1]).all() and (not len(past) or t[0] >= past.last_time)
     return t if after and t.dtype.kind in "if" else None
 
@@ -229,7 +226,6 @@ def _are_numbers(given: Sequence[Any]) -> bool:
 
 
 def _own_ids(given: Sequence[Any]) -> list[str] | None:
-    """Return events' own ids as texts, each once."""
     if set(map(type, given)) == {int} and max(map(abs, given)) <= LAST:
         given = list(map(str, given))
     elif not _are_texts(given, 0):

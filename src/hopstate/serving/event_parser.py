@@ -24,6 +24,7 @@ from hopstate.data.events import ADD, EventStream
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import declared
 from hopstate.data.readers.event_tables import FEATURE, KINDS
+from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.splits import IN_SECOND, parse_duration
@@ -64,9 +65,6 @@ class ClockSkewLimit:
         own_events: how many of its first events are the run's own data, by which it is told what times are.
         dates: as `EventStream.dates`.
         clock: seconds since 1970.
-
-    Raises:
-        ConfigError: a length that is none, or cannot be told in the unit.
     """
 
     def __init__(
@@ -165,20 +163,22 @@ def times_as_read(past: StreamState, given: list[Any], places: Sequence[int], da
             raise DataError(f"event {k}: {value} is no time of this run, whose times are of 64 bits")
     try:
         if len(set(map(type, given))) == 1 and not isinstance(given[0], str):
-            return times_in(past, np.array(given), dates)
+            return times_in(past, np.array(given), dates, fractions=True)
         # each by itself: whole numbers beside others would be rounded as these are
-        each = [times_in(past, np.array([value], object if isinstance(value, str) else None), dates) for value in given]
-        return np.concatenate(each)
+        arrays = [np.array([value], object if isinstance(value, str) else None) for value in given]
+        each = [times_in(past, array, dates, fractions=True) for array in arrays]
     except ConfigError as error:
         raise DataError(str(error)) from None
+    found = np.concatenate(each)
+    if found.dtype.kind == "f":
+        for k, one in zip(places, each, strict=True):
+            if one.dtype.kind == "i" and abs(int(one[0])) > EXACT:
+                raise DataError(f"event {k}: time {one[0]} beside times with fractions is not exact; send it alone")
+    return found
 
 
 def id_of(event: Mapping[str, Any]) -> str | None:
-    """Return an event's own id, None where it has none.
-
-    Raises:
-        DataError: it is no object, or the id is none.
-    """
+    """Return an event's own id, None where it has none."""
     if not isinstance(event, Mapping):
         raise DataError(f"an event is an object with fields; got {event!r}")
     found = event.get(ID)
@@ -192,11 +192,7 @@ def id_of(event: Mapping[str, Any]) -> str | None:
 
 
 def check_handling(late: str, other_fields: str) -> None:
-    """Refuse what is no way to handle late events, or fields that are not read.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """Refuse what is no way to handle late events, or fields that are not read."""
     for name, given, known in (("late", late, Late), ("other_fields", other_fields, OtherFields)):
         if given not in get_args(known):
             raise ConfigError(f"{name} is one of {', '.join(get_args(known))}; got {given!r}")
@@ -271,7 +267,6 @@ class EventParser:
         return None if stream is None else (found, stream)
 
     def _of_numbers(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream | None:
-        """Return what `_as_read` does, of events whose features are numbers; None where it has something to say."""
         names = [name for name in bodies[0] if name not in (*_USUAL, *self._kinds[:1])]
         values = np.array([[body[name] for name in names] for body in bodies], np.float64).reshape(len(bodies), -1)
         kind = np.array([body.get(self._kinds[0]) == "delete" for body in bodies] if self._kinds else [], np.int8)
@@ -290,7 +285,6 @@ class EventParser:
         past: StreamState,
         kind: np.ndarray | None = None,
     ) -> EventStream | None:
-        """Return events of rows (2n,) with features (n, F) as `_as_read` does; None where that has something to say."""
         if t.dtype.kind not in "if" or beyond_clock(t).any() or (np.abs(values) > _LARGEST).any():
             return None
         features = FeatureTable.of(tuple(names), values) if names else None
@@ -310,7 +304,6 @@ class EventParser:
         return as_trained(events, self._kept)
 
     def _as_read(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
-        """Return events as a file of them would be read."""
         options = self._reading | {
             "ties": "file",
             "bipartite": False,
@@ -341,10 +334,6 @@ class EventParser:
             past: what they come after.
             places: where each stands in its request, for messages.
             strict: refuse fields that the run does not read.
-
-        Raises:
-            TimeOrderError: one is late, or too far ahead, and such are rejected.
-            DataError: one has no source, target or time, or fields of no meaning.
         """
         named, t = self._all_named(bodies, past, places, strict=strict)
         last, aside = past.last_time if len(past) else None, dict[int, Note]()
@@ -360,7 +349,6 @@ class EventParser:
         return named, aside
 
     def _kept_out(self, now: float, last: float | None, given: Any, place: int, unit: str) -> Note | None:
-        """Return why an event is not taken as it is, None where it is; one that cannot be kept aside is refused."""
         if last is not None and now < last:
             if self.late == "reject":
                 shown = shown_time(last, unit, self._dates)
@@ -376,11 +364,7 @@ class EventParser:
         return None
 
     def as_logged(self, event: Mapping[str, Any], past: StreamState) -> dict[str, Any]:
-        """Return an event as it would be logged, whatever came before it.
-
-        Raises:
-            DataError: it cannot be read.
-        """
+        """Return an event as it would be logged, whatever came before it."""
         (body,), t = self._all_named([{k: v for k, v in event.items() if k != ID}], past, [0])
         return body | {"t": t[0].item()}
 
@@ -397,7 +381,6 @@ class EventParser:
         return named, times_as_read(past, [body["t"] for body in named], places, self._dates)
 
     def _named(self, body: Mapping[str, Any], k: int, text: bool, strict: bool) -> dict[str, Any]:
-        """Return an event with source, target and time under the names src, dst and t, its kind, and its features."""
         src, dst, t, kinds, left, features, _ = self._fields_of(body, k, strict)
         found = {
             "src": id_as_read(body[src], "src", k, text),
@@ -429,7 +412,6 @@ class EventParser:
         return known
 
     def _read_fields(self, body: Mapping[str, Any], k: int) -> Fields:
-        """Return which fields of an event are what; the same of all events with these fields in this order."""
         rest, ends = list(body), []
         for (what, _, usual, known), own in zip(_ENDS, self._columns, strict=True):
             names = [own] if own in rest else [name for name in rest if name.lower() in known]
@@ -453,7 +435,6 @@ class EventParser:
         return None if value is None and self._gaps and name in body else number_as_read(value, name, k, kinds)
 
     def _features(self, left: Sequence[str], k: int) -> list[str]:
-        """Return the names of an event's features among its fields, in the order of the run's own."""
         named = self._reading.get("edge_columns")
         if named is None and self._texts:
             named = [name for name, one in declared(self._reading.get("columns")).items() if one.kind != "drop"]
@@ -470,7 +451,6 @@ class EventParser:
 
 
 def _reading_of(run: RunFolder, named: str | None) -> tuple[tuple[str | None, ...], dict[str, Any]]:
-    """Return the columns of source, target and time in a run's own file, and how its later events are read."""
     method, settings = settings_of_run(run, named)
     own = own_reading(run, settings["read"], pd.DataFrame())
     names = tuple(own.get(option) for _, option, *_ in _ENDS)

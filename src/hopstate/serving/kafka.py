@@ -46,10 +46,6 @@ class Topic:
         url: `kafka://HOST:PORT,HOST:PORT/TOPIC?...` with librdkafka's settings (`security.protocol=sasl_ssl`, ...).
 
     name, place: of the topic, as it may be shown.
-
-    Raises:
-        MissingExtraError: confluent-kafka is not installed.
-        ConfigError: the address cannot be read.
     """
 
     def __init__(self, url: str) -> None:
@@ -164,9 +160,6 @@ class KafkaSource:
         offset: the next offset by partition; None for the beginning.
 
     look: seconds between two looks for new partitions.
-
-    Raises:
-        CheckpointError: a log says something else than offsets.
     """
 
     look = 30.0
@@ -188,7 +181,6 @@ class KafkaSource:
         return f"source {Topic(url).place}"
 
     def _find(self) -> int:
-        """Note partitions that are not known yet, from their first message on; return how many there are."""
         self._looked = time.monotonic()
         many = self.topic.partitions(self._consumer)
         new = [p for p in range(many) if str(p) not in self._next]
@@ -200,11 +192,7 @@ class KafkaSource:
         self._consumer = self.topic.consumer({int(p): at for p, at in self._next.items()})
 
     def read(self, most: int) -> list[Arrived]:
-        """Return what comes next, nothing if nothing has.
-
-        Raises:
-            StorageError: the brokers cannot be reached.
-        """
+        """Return what comes next, nothing if nothing has."""
         if time.monotonic() - self._looked >= self.look:
             known = len(self._next)
             self._find()
@@ -232,12 +220,7 @@ class KafkaSource:
 
 
 def open_source(place: str, facts: dict[str, Any]) -> KafkaSource:
-    """Return a source, which goes on where a log's facts say.
-
-    Raises:
-        ConfigError: no such kind of place.
-        CheckpointError: the facts say something else than how far it was read.
-    """
+    """Return a source, which goes on where a log's facts say."""
     if not place.startswith("kafka://"):
         raise ConfigError("a source is kafka://HOST:PORT/TOPIC")
     key = KafkaSource.key_of(place)
@@ -271,9 +254,6 @@ class IngestLoop:
         live: the run.
         source: where events come from.
         score: whether they are scored.
-
-    Raises:
-        ConfigError: late events are rejected, of which no source could be told.
     """
 
     def __init__(self, live: LiveRun, source: KafkaSource, *, score: bool = True) -> None:
@@ -284,11 +264,7 @@ class IngestLoop:
         self._others: set[str] = set()  # fields that were told of
 
     def run_once(self) -> list[Receipt]:
-        """Take what comes next; return receipts, none where nothing came.
-
-        Raises:
-            StorageError: source or log cannot be reached; the same is taken again with the next step.
-        """
+        """Take what comes next; return receipts, none where nothing came."""
         self._held = self._held or self.source.read(BATCH)
         if not self._held:
             return []

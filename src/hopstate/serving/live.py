@@ -57,10 +57,6 @@ def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: objec
         run: the run folder.
         model: the fingerprint of its weights.
         place: of the log, for messages.
-
-    Raises:
-        ConfigError: the log is of another model or run.
-        CheckpointError: the log is damaged.
     """
     if "model" not in facts:
         return None
@@ -78,7 +74,6 @@ def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: objec
 
 
 def _signature(run: RunFolder) -> str:
-    """Return a hash of a run's settings and own data, which weights may not tell apart."""
     settings = {name: value for name, value in run.settings().items() if name not in _ELSEWHERE}
     text = json.dumps([settings, known_data(run)["content_hash"]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -201,12 +196,10 @@ class LiveRun:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Observe what the log holds beyond what was observed."""
         for bodies in () if not self.lag else bulks(self.log, self.position, self._least(BULK)):
             self._observe_logged(bodies)
 
     def _least(self, events: int) -> int:
-        """Return how many events of the log make a bulk: one commit alone where they are scored."""
         return events if self.sink is None else 1
 
     def follow(self, most: int | None = None) -> int:
@@ -237,11 +230,7 @@ class LiveRun:
             self.sink.take(first, bodies, scores)
 
     def snapshot(self) -> int:
-        """Keep the state as it is now; return its position in the log.
-
-        Raises:
-            StorageError: it could not be written; the one before is untouched.
-        """
+        """Keep the state as it is now; return its position in the log."""
         if self.sink is not None:
             self.sink.flush()  # first: what is lost of it later is scored again from here on
         self.past = keep(self.past, self.state)
@@ -251,11 +240,7 @@ class LiveRun:
         return self.kept
 
     def tick(self, *, again: bool = False) -> None:
-        """Do what is due without an event: the sink's, or with again all that failed. For now and then.
-
-        Raises:
-            StorageError: it cannot be written now.
-        """
+        """Do what is due without an event: the sink's, or with again all that failed. For now and then."""
         if self.sink is not None:
             (self.sink.flush if again else self.sink.tick)()
         if again:
@@ -359,11 +344,9 @@ class LiveRun:
                 warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=3)
 
     def _after(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> tuple[np.ndarray, StreamState]:
-        """Return (Q,) scores of events, NaN where none is, and the past after them."""
         return finished(self._going_on(self._incoming.stream(bodies, self.past), score=score))
 
     def _going_on(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
-        """Do what `_after` does of events that were read, in slices."""
         given: dict[str, Any] = {"score": score, "again": True, "checked": True, "slice_size": SLICE}
         if self._asked is not None and self._asked.past is self.past:  # questions may have moved the memory
             given["begun"] = self._asked.queries.begun()
@@ -391,7 +374,6 @@ class LiveRun:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Within it torch records no gradients and runs on one thread, as the service does: a replay has the same bits."""
     with torch.no_grad(), one_thread():
         yield
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, overload
+from typing import Any, NamedTuple, overload
 
 from hopstate.errors import (
     CheckpointError,
@@ -33,16 +34,16 @@ BETWEEN = "\x1e"  # no JSON holds it, so texts may stand together with it betwee
 PAGE = 1_000  # commits, or a few more events, that are read at a time
 ROW_EVENTS = 1_000  # events in a row, all of which are read for one of them
 NAME = "log.sqlite"
-_FORMAT = "hopstate-log-2"
-_TABLES = """
-create table if not exists facts (key text primary key, value text not null) without rowid;
-create table if not exists commits (first integer primary key, events integer not null);
-create table if not exists events (position integer primary key, id text, body text not null);
+FORMAT = "hopstate-log-2"
+TABLES = """
+create table if not exists facts (key text primary key, value text not null);
+create table if not exists commits (first {integer} primary key, events {integer} not null);
+create table if not exists events (position {integer} primary key, id {id}, body text not null);
 create unique index if not exists ids on events (id) where id is not null;
-create table if not exists parked (id text, body text not null, why text not null);
+create table if not exists parked (id {id}, body text not null, why text not null);
 create unique index if not exists parked_ids on parked (id) where id is not null;
-insert into facts select 'format', '"{format}"' where not exists (select * from facts);
-"""
+insert into facts select 'format', '"hopstate-log-2"' where not exists (select * from facts);
+"""  # {integer} and {id} are the database's types of positions and ids
 # what reading a damaged file raises: values of other types than were written, and missing rows
 _DAMAGE = (ValueError, TypeError, LookupError, RecursionError, StopIteration)
 # what reading a damaged event raises
@@ -119,81 +120,170 @@ class Commit:
     bodies: tuple[str, ...]
 
 
-class EventLog(Protocol):
-    """What a live run asks of a log; `place` names it in messages."""
+class EventLog(ABC):
+    """A log in a SQL database; `place` names it in messages.
+
+    The tables are those of `TABLES` in both databases. Events without ids share rows (`pack`), an event with an id has
+    its row alone. Subclasses connect, and name the errors of their database.
+    """
 
     place: str
 
+    @abstractmethod
+    def _query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def _execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None: ...
+
+    @abstractmethod
+    def _atomic(self) -> AbstractContextManager[Any]:
+        """Return a context in which all is done or nothing, by one thread, and reads see one instant."""
+
+    @abstractmethod
+    def _insert_events(self, rows: Iterable[tuple[str, str | None, int]]) -> None: ...
+
+    @abstractmethod
+    def positions(self, ids: Sequence[str]) -> dict[str, int]:
+        """Return the positions of the events with these ids, as far as they are in the log."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            with self._atomic():
+                yield
+        except _DAMAGE as error:
+            if isinstance(error, HopstateError):
+                raise
+            raise CheckpointError(f"{self.place} is damaged ({error}); use a copy, or move it away") from error
+
+    def _encode_id(self, id_: str | None) -> Any:
+        return id_
+
     def __len__(self) -> int:
-        """Events that were ever taken: the position of the next one."""
-        ...
+        """Return how many events were ever logged: the position of the next one."""
+        end = "select first + events from commits order by first desc limit 1"
+        return int(self._query(f"select coalesce(({end}), 0)")[0][0])
 
     @property
     def start(self) -> int:
-        """Position of the first event that is kept."""
-        ...
+        """Position of the first event that is still in the log."""
+        return int(self._query("select coalesce(min(first), 0) from commits")[0][0])
 
     def append(self, entries: Sequence[Entry], facts: Mapping[str, Any] | None = None) -> int:
-        """Make entries one commit, on the disk when this returns; return the position of the first.
+        """Make entries one commit, durable when this returns; return the position of the first.
 
-        No entries make no commit.
-
-        Args:
-            entries: the events.
-            facts: what is told (see `tell`) in the same commit, both or neither.
+        No entries make no commit. Facts (see `tell`) are written in the same transaction.
 
         Raises:
-            DataError: an id that the log holds, or one twice, or a text that no file can hold; nothing was taken.
-            BusyError: another writer has taken over; nothing was taken.
+            DataError: an id is in the log or stands twice, or a text cannot be stored; nothing was written.
+            BusyError: another writer has taken over; nothing was written.
             StorageError: it could not be written; it may be there all the same, as a whole.
         """
-        ...
-
-    def positions(self, ids: Sequence[str]) -> dict[str, int]: ...
+        columns = check_entries(entries)
+        with self._transaction():
+            first = len(self)
+            if columns:
+                self._query("insert into commits values (?, ?)", (first, len(columns)))
+                self._insert_events(pack(columns, first))
+            self._write_facts(facts or {})
+        return first
 
     def bodies(self, positions: Sequence[int]) -> dict[int, str]:
-        """Return the events at those positions that are kept."""
-        ...
+        """Return the events at those positions, as far as they are still in the log."""
+        query = "select position, body from events where position <= ? order by position desc limit 1"
+        found, first, texts = dict[int, str](), 0, list[str]()
+        with self._transaction():
+            for at in sorted(positions):
+                if at >= first + len(texts) and (rows := self._query(query, (at,))):
+                    first, texts = rows[0][0], unpack(rows[0][1])
+                if first <= at < first + len(texts):
+                    found[at] = texts[at - first]
+        return found
 
     def commits(self, first: int | None = None) -> Iterator[Commit]:
-        """Yield what was committed from a position on, or all; of a commit that begins before it, the rest.
+        """Yield commits from a position on, or all; of a commit that begins before the position, the rest.
 
         Raises:
-            CheckpointError: what stood there is not kept any more, or is missing.
+            CheckpointError: the position lies before `start`, or events are missing.
         """
-        ...
+        at = self.start
+        if first is not None and first < at:
+            raise CheckpointError(
+                f"{self.place} begins at event {at}; what came before was cut, and event {first} is asked for"
+            )
+        at = at if first is None else first
+        while page := self._page(at):
+            yield from page
+            at = page[-1].first + len(page[-1].bodies)
+
+    def _page(self, first: int) -> list[Commit]:
+        commits = """select first, events from commits
+            where first >= (select coalesce(max(first), 0) from commits where first <= ?) order by first limit ?"""
+        rows = """select position, body from events where position < ?
+            and position >= (select max(position) from events where position <= ?) order by position"""
+        with self._transaction():
+            bounds = [(begin, begin + count) for begin, count in self._query(commits, (first, PAGE))]
+            bounds = [(begin, end) for begin, end in bounds if end > first]
+            ends = [end for _, end in bounds]
+            bounds = bounds[: next((k for k, end in enumerate(ends) if end - first >= PAGE), len(ends)) + 1]
+            if not bounds:
+                return []
+            bodies = joined(self._query(rows, (bounds[-1][1], first)), first)
+        found, at = [], first
+        for begin, end in bounds:
+            if begin > at or end - first > len(bodies):
+                raise CheckpointError(f"{self.place} lacks events of the commit at {begin}; use a copy")
+            found.append(Commit(at, bodies[at - first : end - first]))
+            at = end
+        return found
 
     def cut(self, position: int) -> int:
         """Drop commits that lie wholly before a position, the last one never; return where the log begins now."""
-        ...
+        with self._transaction():
+            start = self._query("select coalesce(max(first), 0) from commits where first <= ?", (position,))[0]
+            self._query("delete from events where position < ?", start)
+            self._query("delete from commits where first < ?", start)
+        return self.start
 
     def park(self, entries: Sequence[Entry], why: str) -> None:
-        """Keep entries aside, each id once, on the disk when this returns."""
-        ...
+        """Store entries outside the log, each id once, durable when this returns."""
+        check_entries(entries)
+        rows = [(self._encode_id(entry.id), entry.body, why) for entry in entries]
+        with self._transaction():
+            self._execute_many("insert into parked values (?, ?, ?) on conflict do nothing", rows)
 
     def parked(self) -> int:
-        """Return how many entries were kept aside."""
-        ...
+        """Return how many entries were parked."""
+        return int(self._query("select count(*) from parked")[0][0])
 
-    def facts(self) -> dict[str, Any]: ...
+    def facts(self) -> dict[str, Any]:
+        with self._transaction():
+            return {key: json.loads(value) for key, value in self._query("select key, value from facts")}
 
-    def tell(self, facts: Mapping[str, Any]) -> None: ...
+    def tell(self, facts: Mapping[str, Any]) -> None:
+        """Set facts: key to any JSON value."""
+        with self._transaction():
+            self._write_facts(facts)
 
-    def close(self) -> None:
-        """Let go of it."""
-        ...
+    def _write_facts(self, facts: Mapping[str, Any]) -> None:
+        query = "insert into facts values (?, ?) on conflict (key) do update set value = excluded.value"
+        self._execute_many(query, [(key, json.dumps(value)) for key, value in facts.items()])
+
+    def _check_format(self) -> None:
+        found = self.facts().get("format")
+        if found != FORMAT:
+            raise CheckpointError(f"{self.place} is no log of this version (format {found!r}); choose another place")
 
 
 def check_entries(entries: Sequence[Entry]) -> Entries:
-    """Return entries as columns, refusing what no log takes.
-
-    Raises:
-        DataError: an id stands twice, or a text is none that a file can hold, or not JSON's.
-    """
+    """Return entries as columns, refusing what no log takes."""
     found = Entries.of(entries)
     ids = [] if found.ids is None else [one for one in found.ids if one is not None]
     if len(set(ids)) < len(ids):
-        raise DataError(taken("the log"))
+        raise DataError(known_id("the log"))
     bodies = found.together or "".join(found.bodies)
     if found.together is None and BETWEEN in bodies:
         wrong = next(body for body in found.bodies if BETWEEN in body)
@@ -206,28 +296,9 @@ def check_entries(entries: Sequence[Entry]) -> Entries:
     return found
 
 
-def taken(place: object) -> str:
+def known_id(place: object) -> str:
     """Return what is told of an id that comes twice."""
     return f"an event's id is in {place} already, or stands here twice; nothing was taken"
-
-
-def paged(page: Callable[[int], list[Commit]], at: int) -> Iterator[Commit]:
-    while found := page(at):
-        yield from found
-        at = found[-1].first + len(found[-1].bodies)
-
-
-def check_start(first: int | None, start: int, place: object) -> int:
-    """Return where to read from.
-
-    Raises:
-        CheckpointError: it lies before what is kept.
-    """
-    if first is not None and first < start:
-        raise CheckpointError(
-            f"{place} begins at event {start}; what came before was cut, and event {first} is asked for"
-        )
-    return start if first is None else first
 
 
 def bulks(log: EventLog, first: int, least: int) -> Iterator[list[str]]:
@@ -242,8 +313,8 @@ def bulks(log: EventLog, first: int, least: int) -> Iterator[list[str]]:
         yield bodies
 
 
-def packed(entries: Entries, first: int) -> Iterable[tuple[str, str | None, int]]:
-    """Return rows of (texts, id, position of the first), from a position on; an id has its row alone."""
+def pack(entries: Entries, first: int) -> Iterable[tuple[str, str | None, int]]:
+    """Return rows of (texts, id, position of the first) from a position on; an event with an id has its row alone."""
     if entries.ids is not None:
         return zip(entries.bodies, entries.ids, range(first, first + len(entries)))
     if entries.together is not None and len(entries) <= ROW_EVENTS:
@@ -252,45 +323,41 @@ def packed(entries: Entries, first: int) -> Iterable[tuple[str, str | None, int]
     return [(BETWEEN.join(entries.bodies[cut : cut + ROW_EVENTS]), None, first + cut) for cut in cuts]
 
 
-def texts(row: object) -> list[str]:
-    """Return the texts of a row.
-
-    Raises:
-        ValueError: it holds something else.
-    """
+def unpack(row: object) -> list[str]:
+    """Return the texts of a row; ValueError if it holds something else."""
     if not isinstance(row, str):
         raise ValueError(f"{str(row)[:40]!r} is no text")
     return row.split(BETWEEN)
 
 
-def from_rows(rows: Iterable[tuple[int, object]], at: int, end: int) -> tuple[str, ...] | None:
-    """Return the texts of positions at .. end-1, None where some are missing.
+def joined(rows: Iterable[tuple[int, object]], first: int) -> tuple[str, ...]:
+    """Return the texts of rows from a position on, up to the first gap.
 
     Args:
         rows: positions of their first texts, rising, and rows; the first one may begin earlier.
-        at, end: positions.
+        first: position.
     """
     found: list[str] = []
     for position, row in rows:
-        skipped = at + len(found) - position
+        skipped = first + len(found) - position
         if skipped < 0 or (found and skipped):
-            return None
-        found += texts(row)[skipped:]
-    return tuple(found) if len(found) == end - at else None
+            break
+        found += unpack(row)[skipped:]
+    return tuple(found)
 
 
-class SqliteLog:
+class SqliteLog(EventLog):
     """A log in a file.
 
     Args:
-        folder: where; made where there is none.
-        read_only: look at it while another process may write.
-        vfs: SQLite's way to the disk, by name; its own where None.
+        folder: where; made if there is none.
+        read_only: read while another process may write.
+        vfs: name of SQLite's layer to the disk; SQLite's own if None.
 
     Raises:
         MissingExtraError: apsw is not installed.
-        MissingFileError: there is no log to be read.
-        BusyError: another writes it.
+        MissingFileError: there is no log to read.
+        BusyError: another process writes it.
         CheckpointError: the file is no log of this version, or damaged.
         StorageError: it cannot be opened.
     """
@@ -298,183 +365,83 @@ class SqliteLog:
     def __init__(self, folder: str | Path, *, read_only: bool = False, vfs: str | None = None) -> None:
         self.path = Path(folder) / NAME
         self.place = str(self.path)
-        apsw = _apsw()
+        self._apsw = apsw = _apsw()
         if read_only and not self.path.is_file():
             raise MissingFileError(f"no log in {folder}; `hopstate serve` makes one")
         flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        self._held, self._one_by_one = ExitStack(), threading.RLock()
+        self._resources, self._lock = ExitStack(), threading.RLock()
         if not read_only:
-            self._held.enter_context(file_lock(self.path))
+            self._resources.enter_context(file_lock(self.path))
         try:
-            self._open(flags, vfs, read_only=read_only)
+            self._open(flags, vfs)
             if not read_only:
                 with named_errors(self.path, "bring to disk"):
                     sync_folder(self.path.parent)
-            found = self.facts().get("format")
-            if found != _FORMAT:
-                raise CheckpointError(f"{self.path} is no log of this version (format {found!r}); move it away")
-            end = self._end()
-            if end not in (None, len(self)):
-                raise CheckpointError(
-                    f"{self.path} has commits up to event {len(self)}, and events to {end}; use a copy"
-                )
+            self._check_format()
+            self._check_end()
         except BaseException:
-            self._held.close()
+            self._resources.close()
             raise
 
-    def _open(self, flags: int, vfs: str | None, *, read_only: bool) -> None:
-        apsw = _apsw()
-        with _named(self.path):
-            self._file = apsw.Connection(str(self.path), flags=flags, vfs=vfs)
-            self._file.set_busy_timeout(5_000)
-            self._pragma("trusted_schema", "off")
-            if not read_only:
-                self._pragma("journal_mode", "wal")
-                self._pragma("synchronous", "full")
-                with self._file:  # all of it or nothing: a start that was killed leaves no log of no format
-                    self._file.execute(_TABLES.format(format=_FORMAT))
-
-    def _pragma(self, name: str, value: str) -> None:
-        self._file.execute(f"pragma {name} = {value}")
-
-    def _one(self, query: str) -> Any:
-        with self._one_by_one, _named(self.path):
-            return next(iter(self._file.execute(query)))[0]
-
-    def _end(self) -> int | None:
-        """Return the position after the last event that has a row, None without any."""
-        with self._one_by_one, _named(self.path):
-            for position, row in self._file.execute("select position, body from events order by position desc limit 1"):
-                return int(position) + len(texts(row))
-        return None
-
-    def __len__(self) -> int:
-        return int(self._one("select coalesce((select first + events from commits order by first desc limit 1), 0)"))
-
-    @property
-    def start(self) -> int:
-        """See `EventLog.start`."""
-        return int(self._one("select coalesce(min(first), 0) from commits"))
-
-    def append(self, entries: Sequence[Entry], facts: Mapping[str, Any] | None = None) -> int:
-        """See `EventLog.append`."""
-        columns = check_entries(entries)
+    def _open(self, flags: int, vfs: str | None) -> None:
         try:
-            with self._one_by_one, _named(self.path), self._file:
-                first = len(self)
-                if columns:
-                    self._file.execute("insert into commits values (?, ?)", (first, len(columns)))
-                    rows = packed(columns, first)
-                    self._file.executemany("insert into events (body, id, position) values (?, ?, ?)", rows)
-                self._tell(facts or {})
-        except _TakenError as error:
-            raise DataError(taken(self.path)) from error
-        return first
+            self._file = self._apsw.Connection(self.place, flags=flags, vfs=vfs)
+            self._file.set_busy_timeout(5_000)
+            self._file.execute("pragma trusted_schema = off")
+            if flags & self._apsw.SQLITE_OPEN_READONLY:
+                return
+            self._file.execute("pragma journal_mode = wal")
+            self._file.execute("pragma synchronous = full")
+            with self._file:  # all or nothing: a start that was killed leaves no log without a format
+                self._file.execute(TABLES.format(integer="integer", id="text"))
+        except self._apsw.Error as error:
+            raise self._named(error) from error
 
-    def positions(self, ids: Sequence[str]) -> dict[str, int]:
-        """See `EventLog.positions`."""
-        query = "select id, position from events where id = ?"
-        with self._one_by_one, _named(self.path):
-            return dict(self._file.executemany(query, [(one,) for one in ids]))
-
-    def bodies(self, positions: Sequence[int]) -> dict[int, str]:
-        """See `EventLog.bodies`."""
-        query, found = "select position, body from events where position <= ? order by position desc limit 1", {}
-        begin, held = 0, list[str]()
-        with self._one_by_one, _named(self.path):
-            for at in sorted(positions):
-                if at >= begin + len(held):
-                    begin, row = next(iter(self._file.execute(query, (at,))), (0, None))
-                    held = [] if row is None else texts(row)
-                if begin <= at < begin + len(held):
-                    found[at] = held[at - begin]
-        return found
-
-    def commits(self, first: int | None = None) -> Iterator[Commit]:
-        """See `EventLog.commits`."""
-        return paged(self._page, check_start(first, self.start, self.path))
-
-    def _page(self, first: int) -> list[Commit]:
-        bounds, found = "select first, events from commits where first + events > ? order by first limit ?", []
-        bodies = "select position, body from events where position >= ? and position < ? order by position"
-        before = "select max(position) from events where position <= ?"
-        at = first
-        with self._one_by_one, _named(self.path), self._file:
-            for begin, count in self._file.execute(bounds, (first, PAGE)).fetchall():
-                start = at if at == begin else next(iter(self._file.execute(before, (at,))))[0]
-                mine = from_rows(self._file.execute(bodies, (start, begin + count)), at, begin + count)
-                if begin > at or mine is None:
-                    raise CheckpointError(f"{self.path} lacks events of the commit at {begin}; use a copy")
-                found.append(Commit(at, mine))
-                at = begin + count
-                if at - first >= PAGE:
-                    break
-        return found
-
-    def cut(self, position: int) -> int:
-        """See `EventLog.cut`."""
-        whole = "select max(first) from commits where first <= ?"
-        with self._one_by_one, _named(self.path), self._file:
-            start = next(iter(self._file.execute(whole, (position,))))[0] or 0
-            self._file.execute("delete from events where position < ?", (start,))
-            self._file.execute("delete from commits where first < ?", (start,))
-        return self.start
-
-    def park(self, entries: Sequence[Entry], why: str) -> None:
-        """See `EventLog.park`."""
-        check_entries(entries)
-        with self._one_by_one, _named(self.path), self._file:
-            self._file.executemany(
-                "insert or ignore into parked values (?, ?, ?)", [(e.id, e.body, why) for e in entries]
+    def _check_end(self) -> None:
+        with self._transaction():
+            last = self._query("select position, body from events order by position desc limit 1")
+            ends = [position + len(unpack(row)) for position, row in last]
+        if ends not in ([], [len(self)]):
+            raise CheckpointError(
+                f"{self.place} has commits up to event {len(self)}, and events to {ends[0]}; use a copy"
             )
 
-    def parked(self) -> int:
-        """See `EventLog.parked`."""
-        return int(self._one("select count(*) from parked"))
+    def _named(self, error: Exception) -> HopstateError:
+        if isinstance(error, self._apsw.ConstraintError):
+            return DataError(known_id(self.place))
+        if isinstance(error, (self._apsw.CorruptError, self._apsw.NotADBError)):
+            return CheckpointError(f"{self.place} is damaged ({error}); use a copy, or move it away")
+        return StorageError(f"{self.place} cannot be written or read ({error}); see whether the disk is full")
 
-    def facts(self) -> dict[str, Any]:
-        """See `EventLog.facts`."""
-        with self._one_by_one, _named(self.path):
-            return {key: json.loads(value) for key, value in self._file.execute("select key, value from facts")}
+    @contextmanager
+    def _atomic(self) -> Iterator[None]:
+        try:
+            with self._lock, self._file:
+                yield
+        except self._apsw.Error as error:
+            raise self._named(error) from error
 
-    def tell(self, facts: Mapping[str, Any]) -> None:
-        """See `EventLog.tell`."""
-        with self._one_by_one, _named(self.path), self._file:
-            self._tell(facts)
+    def _query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        try:
+            with self._lock:
+                return self._file.execute(sql, values).fetchall()
+        except self._apsw.Error as error:
+            raise self._named(error) from error
 
-    def _tell(self, facts: Mapping[str, Any]) -> None:
-        rows = [(key, json.dumps(value)) for key, value in facts.items()]
-        self._file.executemany("insert or replace into facts values (?, ?)", rows)
+    def _execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        self._file.executemany(sql, rows)
+
+    def _insert_events(self, rows: Iterable[tuple[str, str | None, int]]) -> None:
+        self._execute_many("insert into events (body, id, position) values (?, ?, ?)", rows)
+
+    def positions(self, ids: Sequence[str]) -> dict[str, int]:
+        query = "select id, position from events where id = ?"
+        with self._transaction():
+            return dict(self._file.executemany(query, [(one,) for one in ids]))
 
     def close(self) -> None:
-        """See `EventLog.close`."""
-        with self._held, _named(self.path):
+        with self._resources:
             self._file.close()
-
-
-class _TakenError(Exception):
-    """An id is there already."""
-
-
-class _named:  # noqa: N801 - a context manager
-    """Within it errors of SQLite are told by name."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        apsw = _apsw()
-        if isinstance(error, apsw.ConstraintError):
-            raise _TakenError from error
-        if isinstance(error, (apsw.CorruptError, apsw.NotADBError, *_DAMAGE)) and not isinstance(error, HopstateError):
-            raise CheckpointError(f"{self.path} is damaged ({error}); use a copy, or move it away") from error
-        if isinstance(error, apsw.Error):
-            raise StorageError(
-                f"{self.path} cannot be written or read ({error}); see whether the disk is full"
-            ) from error
 
 
 def _apsw() -> Any:
@@ -486,11 +453,7 @@ def _apsw() -> Any:
 
 
 def rows(texts: Sequence[str], first: int, place: object) -> list[dict[str, Any]]:
-    """Return events as they were logged, from a position on.
-
-    Raises:
-        CheckpointError: one is none.
-    """
+    """Return events as they were logged, from a position on."""
     with sound(place, first, len(texts)):
         found = [json.loads(text) for text in texts]
         if _are_events(found):
@@ -501,11 +464,7 @@ def rows(texts: Sequence[str], first: int, place: object) -> list[dict[str, Any]
 
 @contextmanager
 def sound(place: object, first: int, many: int) -> Iterator[None]:
-    """Within it what is wrong with so many logged events, from a position on, is told by the log's name.
-
-    Raises:
-        CheckpointError: in place of what is no error of this library.
-    """
+    """Within it what is wrong with so many logged events, from a position on, is told by the log's name."""
     try:
         yield
     except _UNREADABLE as error:

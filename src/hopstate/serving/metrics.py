@@ -247,7 +247,6 @@ class StatePage:
         return {"run": live.run.path.name, "method": self._method, "model": live.model}
 
     def _last(self, live: LiveRun, now: float) -> dict[str, Any]:
-        """Return the time of the last event, as it is shown, and where it is a date how many seconds ago it was."""
         if not len(live.past):
             return {"last_time": None, "last_shown": None, "last_age": None}
         last, unit, dates = live.past.last_time, live.past.time_unit or "", self._dates

@@ -104,7 +104,6 @@ class Quality:
         self._next = start + took / self.share
 
     def _judging(self, before: StreamState) -> Steps[None]:
-        """Count the scores of the model and of recency: of an event, random targets, partners or NaN."""
         first = len(before)
         events = self.live.past.events(first, min(first + _EACH, len(self.live.past)))
         new = events.take(np.flatnonzero(np.ones(len(events), bool) if events.kind is None else events.kind == ADD))

@@ -111,11 +111,7 @@ class InferIn(BaseModel):
     inputs: list[Tensor]
 
     def pairs(self) -> tuple[list[tuple[Any, Any]], list[Any] | None]:
-        """Return pairs and their times, None where none are given.
-
-        Raises:
-            DataError: columns are missing, unknown or of different lengths.
-        """
+        """Return pairs and their times, None where none are given."""
         columns = {one.name: one for one in self.inputs}
         unknown = sorted(columns.keys() - {"source", "target", "time"})
         if unknown or len(columns) < len(self.inputs) or not {"source", "target"} <= columns.keys():
@@ -227,7 +223,6 @@ async def _whole_body(receive: Receive) -> Message:
 
 
 async def _until_disconnect(response: Any, receive: Receive) -> None:
-    """Run the application until it ends or the client leaves, whichever is first."""
     work, disconnect = asyncio.ensure_future(response), asyncio.ensure_future(receive())
     try:
         await asyncio.wait({work, disconnect}, return_when=asyncio.FIRST_COMPLETED)
@@ -316,7 +311,6 @@ def _error_handlers(app: FastAPI) -> None:
 
 
 def _unreadable(request: Request, error: RequestValidationError) -> JSONResponse:
-    """Return what does not fit the description, and where; what was sent is not sent back."""
     if "json" not in request.headers.get("content-type", ""):
         return JSONResponse({"error": "a request says what it holds: Content-Type: application/json"}, 415)
     told = [{"loc": [_text(at) for at in one["loc"]], "msg": _text(one["msg"])} for one in error.errors()[:10]]
@@ -324,7 +318,6 @@ def _unreadable(request: Request, error: RequestValidationError) -> JSONResponse
 
 
 def _text(value: object) -> str:
-    """Return what can be sent, and is not long."""
     return str(value)[:1_000].encode("utf-8", "replace").decode()
 
 
@@ -430,7 +423,6 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _plain(column: pd.Series) -> list[Any]:
-    """Return values that JSON has: no NaN, times as text."""
     found = column.astype(str).tolist() if column.dtype.kind == "M" else column.tolist()
     return _finite(found)
 

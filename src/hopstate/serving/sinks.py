@@ -44,11 +44,7 @@ class Sink:
         self.next = self._end()
 
     def begin(self, events: int, unit: str, dates: str) -> None:
-        """Take up where a log of so many events stands, whose times are dates in a unit and zone, or "" for numbers.
-
-        Raises:
-            ConfigError: what is there is of another log.
-        """
+        """Take up where a log of so many events stands, whose times are dates in a unit and zone, or "" for numbers."""
         self.clock = (unit, dates) if dates else None
         if self.next > events:
             raise ConfigError(
@@ -85,20 +81,12 @@ class Sink:
         return bool(self._held) and time.monotonic() - self._since >= self.seconds
 
     def tick(self) -> None:
-        """Write what has waited long enough, where no more events come; to be called now and then.
-
-        Raises:
-            StorageError: it cannot be written; it goes on waiting.
-        """
+        """Write what has waited long enough, where no more events come; to be called now and then."""
         if self._is_due():
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits.
-
-        Raises:
-            StorageError: it cannot be written; it goes on waiting.
-        """
+        """Write what waits."""
         if self._held:
             table = pd.concat(self._held, ignore_index=True)
             self._write(table if self.clock is None else self._dated(table, *self.clock))
@@ -138,11 +126,7 @@ class ParquetSink(Sink):
 
 
 def open_sink(place: str) -> Sink:
-    """Return the sink at a place: a folder, or `kafka://HOST:PORT/TOPIC`.
-
-    Raises:
-        ConfigError: no such kind of place.
-    """
+    """Return the sink at a place: a folder, or `kafka://HOST:PORT/TOPIC`."""
     if place.startswith("kafka://"):
         from hopstate.serving.kafka import KafkaSink  # it builds on this module
 

@@ -35,21 +35,12 @@ COPIES = "copies"  # folder beside the files
 
 
 def keep(past: StreamState, folder: Path) -> StreamState:
-    """Keep a past as the newest snapshot; return it as it now lies there.
-
-    Raises:
-        StorageError: it could not be written; the snapshots so far are untouched.
-    """
+    """Keep a past as the newest snapshot; return it as it now lies there."""
     return save_stream_state(past, folder, before=lambda: _turn(folder))
 
 
 def double(folder: Path) -> None:
-    """Keep every file that a snapshot consists of once more, on the disk when this returns.
-
-    Raises:
-        StorageError: a copy could not be written.
-        CheckpointError: a file is damaged, and there is no copy of it.
-    """
+    """Keep every file that a snapshot consists of once more, on the disk when this returns."""
     copies, named = folder / COPIES, _named(folder)
     make_folder(copies)
     for name in sorted(named):
@@ -68,7 +59,6 @@ def _named(folder: Path) -> set[str]:
 
 
 def _mended(folder: Path, head: Path) -> list[str]:
-    """Put damaged files of a snapshot back from their copies; return which were."""
     found = []
     for name in sorted(filter(None, files_of(head))):
         copy = folder / COPIES / name
@@ -79,7 +69,6 @@ def _mended(folder: Path, head: Path) -> list[str]:
 
 
 def _loaded(folder: Path, head: Path, model: str) -> StreamState:
-    """Return a snapshot that is whole, or has become so by copies."""
     try:
         return load_stream_state(folder, model=model, head=head.name, whole=True)
     except CheckpointError as error:
@@ -90,7 +79,6 @@ def _loaded(folder: Path, head: Path, model: str) -> StreamState:
 
 
 def _turn(folder: Path) -> None:
-    """Put what counts now among the earlier ones, and the oldest beyond `KEPT` away."""
     with contextlib.suppress(DataError, LookupError, TypeError):  # a damaged one is of no use
         if (folder / HEAD).is_file() and (events := num_events_of(folder / HEAD)):
             write_text(folder / EARLIER.format(f"{events:012}"), (folder / HEAD).read_text("utf-8"))
@@ -104,9 +92,6 @@ def newest(folder: Path, model: str) -> StreamState | None:
     Args:
         folder: where they lie.
         model: the fingerprint that it must have.
-
-    Warns:
-        HopstateWarning: one is damaged, which costs time alone.
     """
     heads = [folder / HEAD, *earlier_heads(folder)]
     for place, path in enumerate(heads):
@@ -157,22 +142,14 @@ def kept_at(folder: Path) -> float | None:
 
 
 def check_retain(retain: str | int | None) -> None:
-    """Refuse what is neither a number of events nor a duration.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """Refuse what is neither a number of events nor a duration."""
     text = "1" if retain is None else str(retain)
     if not (text.isdecimal() and int(text) > 0) and not (len(text) > 1 and text[-1] in "smhdw"):
         raise ConfigError(f"retain is a number of events, or a duration such as 30d; got {retain!r}")
 
 
 def check_duration(past: StreamState, retain: str | int) -> None:
-    """Refuse a duration that cannot be told in a past's unit of time.
-
-    Raises:
-        ConfigError: it is none, or the unit is unknown.
-    """
+    """Refuse a duration that cannot be told in a past's unit of time."""
     if not str(retain).isdecimal():
         parse_duration(past.events(len(past) - 1), str(retain))
 
@@ -186,13 +163,6 @@ def retained(log: EventLog, past: StreamState, state: Path, own_events: int, ret
         state: the folder of snapshots.
         own_events: events that came before the log.
         retain: how many of the last events stay, or those of the last 30d (h, m, s, w), if not more must.
-
-    Raises:
-        ConfigError: a duration, and the run's unit of time is unknown.
-        StorageError: the log cannot be written.
-
-    Warns:
-        HopstateWarning: a snapshot is damaged: all of the log stays, which has what it held.
     """
     try:
         double(state)  # what is cut stands nowhere else
@@ -217,11 +187,7 @@ def retained(log: EventLog, past: StreamState, state: Path, own_events: int, ret
 
 
 def past_at_start(log: EventLog, state: Path, model: str, own_events: int) -> StreamState:
-    """Return the earliest past that is kept from which a log that was cut can be replayed.
-
-    Raises:
-        CheckpointError: there is none.
-    """
+    """Return the earliest past that is kept from which a log that was cut can be replayed."""
     found = oldest(state, model, own_events + log.start)
     if found is None:
         raise CheckpointError(

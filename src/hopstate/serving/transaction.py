@@ -91,11 +91,7 @@ class Transaction:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def written(self, log: EventLog) -> int:
-        """Commit it; return the position of the first new event. Nothing of the run is touched.
-
-        Raises:
-            StorageError: the log cannot be written.
-        """
+        """Commit it; return the position of the first new event. Nothing of the run is touched."""
         first = 0
         if self.entries:
             first = log.append(self.entries, self.facts)
@@ -152,9 +148,6 @@ def read(
         log: which ids are known.
         strict: refuse fields that the run does not read.
         bodies: new ones are wanted as they are logged, too.
-
-    Raises:
-        TimeOrderError, DataError: see `EventParser.in_order`.
     """
     if (found := incoming.together(events, past, strict=strict)) is not None:
         columns, stream = found
@@ -173,7 +166,6 @@ def read(
 def _one_by_one(
     events: Sequence[Mapping[str, Any]], past: StreamState, incoming: EventParser, log: EventLog, strict: bool
 ) -> Read:
-    """Do what `read` does, of events of any form; what is wrong with one is said."""
     ids = [id_of(event) for event in events]
     known = log.positions([i for i in ids if i is not None])
     first = {one: k for k, one in reversed(list(enumerate(ids))) if one is not None}
@@ -205,7 +197,6 @@ def _differing(
     incoming: EventParser,
     log: EventLog,
 ) -> set[int]:
-    """Return the places of events that came before, in the log or among these, with other contents."""
     logged = log.bodies(sorted(set(known.values())))
     found = set()
     for k, one in enumerate(ids):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.data.neighbor_store import EventLookup, NeighborStore
+from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.layers.evaluating import evaluating
 
 if TYPE_CHECKING:
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from hopstate.data.stream_state import StreamState
 
 Input = tuple[Any, ...]  # nested tuples of CPU tensors
-Shared = Callable[[Callable[[np.ndarray], Tensor], np.ndarray], Tensor]
 
 
 class Tokenizer(Protocol):
     """What both kinds of tokenizers share."""
 
-    store: EventLookup
+    store: Histories
 
     @property
     def deletions(self) -> bool:
@@ -69,7 +68,6 @@ class _HistoryScorer(Generic[TokenizerT]):
         live: know only the events observed. Otherwise the store holds the whole stream, and look-ups strictly before
             a query's time alone decide what is seen, earlier events of the same batch included.
         max_queries: queries computed at once.
-        shared: (rows → their answers, all rows) → all answers, where several processes find a share each.
     """
 
     by_time = False
@@ -81,9 +79,7 @@ class _HistoryScorer(Generic[TokenizerT]):
         *,
         live: bool = False,
         max_queries: int = 512,
-        shared: Shared | None = None,
     ) -> None:
-        self.shared = shared
         self.answer: Callable[[Tensor], Tensor] = chances  # of what the model returns
         self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
         self._seen: NeighborStore | None = None
@@ -127,11 +123,6 @@ class _HistoryScorer(Generic[TokenizerT]):
         self._seen = self.tokenizer.store = store
 
     def _run(self, tokens: Callable[..., Input], *columns: np.ndarray) -> Tensor:
-        if self.shared is None:
-            return self._found(tokens, *columns)
-        return self.shared(lambda own: self._found(tokens, *(c[own] for c in columns)), np.arange(len(columns[0])))
-
-    def _found(self, tokens: Callable[..., Input], *columns: np.ndarray) -> Tensor:
         starts = range(0, len(columns[0]), self.max_queries)
         parts = [self._answers(tokens(*(column[at : at + self.max_queries] for column in columns))) for at in starts]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)

@@ -25,7 +25,7 @@ from hopstate.ops.neighbors import PackedNeighbors, cooccurrence
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
-    from hopstate.data.neighbor_store import EventLookup, Rows
+    from hopstate.data.neighbor_store import Histories, Rows
 
 Target = Literal["first", "last", "none"]
 Deletions = Literal["marked", "left-out", "unmarked"]
@@ -163,14 +163,14 @@ class HistoryTokenizer:
 
     def __init__(
         self,
-        store: EventLookup,
+        store: Histories,
         stream: EventStream,
         config: HistoryConfig,
         clock: Clock | None = None,
         deletions: Deletions = "left-out",
         dtype: type[np.floating] = np.float32,
     ) -> None:
-        self.store: EventLookup = store
+        self.store: Histories = store
         self.config, self.deletions, self.dtype = config, deletions != "left-out", dtype
         self.marks: Rows | None = stream.kind if deletions == "marked" and stream.has_deletes else None
         self.marked = deletions == "marked"

@@ -17,7 +17,7 @@ from torch import nn
 
 from hopstate.errors import ConfigError
 from hopstate.training.config import MatmulPrecision, Precision
-from hopstate.training.ranks import PATIENCE, present
+from hopstate.training.ranks import TIMEOUT, current_ranks
 
 if TYPE_CHECKING:  # lightning takes as long to import as torch does, and nothing but training needs it
     from lightning_fabric import Fabric
@@ -38,14 +38,14 @@ class Double(DoublePrecision):
         return super().convert_input(data)
 
 
-class Together(DDPStrategy):
-    """Ranks that hold the same weights and sum their gradients themselves."""
+class DataParallel(DDPStrategy):
+    """Connects ranks; `ranks.average_gradients` averages their gradients, as a rank may have no batch in a step."""
 
     def setup_module(self, module: nn.Module) -> nn.Module:
         return module
 
 
-def places(accelerator: str, number: str) -> dict[str, Any]:
+def _rank_devices(accelerator: str, number: str) -> dict[str, Any]:
     """Return what Fabric needs to know of this machine's ranks: gloo between processors, nccl between GPUs.
 
     Args:
@@ -72,7 +72,7 @@ def places(accelerator: str, number: str) -> dict[str, Any]:
         "accelerator": "gpu" if on_gpu else "cpu",
         "devices": here,
         "num_nodes": size // here,
-        "strategy": Together(process_group_backend=backend, timeout=PATIENCE),
+        "strategy": DataParallel(process_group_backend=backend, timeout=TIMEOUT),
     }
 
 
@@ -96,10 +96,10 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
         raise ConfigError(f"device {device}: torch sees no CUDA device here; use auto or cpu (--device, loop.device)")
     if accelerator == "mps" and not torch.backends.mps.is_available():
         raise ConfigError(f"device {device}: torch sees no Apple GPU here; use auto or cpu (--device, loop.device)")
-    if present().size > 1:
+    if current_ranks().size > 1:
         for name in ("lightning_fabric", "lightning.fabric"):  # it counts the ranks aloud
             logging.getLogger(name).setLevel(logging.WARNING)
-        fabric = Fabric(**places(accelerator, number), **how)
+        fabric = Fabric(**_rank_devices(accelerator, number), **how)
         fabric.launch()
         atexit.unregister(_leave)  # once a process, however often it trains
         atexit.register(_leave)

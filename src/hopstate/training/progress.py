@@ -40,7 +40,7 @@ def note(config: LoopConfig, text: str) -> None:
         Console(stderr=True).print(text, soft_wrap=True, highlight=False, markup=False)
 
 
-def judging(config: LoopConfig, split: str) -> AbstractContextManager[None]:
+def evaluation_progress(config: LoopConfig, split: str) -> AbstractContextManager[None]:
     """Show within it how far a long evaluation of a split is, a line now and then."""
     last = time.monotonic()
 
@@ -48,7 +48,7 @@ def judging(config: LoopConfig, split: str) -> AbstractContextManager[None]:
         nonlocal last
         if time.monotonic() - last > BATCH_SECONDS:
             last = time.monotonic()
-            note(config, f"judging {split}: batch {done:,} of {total:,}")
+            note(config, f"evaluating {split}: batch {done:,} of {total:,}")
 
     return listening(tell)
 
@@ -70,7 +70,6 @@ class Reporter:
         self._last_line = time.monotonic()
         self._clock: tuple[int, float] | None = None  # steps that the expected time counts from, and when
         self._told = True  # until `begin`
-        self._expected: float | None = None  # seconds of an epoch's steps, as last told
         self._status: Status = "interrupted"  # until `final`
         names = check_loggers(config.logger, config.tensorboard)
         self._loggers = Loggers(names, run.path, flatten(run.settings()) if names else {}, rows)
@@ -98,40 +97,27 @@ class Reporter:
         failed = error is not None and not isinstance(error, KeyboardInterrupt)
         self._loggers.finish("failed" if failed else self._status)
 
-    def begin(self, parameters: int, steps: int, progress: Progress, seconds: float | None = None) -> None:
-        """Say how large a run is before its first step, and how long it may take; else its first steps tell.
+    def begin(self, parameters: int, steps: int, progress: Progress) -> None:
+        """Say before the first step how large a run is; its first steps tell how long it may take.
 
         Args:
             parameters: numbers that are trained.
             steps: of an epoch.
             progress: where the run stands.
-            seconds: of a step, where they are known.
         """
         if not self.config.progress:
             return
         again = f" ({progress.epoch} done)" if progress.epoch else ""
         self._say(
             f"{parameters:,} parameters; {steps:,} step{'s' * (steps != 1)} an epoch, at most {self.config.epochs} "
-            f"epochs{again}{'' if seconds is not None else '; the expected time follows its first steps'}"
+            f"epochs{again}; the expected time follows its first steps"
         )
         self._told = False
-        if seconds is not None:
-            self._tell(seconds * steps, progress, steps)
-
-    def _tell(self, epoch: float, progress: Progress, count: int) -> None:
-        """Say what an epoch, and all that are left, are expected to take; seconds of an epoch's steps."""
-        self._expected = epoch
-        left = epoch * max(0.0, self.config.epochs - progress.epoch - progress.step / count)
-        early = " (fewer where validation stands still)" if self.config.patience is not None else ""
-        self._say(
-            f"expected: {duration(epoch)} an epoch besides validation, at most {duration(left)} for all that are "
-            f"left{early}"
-        )
 
     def _expect(self, progress: Progress, count: int) -> None:
-        """Say once what the first steps tell, where that is not what was expected; the first compile and do not count.
+        """Say once how long epochs are expected to take, from the first steps but the one that compiles.
 
-        What would take less than `QUIET_SECONDS` is not worth another line.
+        What would take less than `QUIET_SECONDS` is not worth a line.
         """
         now, done = time.monotonic(), progress.total_steps
         if self._clock is None:
@@ -142,10 +128,13 @@ class Reporter:
             return
         self._told = True
         epoch = (now - then) / (done - first) * count
-        if self._expected is not None and epoch < 1.5 * self._expected and self._expected < 1.5 * epoch:
-            return
-        if epoch * (self.config.epochs - progress.epoch) > QUIET_SECONDS:
-            self._tell(epoch, progress, count)
+        left = epoch * max(0.0, self.config.epochs - progress.epoch - progress.step / count)
+        if left > QUIET_SECONDS:
+            early = " (fewer where validation stands still)" if self.config.patience is not None else ""
+            self._say(
+                f"expected: {duration(epoch)} an epoch besides validation, at most {duration(left)} for all that are "
+                f"left{early}"
+            )
 
     def _say(self, text: str) -> None:
         self.console.print(text, soft_wrap=True, highlight=False)

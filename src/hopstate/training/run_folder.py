@@ -21,16 +21,9 @@ from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFi
 from hopstate.io.files import NAME as LOCK
 from hopstate.io.files import append_file, is_temporary, make_folder, remove_file, sync_file, write_text
 from hopstate.io.opening import exists, parse_json, read_json, read_text, shown
-from hopstate.training.tasks.protocols import DrawsCurves, Task
 
 CURVES = "curves.json"
 _KINDS = {"ranking": ("of", "k", "hits"), "reliability": ("of", "how", "probability", "share", "count", "ece")}
-
-
-def curves_of(task: Task[Any], folder: RunFolder) -> dict[Path, str]:
-    """Return the file of a run's curves with its text; nothing where the task keeps none."""
-    found = task.curves if isinstance(task, DrawsCurves) else {}
-    return {folder.path / CURVES: json_text(found)} if found else {}
 
 
 def kept_curves(folder: RunFolder) -> dict[str, Any]:
@@ -328,6 +321,21 @@ class RunFolder:
         """Bring the rows to disk, before a checkpoint that says they are there."""
         for name in ("metrics.jsonl", "metrics.csv"):
             sync_file(self.path / name)
+
+
+class ReadOnlyRunFolder(RunFolder):
+    """A run folder that another rank writes."""
+
+    def write_json(self, name: str, value: Any) -> None: ...
+
+    def start_metrics(self, rows: list[dict[str, Any]]) -> None: ...
+
+    def append_metrics(self, row: dict[str, Any]) -> None: ...
+
+    def sync_metrics(self) -> None: ...
+
+    def history(self) -> list[dict[str, Any]]:
+        return []
 
 
 def floors_of(found: Mapping[str, Mapping[str, Any]], split: str) -> dict[str, dict[str, Any]]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from itertools import chain
 from typing import Any
 
 import torch
@@ -36,148 +36,34 @@ from hopstate.training.checkpoint import (
     write_result,
 )
 from hopstate.training.config import LoopConfig, lr_at, make_optimizer, set_rates
-from hopstate.training.divided import check_divided, check_ranks
 from hopstate.training.interrupts import Stop, interrupts
+from hopstate.training.memory_limit import peak_memory_mb
 from hopstate.training.precision import make_fabric, matmul_precision
-from hopstate.training.progress import Reporter, judging
-from hopstate.training.ranks import ended, joined_loss, present, step_seed
-from hopstate.training.room import peak_memory_mb
-from hopstate.training.run_folder import RunFolder, curves_of, json_text, machine
-from hopstate.training.tasks.protocols import (
-    BatchT,
-    FitsWhole,
-    Microbatches,
-    Rehearses,
-    Task,
-    beside_metrics,
-    parts_of,
-    positive_class,
-)
+from hopstate.training.progress import Reporter, evaluation_progress
+from hopstate.training.ranks import average_gradients, check_ranks, check_task, current_ranks, ended, step_seed
+from hopstate.training.run_folder import CURVES, RunFolder, json_text, machine
+from hopstate.training.tasks.task import Microbatches, Task
 
-__all__ = ["FitResult", "LoopConfig", "Progress", "Trainer", "peak_memory_mb", "seed_everything"]
-
-
-class Onlooker(RunFolder):
-    """A run folder that another rank writes."""
-
-    def write_json(self, name: str, value: Any) -> None:
-        """Leave it to rank 0."""
-
-    def start_metrics(self, rows: list[dict[str, Any]]) -> None:
-        """Leave it to rank 0."""
-
-    def append_metrics(self, row: dict[str, Any]) -> None:
-        """Leave it to rank 0."""
-
-    def sync_metrics(self) -> None:
-        """Leave it to rank 0."""
-
-    def history(self) -> list[dict[str, Any]]:
-        """Return nothing: rank 0 draws the curves."""
-        return []
-
-
-def onlooking(config: LoopConfig) -> LoopConfig:
-    """Return how the same loop runs without a word."""
-    return replace(config, progress=False, logger="none", tensorboard="no")
-
-
-BATCHES = 3  # at most, of which the first compiles and fills caches that training uses
-SECONDS = 1.0  # after which no third batch is begun
-SHARE = 0.02  # of a run's steps at most
-ENOUGH = 1_000_000  # steps of a run that is measured and not trained
-
-
-def step_seconds(
-    task: Task[BatchT], backward: Callable[[Any], torch.Tensor | None], *, epoch: int, start: int, steps: int
-) -> float | None:
-    """Return the seconds of a step's loss and gradients; None where a run is too short or its batches leave a trace.
-
-    Weights, buffers, random states and the task's state are afterwards what they were.
-
-    Args:
-        task: what will be trained.
-        backward: adds the gradients of a batch, and returns its loss.
-        epoch: whose batches are computed.
-        start: first batch that may be taken; the middle one is, if that comes later, as early ones see short histories.
-        steps: that are left to train.
-    """
-    most = min(BATCHES, int(SHARE * steps))
-    start = max(start, task.num_batches(epoch) // 2)
-    made = task.rehearsal(epoch, start) if isinstance(task, Rehearses) else _again(task, epoch, start)
-    if most < 1 or made is None:
-        return None
-    model, random = task.model, rng_state()
-    state = {name: tensor.clone() for name, tensor in task.state().items()}
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    model.train()
-    try:
-        with closing(made):  # type: ignore[type-var]
-            return _timed(made, backward, most)
-    finally:
-        model.zero_grad(set_to_none=True)
-        for buffer, before in buffers:
-            buffer.data.copy_(before)
-        task.load_state(state)
-        set_rng_state(random)
-
-
-def _again(task: Task[BatchT], epoch: int, start: int) -> Iterator[BatchT | Microbatches[BatchT]]:
-    for _ in range(BATCHES):  # an epoch may be one batch
-        yield from task.batches(epoch, start)
-
-
-def _timed(made: Iterator[Any], backward: Callable[[Any], torch.Tensor | None], most: int) -> float | None:
-    begin = last = time.perf_counter()
-    times: list[float] = []
-    for batch in made:
-        loss = backward(batch)
-        if loss is not None:
-            loss.item()  # waits for the device
-        now = time.perf_counter()
-        times.append(now - last)
-        last = now
-        if len(times) == most or (len(times) > 1 and now - begin > SECONDS):  # the first compiles: it tells nothing
-            break
-    return min(times[1:] or times, default=None)
-
-
+MEASURED_BATCHES = 3  # of which the first compiles and fills caches that training uses
+MEASURED_SECONDS = 1.0  # after which no third batch is begun
 LIBRARIES = ("torch", "numpy", "numba")
 
 
-def conditions(device: str, found: dict[str, Any] | None = None) -> dict[str, str]:
-    """Return what decides between equal bits and equal to rounding, by name.
-
-    Args:
-        device: "cpu", "cuda", ...
-        found: of `machine`; by default the present one's.
-    """
-    found = machine() if found is None else found
+def conditions(device: str) -> dict[str, str]:
+    """Return what decides between equal bits and equal to rounding, by name."""
+    found = machine()
     place = found["processor"] if device == "cpu" else found["gpu"] or device
-    return {"threads": str(found["threads"]), "processor": place} | {
-        name: found["versions"][name] for name in LIBRARIES
-    }
+    versions = {name: found["versions"][name] for name in LIBRARIES}
+    return {"threads": str(found["threads"]), "processor": place} | versions
 
 
-def first_conditions(run: RunFolder, device: str) -> dict[str, str]:
-    """Return the conditions of a run's first start, for checkpoints that hold none; empty where nothing is told."""
-    try:
-        return conditions(device, run.read_json("environment.json"))
-    except (CheckpointError, KeyError, TypeError):
-        return {}
-
-
-def told_changes(before: dict[str, str], now: dict[str, str]) -> str | None:
+def changed_conditions(before: dict[str, str], now: dict[str, str]) -> str | None:
     """Return a sentence on conditions that have changed since a run was stopped, or None."""
-    changed = [(name, old, now[name]) for name, old in before.items() if now.get(name, old) != old]
+    changed = {name: old for name, old in before.items() if now.get(name, old) != old}
     if not changed:
         return None
-    told = ", ".join(
-        f"{old} thread(s), now {new}" if name == "threads" else f"{name} {old}, now {new}" for name, old, new in changed
-    )
-    mend = (
-        f"; OMP_NUM_THREADS={before['threads']} gives the same bits" if [c[0] for c in changed] == ["threads"] else ""
-    )
+    told = ", ".join(f"{name} {old}, now {now[name]}" for name, old in changed.items())
+    mend = f"; OMP_NUM_THREADS={before['threads']} gives the same bits" if list(changed) == ["threads"] else ""
     return (
         f"the run was interrupted under other conditions ({told}): it goes on equal to rounding, not bit for bit{mend}"
     )
@@ -211,8 +97,8 @@ class Trainer:
     ) -> None:
         self.task, self.config, self.run, self.splits = task, config, run, splits
         self.identity = {"method": method, "data_hash": data_hash}
-        self.ranks = present()
-        check_divided(self.ranks, task, method)
+        self.ranks = current_ranks()
+        check_task(self.ranks, task, method)
         self.fabric = make_fabric(config.device, config.precision)
         self._precision = self.fabric._precision  # the loss scale of 16-mixed lives there
         self.progress = Progress()
@@ -230,23 +116,20 @@ class Trainer:
             HopstateError: the loss became NaN or infinite; the message names epoch and step.
         """
         task = self.task
-        parameters = [p for p in task.model.parameters() if p.requires_grad]
-        if parameters:
-            optimizer = make_optimizer(self.config.optim, parameters, state_parameters(task.model))
-            task.model, self.optimizer = self.fabric.setup(task.model, optimizer)
+        parameters = self._set_up()
         rows = self._restore() if resume and self.run.checkpoint.is_file() else []
-        self.ranks.wait()  # all have read the checkpoint
+        self.ranks.barrier()  # all have read the checkpoint
         self.run.start_metrics(rows)
-        reporter = Reporter(self.config, self.run, task.metric, rows, positive_class(task))
+        reporter = Reporter(self.config, self.run, task.metric, rows, self._positive_class())
         metrics: dict[str, dict[str, float]] = {}
         with interrupts(reporter.note) as stop, reporter, training_products(task.model):
             self._stop = stop
-            if isinstance(task, FitsWhole) and not self.progress.epoch:
-                self._fit_whole(task, reporter)
+            if not self.progress.total_steps and not self.progress.epoch:
+                self._fit_whole(reporter)
                 if stop.is_set():
                     return FitResult(True, self.progress, {})
             if not self._finished():
-                self._begin(reporter, sum(p.numel() for p in parameters))
+                reporter.begin(parameters, self._steps(self.progress.epoch), self.progress)
                 if self.ranks.size > 1:  # so that a run whose ranks end can go on
                     self.save()
             while not self._finished():
@@ -265,32 +148,56 @@ class Trainer:
             reporter.draw(self.run.history(), self.progress)
         return FitResult(stop.ended, self.progress, metrics)
 
-    def measured_epoch(self) -> tuple[float | None, int]:
-        """Return the seconds that an epoch's steps take and their number, from a few steps that leave no trace."""
+    def _set_up(self) -> int:
+        """Move the model to its device, make its optimizer, and return the number of trained parameters."""
         task = self.task
         parameters = [p for p in task.model.parameters() if p.requires_grad]
-        if not parameters:
+        if parameters:
+            optimizer = make_optimizer(self.config.optim, parameters, state_parameters(task.model))
+            task.model, self.optimizer = self.fabric.setup(task.model, optimizer)
+        return sum(p.numel() for p in parameters)
+
+    def _steps(self, epoch: int) -> int:
+        return -(-self.task.num_batches(epoch) // self.ranks.size)
+
+    def _positive_class(self) -> str | None:
+        target = self.task.facts().get("target")
+        return None if target is None else target.positive
+
+    def measured_epoch(self) -> tuple[float | None, int]:
+        """Return the seconds that an epoch's steps take and their number, from a few steps of a task not used again.
+
+        Batches are taken from the middle of an epoch, as the first ones see short histories; those of a task with a
+        memory from its beginning.
+        """
+        task = self.task
+        if not self._set_up():
             return None, 0
-        optimizer = make_optimizer(self.config.optim, parameters, state_parameters(task.model))
-        task.model, self.optimizer = self.fabric.setup(task.model, optimizer)
-        count = task.num_batches(0)
+        count, times = task.num_batches(0), list[float]()
+        start = 0 if task.single_process else count // 2
+        task.model.train()
+        begin = last = time.perf_counter()
         with training_products(task.model):
-            step = step_seconds(task, self._backward, epoch=0, start=0, steps=ENOUGH)
+            for batch in chain.from_iterable(task.batches(0, start) for _ in range(MEASURED_BATCHES)):
+                loss = self._backward(batch)
+                if loss is not None:
+                    loss.item()  # waits for the device
+                now = time.perf_counter()
+                times.append(now - last)
+                last = now
+                if len(times) == MEASURED_BATCHES or (len(times) > 1 and now - begin > MEASURED_SECONDS):
+                    break
+        step = min(times[1:] or times, default=None)  # the first one compiles
         return None if step is None else step * count, count
 
-    def _begin(self, reporter: Reporter, size: int) -> None:
-        """Say before the first step how large the run is, and how long it may take."""
-        p, count, seconds = self.progress, self.task.num_batches(self.progress.epoch), None
-        if self.config.progress and count and self.ranks.size == 1:
-            left = self.config.epochs * count - p.total_steps
-            seconds = step_seconds(self.task, self._backward, epoch=p.epoch, start=p.step, steps=left)
-        reporter.begin(size, count, p, seconds)
-
-    def _fit_whole(self, task: FitsWhole, reporter: Reporter) -> None:
-        """Let a task make its model at once; until it is saved, a run that is taken up again starts anew."""
+    def _fit_whole(self, reporter: Reporter) -> None:
+        """Let a task make its model at once; until it is saved, a run that is resumed starts anew."""
         p, begin = self.progress, time.perf_counter()
         with self._stop.at_once():
-            rows, chosen = task.fit_whole()
+            found = self.task.fit_whole()
+        if found is None:
+            return
+        rows, chosen = found
         for row in rows:
             self.run.append_metrics(row)
             if row["epoch"] == chosen:
@@ -309,13 +216,14 @@ class Trainer:
         return self.optimizer is None or p.epoch >= c.epochs or stale  # without parameters there is nothing to train
 
     def _epoch(self, stop: Stop, reporter: Reporter) -> dict[str, Any] | None:
-        p, task, begin = self.progress, self.task, time.perf_counter()
-        count = task.num_batches(p.epoch)
+        p, task, ranks, begin = self.progress, self.task, self.ranks, time.perf_counter()
+        count = self._steps(p.epoch)
         if count == 0:
             raise ConfigError("there is no training batch: the training split is empty")
         task.model.train()
-        for batch in task.batches(p.epoch, p.step):
-            self._step(batch, count)
+        batches = iter(task.batches(p.epoch, p.step * ranks.size + ranks.rank, ranks.size))
+        for _ in range(p.step, count):
+            self._step(next(batches, None), count)
             reporter.step(p, count)
             if 0 < self.config.checkpoint_seconds <= time.monotonic() - self._last_save:
                 self.save()
@@ -347,7 +255,7 @@ class Trainer:
         p = self.progress
         set_rates(self.optimizer, self.config.optim, p.total_steps, self.config.epochs * count)
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self._backward(batch) if self.ranks.size == 1 else self._together(batch)
+        loss = self._backward(batch) if self.ranks.size == 1 else self._backward_on_ranks(batch)
         if loss is not None:
             self._learn(loss)
         p.step, p.total_steps = p.step + 1, p.total_steps + 1
@@ -363,11 +271,12 @@ class Trainer:
         self.optimizer.step()
         self.progress.learned += 1
 
-    def _together(self, batch: Any) -> torch.Tensor | None:
-        """Do what `_backward` does, each rank on its share; what is drawn depends on seed, rank and step alone."""
+    def _backward_on_ranks(self, batch: Any) -> torch.Tensor | None:
+        """Average gradients and loss over ranks, each with a batch of its own; the last step may have fewer batches."""
         seed_everything(step_seed(self.config.seed, self.ranks, self.progress.total_steps))
+        loss = None if batch is None else self._backward(batch)
         try:
-            loss, self._agreed = joined_loss(self.optimizer, self._backward(batch), self._stop.is_set())
+            loss, self._agreed = average_gradients(self.task.model, loss, self._stop.is_set())
         except RanksError as error:
             self.save()  # of rank 0: the weights are still those before this step
             raise ended(error, self.progress, self.run.path, self.ranks) from None
@@ -376,12 +285,11 @@ class Trainer:
     def _backward(self, batch: Any) -> torch.Tensor | None:
         """Add the gradients of a batch, or of its microbatches, and return its loss; None where it has none."""
         losses = []
-        for microbatch, part in parts_of(batch):
+        for microbatch in batch if isinstance(batch, Microbatches) else (batch,):
             with self.precision():
                 loss = self.task.loss(self.fabric.to_device(microbatch))
             if loss is None:
                 continue
-            loss = loss if part == 1 else loss * part
             with matmul_precision(self.config.matmul_precision):
                 self.fabric.backward(loss)
             losses.append(loss.detach())
@@ -415,8 +323,8 @@ class Trainer:
         if split in SPLITS and split not in ("val", *self.splits):
             raise ConfigError(f"this run holds the {split} split back; only {', '.join(self.splits)} may be looked at")
         self.task.model.eval()
-        with torch.no_grad(), self.precision(), judging(self.config, split):
-            return self.task.evaluate(split)
+        with torch.no_grad(), self.precision(), evaluation_progress(self.config, split):
+            return self.ranks.broadcast(lambda: self.task.evaluate(split))
 
     @contextmanager
     def precision(self) -> Iterator[None]:
@@ -465,8 +373,7 @@ class Trainer:
             self.progress = Progress.of_record(saved.record["progress"])
             self._precision.load_state_dict(saved.record.get("precision", {}))
             set_rng_state(saved.tensors["rng"])
-        before = saved.record.get("conditions") or first_conditions(self.run, self.fabric.device.type)
-        changes = told_changes(before, self._conditions)
+        changes = changed_conditions(saved.record.get("conditions", {}), self._conditions)
         if changes and not self._finished():
             warnings.warn(changes, HopstateWarning, stacklevel=3)
         return [row for row in self.run.history() if row["epoch"] <= self.progress.epoch]
@@ -481,12 +388,13 @@ class Trainer:
             return metrics
         record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}
         weights = Checkpoint(tensors={"model": dict(self.task.model.state_dict())}, record=record)
-        curves = curves_of(self.task, self.run) if "test" in self.splits else {}
+        kept = self.task.curves if "test" in self.splits else {}
+        curves = {self.run.path / CURVES: json_text(kept)} if kept else {}
         write_result(self.run.weights, weights, self.run.path / "result.json", json_text(self._result(metrics)), curves)
         return metrics
 
     def _result(self, metrics: dict[str, dict[str, float]]) -> dict[str, Any]:
-        p, positive = self.progress, positive_class(self.task)
+        p, positive, share = self.progress, self._positive_class(), self.task.train_share
         return {
             **self.identity,
             "metric": self.task.metric,
@@ -499,5 +407,5 @@ class Trainer:
             "parameters": sum(t.numel() for t in self.task.model.parameters()),
             "peak_memory_mb": peak_memory_mb(),
             **({} if positive is None else {"positive_class": positive}),
-            **beside_metrics(self.task),
+            **({"train_share": share} if share < 1 else {}),
         }

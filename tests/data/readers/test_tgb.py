@@ -11,7 +11,7 @@ from hopstate.data.readers.read_events import read_events
 from hopstate.data.splits import chronological_split
 from hopstate.datasets.registry import find_dataset, load_dataset, on_disk
 from hopstate.errors import ConfigError, DataError, FormatError
-from hopstate.runs.reproduce.recipes import all_recipes
+from hopstate.runs.reproduce import all_recipes
 from hopstate.sampling.negatives import one_against_many
 
 WIKI = "user_id,item_id,timestamp,state_label,comma_separated_list_of_features\n" + "".join(

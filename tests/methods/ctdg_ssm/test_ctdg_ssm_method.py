@@ -29,8 +29,8 @@ from hopstate.errors import (
 from hopstate.evaluation.metrics import roc_auc
 from hopstate.io.files import locked
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.runs.run import Run, evaluate, fit, open_run, predict, score_stream
 from hopstate.testing.conformance import F32, F32_TIGHT
 from made_events import SMALL, small_run, table

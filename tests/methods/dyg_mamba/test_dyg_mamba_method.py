@@ -15,8 +15,8 @@ from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.leak import check_leak
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run, fit, predict
 from hopstate.testing.conformance import F32, F32_TIGHT

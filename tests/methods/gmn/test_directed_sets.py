@@ -13,9 +13,9 @@ from torch_geometric.nn import ResGatedGraphConv
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import DataError
-from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun, build, build_gin, prepared_set
-from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig, prepared
+from hopstate.methods.gmn.graph_method import GINRun, GMNGraphsRun, build, build_gin, prepared_set
 from hopstate.methods.gmn.model import GMN
+from hopstate.methods.gmn.node_method import EncodingConfig, GMNRun, WalksConfig, prepared_graph
 from hopstate.methods.method import Context
 from hopstate.testing.conformance import COARSE, F32, F32_SUM
 from hopstate.training.config import LoopConfig
@@ -158,7 +158,7 @@ def test_edges_that_run_both_ways_keep_what_each_way_carries(flow: str, weights:
     context = Context(run=tmp_path, cache=tmp_path)
     carried = {"edge_weight": data.edge_weight.numpy()} if weights else {"edge_attr": data.edge_attr.numpy()}
     one = Graph.from_edges(data.edge_index.numpy(), undirected=False, x=data.x.numpy(), **carried)
-    alone, _ = prepared(one, GMNRun(data="toy", **shared), context)
+    alone, _ = prepared_graph(one, GMNRun(data="toy", **shared), context)
     packed, _ = prepared_set(set_of([data] * 3), GMNGraphsRun(data="toy", **shared), context)
     expected = np.array([[100.0], [1100.0]] if flow == "source_to_target" else [[1.0], [11.0]]) + weights
     for ready in (alone, packed):

@@ -15,14 +15,13 @@ from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.mpnn import WalkEncoder
 from hopstate.methods import get_method
-from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun, build_gin, names_in_set, prepared_set
-from hopstate.methods.gmn.graphs import build as build_graphs
-from hopstate.methods.gmn.method import EncodingConfig, GMNRun, OrderConfig, WalksConfig, build
+from hopstate.methods.gmn.batches import induced, plan_batches, plan_graph_batches, step_bytes
+from hopstate.methods.gmn.graph_method import GINRun, GMNGraphsRun, build_gin, names_in_set, prepared_set
+from hopstate.methods.gmn.graph_method import build as build_graphs
 from hopstate.methods.gmn.model import GMN
-from hopstate.methods.gmn.nodes import induced
-from hopstate.methods.gmn.ordering import order_key
-from hopstate.methods.gmn.sizing import choose, choose_graphs, step_bytes
-from hopstate.methods.gmn.walk_tokens import WalkSettings
+from hopstate.methods.gmn.node_method import EncodingConfig, GMNRun, OrderConfig, WalksConfig, build, walk_settings
+from hopstate.methods.gmn.orders import order_key
+from hopstate.methods.gmn.tokens import WalkSettings
 from hopstate.methods.method import Context, SplitConfig
 from hopstate.testing.conformance import F32, F32_SUM, F64_SOLVED
 from hopstate.tokens.encodings import laplacian_encoding
@@ -164,8 +163,8 @@ def test_tokens_of_doubling_lengths_are_learned_and_take_less(tmp_path, batch_si
     made.model.eval()
     with torch.no_grad():
         assert made.logits(np.arange(60)).isfinite().all()
-    sizes = {"max_length": 40, "repeats": 1, "walks": 2, "batch_size": 64}
-    every, doubling = (choose(1000, 8000, 4, SMALL, 1 << 40, lengths=w, **sizes).bytes for w in ("every", "doubling"))
+    settings = [WalkSettings(max_length=40, repeats=1, walks=2, lengths=w) for w in ("every", "doubling")]
+    every, doubling = (plan_batches(1000, 8000, 4, SMALL, w, 1 << 40, batch_size=64).bytes for w in settings)
     assert doubling < every / 5
 
 
@@ -193,29 +192,23 @@ def test_settings_that_suit_the_data_leave_variants_what_they_are():
 
 def test_whatever_the_paper_searched_can_be_trained(tmp_path):
     """Table 6: M from 1 to 32, s from 0 to 16, 3 to 6 layers; and m from 0."""
-    free = dict.fromkeys(("max_length", "repeats", "walks", "batch_size"))
     for config in (GMN.Config(), GMN.Config(variant="gmn-"), GMN.Config(token_layers=6, node_layers=6, mpnn_layers=6)):
         for walks, repeats in product((1, 2, 4, 8, 16, 32), (0, 1, 2, 4, 8, 16)):
-            given = free | {"walks": walks, "repeats": repeats}
+            given = WalkSettings(max_length=3, repeats=repeats, walks=walks)
             for nodes, edges in ((12_000, 520_000), (169_343, 2_332_486)):
-                found = choose(nodes, edges, 136, config, 4 << 30, **given)
-                assert (found.walks.walks, found.walks.repeats) == (walks, repeats)
+                assert plan_batches(nodes, edges, 136, config, given, 4 << 30).bytes <= 4 << 30
     for walks, repeats, length in ((32, 16, 2), (1, 0, 3), (1, 1, 0)):
         made = task(tmp_path, walks=WalksConfig(max_length=length, repeats=repeats, walks=walks), batch_size=20)
         assert made.model.tokens == 1 + repeats * length
         assert np.isfinite(train(made, 1)).all()
 
 
-def test_gps_with_a_scan_fits_a_budget_by_recomputing_and_then_by_batches(tmp_path):
-    free, gps = dict.fromkeys(("max_length", "repeats", "walks", "batch_size")), GMN.Config(variant="gps-mamba")
-    arxiv = choose(169_343, 2_332_486, 136, gps, 4 << 30, **free)
-    assert (arxiv.batch_size, arxiv.recompute) == (None, True)
-    assert not choose(10_000, 80_000, 16, gps, 4 << 30, **free).recompute
-    large = choose(2_449_029, 123_718_280, 100, gps, 4 << 30, **free)
+def test_gps_with_a_scan_fits_a_budget_by_batches(tmp_path):
+    none, gps = WalkSettings(max_length=0, repeats=1, walks=1), GMN.Config(variant="gps-mamba")
+    assert plan_batches(10_000, 80_000, 16, gps, none, 4 << 30).batch_size is None
+    large = plan_batches(2_449_029, 123_718_280, 100, gps, none, 4 << 30)
     assert large.batch_size is not None
     assert large.bytes <= 4 << 30
-    with_edges = choose(169_343, 2_332_486, 136, gps, 4 << 30, **free, edge_dim=8)
-    assert with_edges.bytes > arxiv.bytes or with_edges.batch_size is not None
     for batch_size, epochs in ((None, 8), (8, 4)):
         made = task(tmp_path, model=replace(SMALL, variant="gps-mamba"), walks=WalksConfig(), batch_size=batch_size)
         losses = train(made, epochs)
@@ -269,28 +262,40 @@ def test_orders_come_from_a_column_or_a_table_of_the_user(tmp_path):
         OrderConfig(column=2)
 
 
-@pytest.mark.parametrize("budget", [1 << 20, 20 << 20, 1 << 28])
-def test_settings_that_do_not_fit_are_refused_and_smaller_ones_are_found(budget):
-    free = dict.fromkeys(("max_length", "repeats", "walks", "batch_size"))
-    large = {**free, "max_length": 9, "repeats": 9, "batch_size": 5000}
+SOME = WalkSettings(max_length=3, repeats=2, walks=4)
+
+
+@pytest.mark.parametrize("budget", [20 << 20, 1 << 28])
+def test_a_batch_that_does_not_fit_is_refused_and_a_smaller_one_is_found(budget):
+    large = WalkSettings(max_length=9, repeats=9, walks=8)
     with pytest.raises(ConfigError, match="memory_budget"):
-        choose(5000, 40_000, 16, SMALL, budget, **large)
-    assert 0 < choose(5000, 40_000, 16, SMALL, budget, **free).bytes <= budget
-    with pytest.raises(ConfigError, match="memory_budget"):  # not even the smallest fit
-        choose(5000, 40_000, 16, SMALL, 1 << 10, **free)
+        plan_batches(5000, 40_000, 16, SMALL, large, budget, batch_size=5000)
+    found = plan_batches(5000, 40_000, 16, SMALL, SOME, budget)
+    assert 0 < found.bytes <= budget
+    assert found.walks == SOME
+    with pytest.raises(ConfigError, match="memory_budget"):  # not even the smallest fits
+        plan_batches(5000, 40_000, 16, SMALL, SOME, 1 << 10)
 
 
-def test_settings_fit_the_budget_and_keep_what_is_given():
-    free = dict.fromkeys(("max_length", "repeats", "walks", "batch_size"))
+def test_batches_fit_the_budget():
     for nodes, edges, budget in ((1000, 8000, 1 << 30), (1_000_000, 10_000_000, 1 << 31), (10**7, 10**8, 1 << 28)):
-        found = choose(nodes, edges, 16, GMN.Config(), budget, **free)
+        found = plan_batches(nodes, edges, 16, GMN.Config(), SOME, budget)
         assert found.bytes <= budget
-        assert found.walks.max_length >= 1
         assert (found.batch_size is None) == (nodes == 1000)
-    kept = choose(10**6, 10**7, 16, GMN.Config(), 1 << 31, **{**free, "max_length": 7, "walks": 3})
-    assert (kept.walks.max_length, kept.walks.walks) == (7, 3)
-    more = step_bytes(1000, 8000, WalkSettings(max_length=4, repeats=2, walks=4), GMN.Config(), 16)
-    assert more > step_bytes(1000, 8000, WalkSettings(max_length=3, repeats=2, walks=4), GMN.Config(), 16)
+    more = step_bytes(1000, 8000, replace(SOME, max_length=4), GMN.Config(), 16)
+    assert more > step_bytes(1000, 8000, SOME, GMN.Config(), 16)
+
+
+def test_walks_are_as_given_or_as_trained_or_follow_the_degree(tmp_path):
+    context = Context(run=tmp_path, cache=tmp_path)
+    free = walk_settings(WalksConfig(), SMALL, context, 10.0)
+    assert (free.max_length, free.repeats, free.walks) == (3, 2, 5)
+    given = walk_settings(WalksConfig(max_length=7, walks=3), SMALL, context, 10.0)
+    assert (given.max_length, given.repeats, given.walks) == (7, 2, 3)
+    trained = replace(context, trained={"walks": {"max_length": 1, "repeats": 4, "walks": 6}})
+    kept = walk_settings(WalksConfig(), SMALL, trained, 10.0)
+    assert (kept.max_length, kept.repeats, kept.walks) == (1, 4, 6)
+    assert walk_settings(WalksConfig(), replace(SMALL, variant="gps-mamba"), context, 10.0).tokens == 1
 
 
 def graph_set(level: str = "graph") -> GraphSet:
@@ -465,16 +470,15 @@ def test_signs_of_eigenvectors_are_each_graphs_own(tmp_path):
 
 def test_the_largest_batch_of_graphs_fits_the_budget(tmp_path):
     graphs = mixed_set()
-    free = {"max_length": None, "repeats": None, "walks": None, "batch_size": None}
     sizes = np.diff(graphs.offsets), np.diff(graphs.union.indptr[graphs.offsets])
-    whole = choose_graphs(*sizes, 4, SMALL, 1 << 32, **free)
+    whole = plan_graph_batches(*sizes, 4, SMALL, SOME, 1 << 32)
     assert whole.batch_size == 32
-    for budget in (whole.bytes // 2, whole.bytes // 4):
-        found = choose_graphs(*sizes, 4, SMALL, budget, **free)
+    for budget in (whole.bytes // 2, whole.bytes * 3 // 4):
+        found = plan_graph_batches(*sizes, 4, SMALL, SOME, budget)
         worst = np.argsort(-sizes[0])[: found.batch_size]
-        assert step_bytes(int(sizes[0][worst].sum()), int(sizes[1][worst].sum()), found.walks, SMALL, 4) <= budget
+        assert step_bytes(int(sizes[0][worst].sum()), int(sizes[1][worst].sum()), SOME, SMALL, 4) <= budget
     with pytest.raises(ConfigError, match="batch_size"):
-        choose_graphs(*sizes, 4, SMALL, whole.bytes // 20, **{**free, "batch_size": 6, "walks": 8})
+        plan_graph_batches(*sizes, 4, SMALL, SOME, whole.bytes // 20, batch_size=6)
     tight = WalksConfig(memory_budget=str(whole.bytes // 2))
     config = GMNGraphsRun(data="toy", model=SMALL, walks=tight, encoding=EncodingConfig(kind="rwse", size=3))
     made = build_graphs(graphs, config, Context(run=tmp_path, cache=tmp_path))

@@ -19,10 +19,10 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.datasets.generators import stochastic_block_model
 from hopstate.errors import ConfigError, DataError, ShapeError
 from hopstate.methods import get_method
-from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun
-from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig
+from hopstate.methods.gmn.export import gmn_spec
+from hopstate.methods.gmn.graph_method import GINRun, GMNGraphsRun
 from hopstate.methods.gmn.model import GMN
-from hopstate.methods.gmn.program import gmn_spec
+from hopstate.methods.gmn.node_method import EncodingConfig, GMNRun, WalksConfig
 from hopstate.methods.method import Context
 from hopstate.runs.export import Format, export_run, traced
 from hopstate.runs.load import load_run
@@ -51,13 +51,13 @@ SETTINGS: list[dict[str, Any]] = [
     {"model": {"variant": "gps-mamba", "mpnn": "gatedgcn"}, **NO_WALKS, "encoding": RELATIVE},
     {"model": {"mpnn": "none"}, **NO_WALKS},
     {"model": {"own_token": False, "readout": "mean"}, "walks": {"repeats": 2, "lengths": "doubling"}},
-    {"model": {"token_heads": 1, "local": "rwf"}, "walks": {"repeats": 2}},
+    {"model": {"local": "rwf"}, "walks": {"repeats": 2}},
     {"model": {"mark": False, "local_layers": 0, "node_layers": 0, "bidirectional": False}},
 ]
 OF_SETS: list[dict[str, Any]] = [
     WALKED,
     GPS,
-    {"model": {"token_heads": 2, "pooling": "max", "graph_pooling": "all", "features_out": True}},
+    {"model": {"pooling": "max", "graph_pooling": "all", "features_out": True}},
     {"level": "node", "model": {"variant": "gmn-"}},
     {"level": "edge", "model": {"pooling": "max"}},
 ]
@@ -125,7 +125,7 @@ def test_the_module_of_a_program_gives_the_answers_of_a_graph(settings: dict[str
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        ("gmn-graphs", {"model": {"token_heads": 1, "local": "rwf", "mpnn": "pna"}, "encoding": RELATIVE}),
+        ("gmn-graphs", {"model": {"local": "rwf", "mpnn": "pna"}, "encoding": RELATIVE}),
         *(pytest.param("gmn", settings, marks=pytest.mark.slow) for settings in SETTINGS),
         *(pytest.param("gmn-graphs", settings, marks=pytest.mark.slow) for settings in OF_SETS),
     ],

@@ -12,14 +12,12 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, StorageError
 from hopstate.io.scratch import Scratch
 from hopstate.layers.ssm import SelectiveSSM
-from hopstate.methods.gmn import inference as gmn_inference
-from hopstate.methods.gmn.inference import NodeOutputs
-from hopstate.methods.gmn.layerwise import Cut
-from hopstate.methods.gmn.method import EncodingConfig, GMNRun, OrderConfig, WalksConfig, build
+from hopstate.methods.gmn import layerwise as gmn_inference
+from hopstate.methods.gmn.batches import WholeSequence
+from hopstate.methods.gmn.layerwise import Cut, NodeOutputs, cut_of
 from hopstate.methods.gmn.model import GMN
-from hopstate.methods.gmn.nodes import WholeSequence
-from hopstate.methods.gmn.sizing import cut_of
-from hopstate.methods.gmn.walk_tokens import WalkSettings
+from hopstate.methods.gmn.node_method import EncodingConfig, GMNRun, OrderConfig, WalksConfig, build
+from hopstate.methods.gmn.tokens import WalkSettings
 from hopstate.methods.method import Context
 from hopstate.testing.conformance import F32_SUM, F64_SUM
 from hopstate.training.config import LoopConfig
@@ -84,7 +82,7 @@ def exact(task) -> torch.Tensor:
 
 
 CASES = {
-    "attention in tokens": {"model": replace(SMALL, token_heads=2, pooling="max")},
+    "maxima of tokens": {"model": replace(SMALL, pooling="max")},
     "tokens": {},
     "no walks": {"walks": WalksConfig(max_length=0)},
     "no repeats": {"walks": WalksConfig(max_length=3, repeats=0)},
@@ -150,8 +148,8 @@ def test_equal_keys_are_ordered_by_node_across_parts(tmp_path):
 def test_outputs_are_kept_until_a_weight_changes(tmp_path, monkeypatch):
     task, calls = made(tmp_path), []
     task.model.eval()
-    passes = gmn_inference.all_outputs
-    monkeypatch.setattr(gmn_inference, "all_outputs", lambda *given: calls.append(1) or passes(*given))
+    passes = gmn_inference._Pass
+    monkeypatch.setattr(gmn_inference, "_Pass", lambda *given: calls.append(1) or passes(*given))
     with torch.no_grad():
         before = task.logits(np.arange(5))
         task.evaluate("val")

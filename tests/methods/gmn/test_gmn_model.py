@@ -12,10 +12,10 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.message import Adjacency
 from hopstate.layers.mpnn import WalkEncoder
+from hopstate.methods.gmn.batches import token_inputs
 from hopstate.methods.gmn.model import GMN, GMNInputs
-from hopstate.methods.gmn.nodes import token_inputs
-from hopstate.methods.gmn.ordering import node_order, order_key
-from hopstate.methods.gmn.walk_tokens import WalkSettings, token_order, walk_tokens
+from hopstate.methods.gmn.orders import node_order, order_key
+from hopstate.methods.gmn.tokens import WalkSettings, token_order, walk_tokens
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable
 from hopstate.testing.conformance import F32, F32_SUM, F32_TIGHT, ModelCase, check_model
@@ -104,7 +104,7 @@ def test_tokens_of_one_node_each_are_permutation_equivariant():
 VARIANTS = [
     {"variant": "gmn"}, {"variant": "gmn-"}, {"variant": "gps-mamba"}, {"bidirectional": False}, {"mpnn": "none"},
     {"local": "gin", "mpnn": "gine"}, {"local": "gcn", "mpnn": "sage"}, {"variant": "gps-mamba", "mpnn": "pna"},
-    {"local": "rwf", "token_heads": 4, "pooling": "max"},
+    {"local": "rwf", "pooling": "max"},
 ]  # fmt: skip
 
 
@@ -212,10 +212,6 @@ def test_bad_settings_are_named():
     for change in ({"graph_pooling": "sum"}, {"features_out": True}):
         with pytest.raises(ConfigError, match=r"graph_pooling|features_out"):
             GMN(GMN.Config(**change), in_dim=3, out_dim=2)
-    with pytest.raises(ConfigError, match="token_heads"):
-        GMN.Config(dim=8, token_heads=3)
-    with pytest.raises(ConfigError, match="token_heads"):
-        GMN.Config(variant="gps-mamba", token_heads=1)
     with pytest.raises(ConfigError, match="gps-mamba"):
         GMN(GMN.Config(variant="gps-mamba"), in_dim=2, out_dim=2, tokens=3)
     with pytest.raises(ConfigError, match="mpnn"):

@@ -11,9 +11,9 @@ from written_out import WrittenOut
 
 from hopstate.data.graph import Graph
 from hopstate.layers.message import Adjacency
+from hopstate.methods.gmn.batches import token_inputs
 from hopstate.methods.gmn.model import GMN, GMNInputs
-from hopstate.methods.gmn.nodes import token_inputs
-from hopstate.methods.gmn.walk_tokens import WalkSettings, token_order, walk_tokens
+from hopstate.methods.gmn.tokens import WalkSettings, token_order, walk_tokens
 from hopstate.ops.walks import WalkTable
 from hopstate.testing.conformance import assert_close_rmse
 
@@ -54,13 +54,10 @@ CASES = {
     "without the node itself": (M2, {"own_token": False}, False),
     "mean of the tokens": (M2, {"readout": "mean"}, False),
     "mean of the walks' tokens": (M2, {"readout": "mean", "own_token": False, "local": "rwf"}, False),
-    "attention": (M2, {"token_heads": 2, "local_layers": 2}, True),
-    "attention on unmarked nodes": (M2, {"token_heads": 1, "local_layers": 0, "mark": False, "pooling": "max"}, False),
-    "attention on walk features": (M2, {"token_heads": 2, "local": "rwf", "readout": "mean", "pooling": "max"}, True),
     "graphs": (M2, {}, True),
     "graphs, sums, features": (M0, {"pooling": "max", "graph_pooling": "sum", "features_out": True}, False),
     "graphs, all": (M2, {"graph_pooling": "all"}, False),
-    "graphs, all, features": (M2, {"graph_pooling": "all", "features_out": True, "token_heads": 1}, True),
+    "graphs, all, features": (M2, {"graph_pooling": "all", "features_out": True}, True),
     "no message passing": (M2, {"mpnn": "none", "node_layers": 0}, False),
 }
 
@@ -73,7 +70,7 @@ def neighbours_of(graph: Graph) -> list[dict[int, int]]:
 
 def said(config: GMN.Config) -> dict:
     """Return what the written-out form needs to know of a configuration."""
-    same = ("local_layers", "token_layers", "node_layers", "own_token", "readout", "pooling", "token_heads", "reading")
+    same = ("local_layers", "token_layers", "node_layers", "own_token", "readout", "pooling", "reading")
     counted = {"local": config.encoder, "mpnn_layers": config.mpnn_layers * config.uses_mpnn, "window": M2.window}
     return {name: getattr(config, name) for name in same} | counted
 
@@ -85,7 +82,7 @@ def gradients(outputs: torch.Tensor, weights: torch.Tensor, leaves: list[torch.T
 
 
 MORE = {  # each part of these is in one of the others
-    "m = 0", "subgraphs", "walk features, edges", "mean of the tokens", "graphs", "graphs, all", "attention",
+    "m = 0", "subgraphs", "walk features, edges", "mean of the tokens", "graphs", "graphs, all",
 }  # fmt: skip
 
 

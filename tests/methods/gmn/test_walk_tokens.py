@@ -7,15 +7,18 @@ import torch
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
-from hopstate.methods.gmn.ordering import OrderConfig, node_keys, node_order, order_key
-from hopstate.methods.gmn.structural import (
+from hopstate.methods.gmn.orders import OrderConfig, node_keys, node_order, order_key
+from hopstate.methods.gmn.tokens import (
+    Resampler,
+    WalkSettings,
     anonymised,
     anonymous_walk_encoding,
     nondiagonal_encoding,
     random_walk_encoding,
     relative_encoding,
+    token_order,
+    walk_tokens,
 )
-from hopstate.methods.gmn.walk_tokens import Resampler, WalkSettings, token_order, walk_tokens
 from hopstate.ops.returns import return_probabilities, return_probabilities_naive
 from hopstate.ops.walks import WalkTable
 from hopstate.testing.conformance import F32, F32_LAST, F32_TIGHT
@@ -207,7 +210,7 @@ def test_anonymous_walks():
 def test_encodings_are_kept_by_content(record, tmp_path, monkeypatch):
     first = random_walk_encoding(record, 4, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
-    monkeypatch.setattr("hopstate.methods.gmn.structural.return_probabilities", None)
+    monkeypatch.setattr("hopstate.methods.gmn.tokens.return_probabilities", None)
     np.testing.assert_array_equal(random_walk_encoding(record, 4, tmp_path), first)
     next(tmp_path.iterdir()).write_bytes(b"damaged")
     with pytest.raises(TypeError):

@@ -11,8 +11,8 @@ import torch
 
 import hopstate
 from hopstate.errors import DataError
-from hopstate.methods.gmn.nodes import PreparedGraph, WholeSequence
-from hopstate.methods.gmn.walk_tokens import WalkSettings
+from hopstate.methods.gmn.batches import PreparedGraph, WholeSequence
+from hopstate.methods.gmn.tokens import WalkSettings
 from hopstate.methods.shared.edges import turned
 
 WALKS = {"max_length": 2, "repeats": 2, "walks": 3}

@@ -17,7 +17,7 @@ class WrittenOut:
         p: weights by name, and buffers.
         neighbours: per node, a dict from each node that it receives from to the number of that edge.
         settings: dict of what the configuration says: local, local_layers, token_layers, node_layers, mpnn_layers,
-            own_token, readout, window, pooling, token_heads, reading.
+            own_token, readout, window, pooling, reading.
     """
 
     def __init__(self, p, neighbours, settings):
@@ -58,7 +58,7 @@ class WrittenOut:
         y = [self.node(v, h, edges, walks[v]) for v in nodes]
         for number in range(self.c["node_layers"]):
             for order in orders:
-                rows = self.block(f"node_blocks.{number}.block", [y[v] for v in order])
+                rows = self.block(f"node_blocks.{number}", [y[v] for v in order])
                 for place, v in enumerate(order):
                     y[v] = rows[place]
         if self.c["mpnn_layers"]:
@@ -90,26 +90,11 @@ class WrittenOut:
         for number in range(self.c["local_layers"]):
             last = number == self.c["local_layers"] - 1
             rows, states = self.gated(f"local.mpnn.blocks.{number}", rows, pairs, states, self.layer_norm, last)
-        return self.pooled(list(rows.values()), "local.pool.attention", h[v])
+        return self.pooled(list(rows.values()))
 
-    def pooled(self, rows, name, own):
-        """Return one row of a token's rows: their mean or maximum, and what attention of its own node finds in them."""
-        found = sum(rows) / len(rows) if self.c["pooling"] == "mean" else torch.stack(rows).amax(0)
-        heads = self.c["token_heads"]
-        if not heads:
-            return found
-        parts, width = [], len(own) // heads
-        for head in range(heads):
-            mine = slice(head * width, (head + 1) * width)
-            asked = (self.p[f"{name}.likeness.weight"] @ own)[mine]
-            top, bottom = torch.zeros_like(asked), 0.0
-            for row in rows:
-                held = (self.p[f"{name}.likeness.weight"] @ row)[mine]
-                cosine = asked @ held / torch.sqrt(asked @ asked) / torch.sqrt(held @ held)
-                weight = torch.exp(torch.exp(self.p[f"{name}.log_scale"][head]) * cosine)
-                top, bottom = top + weight * self.linear(f"{name}.value", row)[mine], bottom + weight
-            parts.append(top / bottom)
-        return found + torch.cat(parts)
+    def pooled(self, rows):
+        """Return one row of a token's rows: their mean or maximum."""
+        return sum(rows) / len(rows) if self.c["pooling"] == "mean" else torch.stack(rows).amax(0)
 
     def of_walks(self, v, token, h, edges):
         """Return the random-walk features of a token, pooled over the steps of all its walks."""
@@ -125,7 +110,7 @@ class WrittenOut:
                 z.append(row.clamp(min=0))
             z = self.convolved("local.encoder.conv", z)
             out.extend(self.silu(self.batch_norm("local.encoder.norm", row)) for row in z)
-        return self.linear("local.encoder.out", self.pooled(out, "local.pool.attention", h[v]))
+        return self.linear("local.encoder.out", self.pooled(out))
 
     # ---- Algorithm 2 ---------------------------------------------------------------------------------------
     def block(self, name, rows):

@@ -11,7 +11,7 @@ from hopstate.data.graph import Graph
 from hopstate.layers.message import Normalization
 from hopstate.methods.message_passing.backbones import BACKBONES, Convolution, LayerSpec
 from hopstate.methods.message_passing.method import backbone_method
-from hopstate.runs import run as runs
+from hopstate.runs.run import fit
 
 SETTINGS = {"model.dim": 8, "loop.epochs": 40, "loop.progress": False, "loop.optim.lr": 0.01}
 
@@ -53,5 +53,5 @@ def graph(n: int = 200) -> Graph:
 def test_a_registered_backbone_trains(method: str, batching: str, block: str, tmp_path: Path) -> None:
     more = {"batching.kind": batching, "batching.num_clusters": 4, "batching.clusters_per_batch": 2}
     more |= {"model.num_layers": 2, "model.block": block, "batching.partitioner": "bisection"}
-    run = runs.fit(method, graph(), out=tmp_path / "run", config={**SETTINGS, **more})
+    run = fit(method, graph(), out=tmp_path / "run", config={**SETTINGS, **more})
     assert run.metrics["test"]["accuracy"] > 0.7

@@ -23,13 +23,14 @@ from hopstate.errors import CheckpointError, ConfigError
 from hopstate.evaluation.leak import check_leak
 from hopstate.evaluation.metrics import roc_auc
 from hopstate.methods import get_method
+from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import PairTreesTask, link_floors, training_table
-from hopstate.methods.settings import config_from
 from hopstate.runs.explain import explain
+from hopstate.runs.inference import evaluate, predict
 from hopstate.runs.load import load_run
-from hopstate.runs.run import Run, evaluate, fit, predict, score_stream
-from hopstate.runs.stream import as_trained
+from hopstate.runs.run import Run, fit
+from hopstate.runs.stream import as_trained, score_stream
 from hopstate.streaming.live import go_on, past_of
 from hopstate.testing.conformance import F32_SUM, F64, F64_SOLVED
 from hopstate.tokens.pair_features import GROWING, NAMES

@@ -28,7 +28,7 @@ LINKS: dict[str, dict[str, Any]] = {
         "history.max_length": 6,
     },
 }
-HEADS = {"ctdg-ssm": ("decoder", "gap_out", "read_norm"), "dyg-mamba": ("head",)}
+HEADS = {"ctdg-ssm": ("readout",), "dyg-mamba": ("head",)}
 
 
 @pytest.fixture(scope="module")

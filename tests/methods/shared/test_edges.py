@@ -12,9 +12,9 @@ from hopstate.compensation.top.config import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.methods import get_method
-from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig
-from hopstate.methods.gmn.method import build as build_gmn
 from hopstate.methods.gmn.model import GMN
+from hopstate.methods.gmn.node_method import EncodingConfig, GMNRun, WalksConfig
+from hopstate.methods.gmn.node_method import build as build_gmn
 from hopstate.methods.message_passing.batching import Batching
 from hopstate.methods.message_passing.method import FullBatchRun, reads_edges
 from hopstate.methods.message_passing.model import Backbone

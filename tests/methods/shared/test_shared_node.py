@@ -11,10 +11,9 @@ import torch
 import hopstate
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
+from hopstate.methods.config import as_dict, config_from, parse_words, parser_of
 from hopstate.methods.message_passing.method import METHODS, FullBatchRun, build
 from hopstate.methods.method import Context, ReadOptions
-from hopstate.methods.parser import parser_of
-from hopstate.methods.settings import as_dict, config_from, parse_words
 from hopstate.testing.conformance import COARSE, F32, F64
 
 N = 40

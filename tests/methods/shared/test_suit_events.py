@@ -15,8 +15,8 @@ from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.layers.time import TimeEncoding
 from hopstate.methods import MODULES, get_method
+from hopstate.methods.config import parse_given
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
-from hopstate.methods.settings import parse_given
 from hopstate.methods.shared.link import HISTORICAL
 from hopstate.runs.data import settle
 from hopstate.testing.conformance import F64
@@ -49,7 +49,7 @@ def test_every_encoding_of_gaps_tells_them_apart():
     clock = Clock.fit(stream.t[:420], stream.time_unit)
     gaps = np.append(clock.log_gaps(stream.t[20:420], stream.t[:400], config.model.never), config.model.never)
     model = CTDGSSM(config.model, num_nodes=18)
-    for encoding in (model.gap_in, model.gap_out):
+    for encoding in (model.gap_in, model.readout.gap):
         assert encoding(torch.from_numpy(gaps).float()).std(0).min() > 0.03
     before = TimeEncoding.decades(16, span=3.0, learn=False)(torch.from_numpy(gaps).float()).std(0)
     assert (before < 0.03).sum() >= 4  # as it was: columns that hardly move

@@ -13,14 +13,13 @@ from sklearn.metrics import accuracy_score
 
 from hopstate.data.graph import Graph
 from hopstate.methods import get_method
-from hopstate.methods.gmn.method import GMNRun
+from hopstate.methods.config import parse_given, parse_words, parser_of
+from hopstate.methods.gmn.node_method import GMNRun
 from hopstate.methods.message_passing.batching import Batching
 from hopstate.methods.message_passing.method import FullBatchRun
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import Context, SplitConfig
 from hopstate.methods.nagphormer.method import NAGphormerRun
-from hopstate.methods.parser import parser_of
-from hopstate.methods.settings import parse_given, parse_words
 from hopstate.methods.shared.baselines import below, graph_baselines
 from hopstate.methods.shared.link_config import LinkConfig
 from hopstate.methods.shared.suit_nodes import adjusted_homophily, facts

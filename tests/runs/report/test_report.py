@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import html
 import itertools
@@ -16,9 +17,7 @@ import pytest
 from hopstate.cli.main import main
 from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
 from hopstate.runs.report import write_report
-from hopstate.runs.report.charts import Bar, Line, bar_chart, line_chart
-from hopstate.runs.report.style import DARK, LIGHT, SERIES
-from hopstate.runs.reproduce import results
+from hopstate.runs.reproduce import append_line
 
 NASTY = '<script>alert("1")</script>&\'"'
 VOID = {"meta", "br", "img", "link", "hr", "input"}
@@ -56,6 +55,14 @@ def table(report: Path, caption: str) -> list[list[str]]:
     part = report.read_text().split(f">{caption}</caption>")[1].split("</table>")[0]
     rows = part.split("<tr")[1:]
     return [[html.unescape(re.sub("<[^>]*>", "", c)) for c in re.findall(r"<t[hd].*?</t[hd]>", row)] for row in rows]
+
+
+def images(report: Path) -> list[str]:
+    """Return the charts of a report as SVG."""
+    return [
+        base64.b64decode(data).decode()
+        for data in re.findall(r'src="data:image/svg\+xml;base64,(.*?)"', report.read_text())
+    ]
 
 
 def make_influence(path: Path, neighbor: str = "bob") -> None:
@@ -98,8 +105,8 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_run(home / "links/recency", "recency", "uci", {**link, "average_precision": 0.7})
     make_influence(home / "links/dyg/explain-1-2.csv")
     for run in range(3):
-        results.append(home / "results.jsonl", result_line("gcn/minesweeper", run, roc_auc=0.88 + 0.01 * run))
-    results.append(home / "results.jsonl", result_line("edgebank/uci", 0, average_precision=0.762))
+        append_line(home / "results.jsonl", result_line("gcn/minesweeper", run, roc_auc=0.88 + 0.01 * run))
+    append_line(home / "results.jsonl", result_line("edgebank/uci", 0, average_precision=0.762))
     return write_report([home / "static", home / "links"], home / "report.html", results_file=home / "results.jsonl")
 
 
@@ -169,9 +176,9 @@ def test_links_are_compared_with_floors_by_kind_of_negatives(tmp_path: Path) -> 
     }
     (tmp_path / "runs/dyg/floors.json").write_text(json.dumps(floors))
     page = write_report([tmp_path / "runs"], tmp_path / "report.html")
-    rows = {row[0].removesuffix(" floor"): row for row in table(page, "Links of uci: all links")[1:]}
+    rows = {row[0].split()[0]: row for row in table(page, "Links of uci: all links")[1:]}
     assert set(rows) == {"dyg-mamba", "recency", "pair-trees"}  # a floor that was run is not there twice
-    assert rows["dyg-mamba"][1] == "pair-trees on random; inductive, recency on historical; inductive"
+    assert rows["dyg-mamba"][1] == "recency on historical; inductive, pair-trees on random; inductive"
     assert rows["recency"][1] == "pair-trees on random; inductive"
     assert rows["pair-trees"][1] == "recency on historical"
     assert sum(row[0].endswith(" floor") for row in rows.values()) == 2
@@ -235,40 +242,18 @@ def test_it_can_be_read_by_all(full: Path) -> None:
             assert target in ids
         if (attrs.get("href") or "").startswith("#"):
             assert attrs["href"][1:] in ids  # type: ignore[index]
-    charts = [svg for svg in seen.all("svg") if svg.get("aria-hidden") != "true"]
-    assert len(charts) >= 5
-    assert all(svg["role"] == "img" and svg["aria-labelledby"] for svg in charts)
-    assert all(image.get("alt") for image in seen.all("img"))
+    images = seen.all("img")
+    assert len(images) == 5  # two curves of each data set, one explanation
+    assert all(image["alt"] for image in images)
     assert len(seen.all("table")) == len(seen.all("caption"))
     assert {th.get("scope") for th in seen.all("th")} == {"col", "row"}
-
-
-def luminance(color: str) -> float:
-    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-
-def contrast(one: str, other: str) -> float:
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("colors", [LIGHT, DARK], ids=["light", "dark"])
-def test_colors_have_contrast(colors: dict[str, str]) -> None:
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    for ground in ("page", "panel"):
-        for ink in ("text", "quiet", "accent"):
-            assert contrast(colors[ink], colors[ground]) >= 4.5, (ink, ground)
-        for i in range(SERIES):
-            assert contrast(colors[f"series-{i}"], colors[ground]) >= 3, (i, ground)
 
 
 def test_every_string_of_a_user_is_escaped(tmp_path: Path) -> None:
     make_run(tmp_path / "a<b>&c", NASTY, f"data{NASTY}".replace("/", ""), {"average_precision": 0.5, f"x{NASTY}": 1.0})
     make_run(tmp_path / "other", NASTY, f"data{NASTY}".replace("/", ""), {"average_precision": 0.6}, note=NASTY)
     make_influence(tmp_path / "explain<i>.csv", neighbor=NASTY)
-    results.append(tmp_path / "r.jsonl", {**result_line("gcn/cora", 0, accuracy=0.5), "altered": {NASTY: NASTY}})
+    append_line(tmp_path / "r.jsonl", {**result_line("gcn/cora", 0, accuracy=0.5), "altered": {NASTY: NASTY}})
     page = write_report(
         [tmp_path / "a<b>&c", tmp_path / "other", tmp_path / "explain<i>.csv"],
         tmp_path / "report.html",
@@ -318,9 +303,9 @@ def test_data_of_one_name_are_not_mixed(tmp_path: Path) -> None:
     assert table(page, "Results on a/events.csv")[1][2] == "70.00 ± 14.14"
     run("later", "/home/a/events.csv", "3" * 32, 0.1)  # the file was changed
     page = write_report([tmp_path], tmp_path / "r.html")
-    assert table(page, "Results on a/events.csv (version 1)")[1][2] == "70.00 ± 14.14"
-    assert table(page, "Results on a/events.csv (version 2)")[1][2] == "10.00"
-    assert "a/events.csv (version 2)" in {row[2] for row in table(page, "What was run, and where")}
+    assert table(page, "Results on a/events.csv (contents 11111111)")[1][2] == "70.00 ± 14.14"
+    assert table(page, "Results on a/events.csv (contents 33333333)")[1][2] == "10.00"
+    assert "a/events.csv (contents 33333333)" in {row[2] for row in table(page, "What was run, and where")}
 
 
 def test_errors_are_no_percentages_and_the_smaller_is_better(tmp_path: Path) -> None:
@@ -329,8 +314,6 @@ def test_errors_are_no_percentages_and_the_smaller_is_better(tmp_path: Path) -> 
     page = write_report([tmp_path], tmp_path / "r.html")
     rows = table(page, "Results on peptides")[1:]
     assert [(row[0], row[2]) for row in rows] == [("sage best", "0.2500"), ("gcn", "0.5000")]
-    bars = "".join(Seen(page.read_text().split("Verdict</h2>")[1].split("</figure>")[0]).words)
-    assert "sage: 0.2500; gcn: 0.5000" in bars
 
 
 def verdict(page: Path) -> list[str]:
@@ -394,24 +377,6 @@ def test_runs_under_several_protocols_are_not_set_side_by_side(tmp_path: Path) -
     )  # one way needs no name
 
 
-def test_curves_of_several_runs_are_a_mean_in_its_interval(tmp_path: Path) -> None:
-    for seed in range(3):
-        make_run(tmp_path / f"gcn-{seed}", "gcn", "cora", {"accuracy": 0.8 + 0.01 * seed}, seed=seed)
-    curves = write_report([tmp_path], tmp_path / "r.html").read_text().split("Learning curves</h2>")[1]
-    chart = curves.split("</figure>")[0]
-    assert len(re.findall(r"stroke: var\(--series-0\)", chart)) == 1  # one line, not three
-    assert "fill: var(--series-0); fill-opacity: 0.18" in chart
-
-
-def test_charts_of_kinds_of_negatives_have_one_scale(full: Path) -> None:
-    part = full.read_text().split("Link prediction by kind of negatives</h2>")[1].split("Time and memory</h2>")[0]
-    titles = [html.unescape(title) for title in re.findall(r"<figcaption>(.*?)</figcaption>", part)]
-    assert titles[:2] == ["AP: uci, all links", "AP, historical negatives: uci, all links"]
-    for figure in part.split("<figure>")[1:3]:
-        starts = {round(start, 1) for start, _ in widths(figure)}
-        assert len(starts) == 1  # bars begin at 0
-
-
 def test_explanations_of_dated_streams_show_dates(tmp_path: Path) -> None:
     make_influence(tmp_path / "explain.csv")
     text = (tmp_path / "explain.csv").read_text()
@@ -422,70 +387,20 @@ def test_explanations_of_dated_streams_show_dates(tmp_path: Path) -> None:
     ):
         text = text.replace(f",{number},", f",{date},")
     (tmp_path / "explain.csv").write_text(text)
-    page = write_report([tmp_path / "explain.csv"], tmp_path / "r.html").read_text()
-    chart = page.split("Influence of past events</h2>")[1].split("</figure>")[0]
-    assert any(re.fullmatch(r"\d\d (Jan|Feb|Mar) 2026", word) for word in words_of(chart))
-    assert not any("e9" in word or (re.fullmatch(r"\d\.\d+", word) and float(word) > 1) for word in words_of(chart))
-    assert "2026-01-05 09:00:00Z" in page
+    page = write_report([tmp_path / "explain.csv"], tmp_path / "r.html")
+    (image,) = images(page)
+    assert "2026-01" in image
+    assert "2026-01-05 09:00:00" in page.read_text()
 
 
 def test_empty_columns_are_left_out(full: Path, tmp_path: Path) -> None:
     make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
-    results.append(tmp_path / "results.jsonl", result_line("edgebank/uci", 0, average_precision=0.762))
+    append_line(tmp_path / "results.jsonl", result_line("edgebank/uci", 0, average_precision=0.762))
     page = write_report([tmp_path], tmp_path / "r.html", results_file=tmp_path / "results.jsonl")
     for caption in ("Results on cora", "Published against measured on uci"):
         assert "95% interval" not in table(page, caption)[0]
         assert {len(row) for row in table(page, caption)} == {len(table(page, caption)[0])}
     assert "95% interval" in table(full, "Results on uci")[0]
-    numbers = page.read_text().split(">Results on cora</caption>")[1].split("</table>")[0]
-    assert [c for c, name in re.findall(r'class="(.)">([^<]*)</th>', numbers)] == ["n"] * 4  # words are no numbers
-
-
-def words_of(svg: str) -> list[str]:
-    return [html.unescape(word) for word in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
-
-
-@pytest.mark.parametrize("last", [2, 3, 7, 12, 199])
-def test_epochs_are_whole_numbers(last: int) -> None:
-    points = [(float(epoch), epoch / 7) for epoch in range(1, last + 1)]
-    words = words_of(line_chart("loss", "about", [Line(0, points)], "epoch", "loss").svg)
-    across = words[: words.index("epoch")]
-    assert across
-    assert all(word.isdigit() for word in across)
-
-
-def test_axes_are_logarithmic_if_runs_differ_in_length() -> None:
-    long, short = ([(float(epoch), epoch / 7) for epoch in range(1, last + 1)] for last in (250, 6))
-    words = words_of(line_chart("loss", "about", [Line(0, long), Line(1, short)], "epoch", "loss").svg)
-    assert words[: words.index("epoch")] == ["1", "3", "10", "30", "100"]
-    words = words_of(line_chart("loss", "about", [Line(0, long), Line(1, long[:40])], "epoch", "loss").svg)
-    assert "3" not in words[: words.index("epoch")]
-
-
-def test_one_epoch_is_drawn() -> None:
-    assert "<use" in line_chart("loss", "about", [Line(0, [(1, 0.5)])], "epoch", "loss").svg
-
-
-def widths(svg: str) -> list[tuple[float, float]]:
-    """Return where each bar begins and ends."""
-    found = []
-    for path in re.findall(
-        r'<path d="([^"]*z\s*)" style="(?:fill: var\(--series|fill: none; stroke: var\(--series)', svg
-    ):
-        across = [float(x) for x in re.findall(r"[ML] (\S+) ", path)]
-        found.append((min(across), max(across)))
-    return found
-
-
-def test_bars_begin_at_zero_and_are_as_long_as_their_values() -> None:
-    chart = bar_chart("t", "a", [Bar("one", 99.0, None, "99"), Bar("two", 98, 0.5, "98"), Bar("half", 49.5, None, "")])
-    (start, one), (_, two), (again, half) = widths(chart.svg)
-    assert start == again
-    assert two - start == pytest.approx((one - start) * 98 / 99, abs=0.1)
-    assert half - start == pytest.approx((one - start) / 2, abs=0.1)
-    (below, zero), (nil, over) = widths(bar_chart("t", "a", [Bar("r2", -0.5, None, ""), Bar("r2", 0.5, None, "")]).svg)
-    assert zero == nil
-    assert over - nil == pytest.approx(zero - below, abs=0.1)
 
 
 def test_the_best_and_the_floors_are_marked(tmp_path: Path) -> None:
@@ -497,33 +412,12 @@ def test_the_best_and_the_floors_are_marked(tmp_path: Path) -> None:
     rows = table(page, "Results on cora")[1:]
     assert [row[0] for row in rows] == ["sage best", "gcn", "majority floor", "mlp floor"]
     assert [row[2] for row in rows] == ["90.00", "80.00", "30.00 ± 0.00", "85.00 ± 0.00"]
-    bars = page.read_text().split("Verdict</h2>")[1].split("</figure>")[0]
-    assert [word for word in words_of(bars) if "(" in word] == ["sage (best)", "mlp (floor)", "majority (floor)"]
     make_run(tmp_path / "mlp", "mlp", "cora", {"accuracy": 0.85})  # a run of its own stands in its place
     page = write_report([tmp_path], tmp_path / "r.html")
     assert [row[0] for row in table(page, "Results on cora")[1:]] == ["sage best", "mlp", "gcn", "majority floor"]
     (tmp_path / "gcn" / "floors.json").write_text('{"majority": {"accuracy": "much"}}')
     with pytest.raises(CheckpointError, match=r"floors\.json"):
         write_report([tmp_path], tmp_path / "r.html")
-
-
-@pytest.mark.parametrize("words", [NASTY, "$x^2$", "a\x07b", "\\alpha & <b>", "ünïcode 漢"])
-def test_charts_show_words_as_they_are(words: str) -> None:
-    shown = words.replace("\x07", "\N{REPLACEMENT CHARACTER}")
-    for chart in (
-        bar_chart("t", "a", [Bar(words, 1.0, None, words)]),
-        line_chart("t", "a", [Line(0, [(1, 1), (2, 2)])], words, words),
-    ):
-        assert sum(shown in word for word in words_of(chart.svg)) == 2
-        assert "<script" not in chart.svg
-        assert "<b>" not in chart.svg
-
-
-def test_charts_take_their_colors_from_the_page() -> None:
-    svg = line_chart("t", "a", [Line(i, [(1, 1), (2, 2)]) for i in range(SERIES + 1)], "x", "y").svg
-    for name in (*(f"series-{i}" for i in range(SERIES)), "text", "rule", "quiet"):
-        assert f"var(--{name})" in svg
-    assert not re.search(r"#[0-9a-f]{6}", svg)
 
 
 def test_errors_name_the_wrong_input(tmp_path: Path) -> None:
@@ -563,3 +457,35 @@ def test_it_is_opened_only_where_there_is_a_screen(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("DISPLAY", ":0")
     assert main(command) == 0
     assert opened == [(tmp_path / "r.html").as_uri()]
+
+
+def lines_of(image: str) -> int:
+    """Return how many lines with points in them a chart has, its axes and grid aside."""
+    return len(re.findall(r'<path d="[^"]*" clip-path="[^"]*" style="fill: none; stroke: #(?!c9ced6)', image))
+
+
+def test_curves_of_three_runs_are_a_mean_and_of_fewer_a_line_each(tmp_path: Path) -> None:
+    for seed in range(3):
+        make_run(tmp_path / f"gcn-{seed}", "gcn", "cora", {"accuracy": 0.8 + 0.01 * seed}, seed=seed)
+    means = images(write_report([tmp_path], tmp_path / "r.html"))
+    two = images(write_report([tmp_path / "gcn-0", tmp_path / "gcn-1"], tmp_path / "r.html"))
+    assert [lines_of(image) for image in means] == [1, 1]
+    assert [lines_of(image) for image in two] == [2, 2]
+
+
+@pytest.mark.parametrize("words", [NASTY.replace("/", ""), "$x^2$", "a\x07b", "\\alpha & <b>", "ünïcode 漢", "_x"])
+def test_charts_show_words_as_they_are(words: str, tmp_path: Path) -> None:
+    make_run(tmp_path / "run", words, "cora", {"accuracy": 0.8})
+    shown = words.replace("\x07", "\N{REPLACEMENT CHARACTER}")
+    for image in images(write_report([tmp_path], tmp_path / "r.html")):
+        words_of = [html.unescape(word).strip() for word in re.findall(r"<text[^>]*>([^<]*)</text>", image)]
+        assert shown in words_of
+        assert "<script" not in image
+
+
+def test_the_command_that_made_a_run_is_shown(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
+    path = tmp_path / "run/environment.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"command": ["hopstate", "fit", "gcn", "--data=a b"]}))
+    page = write_report([tmp_path], tmp_path / "r.html")
+    assert table(page, "What was run, and where")[1][-1] == "hopstate fit gcn '--data=a b'"

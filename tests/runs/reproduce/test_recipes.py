@@ -9,8 +9,7 @@ import pytest
 from hopstate.datasets.registry import find_dataset
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
-from hopstate.runs.reproduce.recipes import Recipe, all_recipes, find_recipes
-from hopstate.runs.reproduce.runner import Trial
+from hopstate.runs.reproduce import Recipe, Trial, all_recipes, find_recipes
 from hopstate.training.run_folder import flatten
 
 RECIPES = list(all_recipes().values())

@@ -18,10 +18,24 @@ import made_tables
 from hopstate.cli.main import main
 from hopstate.cli.reproduce import changes_of, numbers_of
 from hopstate.errors import ConfigError, DownloadError, FormatError, MissingFileError
-from hopstate.methods.settings import as_dict
-from hopstate.runs.reproduce import results, tables
-from hopstate.runs.reproduce.recipes import all_recipes, find_recipes, how_to_get, missing
-from hopstate.runs.reproduce.runner import Trial, reproduce
+from hopstate.methods.config import as_dict
+from hopstate.runs.reproduce import (
+    BEGIN,
+    END,
+    Line,
+    Trial,
+    all_recipes,
+    append_line,
+    compared,
+    find_recipes,
+    markdown,
+    missing,
+    read_lines,
+    reproduce,
+    show,
+    write_markdown,
+)
+from hopstate.runs.summary import figure
 from hopstate.training.checkpoint import load_checkpoint
 
 GCN = "gcn/minesweeper-small"
@@ -57,11 +71,11 @@ def test_runs_are_made_once_and_noted_once(tmp_path: Path) -> None:
     assert "loop.device" not in first[0]["altered"]
     assert first[0]["metrics"]["test"]["roc_auc"] != first[1]["metrics"]["test"]["roc_auc"]
     assert reproduce(recipe, [0, 1], **options) == first
-    assert [line["run"] for line in results.read(tmp_path / "r.jsonl")] == [0, 1]
+    assert [line["run"] for line in read_lines(tmp_path / "r.jsonl")] == [0, 1]
     again = reproduce(recipe, [0], **options | {"results_file": tmp_path / "lost.jsonl"})  # noted, not trained again
     assert again is not None
     assert again[0]["started"] == first[0]["started"]
-    assert len(results.read(tmp_path / "lost.jsonl")) == 1
+    assert len(read_lines(tmp_path / "lost.jsonl")) == 1
 
 
 def test_the_hash_names_what_decides_the_result() -> None:
@@ -81,7 +95,7 @@ def test_the_hash_names_what_decides_the_result() -> None:
 def test_an_isolated_run_knows_its_own_memory_and_time(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = [part for key, value in (QUICK | QUIET).items() for part in (f"--{key}", str(value).lower())]
     assert main(["reproduce", GCN, "--seeds", "1", "--", *words]) == 0
-    line = results.read(tmp_path / "runs" / "results.jsonl")[0]
+    line = read_lines(tmp_path / "runs" / "results.jsonl")[0]
     assert line["peak_memory_mb"] > 50
     assert line["cpu_seconds"] > 0
     assert line["wall_seconds"] > 0
@@ -113,7 +127,7 @@ def test_a_recipe_of_two_stages_trains_links_then_a_head(isolate: bool, tmp_path
     changes = EVENTS | QUIET | {"data": str(file), "read.label_column": "label", "model.num_layers": 1}
     options = {"changes": changes, "out": tmp_path / "out", "results_file": tmp_path / "r.jsonl"}
     (line,) = reproduce(recipe, [1], isolate=isolate, **options)
-    names = [row["recipe"] for row in results.read(tmp_path / "r.jsonl")]
+    names = [row["recipe"] for row in read_lines(tmp_path / "r.jsonl")]
     assert names == ["ctdg-ssm/wikipedia", "ctdg-ssm/wikipedia-nodes-frozen"]
     links, head = (next((tmp_path / "out").rglob(f"{name}-????????????/run-1")) for name in names)
     assert not set(line["altered"]) & {"init", "freeze"}
@@ -147,9 +161,6 @@ def test_missing_data_are_named_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(DownloadError, match=r"ml_lastfm\.csv"):
         reproduce(all_recipes()["recency/lastfm"], [0], out=tmp_path / "out", results_file=tmp_path / "r.jsonl")
     assert not (tmp_path / "out").exists()
-    assert how_to_get("cora")
-    assert how_to_get("cora", fetchable=False) == ""
-    assert how_to_get("minesweeper-generated") == ""
     together = missing(["lastfm", "mooc", "cora", "lastfm", "messages-generated"])
     assert [text.split(":")[0] for text in together] == ["lastfm, mooc", "cora"]
 
@@ -172,7 +183,7 @@ def test_numbers_and_settings_of_the_command_line() -> None:
     assert main(["reproduce", "--", "--model.dim", "8"]) == 2
 
 
-def stored(recipe: str, run: int, value: float, **more: object) -> results.Line:
+def stored(recipe: str, run: int, value: float, **more: object) -> Line:
     """A line of a results file."""
     known = find_recipes(recipe)[0]
     return {
@@ -186,10 +197,10 @@ def stored(recipe: str, run: int, value: float, **more: object) -> results.Line:
 def test_the_table_is_generated_and_stays_when_generated_again(tmp_path: Path) -> None:
     file, page = tmp_path / "r.jsonl", tmp_path / "README.md"
     for run, value in enumerate((0.90, 0.91, 0.93)):
-        results.append(file, stored("gcn/minesweeper", run, value))
-    results.append(file, stored("edgebank/uci", 0, 0.762))
-    results.append(file, stored("gcn/minesweeper", 0, 0.5, altered={"loop.epochs": 1}, settings="other"))
-    page.write_text(f"# A\n\nbefore\n\n{tables.BEGIN}\nold\n{tables.END}\n\nafter\n")
+        append_line(file, stored("gcn/minesweeper", run, value))
+    append_line(file, stored("edgebank/uci", 0, 0.762))
+    append_line(file, stored("gcn/minesweeper", 0, 0.5, altered={"loop.epochs": 1}, settings="other"))
+    page.write_text(f"# A\n\nbefore\n\n{BEGIN}\nold\n{END}\n\nafter\n")
     assert main(["reproduce", "--table", str(page), "--results", str(file)]) == 0
     once = page.read_text()
     rows = {cells[1]: cells for cells in (line.strip("| ").split(" | ") for line in once.splitlines() if " | " in line)}
@@ -200,7 +211,7 @@ def test_the_table_is_generated_and_stays_when_generated_again(tmp_path: Path) -
     assert "old" not in once
     assert once.startswith("# A\n\nbefore\n")
     assert once.endswith("\n\nafter\n")
-    assert not tables.write_markdown(page, results.read(file))
+    assert not write_markdown(page, read_lines(file))
     assert page.read_text() == once
 
 
@@ -209,32 +220,30 @@ def test_altered_runs_are_marked_and_other_data_are_compared_with_nothing(capsys
         stored("gcn/minesweeper", 0, 0.5, altered={"loop.epochs": 1}, settings="one"),
         stored("gcn/minesweeper", 0, 0.6, altered={"data": "sbm"}, settings="two", data="sbm"),
     ]
-    first, second = tables.compared(lines)
+    first, second = compared(lines)
     assert first.published is not None
     assert second.published is None
-    tables.show(lines)
+    show(lines)
     shown = capsys.readouterr().out
     assert "loop.epochs=1" in shown
     assert "data=sbm" in shown
-    assert "gcn/minesweeper" not in tables.markdown(lines)
+    assert "gcn/minesweeper" not in markdown(lines)
 
 
-@pytest.mark.parametrize(
-    "text", ["no marks", tables.BEGIN, f"{tables.END}{tables.BEGIN}", tables.BEGIN * 2 + tables.END]
-)
+@pytest.mark.parametrize("text", ["no marks", BEGIN, f"{END}{BEGIN}", BEGIN * 2 + END])
 def test_a_page_without_room_for_the_table_is_left_alone(tmp_path: Path, text: str) -> None:
     page = tmp_path / "README.md"
     page.write_text(text)
     with pytest.raises(FormatError, match=r"README\.md"):
-        tables.write_markdown(page, [])
+        write_markdown(page, [])
     assert page.read_text() == text
     with pytest.raises(MissingFileError):
-        tables.write_markdown(tmp_path / "none.md", [])
+        write_markdown(tmp_path / "none.md", [])
 
 
 def test_shares_are_percentages_and_errors_are_not() -> None:
-    assert tables.figure("mae", 0.2473, 0.0025) == "0.2473 ± 0.0025"
-    assert tables.figure("average_precision", 0.9679, 0.0008) == "96.79 ± 0.08"
+    assert figure("mae", 0.2473, 0.0025) == "0.2473 ± 0.0025"
+    assert figure("average_precision", 0.9679, 0.0008) == "96.79 ± 0.08"
 
 
 @pytest.mark.slow
@@ -254,5 +263,5 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     assert not (tmp_path / "runs" / "results.jsonl").exists()
     shorter = [word if word != "2000" else str(done + 2) for word in command]
     assert subprocess.run(shorter, cwd=tmp_path, check=False).returncode == 0
-    assert results.read(tmp_path / "runs" / "results.jsonl")[0]["epochs"] == done + 2
+    assert read_lines(tmp_path / "runs" / "results.jsonl")[0]["epochs"] == done + 2
     assert json.loads((folder.parent.parent / folder.parent.name / "run-0" / "config.json").read_text())["loop"]

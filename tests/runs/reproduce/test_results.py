@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from hopstate.errors import FormatError, StorageError
-from hopstate.runs.reproduce import results
+from hopstate.runs.reproduce import Line, append_line, read_lines, rows
 
 
 def write(path: Path, count: int, number: int) -> None:
     for i in range(count):
-        results.append(path, {"writer": number, "i": i, "long": "x" * 3000})
+        append_line(path, {"writer": number, "i": i, "long": "x" * 3000})
 
 
-def line(recipe: str = "gcn/cora", run: int = 0, value: float = 0.8, **more: Any) -> results.Line:
+def line(recipe: str = "gcn/cora", run: int = 0, value: float = 0.8, **more: Any) -> Line:
     """A line as a run would leave it."""
     method, _, rest = recipe.partition("/")
     known = {
@@ -56,14 +56,14 @@ def line(recipe: str = "gcn/cora", run: int = 0, value: float = 0.8, **more: Any
 def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "results.jsonl"
     for run in range(3):
-        results.append(path, line(run=run))
-    assert results.read(path) == [line(run=run) for run in range(3)]
-    assert results.read(tmp_path / "none.jsonl") == []
+        append_line(path, line(run=run))
+    assert read_lines(path) == [line(run=run) for run in range(3)]
+    assert read_lines(tmp_path / "none.jsonl") == []
 
 
 def test_nan_is_written_as_null(tmp_path: Path) -> None:
-    results.append(tmp_path / "r.jsonl", line(value=float("nan")))
-    assert results.read(tmp_path / "r.jsonl")[0]["metrics"]["test"]["accuracy"] is None
+    append_line(tmp_path / "r.jsonl", line(value=float("nan")))
+    assert read_lines(tmp_path / "r.jsonl")[0]["metrics"]["test"]["accuracy"] is None
 
 
 def test_concurrent_writers_lose_and_mix_nothing(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_concurrent_writers_lose_and_mix_nothing(tmp_path: Path) -> None:
 
 def test_a_crash_while_writing_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "results.jsonl"
-    results.append(path, line())
+    append_line(path, line())
     before = path.read_bytes()
 
     def half(part: Path, content: bytes) -> None:
@@ -92,7 +92,7 @@ def test_a_crash_while_writing_leaves_the_file_as_it_was(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(Path, "write_bytes", half)
     with pytest.raises(StorageError, match=r"results\.jsonl"):
-        results.append(path, line(run=1))
+        append_line(path, line(run=1))
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["results.jsonl"]
 
@@ -100,8 +100,8 @@ def test_a_crash_while_writing_leaves_the_file_as_it_was(tmp_path: Path, monkeyp
 def test_a_file_edited_by_hand_without_a_last_newline_goes_on_whole(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_text(json.dumps(line()))
-    results.append(path, line(run=1))
-    assert [one["run"] for one in results.read(path)] == [0, 1]
+    append_line(path, line(run=1))
+    assert [one["run"] for one in read_lines(path)] == [0, 1]
 
 
 @pytest.mark.parametrize("bad", ['{"recipe": "a"', '{"recipe": "a"}', "[]", "7"])
@@ -109,7 +109,7 @@ def test_what_is_no_result_is_named_by_its_line(tmp_path: Path, bad: str) -> Non
     path = tmp_path / "results.jsonl"
     path.write_text(json.dumps(line()) + "\n" + bad + "\n")
     with pytest.raises(FormatError, match=r"line 2.*results\.jsonl"):
-        results.read(path)
+        read_lines(path)
 
 
 def test_the_latest_line_of_a_run_and_the_latest_settings_of_a_recipe_count() -> None:
@@ -120,7 +120,7 @@ def test_the_latest_line_of_a_run_and_the_latest_settings_of_a_recipe_count() ->
         line(run=0, value=0.3),
         line(run=0, value=0.9, settings="other", altered={"loop.epochs": 1}),
     ]
-    plain, altered = results.rows(lines)
+    plain, altered = rows(lines)
     assert plain.values("accuracy") == [0.3, 0.4]
     assert plain.label == "gcn/cora"
     assert altered.values("accuracy") == [0.9]

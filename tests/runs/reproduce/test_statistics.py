@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hopstate.runs.reproduce.recipes import Published
-from hopstate.runs.reproduce.statistics import Summary, compare, paired, summary
+from hopstate.runs.reproduce import Published, compare
+from hopstate.runs.summary import Summary, paired, summary
 
 
 def published(mean: float, std: float | None, runs: int) -> Published:

@@ -14,10 +14,10 @@ from hopstate.errors import CheckpointError, ConfigError, LeakError
 from hopstate.evaluation.leak import check_leak
 from hopstate.evaluation.link import score_split
 from hopstate.evaluation.metrics import average_precision
+from hopstate.methods.config import config_from
 from hopstate.methods.ctdg_ssm.method import METHODS, CTDGSSMRun, build
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.sampling.event_batches import event_batches
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.memory_scorer import ActiveEvents

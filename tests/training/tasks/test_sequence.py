@@ -9,10 +9,10 @@ import torch
 
 from hopstate.datasets.temporal_generators import PathSequences, path_sequences
 from hopstate.errors import ConfigError, TimeOrderError
+from hopstate.methods.config import config_from
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.ctdg_ssm.sequences import METHODS
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.testing.conformance import COARSE, F32
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.run_folder import RunFolder

@@ -30,10 +30,6 @@ class LinearTop:
         """Return the batch on a device."""
         return LinearTop(self.inside.to(device), [m.to(device) for m in self.missing], self.normalization)
 
-    def some(self, own: slice) -> LinearTop:
-        """Return what some of the batch's nodes receive."""
-        return LinearTop(self.inside.some(own), [m.some(own) for m in self.missing], self.normalization)
-
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
         """Return (|B|, F'): the layer's output, the sum that it makes compensated.
 
@@ -71,10 +67,6 @@ class GeneralTop:
     def to(self, device: torch.device | str) -> GeneralTop:
         """Return the batch on a device."""
         return GeneralTop(self.around.to(device), [m.to(device) for m in self.missing])
-
-    def some(self, own: slice) -> GeneralTop:
-        """Return what some of the batch's nodes receive; what is made up for missing neighbours, all of it."""
-        return GeneralTop(self.around.some(own), self.missing)
 
     def extended(self, h: Tensor, layer: int) -> Tensor:
         """Return (|B| + m, d): h, and under it what stands for the missing rows that a layer receives."""

@@ -29,10 +29,6 @@ class LowRankCompensation:
         """Return right @ h[rows], (k, d)."""
         return self.right.to(h.dtype) @ (h if self.rows is None else h[self.rows])
 
-    def some(self, own: slice) -> LowRankCompensation:
-        """Return what stands for some of the missing rows, or sums."""
-        return LowRankCompensation(self.left[own], self.right, self.rows)
-
     def to(self, device: torch.device | str) -> LowRankCompensation:
         rows = None if self.rows is None else self.rows.to(device)
         return LowRankCompensation(self.left.to(device), self.right.to(device), rows)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, ShapeError, check_range
 from hopstate.layers.cooccurrence import CountEncoding
-from hopstate.layers.heads import LinkHead
+from hopstate.layers.decoders import LinkHead
 from hopstate.layers.packed_attention import PackedLayout, PackedTransformerBlock
 from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding

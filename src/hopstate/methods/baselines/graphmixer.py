@@ -18,7 +18,7 @@ from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
-from hopstate.layers.heads import LinkHead
+from hopstate.layers.decoders import LinkHead
 from hopstate.layers.mlp_mixer import MixerBlock
 from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
@@ -39,7 +39,7 @@ from hopstate.training.tasks.link import LinkTask
 if TYPE_CHECKING:
     from hopstate.data.dates import Clock
     from hopstate.data.events import EventStream
-    from hopstate.data.neighbor_store import EventLookup
+    from hopstate.data.neighbor_store import Histories
     from hopstate.data.stream_state import StreamState
 
 
@@ -77,7 +77,7 @@ class RecentLinkTokenizer(AroundTokenizer[HistoryTokenizer]):
 
     def __init__(
         self,
-        store: EventLookup,
+        store: Histories,
         stream: EventStream,
         *,
         num_links: int = 20,
@@ -95,7 +95,7 @@ class RecentLinkTokenizer(AroundTokenizer[HistoryTokenizer]):
         self._averaged = HistoryTokenizer(store, stream, average, clock, deletions, dtype)
         self._neighbors = self._averaged if stream.has_node_features else None
 
-    def moved(self, store: EventLookup) -> None:
+    def moved(self, store: Histories) -> None:
         """Find the neighbours there, too."""
         if self._neighbors is not None:
             self._neighbors.store = store

@@ -215,7 +215,7 @@ def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -
     split, built = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
     classes, target = learned_classes(stream, split, config, context)
     made = _Build.of(stream, config, built, "node", classes.width)
-    frozen = take_backbone(made.model, config, context, links="ctdg-ssm", head=("decoder", "gap_out", "read_norm"))
+    frozen = take_backbone(made.model, config, context, links="ctdg-ssm", head=("readout",))
     questions = ClassQuestions(stream, made.split, made.train_inputs, y=classes.y, target=target)
     return EventNodeTask(
         made.windows(stream, config, questions, config.batch_size),
@@ -252,7 +252,7 @@ class _Build:
         widths = used_features(stream, context)
         sizes = {"num_nodes": stream.num_nodes, "num_outputs": num_outputs}
         model = CTDGSSM(config.model, **widths, **sizes, decoder=decoder, seed=config.loop.seed)
-        head = model.pair_history
+        head = model.readout.pair_history
 
         def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
             store = NeighborStore.from_stream(events) if store is None else store
@@ -298,7 +298,8 @@ def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
     since = "the pair last met), then since the source's and the target's last event"
     since = since if links else "the node's last event)"
     gap = f"ln(1 + time since {since}, in the run's own unit; the model's own number of one not met"
-    features, like = 0 if model.pair_history is None else model.pair_history.num_features, next(model.parameters())
+    history, like = model.readout.pair_history, next(model.parameters())
+    features = 0 if history is None else history.num_features
     known = {
         "memory": (f"output of the memory's last layer of {what}; zeros of one not met", (ends, 3, model.config.dim)),
         "static": (f"the static vectors of {what}", (ends, 3, model.static.dim)),
@@ -315,7 +316,9 @@ def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
         memory = given["memory"]
         none = memory.new_zeros(*memory.shape[:2], 0)
         read = torch.cat([given.get("gap", none[0]), given.get("pair", none[0])], 1)
-        return readout(memory, given.get("static", none), read)
+        ends = torch.cat([readout.norm(memory), given.get("static", none)], -1).unbind(0)
+        logits = readout(ends, read)
+        return logits[:, 0] if links else logits
 
     def fill(query: StateQuery) -> Tensors:
         follower, nodes = query.follower, torch.from_numpy(np.ascontiguousarray(query.ends))
@@ -328,7 +331,7 @@ def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
         return {"memory": memory, "static": static, "gap": read[:, : model.gaps], "pair": read[:, model.gaps :]}
 
     return ExportSpec(
-        module=Program(Readout(model), ports, call),
+        module=Program(model.readout, ports, call),
         inputs=tuple(ports),
         outputs=(logit_port() if links else rows_port(axis),),
         preprocessing="the state of the memory before the query, as `hopstate stream` leaves it",

@@ -36,6 +36,7 @@ from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.tokens.pair_features import NAMES
 
+Decoder = Literal["link", "node", "sequence"]
 StaticKind = Literal["none", "onehot", "random", "learnable"]
 ONEHOT_LIMIT = 65_536
 
@@ -194,13 +195,6 @@ class StaticEmbedding(nn.Module):
         return self.table[nodes] if self.dim else self.table.new_zeros(len(nodes), 0)
 
 
-def make_decoder(inputs: int, outputs: int, hidden: int) -> nn.Module:
-    """Return a linear map, or one with a hidden layer of GELUs where hidden > 0."""
-    if not hidden:
-        return nn.Linear(inputs, outputs)
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
-
-
 class CTDGSSM(MemoryModel):
     """The model; its memory is a `NodeState`, passed in and returned.
 
@@ -228,7 +222,7 @@ class CTDGSSM(MemoryModel):
         node_dim: int = 0,
         edge_dim: int = 0,
         num_nodes: int | None = None,
-        decoder: Literal["link", "node", "sequence"] = "link",
+        decoder: Decoder = "link",
         num_classes: int = 2,
         num_outputs: int | None = None,
         never: float | None = None,
@@ -254,17 +248,9 @@ class CTDGSSM(MemoryModel):
             )
             for _ in range(c.num_layers)
         )
-        self.gaps = {"link": 3 if c.node_gaps else 1, "node": 1, "sequence": 0}[decoder] if c.time_dim else 0
-        self.gap_out = _gap_encoding(c, learn=True) if self.gaps else None
-        self.read_norm = nn.RMSNorm(c.dim, eps=1e-6) if c.read_norm else nn.Identity()
-        one = c.dim + self.static.dim
-        pair = c.pair_dim if decoder == "link" else 0
-        self.pair = nn.ModuleList(nn.Linear(one, pair) for _ in range(2 if pair else 0))
-        self.pair_history = PairHistory(len(NAMES)) if c.pair_history else None
-        width = (2 if decoder == "link" else 1) * one + pair + self.gaps * c.time_dim
-        width += 0 if self.pair_history is None else self.pair_history.dim
-        told = 1 if decoder == "link" or num_classes == 2 else num_classes
-        self.decoder = make_decoder(width, num_outputs or told, c.hidden)
+        logits = 1 if decoder == "link" or num_classes == 2 else num_classes
+        self.readout = Readout(c, c.dim + self.static.dim, decoder, num_outputs or logits)
+        self.gaps = self.readout.gaps
 
     # ---- memory -----------------------------------------------------------------------------------------
     @property
@@ -398,7 +384,7 @@ class CTDGSSM(MemoryModel):
         """Return (n, w) what the decoder sees of nodes (n,) in a state; of one not met, zeros and its static part."""
         self.static.check(nodes)
         state = state.grown(int(nodes.max()) + 1 if len(nodes) else 0)
-        return torch.cat([self.read_norm(state.output[state.place(nodes)]), self.static(nodes)], 1)
+        return torch.cat([self.readout.norm(state.output[state.place(nodes)]), self.static(nodes)], 1)
 
     def link_logits(self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor) -> Tensor:
         """Return (e,) logits that pairs meet now, from the memory before.
@@ -410,8 +396,7 @@ class CTDGSSM(MemoryModel):
                 target's last event; at most as many columns as the decoder takes are read. Then, with pair_history,
                 the (e, F) features of `hopstate.tokens.pair_features`.
         """
-        ends = self.represent(state, source), self.represent(state, target)
-        return decoded(self, ends, gap)[:, 0]
+        return self.readout([self.represent(state, source), self.represent(state, target)], gap)[:, 0]
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor) -> Tensor:
         """Return (n, C) logits of nodes in a state, gap (n, 1) as above; (n, 1), of class 1, where C is 2.
@@ -421,52 +406,55 @@ class CTDGSSM(MemoryModel):
             nodes: (n,) nodes.
             gap: (n, 1) ln(1 + time since a node's last event).
         """
-        return decoded(self, [self.represent(state, nodes)], gap)
+        return self.readout([self.represent(state, nodes)], gap)
 
     def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor:
         """Return (n, C) logits of the sequences whose state is read at nodes; (n, 1), of class 1, where C is 2."""
-        return self.decoder(self.represent(state, nodes))
+        return self.readout([self.represent(state, nodes)], None)
 
 
 class Readout(nn.Module):
-    """What a model says of its memory's output: the parts of it that scores are made by, without those that move it.
+    """Logits of pairs or nodes from what represents them: algorithms 1 and 2.
+
+    Deviation: it may have a hidden layer (`hidden` > 0); the paper's is linear.
 
     Args:
-        model: the model; its weights are shared.
+        config: of the model.
+        width: of what represents a node.
+        decoder: what is predicted.
+        outputs: logits of a pair or a node.
     """
 
-    def __init__(self, model: CTDGSSM) -> None:
+    def __init__(self, config: CTDGSSMConfig, width: int, decoder: Decoder, outputs: int) -> None:
         super().__init__()
-        self.read_norm, self.decoder, self.gaps, self.gap_out = (
-            model.read_norm,
-            model.decoder,
-            model.gaps,
-            model.gap_out,
-        )
-        self.pair, self.pair_history = model.pair, model.pair_history
+        c, links = config, decoder == "link"
+        self.gaps = {"link": 3 if c.node_gaps else 1, "node": 1, "sequence": 0}[decoder] if c.time_dim else 0
+        self.gap = _gap_encoding(c, learn=True) if self.gaps else None
+        self.norm = nn.RMSNorm(c.dim, eps=1e-6) if c.read_norm else nn.Identity()
+        pair = c.pair_dim if links else 0
+        self.pair = nn.ModuleList(nn.Linear(width, pair) for _ in range(2 if pair else 0))
+        self.pair_history = PairHistory(len(NAMES)) if c.pair_history else None
+        inputs = (2 if links else 1) * width + pair + self.gaps * c.time_dim
+        inputs += 0 if self.pair_history is None else self.pair_history.dim
+        self.decoder: nn.Module = nn.Linear(inputs, outputs)
+        if c.hidden:
+            self.decoder = nn.Sequential(nn.Linear(inputs, c.hidden), nn.GELU(), nn.Linear(c.hidden, outputs))
 
-    def forward(self, memory: Tensor, static: Tensor, gap: Tensor) -> Tensor:
-        """Return (e,) logits of pairs, or (e, C) of nodes.
+    def forward(self, ends: Sequence[Tensor], gap: Tensor | None) -> Tensor:
+        """Return (e, C) logits.
 
         Args:
-            memory: (2 or 1, e, d) output of the memory at the sources and the targets, or at the nodes.
-            static: (2 or 1, e, s) their static vectors.
-            gap: (e, G) as in `CTDGSSM.link_logits`.
+            ends: (e, w) of the sources and of the targets, or of the nodes.
+            gap: (e, G) as in `CTDGSSM.link_logits`; None where no gap is read.
         """
-        logits = decoded(self, torch.cat([self.read_norm(memory), static], -1).unbind(0), gap)
-        return logits[:, 0] if memory.shape[0] == 2 else logits
-
-
-def decoded(parts: CTDGSSM | Readout, ends: Sequence[Tensor], gap: Tensor) -> Tensor:
-    """Return (e, C) logits from what represents both ends of pairs, or nodes, (e, w) each; gap as in `link_logits`."""
-    seen = list(ends)
-    if len(parts.pair):
-        seen.append(parts.pair[0](ends[0]) * parts.pair[1](ends[1]))
-    if parts.gap_out is not None:
-        seen.append(parts.gap_out(gap[:, : parts.gaps]).flatten(1))
-    if parts.pair_history is not None:
-        seen.append(parts.pair_history(gap[:, parts.gaps :]))
-    return parts.decoder(torch.cat(seen, 1))
+        seen = list(ends)
+        if len(self.pair):
+            seen.append(self.pair[0](ends[0]) * self.pair[1](ends[1]))
+        if self.gap is not None and gap is not None:
+            seen.append(self.gap(gap[:, : self.gaps]).flatten(1))
+        if self.pair_history is not None and gap is not None:
+            seen.append(self.pair_history(gap[:, self.gaps :]))
+        return self.decoder(torch.cat(seen, 1))
 
 
 def batch_seed(batch: ActiveBatch) -> int:

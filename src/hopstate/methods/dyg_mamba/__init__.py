@@ -10,7 +10,7 @@
 | Eq. 11, the step from the time span | `timespan.SpanStep`, `ops.span_step.step.span_step` |
 | Eq. 12, Theorem 4.2 | `ops.selective_scan.scan.selective_influence` |
 | Eq. 13, the spectral bound | `timespan.spectral_bound` |
-| Eq. 15-16, link prediction | `model.DyGMamba`, `layers.heads.LinkHead` |
+| Eq. 15-16, link prediction | `model.DyGMamba`, `layers.decoders.LinkHead` |
 | node classification | `model.DyGMambaNodes` |
 """
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
 from hopstate.layers.cooccurrence import CountEncoding
-from hopstate.layers.heads import LinkHead, NodeHead
+from hopstate.layers.decoders import LinkHead, NodeHead
 from hopstate.layers.packed_attention import CrossAttention
 from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding

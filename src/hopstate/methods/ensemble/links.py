@@ -37,6 +37,8 @@ class LinkEnsembleTask(StaticLinkTask):
         kept = {name: getattr(first, name) for name in ("learned", "messages", "training", "judging", "node_ids")}
         super().__init__(self.stack, first.source, first.vectors, first.split, **kept)  # type: ignore[arg-type]
 
+    single_process = "it is not trained in batches"
+
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
         """Fit the weights on validation; return its metrics as a first epoch."""
         question = self.question("val")

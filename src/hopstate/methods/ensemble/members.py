@@ -15,8 +15,8 @@ from torch import nn
 
 from hopstate.errors import CheckpointError, ConfigError, idle_reset
 from hopstate.methods import method_of_run
+from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.run_folder import RunFolder
 

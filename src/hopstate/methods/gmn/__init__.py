@@ -21,4 +21,4 @@
 """
 
 # names of methods → the module here that defines them
-METHODS = {"gmn": "method", "gmn-graphs": "graphs", "gin-graphs": "graphs"}
+METHODS = {"gmn": "node_method", "gmn-graphs": "graph_method", "gin-graphs": "graph_method"}

@@ -9,20 +9,38 @@ Source: as `hopstate.methods.gmn.model`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hopstate.io.scratch import Scratch
 from hopstate.layers.message import Adjacency
-from hopstate.layers.mpnn import MessageBlock
+from hopstate.layers.mpnn import READS_EDGES, MessageBlock
 from hopstate.layers.ssm import BidirectionalMamba, Carried
-from hopstate.methods.gmn.gps import GPSLayer
-from hopstate.methods.gmn.model import GMN, GMNInputs
+from hopstate.methods.gmn.batches import (
+    PreparedGraph,
+    block_floats,
+    edge_floats,
+    relocated,
+    step_bytes,
+    token_inputs,
+)
+from hopstate.methods.gmn.model import GMN, GMNInputs, GPSLayer
+from hopstate.methods.gmn.orders import node_order
+from hopstate.methods.gmn.tokens import TokenKind, WalkSettings, drawing_seed, token_order
+from hopstate.training.precision import bare
+from hopstate.training.tasks.node import averaged
 
-Store = Callable[[int, int, torch.dtype], Tensor]  # (rows, columns, kind) → an array on the CPU, in memory or on disk
+__all__ = ["Cut", "NodeOutputs", "cut_of", "fingerprint"]
+
+SMALLEST_PART = 64  # nodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,48 +58,103 @@ class Cut:
     edges: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeGraph:
-    """One graph as it is stored.
+def cut_of(
+    nodes: int, edges: int, walks: WalkSettings, model: GMN.Config, features: int, edge_dim: int, budget: int
+) -> tuple[Cut, bool]:
+    """Return how a pass over all nodes is cut to stay within a budget, and whether its arrays belong on disk.
 
     Args:
-        indptr, indices: CSR adjacency.
-        x: (N, F) features and encodings.
-        edge_attr: (E, D), or None.
-        order: (N,) nodes in the order of the sequence.
+        nodes, edges, walks, model, features, edge_dim: see `step_bytes`.
+        budget: bytes.
     """
+    d = model.dim
+    states = d if edge_dim and model.mpnn in READS_EDGES else 0
+    arrays = 4 * (nodes * d * (4 if model.variant == "gps-mamba" else 3) + edges * states)
+    million = 1 << 20  # a pass over tokens grows evenly: from a million nodes to one
+    encoder = replace(model, variant="gmn", mpnn="none", node_layers=1)
+    tokens = budget // 2 * million // max(1, step_bytes(million, 0, walks, encoder, features))
+    row, edge = 4 * (block_floats(model) + 16 * d + features), 4 * (16 * d + edge_floats(model, edge_dim))
+    rows = budget // 4 // int(row)
+    whole = nodes <= rows and nodes * row + edges * 4 * edge_floats(model, edge_dim) <= budget // 2
+    cut = Cut(
+        tokens=max(SMALLEST_PART, min(nodes, tokens)), nodes=max(SMALLEST_PART, min(nodes, rows)),
+        edges=max(1024, edges if whole else budget // 4 // edge),
+    )  # fmt: skip
+    return cut, arrays > budget // 2
 
-    indptr: np.ndarray
-    indices: np.ndarray
-    x: np.ndarray
-    edge_attr: np.ndarray | None
-    order: np.ndarray
 
+class NodeOutputs:
+    """model → (N, C) logits of all nodes on the CPU, with the first round's walks and ties broken by node id.
 
-def all_outputs(
-    model: GMN, graph: NodeGraph, tokens: Callable[[np.ndarray], GMNInputs], cut: Cut, store: Store
-) -> Tensor:
-    """Return (N, out_dim) outputs of all nodes, on the CPU.
+    They are kept until the weights change, so that several splits are read from one pass.
 
     Args:
-        model: of level "node", in evaluation mode.
-        graph: the graph.
-        tokens: rows (n,) → inputs of those nodes with their tokens, as `GMN.encode` takes them.
-        cut: blocks and parts.
-        store: makes the arrays of a row a node, or of a row an edge, three or four at a time.
+        prepared: the graph.
+        kind: what the model's local encoder reads.
+        seed: of the run; fixes the walks.
+        cut: how much is worked on at once.
+        folder: of arrays with a row a node; None keeps them in memory.
+        draws: of walks, whose outputs are averaged.
     """
-    return _Pass(model, graph, cut, store).run(tokens)
+
+    def __init__(
+        self, prepared: PreparedGraph, kind: TokenKind, *, seed: int, cut: Cut, folder: Path | None = None,
+        draws: int = 1,
+    ) -> None:  # fmt: skip
+        self.prepared, self.kind, self.seed, self.cut, self.draws = prepared, kind, seed, cut, draws
+        self.store = Scratch(folder)
+        self._known: tuple[bytes, Tensor] | None = None
+
+    def __call__(self, model: nn.Module) -> Tensor:
+        inner = bare(model)
+        assert isinstance(inner, GMN)
+        key = fingerprint(inner)
+        if self._known is None or self._known[0] != key:
+            rounds = (partial(self._tokens, number) for number in range(self.draws))
+            self._known = key, averaged(_Pass(inner, self.prepared, self.cut, self.store).run(own) for own in rounds)
+        return self._known[1]
+
+    def _tokens(self, number: int, rows: np.ndarray) -> GMNInputs:
+        """Return nodes rows with their tokens of a round, as `GMN.encode` takes them."""
+        m, none = self.prepared, np.zeros(0, np.int64)
+        extra: dict[str, Any] = {"x": m.features(None, rows), "targets": torch.arange(len(rows))}
+        if m.settings.tokens > 1:
+            tokens = m.tokens(rows, self.kind, drawing_seed(self.seed, -number))
+            near, place = np.unique(np.concatenate([rows, tokens["nodes"].numpy()]), return_inverse=True)
+            edges = none if m.edge_attr is None else np.unique(tokens["edges"].numpy())
+            edges = edges[edges >= 0]
+            extra = {
+                "x": m.features(None, near), "targets": torch.from_numpy(place[: len(rows)]),
+                "edge_attr": None if m.edge_attr is None else torch.from_numpy(m.edge_attr[edges]),
+                "token_order": token_order(len(rows), m.settings, None),
+                **token_inputs(relocated(tokens, place[len(rows) :], edges)),
+            }  # fmt: skip
+        graph = Adjacency.of(np.zeros(1, np.int64), none)
+        order, sequences = torch.from_numpy(none), torch.zeros(1, dtype=torch.int64)
+        return GMNInputs(graph=graph, order=order, sequences=sequences, **extra)
+
+
+def fingerprint(model: nn.Module) -> bytes:
+    """Return a name of a model's weights and of the arithmetic it would compute with."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    device = next(model.parameters()).device.type
+    digest.update(f"{device} {torch.is_autocast_enabled(device)} {torch.get_autocast_dtype(device)}".encode())
+    digest.update(f"{model.training} {torch.get_float32_matmul_precision()}".encode())
+    return digest.digest()
 
 
 class _Pass:
     """One pass; y, h, z are arrays of a row a node, e of a row an edge."""
 
-    def __init__(self, model: GMN, graph: NodeGraph, cut: Cut, store: Store) -> None:
+    def __init__(self, model: GMN, graph: PreparedGraph, cut: Cut, store: Scratch) -> None:
         self.model, self.graph, self.cut, self.store = model, graph, cut, store
         weight = model.embed.weight
         self.device, self.dtype, self.dim = weight.device, weight.dtype, model.config.dim
         self.count = len(graph.indptr) - 1
-        self.order = torch.from_numpy(np.ascontiguousarray(graph.order))
+        self.order = torch.from_numpy(node_order(graph.key))
 
     def run(self, tokens: Callable[[np.ndarray], GMNInputs]) -> Tensor:
         """Return (N, out_dim)."""
@@ -97,7 +170,7 @@ class _Pass:
         if len(self.model.gps):
             y = self._gps(y, spare)
         for layer in self.model.node_blocks:
-            self._scan(layer.block, y, spare)  # type: ignore[arg-type]
+            self._scan(layer, y, spare)  # type: ignore[arg-type]
         out = []
         for start in range(0, max(1, self.count), self.cut.nodes):
             both = y[start : start + self.cut.nodes].to(self.device)
@@ -201,6 +274,3 @@ class _Pass:
 
 def _as(values: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return None if values is None else values.to(dtype)
-
-
-__all__ = ["Cut", "NodeGraph", "Store", "all_outputs"]

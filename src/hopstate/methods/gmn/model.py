@@ -8,22 +8,283 @@ Deviation: LayerNorm before the head; the paper states none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, fields, replace
+from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hopstate.errors import ConfigError, ShapeError
+from hopstate.errors import ConfigError, ShapeError, check_range, nearest, refuse_idle
 from hopstate.layers.message import Adjacency
-from hopstate.layers.mpnn import MPNN, READS_EDGES, MessageBlock, MessageKind, pool, read_width
+from hopstate.layers.mpnn import (
+    MPNN,
+    READS_EDGES,
+    MessageBlock,
+    MessageKind,
+    Pooling,
+    Reading,
+    WalkEncoder,
+    pool,
+    read_width,
+)
 from hopstate.layers.ssm import BidirectionalMamba
-from hopstate.methods.gmn.config import GMNConfig
-from hopstate.methods.gmn.gps import GPSLayer, in_order, recomputed
-from hopstate.methods.gmn.inputs import GMNInputs
-from hopstate.methods.gmn.local import OwnMark, local_encoder
+
+__all__ = ["GMN", "GMNInputs"]
+
+Variant = Literal["gmn", "gmn-", "gps-mamba"]
+Readout = Literal["last", "mean"]
+Encoder = Literal["gatedgcn", "gcn", "gin", "gine", "sage", "rwf"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GMNConfig:
+    """Settings of a Graph Mamba Network.
+
+    Args:
+        variant: "gmn" in full; "gmn-" without encodings and without message passing, in tokens too (local "auto" is
+            "rwf" there); "gps-mamba": layers of a message-passing block beside blocks over the nodes (no walks).
+        dim: width.
+        local: encoder of a token: message passing on the induced subgraph, or "rwf", random-walk features; "auto"
+            is "gatedgcn".
+        local_layers: message-passing blocks of the local encoder.
+        walk_norm: normalise random-walk features over all steps.
+        mark: add a learned vector to a token's own node, so that its encoder tells it from the others.
+        pooling: over the rows of a token, and of graphs in graph tasks.
+        graph_pooling: over the rows of graphs; "all" reads mean, sum and maximum side by side; null takes pooling.
+        features_out: add a linear map of a graph's pooled features and encodings to its output, as GIN's readout does.
+        own_token: end each node's tokens with the node by itself (section 4.1); False keeps those of walks alone
+            (Equation 7).
+        readout: what stands for a node after the blocks over its tokens: the "last" of them, or their "mean".
+        token_layers: blocks over each node's tokens.
+        node_layers: blocks over the nodes; in "gps-mamba", of each layer.
+        mpnn: message passing whose output is added, or "none".
+        mpnn_layers: its blocks; layers of "gps-mamba".
+        bidirectional: False scans in one direction only.
+        expand: inner width of a branch, in multiples of dim.
+        state_dim: numbers of state a channel.
+        conv_width: taps of the short convolution.
+        dropout: in all blocks.
+        input_dropout: of the features, before both embeddings.
+    """
+
+    variant: Variant = "gmn"
+    dim: int = 64
+    local: Literal["auto", "gatedgcn", "gcn", "gin", "gine", "sage", "rwf"] = "auto"
+    local_layers: int = 1
+    walk_norm: bool = True
+    mark: bool = True
+    pooling: Pooling = "mean"
+    graph_pooling: Reading | None = None
+    features_out: bool = False
+    own_token: bool = True
+    readout: Readout = "last"
+    token_layers: int = 1
+    node_layers: int = 1
+    mpnn: Literal["gatedgcn", "gcn", "gin", "gine", "pna", "sage", "none"] = "gatedgcn"
+    mpnn_layers: int = 4
+    bidirectional: bool = True
+    expand: float = 2.0
+    state_dim: int = 16
+    conv_width: int = 4
+    dropout: float = 0.1
+    input_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        kinds = {"variant": Variant, "pooling": Pooling, "readout": Readout}
+        kinds |= {} if self.graph_pooling is None else {"graph_pooling": Reading}
+        for name, kind in kinds.items():
+            known = get_args(kind)
+            if (value := getattr(self, name)) not in known:
+                near = nearest(str(value), known)
+                raise ConfigError(f"unknown model.{name} {value!r}{near}; known: {', '.join(known)}")
+        check_range("model.", least=1, dim=self.dim, state_dim=self.state_dim)
+        check_range("model.", above=0, expand=self.expand)
+        check_range("model.", least=0, local_layers=self.local_layers, token_layers=self.token_layers)
+        check_range("model.", least=0, node_layers=self.node_layers, mpnn_layers=self.mpnn_layers)
+        check_range("model.", least=0, conv_width=self.conv_width)
+        check_range("model.", least=0, below=1, dropout=self.dropout, input_dropout=self.input_dropout)
+        if self.variant == "gps-mamba" and (self.mpnn == "none" or not self.mpnn_layers or not self.node_layers):
+            raise ConfigError(
+                "model.variant=gps-mamba needs model.mpnn, and at least 1 of model.mpnn_layers (its layers) and of "
+                "model.node_layers (blocks over the nodes in each)"
+            )
+        why = self.variant == "gps-mamba" and "model.variant=gps-mamba has no tokens of walks"
+        refuse_idle(self, mark=why, own_token=why, readout=why)
+
+    @property
+    def uses_mpnn(self) -> bool:
+        """Whether Psi is added."""
+        return self.variant == "gmn" and self.mpnn != "none" and self.mpnn_layers > 0
+
+    @property
+    def reading(self) -> Reading:
+        """How a graph's rows are pooled."""
+        return self.graph_pooling or self.pooling
+
+    def reads_edges(self, *, walks: bool = True) -> bool:
+        """Return whether something in the network has a place for edge features; walks: nodes have tokens."""
+        local = self.encoder == "rwf" or (self.local_layers > 0 and self.encoder in READS_EDGES)
+        psi = (self.uses_mpnn or self.variant == "gps-mamba") and self.mpnn in READS_EDGES
+        return psi or (walks and self.variant != "gps-mamba" and local)
+
+    @property
+    def encoder(self) -> Encoder:
+        """What encodes a token: local, "auto" resolved."""
+        if self.local == "auto":
+            return "rwf" if self.variant == "gmn-" else "gatedgcn"
+        return self.local
+
+    @property
+    def token_kind(self) -> Literal["subgraph", "walk"]:
+        """What the local encoder reads."""
+        return "walk" if self.encoder == "rwf" else "subgraph"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GMNInputs:
+    """What a forward pass reads: N node rows, n of which are asked for, in G sequences (graphs).
+
+    Args:
+        x: (N, F) features and encodings.
+        graph: adjacency over the N rows.
+        edge_attr: (E, D) in the order of graph.indices, or None.
+        targets: (n,) int64 rows asked for; None asks for all.
+        order: (n,) int64 positions in targets ("gps-mamba": rows of x, all of them), graph after graph, in the order of
+            the node sequence.
+        sequences: (G + 1,) int64 bounds of the graphs in order.
+        token_offsets: (n*K + 1,) int64 bounds of the tokens in token_nodes; None where K = 1.
+        token_order: (n*K,) int64, the tokens in the order of their nodes' sequences; None: the order that they are in.
+        token_nodes: rows of x, of every token node or every walk step.
+        token_graph: the tokens' induced edges (subgraph tokens).
+        token_edges: rows of edge_attr of the tokens' edges, or of the steps' edges (-1 for none).
+        bits: (step, 2 * window) uint8 and walks: (W + 1,) int64 bounds of walks (walk tokens).
+        pairs: (B, 2) int64 positions in targets, for tasks on edges.
+    """
+
+    x: Tensor
+    graph: Adjacency
+    order: Tensor
+    sequences: Tensor
+    edge_attr: Tensor | None = None
+    targets: Tensor | None = None
+    token_offsets: Tensor | None = None
+    token_order: Tensor | None = None
+    token_nodes: Tensor | None = None
+    token_graph: Adjacency | None = None
+    token_edges: Tensor | None = None
+    bits: Tensor | None = None
+    walks: Tensor | None = None
+    pairs: Tensor | None = None
+
+    def to(self, device: torch.device | str) -> GMNInputs:
+        present = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{name: v.to(device) for name, v in present.items() if v is not None})
+
+
+def token_owners(inputs: GMNInputs, tokens: int) -> Tensor:
+    """Return (n*K,) rows of x of the nodes whose tokens they are."""
+    assert inputs.token_offsets is not None
+    node = torch.arange(inputs.token_offsets.shape[0] - 1, device=inputs.token_offsets.device) // tokens
+    return node if inputs.targets is None else inputs.targets[node]
+
+
+class SubgraphEncoder(nn.Module):
+    """Message passing inside each token, pooled (Algorithm 1, line 14)."""
+
+    def __init__(self, c: GMNConfig, *, edges: bool) -> None:
+        super().__init__()
+        self.pooling = c.pooling
+        kind: MessageKind = c.encoder  # type: ignore[assignment]
+        self.mpnn = MPNN(kind, c.dim, num_layers=c.local_layers, edges=edges, norm="layer")
+
+    def forward(self, h: Tensor, e: Tensor | None, inputs: GMNInputs) -> Tensor:
+        """Return (token, dim) from rows of nodes (N, dim) and of edges (E, dim)."""
+        assert inputs.token_graph is not None
+        assert inputs.token_offsets is not None
+        e = None if e is None or inputs.token_edges is None else e.index_select(0, inputs.token_edges)
+        return pool(self.mpnn(h, inputs.token_graph, e, inputs.token_nodes), inputs.token_offsets, self.pooling)
+
+
+class WalkFeatureEncoder(nn.Module):
+    """Random-walk features of each token, pooled."""
+
+    def __init__(self, c: GMNConfig, *, window: int, edges: bool) -> None:
+        super().__init__()
+        self.encoder = WalkEncoder(c.dim, window=window, edges=edges, pooling=c.pooling, norm=c.walk_norm)
+
+    def forward(self, h: Tensor, e: Tensor | None, inputs: GMNInputs) -> Tensor:
+        """Return (token, dim) from rows of nodes (N, dim) and of edges (E, dim)."""
+        assert inputs.token_nodes is not None
+        assert inputs.token_offsets is not None
+        assert inputs.bits is not None
+        assert inputs.walks is not None
+        if e is not None and inputs.token_edges is not None:
+            none = inputs.token_edges < 0  # not along an edge: starts, and steps of walks that stay
+            places = torch.where(none, e.shape[0], inputs.token_edges)
+            e = torch.cat([e, e.new_zeros(1, e.shape[1])]).index_select(0, places)
+        rows = h.index_select(0, inputs.token_nodes)
+        return self.encoder(rows, inputs.bits, inputs.walks, inputs.token_offsets, e)
+
+
+class OwnMark(nn.Module):
+    """Adds a learned vector to the rows of a token that stand for the node whose token it is.
+
+    The paper does not name it. Without it a pooled token does not say whose it is.
+    """
+
+    def __init__(self, dim: int, tokens: int) -> None:
+        super().__init__()
+        self.tokens, self.vector = tokens, nn.Parameter(torch.randn(dim) / 2)
+
+    def forward(self, h: Tensor, inputs: GMNInputs) -> tuple[Tensor, GMNInputs]:
+        """Return (2N, dim), marked rows below the plain ones, and inputs whose token_nodes take those."""
+        assert inputs.token_offsets is not None
+        assert inputs.token_nodes is not None
+        rows = inputs.token_nodes
+        owner = token_owners(inputs, self.tokens)
+        own = rows == torch.repeat_interleave(owner, inputs.token_offsets.diff(), output_size=rows.shape[0])
+        marked = torch.where(own, rows + h.shape[0], rows)
+        return torch.cat([h, h + self.vector]), replace(inputs, token_nodes=marked)
+
+
+class GPSLayer(nn.Module):
+    """One layer of "gps-mamba": message passing and a scan over all nodes in parallel, then a feed-forward part.
+
+        z = Norm(message block(h, e)) + Norm(blocks over the nodes(h))      h' = Norm(z + FFN(z))      e' of the block
+
+    Source: Rampasek et al. 2022, arXiv:2205.12454, equations 2-5, its Transformer replaced as in arXiv:2402.08678,
+    section 5.1 ("GPS + Mamba").
+    Deviation: LayerNorm instead of BatchNorm; no edge states if edges have no features (relative encodings give some).
+    """
+
+    def __init__(self, c: GMNConfig, message: MessageBlock) -> None:
+        super().__init__()
+        dim, drop = c.dim, c.dropout
+        self.message = message
+        self.blocks = nn.ModuleList(_block(c) for _ in range(c.node_layers))
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(3))
+        self.ffn = nn.Sequential(
+            nn.Linear(dim, 2 * dim), nn.ReLU(), nn.Dropout(drop), nn.Linear(2 * dim, dim), nn.Dropout(drop)
+        )
+
+    def forward(self, h: Tensor, e: Tensor | None, inputs: GMNInputs) -> tuple[Tensor, Tensor | None]:
+        """Return nodes (N, dim), and edges (E, dim) or None, after the layer."""
+        local, e = self.message(h, inputs.graph, e)
+        return self.joined(local, in_order(self.blocks, h, inputs.order, inputs.sequences)), e
+
+    def joined(self, local: Tensor, everywhere: Tensor) -> Tensor:
+        """Return (n, dim) from the results of the two halves for some nodes, (n, dim) each."""
+        z = self.norms[0](local) + self.norms[1](everywhere)
+        return self.norms[2](z + self.ffn(z))
+
+
+def in_order(blocks: nn.ModuleList, y: Tensor, order: Tensor, sequences: Tensor) -> Tensor:
+    """Return (n, dim): the rows of y after blocks that read them in the given order."""
+    for block in blocks:
+        out = block(y.index_select(0, order), sequences)
+        y = torch.empty_like(out).index_copy(0, order, out)
+    return y
 
 
 class GMN(nn.Module):
@@ -33,12 +294,11 @@ class GMN(nn.Module):
         config: what a user chooses.
         in_dim: columns of x.
         out_dim: classes or targets.
-        edge_dim: columns of edge_attr, 0 where there is none.
+        edge_dim: columns of edge_attr, 0 without.
         tokens: K, tokens of a node.
         window: steps back of the walk features' bits.
         level: what an output row stands for.
         degrees: (N,) edges of each node of the training graph; only message passing of kind "pna" looks at them.
-        recompute: make the inside of a layer of "gps-mamba" again in the backward pass instead of keeping it.
     """
 
     Config: TypeAlias = GMNConfig
@@ -54,28 +314,29 @@ class GMN(nn.Module):
         window: int = 8,
         level: Literal["node", "edge", "graph"] = "node",
         degrees: Tensor | None = None,
-        recompute: bool = False,
     ) -> None:
         super().__init__()
-        c, self.config, self.tokens, self.level, self.in_dim = config, config, tokens, level, in_dim
-        self.edge_dim = edge_dim
-        self.recompute, gps = recompute, c.variant == "gps-mamba"
-        if gps and tokens != 1:
+        c, gps, walks = config, config.variant == "gps-mamba", tokens > 1
+        self.config, self.tokens, self.level, self.in_dim, self.edge_dim = config, tokens, level, in_dim, edge_dim
+        if gps and walks:
             raise ConfigError("model.variant=gps-mamba takes each node as one token; set walks.max_length=0")
-        self.embed = nn.Linear(in_dim, c.dim)
-        walks = tokens > 1
-        self.local = local_encoder(c, window, bool(edge_dim), tokens) if walks else None
-        self.mark = OwnMark(c.dim, tokens) if walks and c.mark else None
-        needs_edges = walks and (c.encoder == "rwf" or (c.local_layers > 0 and c.encoder in ("gatedgcn", "gine")))
-        needs_edges = edge_dim > 0 and (needs_edges or (gps and c.mpnn in READS_EDGES))
-        self.embed_edge = nn.Linear(edge_dim, c.dim) if needs_edges else None
-        self.token_blocks = nn.ModuleList(_block(c) for _ in range(0 if gps else c.token_layers))
-        self.node_blocks = nn.ModuleList(_NodeLayer(_block(c)) for _ in range(0 if gps else c.node_layers))
-        self.gps = nn.ModuleList(_gps_layers(c, edge_dim > 0, degrees) if gps else [])
-        self.mpnn = _Augmentation(c, in_dim, edge_dim, degrees) if c.uses_mpnn else None
-        self.norm = nn.LayerNorm(c.dim)
         if level != "graph" and (c.graph_pooling is not None or c.features_out):
             raise ConfigError(f"model.graph_pooling and model.features_out read whole graphs; outputs are of {level}s")
+        self.embed = nn.Linear(in_dim, c.dim)
+        self.local: nn.Module | None = None
+        if walks and c.encoder == "rwf":
+            self.local = WalkFeatureEncoder(c, window=window, edges=edge_dim > 0)
+        elif walks:
+            self.local = SubgraphEncoder(c, edges=edge_dim > 0)
+        self.mark = OwnMark(c.dim, tokens) if walks and c.mark else None
+        tokens_read = walks and (c.encoder == "rwf" or (c.local_layers > 0 and c.encoder in ("gatedgcn", "gine")))
+        needs_edges = edge_dim > 0 and (tokens_read or (gps and c.mpnn in READS_EDGES))
+        self.embed_edge = nn.Linear(edge_dim, c.dim) if needs_edges else None
+        self.token_blocks = nn.ModuleList(_block(c) for _ in range(0 if gps else c.token_layers))
+        self.node_blocks = nn.ModuleList(_block(c) for _ in range(0 if gps else c.node_layers))
+        self.gps = nn.ModuleList(_gps_layers(c, edge_dim > 0, degrees) if gps else [])
+        self.mpnn = Augmentation(c, in_dim, edge_dim, degrees) if c.uses_mpnn else None
+        self.norm = nn.LayerNorm(c.dim)
         width = {"node": c.dim, "edge": 2 * c.dim, "graph": read_width(c.dim, c.reading)}[level]
         self.head = nn.Sequential(nn.Linear(width, c.dim), nn.ReLU(), nn.Dropout(c.dropout), nn.Linear(c.dim, out_dim))
         self.features = nn.Linear(read_width(in_dim, c.reading), out_dim) if c.features_out else None
@@ -94,28 +355,20 @@ class GMN(nn.Module):
                 raise ShapeError("a model of edges needs inputs.pairs")
             return self.head(y[inputs.pairs].flatten(1))
         order, bounds, how = inputs.order, inputs.sequences, self.config.reading
-        return self.of_graphs(y, inputs.x, lambda rows: pool(rows[order], bounds, how))
+        out = self.head(pool(y[order], bounds, how))
+        return out if self.features is None else out + self.features(pool(inputs.x[order], bounds, how))
 
     def outputs(self, y: Tensor) -> Tensor:
         """Return (n, out_dim) of nodes from the sum of both halves, (n, dim)."""
         return self.head(self.norm(y))
 
-    def of_graphs(self, y: Tensor, x: Tensor, pooled: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return (G, out_dim) from y after the norm, and x, the features; pooled makes a row a graph of either."""
-        out = self.head(pooled(y))
-        return out if self.features is None else out + self.features(pooled(x))
-
     def _over_nodes(self, inputs: GMNInputs) -> Tensor:
         """Return (n, dim) after the blocks over the nodes."""
         if self.config.variant != "gps-mamba":
-            own, shared = self.encode(inputs), inputs.shared
-            every = own if shared is None else shared.joined(own)
-            after = in_order(self.node_blocks, every, inputs.order, inputs.sequences)
-            return after if shared is None else after[shared.own]
+            return in_order(self.node_blocks, self.encode(inputs), inputs.order, inputs.sequences)
         h, e = self.encode(replace(inputs, targets=None)), self._edges(inputs)
         for layer in self.gps:
-            given = (h, e, inputs.graph, inputs.order, inputs.sequences)
-            h, e = recomputed(layer, *given) if self.recompute and torch.is_grad_enabled() else layer(*given)
+            h, e = layer(h, e, inputs)
         return h if inputs.targets is None else h[inputs.targets]
 
     def _edges(self, inputs: GMNInputs) -> Tensor | None:
@@ -160,34 +413,18 @@ def _block(c: GMNConfig) -> BidirectionalMamba:
     )  # fmt: skip
 
 
-class _NodeLayer(nn.Module):
-    """A block over all nodes; it stands by itself for the names that weights are kept under."""
-
-    def __init__(self, block: BidirectionalMamba) -> None:
-        super().__init__()
-        self.block = block
-
-    def forward(self, y: Tensor, offsets: Tensor) -> Tensor:
-        return self.block(y, offsets)
-
-
 def _gps_layers(c: GMNConfig, edges: bool, degrees: Tensor | None) -> list[GPSLayer]:
     kind: MessageKind = c.mpnn  # type: ignore[assignment]
-    return [
-        GPSLayer(
-            MessageBlock(
-                kind, c.dim, edges=edges, dropout=c.dropout, last=number == c.mpnn_layers, degrees=degrees
-            ),
-            [_block(c) for _ in range(c.node_layers)], c.dim, c.dropout,
-        )
-        for number in range(1, c.mpnn_layers + 1)
-    ]  # fmt: skip
+    layers = []
+    for number in range(1, c.mpnn_layers + 1):
+        last = number == c.mpnn_layers
+        message = MessageBlock(kind, c.dim, edges=edges, dropout=c.dropout, last=last, degrees=degrees)
+        layers.append(GPSLayer(c, message))
+    return layers
 
 
-class _Augmentation(nn.Module):
+class Augmentation(nn.Module):
     """Psi(G, X || P): a linear map, then message passing over the whole graph."""
-
-    whole_batch = True  # where several processes share a batch, each has all rows that Psi normalises over
 
     def __init__(self, c: GMNConfig, in_dim: int, edge_dim: int, degrees: Tensor | None) -> None:
         super().__init__()
@@ -200,6 +437,3 @@ class _Augmentation(nn.Module):
     def forward(self, x: Tensor, graph: Adjacency, edge_attr: Tensor | None) -> Tensor:
         e = None if self.embed_edge is None or edge_attr is None else self.embed_edge(edge_attr)
         return self.mpnn(self.embed(self.dropout(x)), graph, e)
-
-
-__all__ = ["GMN", "GMNInputs"]

@@ -27,7 +27,7 @@ from hopstate.streaming.protocols import LooksUp
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import Untrained
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.protocols import Task
+from hopstate.training.tasks.task import Task
 
 NEVER = -100.0  # the score of a pair that never met; gaps are held to scores above it
 

@@ -23,7 +23,6 @@ from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.io.files import replace_file, reserve_array
 from hopstate.io.tensors import load_npy
 from hopstate.ops.propagate import hop_powers
-from hopstate.training.ranks import ALONE, Ranks
 
 
 class HopTokens:
@@ -88,7 +87,6 @@ def hop_tokens(
     extra: np.ndarray | None = None,
     memory_budget: int,
     folder: Path | None = None,
-    ranks: Ranks = ALONE,
 ) -> HopTokens:
     """Return A_hat^k [x, extra] for k = 0..K of every node.
 
@@ -99,14 +97,12 @@ def hop_tokens(
         memory_budget: bytes that the process may take. Tokens of more than half of it (the rest is for graph, model
             and libraries) go to a file in folder, made in blocks of half of it.
         folder: where that file goes; a file of the same graph and settings found there is used as it is.
-        ranks: processes of one machine that call this together; the first writes the file.
 
     Raises:
         FormatError: the file found there is damaged.
         DataError: the graph has no features, or extra has other rows.
         ConfigError: the tokens exceed half the budget and no folder is given, or not one column fits the budget.
         StorageError: the disk has not enough room, or the file could not be written.
-        RanksError: another rank has ended.
     """
     parts = _columns(graph, extra)
     shape = (graph.num_nodes, num_hops + 1, sum(p.shape[1] for p in parts))
@@ -135,12 +131,9 @@ def hop_tokens(
             tokens[:, :, block] = _averaged(graph, parts, block, num_hops)
         tokens.flush()
 
-    def found() -> np.ndarray:
-        if not path.is_file():
-            replace_file(path, write)
-        return load_npy(path, mmap=True)
-
-    array = ranks.in_turn(found)
+    if not path.is_file():
+        replace_file(path, write)
+    array = load_npy(path, mmap=True)
     if array.shape != shape or array.dtype != np.float32:
         raise FormatError(f"{path} holds {array.dtype} of shape {array.shape}, not tokens of {shape}; remove it")
     if isinstance(array, np.memmap) and hasattr(mmap, "MADV_RANDOM"):  # batches read rows in any order

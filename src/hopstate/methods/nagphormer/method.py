@@ -31,7 +31,6 @@ from hopstate.methods.space import Range, Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.exported import ExportSpec, Port
-from hopstate.training.ranks import ALONE
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask
 
@@ -107,16 +106,13 @@ def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeTask[Any
 def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, config: NAGphormerRun) -> NodeNetwork:
     graph = message_graph(graph, config.edges, "weights", "nagphormer", config.loop)
     count, share = config.tokens.eigenvectors, config.tokens.components
-    ranks = context.ranks or ALONE
-    make = partial(laplacian_encoding, graph, count, context.cache, share=share)
-    extra = ranks.in_turn(make) if count else None
+    extra = laplacian_encoding(graph, count, context.cache, share=share) if count else None
     tokens = hop_tokens(
         graph,
         config.tokens.num_hops,
         extra=extra,
         memory_budget=parse_bytes(config.tokens.memory_budget),
         folder=context.run / "tokens",
-        ranks=ranks,
     )
     model = NAGphormer(config.model, in_dim=tokens.num_features, num_classes=width, num_hops=tokens.num_hops)
     source = RowBatches(tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed)
@@ -192,6 +188,5 @@ METHODS = {
         space=SPACE,
         transductive=transductive,
         export=export_spec,
-        builds_together=True,
     )
 }

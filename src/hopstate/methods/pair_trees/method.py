@@ -7,7 +7,7 @@ neighbours of DyGFormer (Yu et al. 2023, arXiv:2303.13047); trees as in `trees`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,7 @@ from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.protocols import Task
+from hopstate.training.tasks.task import Task
 
 FEWEST = 1_000  # training events for which trees are trained: few say little, and a small fit stays quick
 
@@ -254,17 +254,6 @@ class TreeFeatures(EventSource[PairTreesScorer]):
     def index(self) -> NeighborStore | None:
         """See `EventSource.index`."""
         return self._known.index()
-
-    def num_batches(self, epoch: int) -> int:
-        """Return 0: trees are not grown by batches."""
-        return 0
-
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield nothing."""
-        return iter(())
-
-    def loss(self, model: nn.Module, batch: Any) -> None:
-        """Return None: nothing is learned from a batch."""
 
     def scorer(self, model: nn.Module, split: str) -> PairTreesScorer:
         """Return the trees over the training events for "train", else over the whole stream."""

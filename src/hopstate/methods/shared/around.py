@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic
 
-from hopstate.data.neighbor_store import EventLookup
+from hopstate.data.neighbor_store import Histories
 from hopstate.streaming.history_scorer import TokenizerT
 
 
@@ -29,14 +29,14 @@ class AroundTokenizer(Generic[TokenizerT]):
         return self.inner.marked
 
     @property
-    def store(self) -> EventLookup:
+    def store(self) -> Histories:
         """The histories that the inner tokens are looked up in."""
         return self.inner.store
 
     @store.setter
-    def store(self, store: EventLookup) -> None:
+    def store(self, store: Histories) -> None:
         self.inner.store = store
         self.moved(store)
 
-    def moved(self, store: EventLookup) -> None:
+    def moved(self, store: Histories) -> None:
         """Follow the inner tokenizer to another store; there is nothing to do by default."""

@@ -13,7 +13,7 @@ import torch
 
 from hopstate.data.dates import Clock, GapUnit
 from hopstate.data.events import EventStream, begins, stretch
-from hopstate.data.neighbor_store import EventLookup, Histories, NeighborStore, NeighborView, folder_of
+from hopstate.data.neighbor_store import Histories, NeighborStore, NeighborView, folder_of
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
@@ -58,7 +58,7 @@ class PairHistoryTokenizer(AroundTokenizer[PairTokenizer]):
         super().__init__(inner)
         self.features = features
 
-    def moved(self, store: EventLookup) -> None:
+    def moved(self, store: Histories) -> None:
         """Read histories there, too."""
         # made-up look-ups have no histories to read, and of those with deletions the meetings alone count
         if isinstance(store, NeighborStore | NeighborView) and not self.inner.deletions:

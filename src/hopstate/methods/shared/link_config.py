@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hopstate.errors import ConfigError, check_range, refuse_idle
+from hopstate.layers.decoders import DECODERS
 
 STEP, SAMPLED = 16_384, 1024  # links of a step: where it encodes the whole graph anyway, and where it does not
 How = Literal["auto", "random", "time", "file"]
@@ -28,7 +29,8 @@ class LinkConfig:
         hide: a step's own links are no messages in it, as a link that is asked about is none; for networks that a step
             gives the whole graph.
         val_messages: pass messages over validation links too where test links are scored.
-        decoder: score of two node vectors: "dot", "mlp" (a perceptron on their product), "bilinear"; "auto" takes dot,
+        decoder: score of two node vectors: "dot", "mlp" (a perceptron on their product), "bilinear", "merge" (a
+            perceptron on both); "auto" takes dot,
             or bilinear where edges have a direction: dot and mlp score both directions alike.
         structure: add what a small perceptron makes of the pair's common neighbours and paths of three steps over
             messages, its own link left out; false scores by the two vectors alone.
@@ -51,7 +53,7 @@ class LinkConfig:
     disjoint: float = 0.0
     hide: bool = False
     val_messages: bool = False
-    decoder: Literal["auto", "dot", "mlp", "bilinear"] = "auto"
+    decoder: str = "auto"
     structure: bool = True
     dim: int = 128
     negatives: Literal["uniform", "degree", "two-hop", "scored"] = "uniform"
@@ -64,6 +66,9 @@ class LinkConfig:
     def __post_init__(self) -> None:
         if min(self.fractions) <= 0 or abs(sum(self.fractions) - 1) > 1e-6:
             raise ConfigError(f"link.fractions are three positive shares that sum to 1; got {list(self.fractions)}")
+        known = ("auto", *DECODERS)
+        if self.decoder not in known:
+            raise ConfigError(f"link.decoder is one of {', '.join(known)}; got {self.decoder!r}")
         check_range("link.", least=0, below=1, disjoint=self.disjoint)
         check_range("link.", least=1, dim=self.dim, num_negatives=self.num_negatives, batch_size=self.batch_size)
         check_range("link.", least=0, candidates=self.candidates, bootstrap=self.bootstrap)

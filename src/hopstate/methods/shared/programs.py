@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from hopstate.data.dates import Clock
 from hopstate.errors import ConfigError, ShapeError
-from hopstate.layers.pair_decoders import PairDecoder
+from hopstate.layers.decoders import PairDecoder
 from hopstate.methods.shared.static_link import rows_of
 from hopstate.tokens.history import HistoryTokens
 from hopstate.tokens.pair_features import NAMES

@@ -14,7 +14,7 @@ from hopstate.data.splits import EdgeSplit, given_split, kept_pairs, message_edg
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.files import replace_file
-from hopstate.layers.pair_decoders import PairDecoder
+from hopstate.layers.decoders import DECODERS, PairDecoder
 from hopstate.methods.method import Context, SplitConfig
 from hopstate.methods.shared.link_config import SAMPLED, STEP, LinkConfig
 from hopstate.methods.shared.node import NodeRun, save_npz
@@ -259,7 +259,7 @@ def every_node(count: int) -> NodeLabels:
     return NodeLabels(y=np.zeros(count, np.int64), split={"train": np.arange(count)}, target=target)
 
 
-def decoder_of(link: LinkConfig, split: EdgeSplit) -> Any:
+def decoder_of(link: LinkConfig, split: EdgeSplit) -> str:
     return ("bilinear" if split.directed else "dot") if link.decoder == "auto" else link.decoder
 
 
@@ -283,7 +283,7 @@ def _tell(split: EdgeSplit, link: LinkConfig, config: NodeRun, graph: Graph) -> 
     how = "the file" if link.file else "time" if column is not None else f"chance, seed {split_seed(config.split)}"
     note(config.loop, f"links: {sizes}, by {how}; messages pass over training links alone")
     kind = decoder_of(link, split)
-    if split.directed and kind != "bilinear":
+    if split.directed and DECODERS[kind].symmetric:
         note(config.loop, f"links: link.decoder={kind} scores both directions of a pair alike; bilinear does not")
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from hopstate.ops.cpu.random_kernels import below, seeded
-
 
 @njit(cache=True, nogil=True)
 def count_events(src, dst, added):
@@ -156,56 +154,6 @@ def find_active(nodes, query_times, k, start, length, times, events, ends, first
             p -= 1
         positions[o : o + n] = positions[o : o + n][::-1].copy()
         offsets[q + 1] = o + n
-
-
-@njit(cache=True, nogil=True)
-def sample_offsets(nodes, query_times, k, start, length, times, available, offsets):
-    """Write how many entries stand before each query's time, and packed offsets of min(k, that)."""
-    offsets[0] = 0
-    for q in range(len(nodes)):
-        begin = start[nodes[q]]
-        available[q] = lower_bound(times, begin, begin + length[nodes[q]], query_times[q]) - begin
-        offsets[q + 1] = offsets[q] + min(k, available[q])
-
-
-@njit(cache=True, nogil=True)
-def sample_positions(nodes, start, available, offsets, seed, positions):
-    """Draw distinct positions uniformly (Floyd's algorithm), ascending; each query has its own random stream."""
-    longest = 1
-    for q in range(len(nodes)):
-        longest = max(longest, offsets[q + 1] - offsets[q])
-    size = 4
-    while size < 2 * longest:
-        size *= 2
-    table = np.empty(size, np.int64)
-    for q in range(len(nodes)):
-        n, k, o = available[q], offsets[q + 1] - offsets[q], offsets[q]
-        if k == n:
-            for j in range(k):
-                positions[o + j] = start[nodes[q]] + j
-            continue
-        state = seeded(seed, q)
-        table[:] = -1
-        for j in range(k):
-            pick, state = below(state, n - k + j + 1)
-            if not _insert(table, pick):
-                pick = n - k + j
-                _insert(table, pick)
-            positions[o + j] = start[nodes[q]] + pick
-        positions[o : o + k].sort()
-
-
-@njit(cache=True, nogil=True)
-def _insert(table, key):
-    """Put key into an open-addressing set; return whether it is new."""
-    mask = len(table) - 1
-    slot = (key * 0x9E3779B1) & mask
-    while table[slot] >= 0:
-        if table[slot] == key:
-            return False
-        slot = (slot + 1) & mask
-    table[slot] = key
-    return True
 
 
 @njit(cache=True, nogil=True)

@@ -20,8 +20,8 @@ from hopstate.evaluation.intervals import KEPT, apart
 from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_events
 from hopstate.streaming.protocols import NodeFollower, Scores
 from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
-from hopstate.training.tasks.protocols import TaskFacts
 from hopstate.training.tasks.target import ClassWeights, Target, class_weights
+from hopstate.training.tasks.task import TaskFacts
 
 
 def event_target(classes: EventClasses, split: EventSplit, weights: ClassWeights = "none") -> Target:
@@ -65,7 +65,6 @@ class EventNodeTask(EventTask[NodeFollower]):
         super().__init__(source, clock=clock)
         self.classes, self.target, self.metric, self.mode = classes, target, classes.metric, target.mode
         self.eval_batch_size, self.bootstrap, self.frozen = eval_batch_size, bootstrap, frozen
-        self.curves: dict[str, Any] = {}
 
     def loss(self, batch: Any) -> Tensor | None:
         for module in self.frozen:
@@ -97,7 +96,6 @@ class EventNodeTask(EventTask[NodeFollower]):
         return self.answer(self.stream, at, scores) | shown_labels(self.stream, at)
 
     def facts(self) -> TaskFacts:
-        """Return what a run must remember."""
         return {"clock": self.clock, "target": self.target}
 
     # ---- going on --------------------------------------------------------------------------------------

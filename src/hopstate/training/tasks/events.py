@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import pairwise
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream, stretch
-from hopstate.data.neighbor_store import EventLookup, NeighborStore
+from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
@@ -33,13 +34,11 @@ from hopstate.streaming.history_scorer import (
     Input,
     NodeTokenizer,
     PairTokenizer,
-    Shared,
 )
 from hopstate.streaming.protocols import Follower, HistoryModel, LinkFollower, LooksUp
 from hopstate.tokens.history import HistoryTokens
-from hopstate.training.ranks import ALONE, Ranks
-from hopstate.training.tasks.protocols import Microbatches, Portion, TaskFacts
 from hopstate.training.tasks.target import Target, is_known
+from hopstate.training.tasks.task import Microbatches, Task, TaskFacts
 
 
 def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, *number: int) -> np.ndarray:
@@ -117,11 +116,11 @@ def link_loss(logits: Tensor, labels: Tensor, group: int) -> Tensor:
 ScorerT_co = TypeVar("ScorerT_co", bound=Follower, covariant=True)
 
 
-class EventSource(Generic[ScorerT_co]):
+class EventSource(ABC, Generic[ScorerT_co]):
     """How a model of an event stream is trained and asked.
 
-    Methods take the model as the loop has wrapped it. What a batch is, is between `batches` and `loss` of one source: a
-    task holds any, so that its batches are Any.
+    Methods take the model as the loop has wrapped it. By default there is nothing to train: a source that is trained in
+    batches defines `num_batches`, `batches` and `loss`.
 
     Args:
         model: what the loop trains.
@@ -129,32 +128,24 @@ class EventSource(Generic[ScorerT_co]):
         feature_dims: features of a node and of an event that the model takes from the stream, 0 for none.
     """
 
+    single_process = "it is not trained in batches"  # see `Task.single_process`
+
     def __init__(
         self, model: nn.Module, stream: EventStream, split: EventSplit, *, feature_dims: tuple[int, int] = (0, 0)
     ) -> None:
         self.model, self.stream, self.split, self.feature_dims = model, stream, split, feature_dims
-        self.ranks = ALONE
-
-    def divide(self, ranks: Ranks) -> str:
-        """Take this rank's share of every batch from now on; return why that cannot be, or nothing."""
-        return "its events move one memory, one batch after another, which several processes would each have to hold"
 
     # ---- training --------------------------------------------------------------------------------------
     def num_batches(self, epoch: int) -> int:
-        raise NotImplementedError
+        return 0
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield an epoch's batches from position start on, what is random drawn from (seed, epoch)."""
-        raise NotImplementedError
-
-    def rehearsal(self, epoch: int, start: int) -> Iterator[Any]:
-        """Yield batches that cost what an epoch's do."""
-        for _ in range(3):  # an epoch may be one batch
-            yield from self.batches(epoch, start)
+    def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Any]:
+        """See `Task.batches`."""
+        return iter(())
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor | None:
         """Return the loss of a batch, or of one of its microbatches; None where there is nothing to learn from."""
-        raise NotImplementedError
+        return None
 
     def state(self) -> dict[str, Tensor]:
         """Return what training moves beside the weights; by default nothing."""
@@ -168,22 +159,22 @@ class EventSource(Generic[ScorerT_co]):
         """Return an index of all edges that are added, where one is held: of a large stream a second is dear."""
         return None
 
+    @abstractmethod
     def scorer(self, model: nn.Module, split: str) -> ScorerT_co:
         """Return the model over the training events for "train", else over the whole stream."""
-        raise NotImplementedError
 
-    def scorer_over(self, model: nn.Module, stream: EventStream) -> ScorerT_co:
-        raise NotImplementedError
+    @abstractmethod
+    def scorer_over(self, model: nn.Module, stream: EventStream) -> ScorerT_co: ...
 
     def scorer_with(self, model: nn.Module, store: NeighborStore) -> ScorerT_co:
         """Return the model over other histories of the same stream: what has a `NeighborStore`'s look-ups."""
         raise NotImplementedError
 
-    def follow(self, model: nn.Module, past: StreamState) -> ScorerT_co:
-        raise NotImplementedError
+    @abstractmethod
+    def follow(self, model: nn.Module, past: StreamState) -> ScorerT_co: ...
 
 
-class EventTask(Generic[ScorerT_co]):
+class EventTask(Task[Any], Generic[ScorerT_co]):
     """What the tasks on events share: training as the source does it, and the model over splits, streams and a past.
 
     Args:
@@ -191,40 +182,30 @@ class EventTask(Generic[ScorerT_co]):
         clock: of the gaps that the model sees, kept with the run.
     """
 
-    mode: Literal["max", "min"] = "max"
-    metric: str
-
     def __init__(self, source: EventSource[ScorerT_co], *, clock: Clock | None = None) -> None:
-        self.source, self.clock = source, clock
-        self.model, self.stream, self.split = source.model, source.stream, source.split
+        super().__init__(source.model)
+        self.source, self.clock, self.stream, self.split = source, clock, source.stream, source.split
 
-    def divide(self, ranks: Ranks) -> str:
-        """Take this rank's share of every batch; return why the source cannot, or nothing."""
-        return self.source.divide(ranks)
+    @property
+    def single_process(self) -> str:
+        return self.source.single_process
 
     def num_batches(self, epoch: int) -> int:
         return self.source.num_batches(epoch)
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        return self.source.batches(epoch, start)
-
-    def rehearsal(self, epoch: int, start: int) -> Iterator[Any]:
-        """Return batches that cost what an epoch's do."""
-        return self.source.rehearsal(epoch, start)
+    def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Any]:
+        return self.source.batches(epoch, start, step)
 
     def loss(self, batch: Any) -> Tensor | None:
         return self.source.loss(self.model, batch)
 
     def facts(self) -> TaskFacts:
-        """Return what a run must remember."""
         return {"clock": self.clock}
 
     def state(self) -> dict[str, Tensor]:
-        """Return what training moves beside the weights."""
         return self.source.state()
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned."""
         self.source.load_state(state)
 
     def scorer(self, split: str) -> ScorerT_co:
@@ -256,21 +237,6 @@ class Untrained(EventSource[LinkFollower]):
     def __init__(self, scorer: Callable[[EventStream], LooksUp], stream: EventStream, split: EventSplit) -> None:
         super().__init__(nn.Module(), stream, split)
         self._make, self._scorer = scorer, scorer(stream)
-
-    def divide(self, ranks: Ranks) -> str:
-        """Return that there is nothing to share."""
-        return "it has nothing to train"
-
-    def num_batches(self, epoch: int) -> int:
-        """Return 0."""
-        return 0
-
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield nothing."""
-        return iter(())
-
-    def loss(self, model: nn.Module, batch: Any) -> None:
-        """Return None: nothing is learned from a batch."""
 
     def scorer(self, model: nn.Module, split: str) -> LinkFollower:
         return self._scorer
@@ -326,6 +292,8 @@ class HistoryPairs(EventSource[HistoryScorer]):
         ConfigError: batch_size, microbatch_size or microbatch_tokens under 1.
     """
 
+    single_process = ""
+
     def __init__(
         self,
         model: HistoryModel,
@@ -364,36 +332,26 @@ class HistoryPairs(EventSource[HistoryScorer]):
     def _numbers(self, epoch: int) -> np.ndarray:
         return epoch_batches(len(self._rows), self.max_events, self.batch_size, self.seed, epoch)
 
-    def divide(self, ranks: Ranks) -> str:
-        """Take this rank's share of every batch of events, each with the pairs beside it."""
-        self.ranks = ranks
-        return ""
-
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Microbatches[Labelled]]:
+    def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Microbatches[Labelled]]:
         """Yield (input, labels, pairs of the batch): events in time order, negatives drawn from (seed, epoch)."""
-        made = self._batches(epoch, start)
+        made = self._batches(epoch, start, step)
         yield from Prefetcher(made) if self.prefetch else made
 
-    def _batches(self, epoch: int, start: int) -> Iterator[Microbatches[Labelled]]:
+    def _batches(self, epoch: int, start: int, step: int) -> Iterator[Microbatches[Labelled]]:
         numbers, stream = self._numbers(epoch), self.stream
         rows, *drawn = (in_batches(of, numbers, self.batch_size) for of in (self._rows, *self.drawn.of(epoch)))
-        for first in range(start * self.batch_size, len(rows), self.batch_size):
-            count = min(self.batch_size, len(rows) - first)
-            share = self.ranks.own(count)
-            own = slice(first + share.start, first + share.stop)
+        for first in range(start * self.batch_size, len(rows), step * self.batch_size):
+            own = slice(first, first + self.batch_size)
             src, dst, t = stream.src[rows[own]], stream.dst[rows[own]], stream.t[rows[own]]
-            pairs = beside(src, dst, t, drawn[0][own], drawn[1][own], self.mixture.group)
-            yield self._microbatches(*pairs, count * (1 + drawn[0].shape[1]))
+            yield self._microbatches(*beside(src, dst, t, drawn[0][own], drawn[1][own], self.mixture.group))
 
-    def _microbatches(
-        self, u: np.ndarray, v: np.ndarray, t: np.ndarray, labels: Tensor, count: int
-    ) -> Microbatches[Labelled]:
+    def _microbatches(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, labels: Tensor) -> Microbatches[Labelled]:
         group, found = self.mixture.group, []
         size = max(group, (self.microbatch_size or len(u)) // group * group)
         for first in range(0, len(u), size):
             p = slice(first, first + size)
             for tokens, q in split_by_tokens(self.train_inputs, u[p], v[p], t[p], self.microbatch_tokens, group):
-                found.append((tokens, labels[p][q], count))
+                found.append((tokens, labels[p][q], len(u)))
         return Microbatches(found)
 
     def loss(self, model: nn.Module, batch: Labelled) -> Tensor:
@@ -408,7 +366,7 @@ class HistoryPairs(EventSource[HistoryScorer]):
     def scorer_over(self, model: nn.Module, stream: EventStream) -> HistoryScorer:
         return self._scorer(model, self._make(stream))
 
-    def scorer_with(self, model: nn.Module, store: EventLookup) -> HistoryScorer:
+    def scorer_with(self, model: nn.Module, store: Histories) -> HistoryScorer:
         inputs = self._make(self.stream)
         inputs.store = store
         return self._scorer(model, inputs)
@@ -417,8 +375,7 @@ class HistoryPairs(EventSource[HistoryScorer]):
         return self._scorer(model, self.inputs.over(past))
 
     def _scorer(self, model: nn.Module, inputs: PairTokenizer) -> HistoryScorer:
-        most = min(TOGETHER, self.microbatch_size or TOGETHER)
-        return HistoryScorer(model, inputs, max_queries=most, shared=_sharing(self.ranks))
+        return HistoryScorer(model, inputs, max_queries=min(TOGETHER, self.microbatch_size or TOGETHER))
 
 
 class HistoryNodes(EventSource[HistoryNodeScorer]):
@@ -435,6 +392,8 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
     Raises:
         ConfigError: batch_size under 1.
     """
+
+    single_process = ""
 
     def __init__(
         self,
@@ -458,26 +417,15 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         """Return how many batches hold the training events with a class."""
         return -(-len(self._rows) // self.batch_size)
 
-    def divide(self, ranks: Ranks) -> str:
-        """Take this rank's share of every batch of events."""
-        self.ranks = ranks
-        return ""
-
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Classified | Portion[Classified]]:
+    def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Classified]:
         """Yield (input, classes) of the events with a class, in time order."""
-        yield from Prefetcher(self._batches(start))
+        yield from Prefetcher(self._batches(start, step))
 
-    def _batches(self, start: int) -> Iterator[Classified | Portion[Classified]]:
-        rows, stream = self._rows, self.stream
-        for first in range(start * self.batch_size, len(rows), self.batch_size):
-            every = rows[first : first + self.batch_size]
-            own = every[self.ranks.own(len(every))]
-            batch = self.train_inputs.nodes(stream.src[own], stream.t[own]), torch.from_numpy(self.y[own])
-            if self.ranks.size == 1:
-                yield batch
-            else:
-                y, known = self.target.rows(self.y[own]), self.target.rows(self.y[every])
-                yield Portion(batch if len(own) else None, self.target.part(y, known))
+    def _batches(self, start: int, step: int) -> Iterator[Classified]:
+        stream = self.stream
+        for first in range(start * self.batch_size, len(self._rows), step * self.batch_size):
+            rows = self._rows[first : first + self.batch_size]
+            yield self.train_inputs.nodes(stream.src[rows], stream.t[rows]), torch.from_numpy(self.y[rows])
 
     def loss(self, model: nn.Module, batch: tuple[Input, Tensor]) -> Tensor:
         """Return the mean cross-entropy."""
@@ -496,12 +444,7 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
 
     def _answering(self, scorer: HistoryNodeScorer) -> HistoryNodeScorer:
         scorer.answer = self.target.answer
-        scorer.shared = _sharing(self.ranks)
         return scorer
-
-
-def _sharing(ranks: Ranks) -> Shared | None:
-    return None if ranks.size == 1 else ranks.shared
 
 
 def own_features(model: HistoryModel, marked: bool) -> tuple[int, int]:

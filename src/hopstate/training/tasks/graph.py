@@ -14,14 +14,14 @@ from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.random import named_rng
 from hopstate.sampling.prefetch import Prefetcher
 from hopstate.training.tasks.node import averaged, label_curves
-from hopstate.training.tasks.protocols import TaskFacts
 from hopstate.training.tasks.target import Target
+from hopstate.training.tasks.task import Task, TaskFacts
 
 Level = Literal["graph", "node", "edge"]
 Collate = Callable[[np.ndarray, int, "np.random.Generator | None"], Any]
 
 
-class GraphTask:
+class GraphTask(Task[tuple[Any, Tensor]]):
     """Batches of whole graphs.
 
     Args:
@@ -55,20 +55,20 @@ class GraphTask:
     ) -> None:
         check_range(least=1, batch_size=batch_size)
         self.walks, self.draws = walks, draws
-        self.model, self.graphs, self.collate, self.level = model, graphs, collate, level
+        super().__init__(model)
+        self.graphs, self.collate, self.level = graphs, collate, level
         self.y, self.target, self.split, self.batch_size, self.seed = y, target, split, batch_size, seed
         self.metric, self.mode = target.metrics[0], target.mode
-        self.curves: dict[str, Any] = {}
 
     def num_batches(self, epoch: int) -> int:
         return -(-len(self.split["train"]) // self.batch_size)
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Tensor]]:
+    def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[tuple[Any, Tensor]]:
         """Yield (inputs, targets) in an order drawn from (seed, epoch), each prepared while the one before is used."""
         order = named_rng(self.seed, "batches", epoch).permutation(self.split["train"])
 
         def make() -> Iterator[tuple[Any, Tensor]]:
-            for i in range(start, self.num_batches(epoch)):
+            for i in range(start, self.num_batches(epoch), step):
                 ids = order[i * self.batch_size : (i + 1) * self.batch_size]
                 inputs = self.collate(ids, epoch, named_rng(self.seed, "graphs", epoch, i))
                 yield inputs, torch.from_numpy(self.y[self._rows(ids)])
@@ -96,15 +96,7 @@ class GraphTask:
         return {**self._names(ids, rows), **columns}
 
     def facts(self) -> TaskFacts:
-        """Return what a run must remember."""
         return {"target": self.target, "walks": self.walks}
-
-    def state(self) -> dict[str, Tensor]:
-        """Nothing beyond the model."""
-        return {}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Nothing to take back."""
 
     def target_rows(self, split: str) -> np.ndarray:
         return self._rows(self._ids(split))

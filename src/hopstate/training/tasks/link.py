@@ -120,7 +120,6 @@ class LinkTask(EventTask[LinkFollower]):
             self.metric = "mean_average_precision"
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
         self._curve: Curve | None = None  # from validation's scores, when they were last judged
-        self.curves: dict[str, Any] = {}
         count = len(split.val) if evaluation.most is None else min(len(split.val), evaluation.most)
         self._recent = replace(split, train=split.train[-count:])
 

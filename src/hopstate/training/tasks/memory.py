@@ -188,6 +188,8 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         ConfigError: batch_size or tbptt_window under 1.
     """
 
+    single_process = "its events move one memory, one batch after another"
+
     def __init__(
         self,
         model: MemoryModel,
@@ -219,8 +221,10 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         """Return how many windows hold the training events."""
         return -(-(len(self.batch_boundaries) - 1) // self.tbptt_window)
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Window]:
+    def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Window]:
         """Yield windows in time order, what is random drawn from (seed, epoch); window 0 empties the memory.
+
+        All of them, one after another: step is 1.
 
         Raises:
             CheckpointError: a later window, and no memory to go on from.
@@ -229,10 +233,6 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
             self.memory = None
         elif self.memory is None:
             raise CheckpointError("the checkpoint holds no node memory to continue the epoch from; start the run anew")
-        yield from self.rehearsal(epoch, start)
-
-    def rehearsal(self, epoch: int, start: int) -> Iterator[Window]:
-        """Yield windows from position start on, whatever the memory; without one they are scored from an empty one."""
         drawn, last = self.questions.draw(epoch), len(self.batch_boundaries) - 1
         for first in range(start * self.tbptt_window, last, self.tbptt_window):
             stop, done = min(first + self.tbptt_window, last), self._done(first)

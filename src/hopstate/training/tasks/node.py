@@ -1,14 +1,15 @@
 """Classes or values of the nodes of one graph as a `Task`; where its batches come from is injected.
 
 A `NodeBatches` says what a step is fed, what the model makes of it, and how the outputs of given nodes are read:
-`RowBatches` and `WholeGraph` here, `Subgraphs` in `subgraph`, those of Graph Mamba Networks with that method.
+`RowBatches`, `WholeGraph` and `Subgraphs` here, those of Graph Mamba Networks with that method.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -23,10 +24,8 @@ from hopstate.evaluation.summaries import of_classes
 from hopstate.random import named_rng
 from hopstate.sampling.prefetch import Prefetcher
 from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, SeedSource
-from hopstate.training.ranks import ALONE, Ranks
-from hopstate.training.tasks.protocols import Portion, TaskFacts
-from hopstate.training.tasks.spread import Cuttable, Spread
 from hopstate.training.tasks.target import Target
+from hopstate.training.tasks.task import Task, TaskFacts
 
 Rows = np.ndarray
 
@@ -89,38 +88,41 @@ BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 Seen = tuple[Tensor, Tensor, Tensor | None]  # (n, C) outputs that the loss looks at, their targets, their weights
 
 
-class NodeBatches(Generic[BatchT]):
+class NodeBatches(ABC, Generic[BatchT]):
     """A source of a node task's batches; one depends on (epoch, number) alone.
 
     Args:
         labels: labels, splits and names.
+
+    single_process: see `Task.single_process`.
     """
 
+    single_process = ""
+
     def __init__(self, labels: NodeLabels) -> None:
-        self.labels, self.ranks = labels, ALONE
+        self.labels = labels
 
-    def num_batches(self, epoch: int) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def num_batches(self, epoch: int) -> int: ...
 
-    def divide(self, ranks: Ranks) -> str:
-        """Take this rank's share of every batch from now on; return why that cannot be, or nothing."""
-        return "a step is the whole graph at once; cut it into batches"
+    @abstractmethod
+    def batches(self, model: nn.Module, epoch: int, start: int = 0, step: int = 1) -> Iterator[BatchT]:
+        """Yield batches of an epoch, nested tuples of CPU tensors; see `Task.batches`."""
 
-    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[BatchT | Portion[BatchT]]:
-        """Yield an epoch's batches from position start on: nested tuples of CPU tensors."""
-        raise NotImplementedError
+    @abstractmethod
+    def outputs(self, model: nn.Module, batch: BatchT) -> Seen: ...
 
-    def outputs(self, model: nn.Module, batch: BatchT) -> Seen:
-        raise NotImplementedError
-
+    @abstractmethod
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
         """Return (n, C) outputs for nodes rows (n,), on the CPU."""
-        raise NotImplementedError
 
     # ---- vectors of nodes, for tasks that ask for some rather than for the labelled ones ------------------
     def drawn(self, epoch: int) -> int | None:
         """Return the number of batches of nodes that the source draws itself; None where it takes any nodes."""
         return None
+
+    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+        """Called before the first batch of an epoch."""
 
     def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[BatchT, Rows]:
         """Return what `encode` takes for nodes, and those nodes: rows (n,), distinct, or those that are drawn."""
@@ -130,10 +132,6 @@ class NodeBatches(Generic[BatchT]):
         """Return (n, C) outputs for the nodes that `around` gave a batch for."""
         raise NotImplementedError
 
-    def rehearsal(self, model: nn.Module, epoch: int, start: int) -> Iterator[BatchT | Portion[BatchT]] | None:
-        """Return batches that cost what an epoch's do; None where taking them leaves a trace."""
-        return (batch for _ in range(3) for batch in self.batches(model, epoch, start))  # an epoch may be one batch
-
     def state(self) -> dict[str, Tensor]:
         """Return what training moves beside the weights; by default nothing."""
         return {}
@@ -142,7 +140,7 @@ class NodeBatches(Generic[BatchT]):
         """Take back what `state` returned."""
 
 
-class NodeTask(Generic[BatchT]):
+class NodeTask(Task[BatchT]):
     """Classes or values of nodes.
 
     Args:
@@ -154,25 +152,19 @@ class NodeTask(Generic[BatchT]):
     def __init__(
         self, model: nn.Module, source: NodeBatches[BatchT], *, walks: Mapping[str, int] | None = None
     ) -> None:
-        self.model, self.source, self.labels, self.walks = model, source, source.labels, walks
-        self.metric: str = self.labels.target.metrics[0]
-        self.mode: Literal["max", "min"] = self.labels.target.mode
-        self.curves: dict[str, Any] = {}
+        super().__init__(model)
+        self.source, self.labels, self.walks = source, source.labels, walks
+        self.metric, self.mode = self.labels.target.metrics[0], self.labels.target.mode
+
+    @property
+    def single_process(self) -> str:
+        return self.source.single_process
 
     def num_batches(self, epoch: int) -> int:
         return self.source.num_batches(epoch)
 
-    def divide(self, ranks: Ranks) -> str:
-        """Take this rank's share of every batch; return why the source cannot, or nothing."""
-        return self.source.divide(ranks)
-
-    def batches(self, epoch: int, start: int = 0) -> Iterator[BatchT | Portion[BatchT]]:
-        """Yield the source's batches."""
-        return self.source.batches(self.model, epoch, start)
-
-    def rehearsal(self, epoch: int, start: int) -> Iterator[BatchT | Portion[BatchT]] | None:
-        """Return batches that cost what an epoch's do; None where taking them leaves a trace."""
-        return self.source.rehearsal(self.model, epoch, start)
+    def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[BatchT]:
+        return self.source.batches(self.model, epoch, start, step)
 
     def loss(self, batch: BatchT) -> Tensor | None:
         """Return the mean loss of a batch's training nodes, or their weighted sum; None without any."""
@@ -180,7 +172,6 @@ class NodeTask(Generic[BatchT]):
         return self.labels.loss(out, y, weight) if len(y) else None
 
     def facts(self) -> TaskFacts:
-        """Return what a run must remember."""
         return {"target": self.labels.target, "class_names": self.labels.class_names, "walks": self.walks}
 
     def logits(self, rows: Rows) -> Tensor:
@@ -199,11 +190,9 @@ class NodeTask(Generic[BatchT]):
         return self.labels.table(rows, self.logits(rows))
 
     def state(self) -> dict[str, Tensor]:
-        """Return what training moves beside the weights."""
         return self.source.state()
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned."""
         self.source.load_state(state)
 
 
@@ -252,27 +241,12 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         """Return how many batches hold the training nodes."""
         return -(-len(self.labels.split["train"]) // self.batch_size)
 
-    def divide(self, ranks: Ranks) -> str:
-        """Take this rank's share of every batch."""
-        self.ranks = ranks
-        return ""
-
-    def batches(
-        self, model: nn.Module, epoch: int, start: int = 0
-    ) -> Iterator[tuple[Any, Tensor] | Portion[tuple[Any, Tensor]]]:
+    def batches(self, model: nn.Module, epoch: int, start: int = 0, step: int = 1) -> Iterator[tuple[Any, Tensor]]:
         """Yield (inputs, labels) in an order drawn from (seed, epoch)."""
         order = named_rng(self.seed, "batches", epoch).permutation(self.labels.split["train"])
-        for i in range(start, self.num_batches(epoch)):
+        for i in range(start, self.num_batches(epoch), step):
             rows = order[i * self.batch_size : (i + 1) * self.batch_size]
-            if self.ranks.size == 1:
-                yield self._batch(rows)
-            else:
-                own = rows[self.ranks.own(len(rows))]
-                part = self.labels.target.part(self.labels.y[own], self.labels.y[rows])
-                yield Portion(self._batch(own) if len(own) else None, part)
-
-    def _batch(self, rows: Rows) -> tuple[Any, Tensor]:
-        return self.inputs(rows), torch.from_numpy(self.labels.y[rows])
+            yield self.inputs(rows), torch.from_numpy(self.labels.y[rows])
 
     def outputs(self, model: nn.Module, batch: tuple[Any, Tensor]) -> Seen:
         inputs, y = batch
@@ -286,9 +260,6 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
         """Return (n, C) outputs, eval_batch_size nodes at a time."""
-        return self.ranks.shared(lambda own: self._logits(model, own), rows)
-
-    def _logits(self, model: nn.Module, rows: Rows) -> Tensor:
         batches = np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size))
         return torch.cat([model(as_taken(self.inputs(batch), model)).float().cpu() for batch in batches])
 
@@ -301,6 +272,8 @@ class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
         labels: labels, splits and names.
     """
 
+    single_process = "a step is the whole graph at once; cut it into batches"
+
     def __init__(self, inputs: tuple[Any, ...], labels: NodeLabels) -> None:
         super().__init__(labels)
         self.inputs = inputs
@@ -310,7 +283,7 @@ class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
         """Return 1."""
         return 1
 
-    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, model: nn.Module, epoch: int, start: int = 0, step: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the training rows and their labels once."""
         rows = self.labels.split["train"]
         if start == 0:
@@ -397,54 +370,17 @@ class Subgraphs(NodeBatches[Batch]):
     def num_batches(self, epoch: int) -> int:
         return self.source.num_batches(epoch)
 
-    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[Batch | Portion[Batch]]:
-        """Yield (x, propagator, rows, labels, weights) from position start of an epoch."""
-        if self._refresh is not None and start == 0:
-            self._refresh(model, epoch)
-        numbers = range(start, self.num_batches(epoch))
-        alone = self.ranks.size == 1
-        made = (self._batch(self.source.batch(epoch, i)) if alone else self._portion(epoch, i) for i in numbers)
+    def batches(self, model: nn.Module, epoch: int, start: int = 0, step: int = 1) -> Iterator[Batch]:
+        """Yield (x, propagator, rows, labels, weights)."""
+        if start < step:
+            self.begin_epoch(model, epoch)
+        made = (self._batch(self.source.batch(epoch, i)) for i in range(start, self.num_batches(epoch), step))
         yield from Prefetcher(made, self.ahead) if self.ahead else made
 
-    def divide(self, ranks: Ranks) -> str:
-        """Take this rank's share of the seeds of every batch, or of the nodes of a set."""
-        if isinstance(self.source, NodeSetSource) and isinstance(self.source.missing, GasCache):
-            return "what nodes sent last is kept in one cache, which every batch writes; take --batching.kind top"
-        self.ranks = ranks
-        return ""
-
-    def _portion(self, epoch: int, number: int) -> Portion[Batch]:
-        """Return this rank's share of a batch: seeds stand alone, the nodes of a set send to each other at each layer.
-
-        A set of fewer nodes than ranks is rank 0's.
-        """
-        ranks, target = self.ranks, self.labels.target
-        if isinstance(self.source, SeedSource):
-            seeds = self.source.seeds(epoch, number)
-            own = seeds[ranks.own(len(seeds))]
-            made = self._batch(self.source.around(own, epoch, number)) if len(own) else None
-            return Portion(made, target.part(self.labels.y[own], self.labels.y[seeds]))
-        whole = self.source.batch(epoch, number)
-        if len(whole.nodes) < ranks.size:
-            return Portion(self._batch(whole) if ranks.first else None)
-        if not len(whole.rows):
-            return Portion(None)
-        every, place = self._batch(whole), ranks.own(len(whole.nodes))
-        inside = (whole.rows >= place.start) & (whole.rows < place.stop)
-        part = 1.0 if whole.weight is not None else target.part(every[3][inside].numpy(), every[3].numpy())
-        if inside.any():
-            rows, weight = whole.rows[inside] - place.start, None if whole.weight is None else whole.weight[inside]
-            y = every[3][inside]
-        else:  # the others' gradients come through this rank all the same
-            rows, weight, y = torch.zeros(1, dtype=torch.int64), torch.zeros(1), every[3][:1]
-            part = 1.0
-        assert isinstance(whole.graph, Cuttable)
-        graph = Spread(whole.graph, ranks, len(whole.nodes))
-        return Portion((whole.x[place], graph, rows, y, weight), part)
-
-    def rehearsal(self, model: nn.Module, epoch: int, start: int) -> Iterator[Batch | Portion[Batch]] | None:
-        """Return batches from position start on; None where training moves what stands for missing neighbours."""
-        return self.batches(model, epoch, start) if self._state is None and self._refresh is None else None
+    @property
+    def single_process(self) -> str:  # type: ignore[override]
+        cached = isinstance(self.source, NodeSetSource) and isinstance(self.source.missing, GasCache)
+        return "every batch writes one cache of messages; take --batching.kind top" if cached else ""
 
     def _batch(self, batch: GraphBatch) -> Batch:
         y = self._y[torch.from_numpy(batch.nodes)[batch.rows]]
@@ -454,6 +390,10 @@ class Subgraphs(NodeBatches[Batch]):
         """Return the outputs of the batch's training nodes; none may be there."""
         return self.encode(model, batch), batch[3], batch[4]
 
+    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+        if self._refresh is not None:
+            self._refresh(model, epoch)
+
     def drawn(self, epoch: int) -> int | None:
         """Return the number of batches where they are sets of nodes, None where they are seeds."""
         return None if isinstance(self.source, SeedSource) else self.source.num_batches(epoch)
@@ -462,8 +402,6 @@ class Subgraphs(NodeBatches[Batch]):
         if isinstance(self.source, SeedSource):
             made = self.source.around(rows, epoch, number)
             return (made.x, made.graph, made.rows, made.rows, None), rows
-        if self._refresh is not None and number == 0:
-            self._refresh(model, epoch)
         made = self.source.batch(epoch, number)
         every = torch.arange(len(made.nodes))
         return (made.x, made.graph, every, every, None), made.nodes
@@ -477,7 +415,7 @@ class Subgraphs(NodeBatches[Batch]):
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
         """Return (n, C) logits of rows, on the CPU."""
-        return self.ranks.told(lambda: self.predict_all(model))[torch.from_numpy(rows)]
+        return self.predict_all(model)[torch.from_numpy(rows)]
 
     def state(self) -> dict[str, Tensor]:
         """Return what stands for missing neighbours, where that depends on training."""

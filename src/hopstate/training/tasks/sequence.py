@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from hopstate.data.dates import Clock
 from hopstate.datasets.temporal_generators import PathSequences
@@ -21,8 +21,7 @@ from hopstate.evaluation.metrics import classification_metrics
 from hopstate.random import named_rng
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.protocols import MemoryModel
-from hopstate.training.ranks import ALONE, Ranks
-from hopstate.training.tasks.protocols import Portion, TaskFacts
+from hopstate.training.tasks.task import Task, TaskFacts
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class _Step:
     before: Tensor  # (2, e - 1)
 
 
-class SequenceTask:
+class SequenceTask(Task[dict[str, Tensor]]):
     """Stream sequences in step, memory empty at each sequence's start; cross-entropy at the node that is read.
 
     Args:
@@ -52,7 +51,6 @@ class SequenceTask:
     """
 
     metric = "accuracy"
-    mode: Literal["max", "min"] = "max"
 
     def __init__(
         self,
@@ -71,10 +69,10 @@ class SequenceTask:
         check_range(least=1, batch_size=batch_size, eval_batch_size=eval_batch_size, tbptt_window=tbptt_window)
         check_range(least=1, neighbors=neighbors)
         check_range(least=0, hops=hops)
-        self.num_nodes, self.ranks = data.x.shape[1], ALONE
+        self.num_nodes = data.x.shape[1]
         if not -1 <= read < self.num_nodes:
             raise ConfigError(f"read is a node of a sequence, 0..{self.num_nodes - 1}, or -1; got {read}")
-        self.model: nn.Module = model  # as the loop wraps it
+        super().__init__(model)
         self.memory_model, self.data, self.seed, self.clock = model, data, seed, clock or Clock()
         self.batch_size, self.eval_batch_size, self.tbptt_window = batch_size, eval_batch_size, tbptt_window
         self.read = int(data.pairs[-1, 1]) if read == -1 else read
@@ -85,19 +83,11 @@ class SequenceTask:
     def num_batches(self, epoch: int) -> int:
         return -(-len(self.data.split["train"]) // self.batch_size)
 
-    def divide(self, ranks: Ranks) -> str:
-        """Take this rank's share of the sequences of every batch."""
-        self.ranks = ranks
-        return ""
-
-    def batches(self, epoch: int, start: int = 0) -> Iterator[dict[str, Tensor] | Portion[dict[str, Tensor]]]:
+    def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[dict[str, Tensor]]:
         """Yield the columns of batch_size sequences in an order drawn from (seed, epoch)."""
         order = named_rng(self.seed, "batches", epoch).permutation(self.data.split["train"])
-        for i in range(start, self.num_batches(epoch)):
-            rows = order[i * self.batch_size : (i + 1) * self.batch_size]
-            own = rows[self.ranks.own(len(rows))]
-            columns = self._columns(own) if len(own) else None
-            yield Portion(columns, len(own) / len(rows)) if self.ranks.size > 1 or columns is None else columns
+        for i in range(start, self.num_batches(epoch), step):
+            yield self._columns(order[i * self.batch_size : (i + 1) * self.batch_size])
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         """Return the mean cross-entropy."""
@@ -116,15 +106,7 @@ class SequenceTask:
         return columns | {f"p_{i}": p[:, i] for i in range(p.shape[1])} | {"label": self.data.y[rows]}
 
     def facts(self) -> TaskFacts:
-        """Return what a run must remember."""
         return {"clock": self.clock}
-
-    def state(self) -> dict[str, Tensor]:
-        """Nothing beyond the model: every sequence starts from an empty memory."""
-        return {}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Nothing to take back."""
 
     # ---- streaming ---------------------------------------------------------------------------------------
     def _rows(self, split: str) -> np.ndarray:
@@ -142,9 +124,6 @@ class SequenceTask:
 
     def _probabilities(self, split: str) -> np.ndarray:
         rows = self._rows(split)
-        return self.ranks.shared(self._found, rows).numpy()
-
-    def _found(self, rows: np.ndarray) -> Tensor:
         device = next(self.model.parameters()).device
         parts = []
         for batch in np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size)):
@@ -152,7 +131,7 @@ class SequenceTask:
             logits = self._logits(columns).double().cpu()
             both = torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
             parts.append(both.softmax(1))
-        return torch.cat(parts)
+        return torch.cat(parts).numpy()
 
     def _logits(self, columns: dict[str, Tensor]) -> Tensor:
         """Return (R, C) logits of sequences streamed event by event from an empty memory."""

@@ -25,13 +25,13 @@ from hopstate.errors import ConfigError
 from hopstate.evaluation import summaries
 from hopstate.evaluation.metrics import Curve, fitted
 from hopstate.evaluation.static_link import Question, judged, metrics_of
-from hopstate.layers.pair_decoders import PairDecoder
+from hopstate.layers.decoders import PairDecoder
 from hopstate.ops.proximity import Proximity
 from hopstate.random import named_rng
 from hopstate.sampling.pair_negatives import NonNeighbors, Strategy
 from hopstate.training.precision import bare
 from hopstate.training.tasks.node import NodeBatches
-from hopstate.training.tasks.protocols import ReadsEdges, TaskFacts
+from hopstate.training.tasks.task import ReadsEdges, Task, TaskFacts
 
 Loss = Literal["softmax", "bce"]
 POOL = 8  # pairs that are looked at for one of the highest "scored"
@@ -117,7 +117,7 @@ class LinkModel(nn.Module):
         return self.decoder(own, z.index_select(0, ends[:, 1]), direct), self.decoder.among(own, beside, far)
 
 
-class StaticLinkTask:
+class StaticLinkTask(Task[Any]):
     """Prediction of the links of one graph.
 
     Args:
@@ -135,8 +135,7 @@ class StaticLinkTask:
         walks: numbers of walks that the source draws, which a run remembers.
     """
 
-    metric: str = "mrr"
-    mode: Literal["max", "min"] = "max"
+    metric = "mrr"
 
     def __init__(
         self,
@@ -153,17 +152,20 @@ class StaticLinkTask:
         node_ids: Vocabulary | None = None,
         walks: Mapping[str, int] | None = None,
     ) -> None:
-        self.model: nn.Module = model
+        super().__init__(model)
         self.source, self.vectors, self.split, self.learned, self.messages = source, vectors, split, learned, messages
         self.training, self.judging, self.node_ids, self.walks = training, judging, node_ids, walks
         self.without = without
         self._curve: Curve | None = None  # from validation's scores, when they were last judged
-        self.curves: dict[str, Any] = {}
         every = np.concatenate([split.pairs[name] for name in SPLITS])
         kinds: dict[str, Any] = {"directed": split.directed, "node_type": messages.node_type}
         self.free = NonNeighbors(every, messages.num_nodes, **kinds)
         self._near: dict[int, Proximity] = {}
         self.untrained = NonNeighbors(split.pairs["train"], messages.num_nodes, **kinds)
+
+    @property
+    def single_process(self) -> str:
+        return self.source.single_process
 
     # ---- training --------------------------------------------------------------------------------------
     def num_batches(self, epoch: int) -> int:
@@ -171,11 +173,13 @@ class StaticLinkTask:
         drawn = self.source.drawn(epoch)
         return -(-len(self.learned) // self.training.batch_size) if drawn is None else drawn
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+    def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Any]:
         """Yield what `_batch` returns, nodes by their place in the inputs."""
         drawn, encoder = self.source.drawn(epoch), _encoder(self.model)
+        if start < step:
+            self.source.begin_epoch(encoder, epoch)
         order = named_rng(self.training.seed, "links", epoch).permutation(len(self.learned))
-        for number in range(start, self.num_batches(epoch)):
+        for number in range(start, self.num_batches(epoch), step):
             rng = named_rng(self.training.seed, "pairs", epoch, number)
             if drawn is None:
                 rows = order[number * self.training.batch_size : (number + 1) * self.training.batch_size]
@@ -211,12 +215,6 @@ class StaticLinkTask:
             self._near[id(graph)] = Proximity(graph.indptr, graph.indices)
         return self._near[id(graph)]
 
-    def rehearsal(self, epoch: int, start: int) -> Iterator[Any] | None:
-        """Return batches that cost what an epoch's do; None where taking them leaves a trace."""
-        if self.source.rehearsal(_encoder(self.model), epoch, start) is None:
-            return None
-        return (batch for _ in range(3) for batch in self.batches(epoch, start))
-
     def loss(self, batch: Any) -> Tensor | None:
         """Return the mean loss of a batch's links among their pairs; None where it holds none."""
         inputs, ends, others, real, near = batch
@@ -245,7 +243,6 @@ class StaticLinkTask:
         return free.draw(np.repeat(rows, count), rng, t.negatives).reshape(len(rows), count)
 
     def facts(self) -> TaskFacts:
-        """Return what a run must remember."""
         return {"class_names": (), "walks": self.walks}
 
     # ---- judging ---------------------------------------------------------------------------------------
@@ -329,11 +326,9 @@ class StaticLinkTask:
         return {"source": named[:, 0], "target": named[:, 1], "split": which, "score": scores}
 
     def state(self) -> dict[str, Tensor]:
-        """Return what training moves beside the weights."""
         return self.source.state()
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned."""
         self.source.load_state(state)
 
 

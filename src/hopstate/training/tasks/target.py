@@ -128,21 +128,6 @@ class Target:
             return cells.sum() / known.sum().clamp(min=1)
         return (cells.sum(1) / known.sum(1).clamp(min=1) * weight).sum()
 
-    def mass(self, y: np.ndarray) -> float:
-        """Return what the mean loss of rows is divided by: known rows (their weights), or known cells.
-
-        Args:
-            y: what `rows` returned.
-        """
-        if self.goal != "classes":
-            return float((~np.isnan(y)).sum())
-        known = y[y >= 0]
-        return float(len(known) if self.class_weights is None else np.asarray(self.class_weights)[known].sum())
-
-    def part(self, own: np.ndarray, y: np.ndarray) -> float:
-        """Return the part of the mean loss of a batch's rows y that some of them, own, make up; 0 of a mean of none."""
-        return self.mass(own) / (self.mass(y) or 1.0)
-
     def class_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the mean cross-entropy of classes, weighted by the target's weights of classes; of others their loss.
 

@@ -5,31 +5,23 @@ A program draws no walks: tokens are inputs, as `hopstate.export_inputs` makes t
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError, DataError
+from hopstate.errors import ConfigError
 from hopstate.layers.edge_list import EdgeList
-from hopstate.methods.gmn.gin import GIN
-from hopstate.methods.gmn.inference import NodeOutputs
-from hopstate.methods.gmn.inputs import GMNInputs
-from hopstate.methods.gmn.local import WalkTokens
-from hopstate.methods.gmn.model import GMN
-from hopstate.methods.gmn.nodes import VisitedNodes, WholeSequence
+from hopstate.methods.gmn.batches import VisitedNodes, WholeSequence
+from hopstate.methods.gmn.layerwise import NodeOutputs
+from hopstate.methods.gmn.model import GMN, GMNInputs, WalkFeatureEncoder
 from hopstate.methods.shared.programs import graph_spec, rows_port
 from hopstate.training.exported import ExportSpec, Port, Program, Tensors
-from hopstate.training.precision import bare
-from hopstate.training.tasks.graph import GraphTask
 from hopstate.training.tasks.node import NodeBatches, NodeTask
 from hopstate.training.tasks.static_link import StaticLinkTask
 
-SAMPLE = 32  # graphs that a check asks of
 NODES, ROWS = 6, 2  # of the made graph that a program is traced with, and of each of its tokens
 EDGES = ((0, 1, 2, 3, 1), (1, 0, 1, 2, 4))
 SENDERS = "int64 rows of x, those that send above those that receive"
@@ -53,61 +45,10 @@ def call(model: nn.Module, given: Tensors) -> Tensor:
     )  # fmt: skip
 
 
-def export_spec(task: NodeTask[Any] | StaticLinkTask | GraphTask) -> ExportSpec:
-    """Return what is exported of a trained task of a Graph Mamba Network.
-
-    Raises:
-        ConfigError: a network that is no Graph Mamba Network.
-    """
-    if isinstance(task, GraphTask):
-        return _of_graphs(task, gmn_spec(bare(task.model), draws=task.draws, many=True))
+def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
+    """Return what is exported of a trained task of a Graph Mamba Network."""
     network = partial(gmn_spec, draws=_draws(task.source))
     return graph_spec(task, network, lambda source: tensors_of(_whole(source)), _answers)
-
-
-def gin_spec(task: GraphTask) -> ExportSpec:
-    """Return what is exported of a trained task of a GIN.
-
-    Raises:
-        ConfigError: a network that is no GIN.
-    """
-    model = bare(task.model)
-    if not isinstance(model, GIN):
-        raise ConfigError(f"{type(model).__name__} is no GIN and has no program over packed graphs")
-    x = torch.randn(NODES, model.in_dim).to(next(model.parameters()))
-    ports = [
-        Port(name=name, meaning=meaning, axes=axes, example=example)
-        for name, example, meaning, axes in (
-            ("x", x, f"{model.in_dim} features of each node, graph after graph", ("node", "")),
-            ("edge_index", torch.tensor(EDGES), SENDERS, ("", "edge")),
-            ("sizes", torch.tensor([2, NODES - 2]), SIZES, ("graph",)),
-        )
-    ]
-    spec = ExportSpec(
-        module=Program(model, ports, call),
-        inputs=tuple(ports),
-        outputs=(rows_port("graph", "graph"),),
-        preprocessing="edges within each graph, as flow, read.undirected and read.self_loops left them; features as "
-        "they were read",
-    )
-    return _of_graphs(task, spec)
-
-
-def _of_graphs(task: GraphTask, spec: ExportSpec) -> ExportSpec:
-    count = task.graphs.num_graphs
-
-    def collated(ids: Any) -> GMNInputs:
-        rows = np.arange(count) if ids is None else np.asarray(ids).reshape(-1)
-        if rows.dtype.kind not in "iu" or len(rows) == 0 or rows.min() < 0 or rows.max() >= count:
-            raise DataError(f"graphs are asked for by numbers 0..{count - 1}, at least one; got {ids!r}")
-        return task.collate(rows.astype(np.int64), 0, None)
-
-    return replace(
-        spec,
-        fill=lambda ids: tensors_of(collated(ids)),
-        reference=lambda ids: task.model(_read_in(task.model, collated(ids))),
-        sample=np.arange(min(SAMPLE, count)),
-    )
 
 
 def gmn_spec(model: nn.Module, *, draws: int = 1, many: bool = False) -> ExportSpec:
@@ -159,10 +100,10 @@ def ports_of(m: GMN, *, many: bool) -> list[Port]:
     if m.local is not None:
         sizes, nodes = torch.full((NODES, m.tokens), ROWS), torch.arange(rows) // (ROWS * m.tokens)
         add("token_sizes", sizes, f"int64 rows of each of a node's {m.tokens} tokens, its own last", "node", "")
-        taken, axis, walked = torch.arange(3), "token_edge", isinstance(m.local, WalkTokens)
+        taken, axis, walked = torch.arange(3), "token_edge", isinstance(m.local, WalkFeatureEncoder)
         what = "step of its walks" if walked else "node of its subgraph"
         add("token_nodes", nodes, f"int64 rows of x, token after token, a row a {what}", "row")
-        if isinstance(m.local, WalkTokens):
+        if isinstance(m.local, WalkFeatureEncoder):
             width = m.local.encoder.bits.in_features
             meaning = f"uint8 {width // 2} steps back: whether the node is the same, then whether it is adjacent"
             add("bits", torch.randint(0, 2, (rows, width), dtype=torch.uint8), meaning, "row", "")
@@ -193,10 +134,11 @@ def tensors_of(i: GMNInputs) -> dict[str, Tensor | None]:
 
 
 def _answers(model: nn.Module, source: NodeBatches[Any]) -> Tensor:
-    return model(_read_in(model, _whole(source)))
+    return model(in_precision(model, _whole(source)))
 
 
-def _read_in(model: nn.Module, inputs: GMNInputs) -> GMNInputs:
+def in_precision(model: nn.Module, inputs: GMNInputs) -> GMNInputs:
+    """Return inputs in the precision of a model's weights."""
     from hopstate.training.precision import Double  # of the library that trains: options are read without it
 
     return Double().convert_input(inputs) if next(model.parameters()).dtype == torch.float64 else inputs
@@ -212,4 +154,4 @@ def _whole(source: NodeBatches[Any]) -> GMNInputs:
     return WholeSequence(source.config, source.prepared, source.labels, seed=source.seed).evaluated()
 
 
-__all__ = ["export_spec", "gin_spec", "gmn_spec"]
+__all__ = ["export_spec", "gmn_spec"]

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+import hopstate
 from hopstate.errors import ConfigError
-from hopstate.layers.pair_decoders import PairDecoder
+from hopstate.layers.decoders import DECODERS, LinkDecoder, PairDecoder
 from hopstate.testing.conformance import F64
 
 
@@ -15,12 +16,12 @@ def made(kind, directed):
 
 
 @pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("kind", ["dot", "mlp", "bilinear"])
+@pytest.mark.parametrize("kind", DECODERS)
 def test_directions_and_pairs_among_others(kind, directed):
     decoder, u, v = made(kind, directed)
     there, back = decoder(u, v), decoder(v, u)
     assert torch.allclose(there, back, atol=1e-6) is decoder.symmetric
-    assert decoder.symmetric is (kind != "bilinear" or not directed)
+    assert decoder.symmetric is (kind in ("dot", "mlp") or (kind == "bilinear" and not directed))
     others = torch.stack([v, u, v.flip(0)], 1)
     wanted = torch.stack([decoder(u, others[:, i]) for i in range(3)], 1)
     assert torch.allclose(decoder.among(u, others), wanted, rtol=F64)
@@ -28,8 +29,23 @@ def test_directions_and_pairs_among_others(kind, directed):
 
 def test_what_they_compute():
     decoder, u, v = made("bilinear", True)
-    assert torch.allclose(decoder(u, v), torch.einsum("pi,ij,pj->p", u, decoder.weight, v), rtol=F64)
+    assert torch.allclose(decoder(u, v), torch.einsum("pi,ij,pj->p", u, decoder.score.weight, v), rtol=F64)
     decoder, u, v = made("dot", False)
     assert torch.allclose(decoder(u, v), torch.einsum("pi,pi->p", u, v), rtol=F64)
     with pytest.raises(ConfigError, match="dot"):
         PairDecoder("dots", 4, directed=False)
+
+
+class Distance(LinkDecoder):
+    """Minus the distance of the two vectors."""
+
+    def forward(self, u, v):
+        return -(u - v).norm(dim=-1)
+
+
+def test_a_decoder_of_your_own_scores_links(monkeypatch, tmp_path):
+    monkeypatch.setitem(DECODERS, "distance", Distance)
+    loop = {"loop.epochs": 2, "loop.progress": False, "loop.device": "cpu", "loop.tensorboard": "no"}
+    run = hopstate.fit("gcn", "sbm", out=tmp_path / "run", task="link", link__decoder="distance", config=loop)
+    assert 0 < run.metrics["test"]["mrr"] <= 1
+    assert isinstance(hopstate.load(tmp_path / "run").model.decoder.score, Distance)

@@ -8,57 +8,112 @@ Source: Behrouz & Hashemi 2024, arXiv:2402.08678; Xu et al. 2019, arXiv:1810.008
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.splits import random_split
-from hopstate.errors import ConfigError, DataError, HopstateError
+from hopstate.errors import ConfigError, DataError, HopstateError, check_range
 from hopstate.evaluation.event_targets import positive_last
 from hopstate.io.opening import parse_bytes
 from hopstate.layers.message import Adjacency
-from hopstate.methods.gmn.gin import GIN
-from hopstate.methods.gmn.method import (
+from hopstate.layers.mpnn import BatchNorm, Reading, pool, read_width
+from hopstate.methods.gmn.batches import PreparedGraph, WalkPlan, plan_graph_batches, token_inputs
+from hopstate.methods.gmn.export import EDGES, NODES, SENDERS, SIZES, call, gmn_spec, in_precision, tensors_of
+from hopstate.methods.gmn.model import GMN, GMNInputs
+from hopstate.methods.gmn.node_method import (
     SPACE,
     EncodingConfig,
     OrderConfig,
     WalksConfig,
-    asked_walks,
-    has_walks,
-    node_encoding,
+    prepare,
     reads_edges,
-    walk_weights,
 )
-from hopstate.methods.gmn.model import GMN, GMNInputs
-from hopstate.methods.gmn.nodes import PreparedGraph, token_inputs
-from hopstate.methods.gmn.ordering import node_keys, node_order
-from hopstate.methods.gmn.program import export_spec, gin_spec
-from hopstate.methods.gmn.sizing import WalkPlan, choose_graphs
-from hopstate.methods.gmn.structural import relative_encoding
-from hopstate.methods.gmn.walk_tokens import drawing_seed, token_order, walk_tokens
+from hopstate.methods.gmn.orders import node_order
+from hopstate.methods.gmn.tokens import WalkSettings, drawing_seed, token_order
 from hopstate.methods.method import Context, Method, ReadOptions, SetRun, SplitConfig
 from hopstate.methods.shared.baselines import graph_set_baselines
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, turned
 from hopstate.methods.shared.node import check_filled, save_npz
+from hopstate.methods.shared.programs import rows_port
 from hopstate.methods.shared.suit_nodes import metric_of
 from hopstate.methods.shared.targets_as_trained import targets_as_trained
 from hopstate.methods.space import Range, Space
 from hopstate.ops.cpu.random_kernels import mix
 from hopstate.ops.rows import bounds_of, ranges
-from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.checkpoint import replace_file
 from hopstate.training.config import LoopConfig, OptimConfig
-from hopstate.training.progress import note
+from hopstate.training.exported import ExportSpec, Port, Program
+from hopstate.training.precision import bare
 from hopstate.training.tasks.graph import GraphTask, Level, level_targets
 from hopstate.training.tasks.target import ClassWeights, goal_of, target_of, trained_target, warn_one_class
 
 __all__ = ["METHODS", "GINRun", "GMNGraphsRun", "build", "build_gin", "prepared_set"]
 
+
+class GIN(nn.Module):
+    """GIN layers with batch normalisation; graph output is the sum over layers of a linear map of the pooled nodes.
+
+    Args:
+        config: what a user chooses.
+        in_dim: node features.
+        out_dim: classes or targets.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Settings of a GIN; the defaults are the paper's.
+
+        Args:
+            dim: width; the paper searches 16, 32, 64.
+            num_layers: convolutions.
+            pooling: over the nodes of a graph; "all" reads mean, sum and maximum side by side.
+            dropout: before the readout; the paper searches 0, 0.5.
+        """
+
+        dim: int = 32
+        num_layers: int = 4
+        pooling: Reading = "sum"
+        dropout: float = 0.5
+
+        def __post_init__(self) -> None:
+            check_range("model.", least=1, dim=self.dim, num_layers=self.num_layers)
+            check_range("model.", least=0, below=1, dropout=self.dropout)
+
+    def __init__(self, config: Config, *, in_dim: int, out_dim: int) -> None:
+        super().__init__()
+        from torch_geometric.nn import GINConv
+
+        self.config, self.in_dim, c = config, in_dim, config
+        self.convs, self.norms, self.heads = (
+            nn.ModuleList(),
+            nn.ModuleList(),
+            nn.ModuleList([nn.Linear(read_width(in_dim, c.pooling), out_dim)]),
+        )
+        for i in range(c.num_layers):
+            width = in_dim if i == 0 else c.dim
+            mlp = nn.Sequential(nn.Linear(width, c.dim), BatchNorm(c.dim), nn.ReLU(), nn.Linear(c.dim, c.dim))
+            self.convs.append(GINConv(mlp, train_eps=True))
+            self.norms.append(BatchNorm(c.dim))
+            self.heads.append(nn.Linear(read_width(c.dim, c.pooling), out_dim))
+
+    def forward(self, inputs: GMNInputs) -> Tensor:
+        """Return (G, out_dim)."""
+        h, c = inputs.x, self.config
+        out = self.heads[0](pool(h, inputs.sequences, c.pooling))
+        for conv, norm, head in zip(self.convs, self.norms, self.heads[1:]):
+            h = F.relu(norm(inputs.graph.propagate(conv, "sum", 0, h)))
+            out = out + F.dropout(head(pool(h, inputs.sequences, c.pooling)), c.dropout, self.training)
+        return out
+
+
+SAMPLE = 32  # graphs that a check asks of
 Flow = Literal["source_to_target", "target_to_source"]
 
 
@@ -89,11 +144,6 @@ def pack(graphs: GraphSet, indptr: np.ndarray, indices: np.ndarray, ids: np.ndar
     return Packed(rows, bounds, bounds_of(degree), indices[edges] + shift, edges)
 
 
-def receiving(graphs: GraphSet, flow: Flow) -> Graph:
-    """Return the union with each node's row holding those that it receives from."""
-    return graphs.union if flow == "target_to_source" else turned(graphs.union)
-
-
 def names_in_set(graphs: GraphSet) -> np.ndarray:
     """Return (N,) numbers by which walks are drawn: of what a node's graph is, and of the node's place in it.
 
@@ -115,7 +165,7 @@ class Collator:
         graphs: the set.
         prepared: its union, made ready.
         model: says what tokens are needed.
-        seed, resample_every: as in `hopstate.methods.gmn.nodes.WholeSequence`.
+        seed, resample_every: as in `hopstate.methods.gmn.batches.WholeSequence`.
         level: "edge" adds the pairs.
     """
 
@@ -165,42 +215,29 @@ class Collator:
         m, graphs = self.prepared, self.graphs
         number = epoch if rng is None else epoch // self.resample_every if self.resample_every else 0
         seed = drawing_seed(self.seed, number)
-        wanted = m.edge_attr is not None
-        own = self._names[rows]
-        tokens = walk_tokens(m.table, rows, m.settings, kind=self.model.token_kind, seed=seed, edges=wanted, names=own)
+        tokens = m.tokens(rows, self.model.token_kind, seed, names=self._names[rows])
         start = np.zeros(graphs.num_graphs, np.int64)
         start[ids] = bounds[:-1] - graphs.offsets[ids]
         visited = tokens["nodes"].numpy()
         tokens["nodes"] = torch.from_numpy(visited + start[graphs.graph_of[visited]])
-        if wanted:
+        if m.edge_attr is not None:
             place = np.full(len(m.indices) + 1, -1)
             place[edges] = np.arange(len(edges))
             tokens["edges"] = torch.from_numpy(place[tokens["edges"].numpy()])
         return {**token_inputs(tokens), "token_order": token_order(len(rows), m.settings, rng)}
 
 
-def _split() -> SplitConfig:
-    return SplitConfig(fractions=(0.8, 0.1, 0.1))
-
-
-def _loop() -> LoopConfig:
-    return LoopConfig(epochs=100, patience=None, optim=OptimConfig(lr=1e-3, weight_decay=1e-5))
-
-
 @dataclass(frozen=True, kw_only=True)
-class GMNGraphsRun(SetRun):
-    """Configuration of a Graph Mamba Network over a set of graphs.
+class GraphSetRun(SetRun):
+    """What the configurations of methods for sets of graphs share.
 
     Args:
         data: a TU text file or folder, or the name of a data set of graphs.
         read: how a file is read.
-        level: what is labelled: "graph", "node" or "edge".
         fold: which of the stored splits, from 0.
-        split: used where no splits are stored: which graphs are for training, validation and test.
-        walks, encoding, order, flow, model: see `hopstate.methods.gmn.method.GMNRun`.
-        edges: "auto" takes edge features, and edge weights as one more, where Psi or tokens read them, and says where
-            they are left out; "features" takes the features alone, and "drop" nothing.
-        batch_size: graphs a step; null takes 32, or fewer where the largest of them would not fit walks.memory_budget.
+        split: if no splits are stored: which graphs are for training, validation and test.
+        flow: over an edge (u, v) of a directed graph, v receives from u ("source_to_target", as in torch-geometric), or
+            u from v.
         metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
         class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training rows) or
             "complement" (1 - its share, as published for PATTERN, PascalVOC-SP and COCO-SP), or by hand: '[0=1, 1=5]'.
@@ -208,67 +245,82 @@ class GMNGraphsRun(SetRun):
     """
 
     read: ReadOptions = field(default_factory=ReadOptions)
-    level: Level = "graph"
     fold: int = 0
-    split: SplitConfig = field(default_factory=_split)
-    walks: WalksConfig = field(default_factory=WalksConfig)
-    encoding: EncodingConfig = field(default_factory=lambda: EncodingConfig(kind="rwse", size=8))
-    order: OrderConfig = field(default_factory=OrderConfig)
+    split: SplitConfig = field(default_factory=lambda: SplitConfig(fractions=(0.8, 0.1, 0.1)))
     flow: Flow = "source_to_target"
-    edges: Use = "auto"
-    model: GMN.Config = field(default_factory=GMN.Config)
-    batch_size: int | None = None
     metric: str = "auto"
     class_weights: ClassWeights = "none"
-    loop: LoopConfig = field(default_factory=_loop)
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(epochs=100, patience=None, optim=OptimConfig(lr=1e-3, weight_decay=1e-5))
+    )
+
+    @property
+    def labelled(self) -> Level:
+        """What is labelled."""
+        return "graph"
 
     def training_graphs(self, graphs: GraphSet) -> np.ndarray:
-        """Return the numbers of the training graphs; see `SetRun`."""
-        return _training_graphs(graphs, self)
+        """Return the numbers of the training graphs; none if the build will raise an error; see `SetRun`."""
+        y = _labels(graphs, self.labelled)
+        try:
+            return np.zeros(0, np.int64) if y is None else graph_split(graphs, y, self)["train"]
+        except HopstateError:
+            return np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GINRun(SetRun):
+class GMNGraphsRun(GraphSetRun):
+    """Configuration of a Graph Mamba Network over a set of graphs.
+
+    Args:
+        level: what is labelled: "graph", "node" or "edge".
+        walks, encoding, order, model: see `hopstate.methods.gmn.node_method.GMNRun`.
+        edges: "auto" takes edge features, and edge weights as one more, if Psi or tokens read them, and reports if
+            they are left out; "features" takes the features alone, and "drop" nothing.
+        batch_size: graphs a step; null takes 32, or fewer if the largest of them do not fit walks.memory_budget.
+    """
+
+    level: Level = "graph"
+    walks: WalksConfig = field(default_factory=WalksConfig)
+    encoding: EncodingConfig = field(default_factory=lambda: EncodingConfig(kind="rwse", size=8))
+    order: OrderConfig = field(default_factory=OrderConfig)
+    edges: Use = "auto"
+    model: GMN.Config = field(default_factory=GMN.Config)
+    batch_size: int | None = None
+
+    @property
+    def labelled(self) -> Level:
+        """What is labelled."""
+        return self.level
+
+
+@dataclass(frozen=True, kw_only=True)
+class GINRun(GraphSetRun):
     """Configuration of a GIN over a set of graphs.
 
     Args:
-        data, read, fold, split, metric, class_weights, loop: see `GMNGraphsRun`.
-        flow: over an edge (u, v) of a directed graph, v receives from u ("source_to_target", as in torch-geometric), or
-            u from v.
-        model: the network; it has no place for what edges carry.
+        model: the network; it does not read edge features.
         batch_size: graphs a step.
     """
 
-    level: ClassVar[Level] = "graph"
-    read: ReadOptions = field(default_factory=ReadOptions)
-    fold: int = 0
-    split: SplitConfig = field(default_factory=_split)
-    flow: Flow = "source_to_target"
     model: GIN.Config = field(default_factory=GIN.Config)
     batch_size: int = 32
-    metric: str = "auto"
-    class_weights: ClassWeights = "none"
-    loop: LoopConfig = field(default_factory=_loop)
-
-    def training_graphs(self, graphs: GraphSet) -> np.ndarray:
-        """Return the numbers of the training graphs; see `SetRun`."""
-        return _training_graphs(graphs, self)
 
 
 def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask:
-    shared = _targets(graphs, config, config.level, context)
+    targets = _targets(graphs, config, context)
     ready, choice = prepared_set(graphs, config, context)
+    check_same_edges(graphs.name, ready.edge_dim, context.trained)
     model = GMN(
         config.model,
         in_dim=ready.x.shape[1],
-        out_dim=shared["target"].width,
-        edge_dim=0 if ready.edge_attr is None else ready.edge_attr.shape[1],
+        out_dim=targets["target"].width,
+        edge_dim=ready.edge_dim,
         tokens=ready.settings.tokens,
         window=ready.settings.window,
         level=config.level,
         degrees=torch.from_numpy(np.diff(ready.indptr)),
     )
-    check_same_edges(graphs.name, model.edge_dim, context.trained)
     collate = Collator(
         graphs, ready, config.model, seed=config.loop.seed, resample_every=config.walks.resample_every,
         level=config.level,
@@ -276,14 +328,14 @@ def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask
     assert choice.batch_size is not None
     return GraphTask(
         model, graphs, collate, level=config.level, batch_size=choice.batch_size, seed=config.loop.seed,
-        walks=choice.walks.counts, draws=config.walks.draws if choice.walks.tokens > 1 else 1, **shared,
+        walks=choice.walks.counts, draws=config.walks.draws if choice.walks.tokens > 1 else 1, **targets,
     )  # fmt: skip
 
 
 def build_gin(graphs: GraphSet, config: GINRun, context: Context) -> GraphTask:
-    shared = _targets(graphs, config, "graph", context)
-
-    over = learned_features(receiving(graphs, config.flow), "auto", False, config.loop, otherwise=None)
+    targets = _targets(graphs, config, context)
+    over = graphs.union if config.flow == "target_to_source" else turned(graphs.union)
+    over = learned_features(over, "auto", False, config.loop, otherwise=None)
 
     def collate(ids: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
         part = pack(graphs, over.indptr, over.indices, ids)
@@ -293,60 +345,27 @@ def build_gin(graphs: GraphSet, config: GINRun, context: Context) -> GraphTask:
             order=torch.arange(len(part.rows)), sequences=torch.from_numpy(part.bounds),
         )  # fmt: skip
 
-    model = GIN(config.model, in_dim=graphs.num_features, out_dim=shared["target"].width)
+    model = GIN(config.model, in_dim=graphs.num_features, out_dim=targets["target"].width)
     return GraphTask(
-        model, graphs, collate, level="graph", batch_size=config.batch_size, seed=config.loop.seed, **shared
+        model, graphs, collate, level="graph", batch_size=config.batch_size, seed=config.loop.seed, **targets
     )
 
 
 def prepared_set(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
     """Return the union made ready, each graph encoded and ordered as if alone, and the settings for it."""
-    union, kind = graphs.union, config.encoding
-    if config.model.variant == "gmn-":
-        kind = EncodingConfig(kind="none")
-    laplacian = kind.kind == "laplacian"
-    if laplacian:
-        encoding: np.ndarray | None = _laplacian(graphs, kind.size, kind.components, context)
-    else:
-        encoding = node_encoding(union, kind, context, names_in_set(graphs) if kind.kind == "anonymous" else None)
-    assert union.x is not None
-    x = union.x if encoding is None else np.concatenate([union.x, encoding], 1)
-    w, over = config.walks, receiving(graphs, config.flow)
-    weights, reads = walk_weights(over, w.weights), config.model.reads_edges(walks=has_walks(w))
-    over = learned_features(over, config.edges, reads, config.loop, otherwise=None)
-    edge_attr = over.edge_attr
-    if encoding is not None and kind.relative:
-        own = relative_encoding(encoding, over)
-        edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
-    choice = choose_graphs(
-        np.diff(graphs.offsets), np.diff(union.indptr[graphs.offsets]), x.shape[1], config.model,
-        parse_bytes(w.memory_budget), **asked_walks(w, context),
-        batch_size=config.batch_size, p=w.p, q=w.q, window=w.window, lengths=w.lengths,
-        edge_dim=0 if edge_attr is None else edge_attr.shape[1],
-    )  # fmt: skip
-    if context.trained is None:
-        note(
-            config.loop,
-            f"walks: at most {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)",
+    nodes, edges = np.diff(graphs.offsets), np.diff(graphs.union.indptr[graphs.offsets])
+
+    def plan(walks: WalkSettings, features: int, edge_dim: int) -> WalkPlan:
+        budget = parse_bytes(config.walks.memory_budget)
+        return plan_graph_batches(
+            nodes, edges, features, config.model, walks, budget, batch_size=config.batch_size, edge_dim=edge_dim
         )
-    ready = PreparedGraph(
-        indptr=over.indptr, indices=over.indices, x=np.array(x, np.float32),
-        edge_attr=None if edge_attr is None else np.array(edge_attr, np.float32),
-        key=node_keys(union, config.order, graphs.offsets), settings=choice.walks,
-        weights=weights,
-        signs=kind.size if laplacian and not kind.relative else 0,
-    )  # fmt: skip
-    return ready, choice
+
+    names = names_in_set(graphs) if config.encoding.kind == "anonymous" else None
+    return prepare(graphs.union, config, context, plan, offsets=graphs.offsets, names=names)
 
 
-def _laplacian(graphs: GraphSet, count: int, share: Share, context: Context) -> np.ndarray:
-    """Return (N, count) eigenvectors of each graph, of length the root of its size: entries of the features' scale."""
-    encoding = laplacian_encoding(graphs.union, count, context.cache, offsets=graphs.offsets, share=share)
-    sizes = np.diff(graphs.offsets)
-    return encoding * np.repeat(np.sqrt(sizes), sizes)[:, None].astype(np.float32)
-
-
-def _targets(graphs: GraphSet, config: GMNGraphsRun | GINRun, level: Level, context: Context) -> dict[str, Any]:
+def _targets(graphs: GraphSet, config: GraphSetRun, context: Context) -> dict[str, Any]:
     """Return y, target and split as `GraphTask` takes them; a new run saves a split that was drawn.
 
     Raises:
@@ -355,9 +374,10 @@ def _targets(graphs: GraphSet, config: GMNGraphsRun | GINRun, level: Level, cont
     if graphs.union.x is None:
         raise DataError(f"{graphs.name} has no node features; give each node at least a constant one")
     if context.trained is not None:
-        return _targets_as_trained(graphs, config, level, context.trained)
+        return _targets_as_trained(graphs, config, context.trained)
+    level = config.labelled
     y = level_targets(graphs, level)
-    split = graph_split(graphs, y, level, config)
+    split = graph_split(graphs, y, config)
     check_filled(split, graphs.name, "graphs")
     rows = _rows(graphs, level, split["train"])
     y, names = positive_last(y, rows, graphs.class_names, config.read.positive_class)
@@ -371,26 +391,25 @@ def _targets(graphs: GraphSet, config: GMNGraphsRun | GINRun, level: Level, cont
     return {"y": y, "target": target, "split": split}
 
 
-def _targets_as_trained(
-    graphs: GraphSet, config: GMNGraphsRun | GINRun, level: Level, trained: Mapping[str, Any]
-) -> dict[str, Any]:
+def _targets_as_trained(graphs: GraphSet, config: GraphSetRun, trained: Mapping[str, Any]) -> dict[str, Any]:
+    level = config.labelled
     if graphs.num_features != trained["num_features"]:
         raise DataError(
             f"{graphs.name} has {graphs.num_features} features a node, the model was trained with "
             f"{trained['num_features']}"
         )
-    own = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
+    own = _labels(graphs, level)
     count = {"graph": graphs.num_graphs, "node": graphs.num_nodes, "edge": graphs.union.num_edges}[level]
     target = trained_target(trained, config.metric)
     y = targets_as_trained(own, graphs.class_names, target, count, graphs.name)
     known = bool(target.known(y).any())
-    split = graph_split(graphs, y, level, config) if graphs.num_splits or known else {}
+    split = graph_split(graphs, y, config) if graphs.num_splits or known else {}
     return {"y": y, "target": target, "split": split}
 
 
-def graph_split(graphs: GraphSet, y: np.ndarray, level: Level, config: GMNGraphsRun | GINRun) -> dict[str, np.ndarray]:
+def graph_split(graphs: GraphSet, y: np.ndarray, config: GraphSetRun) -> dict[str, np.ndarray]:
     """Return the graph numbers of train, val and test: a stored split, or a seeded one of the labelled graphs."""
-    s = config.split
+    s, level = config.split, config.labelled
     if s.per_class is not None:
         raise ConfigError("split.per_class counts nodes of one graph; graphs of a set are split by split.fractions")
     if s.kind == "stored" or (s.kind == "auto" and graphs.num_splits):
@@ -401,7 +420,7 @@ def graph_split(graphs: GraphSet, y: np.ndarray, level: Level, config: GMNGraphs
 
 
 def _suit(
-    graphs: GraphSet, config: GMNGraphsRun | GINRun, metrics: tuple[str, ...], *, own: Mapping[str, Any]
+    graphs: GraphSet, config: GraphSetRun, metrics: tuple[str, ...], *, own: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Return settings that suit a set of graphs; chosen on validation on MUTAG and PROTEINS."""
     steps = max(1, -(-graphs.num_graphs // 32))
@@ -413,9 +432,9 @@ def _suit(
     return {**shared, **own, **_metric(graphs, config, metrics)}
 
 
-def _metric(graphs: GraphSet, config: GMNGraphsRun | GINRun, metrics: tuple[str, ...]) -> Mapping[str, str]:
-    level = config.level
-    y = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
+def _metric(graphs: GraphSet, config: GraphSetRun, metrics: tuple[str, ...]) -> Mapping[str, str]:
+    level = config.labelled
+    y = _labels(graphs, level)
     train = config.training_graphs(graphs)
     if metrics or config.metric != "auto" or y is None or y.ndim != 1 or goal_of(y) != "classes" or not len(train):
         return {}
@@ -425,18 +444,57 @@ def _metric(graphs: GraphSet, config: GMNGraphsRun | GINRun, metrics: tuple[str,
     return {} if found is None else {"metric": found}
 
 
-def _training_graphs(graphs: GraphSet, config: GMNGraphsRun | GINRun) -> np.ndarray:
-    """Return the numbers of the training graphs; none where the build will say what is amiss."""
-    level = config.level
-    y = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
-    try:
-        return np.zeros(0, np.int64) if y is None else graph_split(graphs, y, level, config)["train"]
-    except HopstateError:
-        return np.zeros(0, np.int64)
+def _labels(graphs: GraphSet, level: Level) -> np.ndarray | None:
+    return {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
 
 
 def _rows(graphs: GraphSet, level: Level, ids: np.ndarray) -> np.ndarray:
     return {"graph": lambda g: g, "node": lambda g: graphs.rows(g)[0], "edge": graphs.edges}[level](ids)
+
+
+def export_spec(task: GraphTask) -> ExportSpec:
+    """Return what is exported of a trained Graph Mamba Network over graphs."""
+    return _export_of_graphs(task, gmn_spec(bare(task.model), draws=task.draws, many=True))
+
+
+def gin_spec(task: GraphTask) -> ExportSpec:
+    """Return what is exported of a trained GIN."""
+    model = bare(task.model)
+    assert isinstance(model, GIN)
+    x = torch.randn(NODES, model.in_dim).to(next(model.parameters()))
+    ports = [
+        Port(name=name, meaning=meaning, axes=axes, example=example)
+        for name, example, meaning, axes in (
+            ("x", x, f"{model.in_dim} features of each node, graph after graph", ("node", "")),
+            ("edge_index", torch.tensor(EDGES), SENDERS, ("", "edge")),
+            ("sizes", torch.tensor([2, NODES - 2]), SIZES, ("graph",)),
+        )
+    ]
+    spec = ExportSpec(
+        module=Program(model, ports, call),
+        inputs=tuple(ports),
+        outputs=(rows_port("graph", "graph"),),
+        preprocessing="edges within each graph, as flow, read.undirected and read.self_loops left them; features as "
+        "they were read",
+    )
+    return _export_of_graphs(task, spec)
+
+
+def _export_of_graphs(task: GraphTask, spec: ExportSpec) -> ExportSpec:
+    count = task.graphs.num_graphs
+
+    def collated(ids: Any) -> GMNInputs:
+        rows = np.arange(count) if ids is None else np.asarray(ids).reshape(-1)
+        if rows.dtype.kind not in "iu" or len(rows) == 0 or rows.min() < 0 or rows.max() >= count:
+            raise DataError(f"graphs are asked for by numbers 0..{count - 1}, at least one; got {ids!r}")
+        return task.collate(rows.astype(np.int64), 0, None)
+
+    return replace(
+        spec,
+        fill=lambda ids: tensors_of(collated(ids)),
+        reference=lambda ids: task.model(in_precision(task.model, collated(ids))),
+        sample=np.arange(min(SAMPLE, count)),
+    )
 
 
 _SETS = ("model.dim", "loop.epochs", "loop.optim.lr", "loop.optim.schedule", "metric")

@@ -1,7 +1,8 @@
-"""Room for a model: tensors that settings ask for are refused before they are made, where they cannot be meant."""
+"""Refuses tensors that settings ask for before they are made, where no machine or no such run can hold them."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -16,15 +17,15 @@ from hopstate.errors import CheckpointError, ConfigError
 from hopstate.io.scratch import machine_memory
 
 _SIZED = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
-SPARE = 1 << 30  # bytes that building may take beside weights and data
+_SPARE = 1 << 30  # bytes that building may take beside weights and data
 
 
-class _Counted(TorchFunctionMode):
-    """Calls refuse(bytes of the tensor, bytes so far, its shape) before a tensor is made."""
+class _Watched(TorchFunctionMode):
+    """Calls check(bytes of the tensor, bytes so far, its shape) before a tensor is made."""
 
-    def __init__(self, refuse: Callable[[int, int, tuple[int, ...]], None]) -> None:
+    def __init__(self, check: Callable[[int, int, tuple[int, ...]], None]) -> None:
         super().__init__()
-        self.refuse, self.total = refuse, 0
+        self.check, self.total = check, 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -35,7 +36,7 @@ class _Counted(TorchFunctionMode):
                 width = (kwargs.get("dtype") or torch.get_default_dtype()).itemsize
                 wanted = width * int(torch.Size(shape).numel())
                 self.total += max(0, wanted)
-                self.refuse(wanted, self.total, shape)
+                self.check(wanted, self.total, shape)
         return func(*args, **kwargs)
 
 
@@ -44,19 +45,19 @@ def within_memory() -> Iterator[None]:
     """Within it a single tensor that is larger than the machine's memory is a ConfigError."""
     memory = machine_memory()
 
-    def refuse(wanted: int, total: int, shape: tuple[int, ...]) -> None:
+    def check(wanted: int, total: int, shape: tuple[int, ...]) -> None:
         if wanted > memory:
             raise ConfigError(
                 f"these settings ask for a tensor of shape {shape}, {wanted / 2**30:,.1f} GiB, and this machine has "
                 f"{memory / 2**30:,.1f}; lower the sizes of the model"
             )
 
-    with _Counted(refuse):
+    with _Watched(check):
         yield
 
 
 @contextmanager
-def not_beyond(weights: Mapping[str, Tensor], where: object, data: object) -> Iterator[None]:
+def within_weights(weights: Mapping[str, Tensor], where: object, data: object) -> Iterator[None]:
     """Within it a model must stay in proportion to its saved weights and its data.
 
     Args:
@@ -68,24 +69,22 @@ def not_beyond(weights: Mapping[str, Tensor], where: object, data: object) -> It
         CheckpointError: the settings beside the weights ask for much more.
     """
     known = sum(t.numel() * t.element_size() for t in weights.values())
-    own_bytes = sum(v.nbytes for v in vars(data).values() if isinstance(v, np.ndarray)) if is_dataclass(data) else SPARE
-    limit = SPARE + 16 * known + 64 * own_bytes
+    record = sum(v.nbytes for v in vars(data).values() if isinstance(v, np.ndarray)) if is_dataclass(data) else _SPARE
+    limit = _SPARE + 16 * known + 64 * record
 
-    def refuse(wanted: int, total: int, shape: tuple[int, ...]) -> None:
+    def check(wanted: int, total: int, shape: tuple[int, ...]) -> None:
         if total > limit:
             raise CheckpointError(
                 f"the settings of this run ask for a tensor of shape {shape} and {total:,} bytes in all, but its "
                 f"weights ({where}) take {known:,}; its config.json has been changed"
             )
 
-    with _Counted(refuse):
+    with _Watched(check):
         yield
 
 
 def peak_memory_mb() -> float | None:
     """Return the largest resident memory of this process so far, in MB (10^6 bytes), or None."""
-    import sys
-
     try:
         import resource
     except ImportError:

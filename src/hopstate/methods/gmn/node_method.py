@@ -5,10 +5,10 @@ Source: Behrouz & Hashemi 2024, arXiv:2402.08678; learning rate and epochs of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -16,19 +16,19 @@ import torch
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, check_range, nearest, refuse_idle
 from hopstate.io.opening import parse_bytes
-from hopstate.methods.gmn.inference import NodeOutputs
+from hopstate.methods.gmn.batches import PreparedGraph, VisitedNodes, WalkPlan, WholeSequence, plan_batches
+from hopstate.methods.gmn.export import export_spec
+from hopstate.methods.gmn.layerwise import NodeOutputs, cut_of
 from hopstate.methods.gmn.model import GMN
-from hopstate.methods.gmn.nodes import PreparedGraph, VisitedNodes, WholeSequence
-from hopstate.methods.gmn.ordering import OrderConfig, node_keys
-from hopstate.methods.gmn.program import export_spec
-from hopstate.methods.gmn.sizing import WalkPlan, choose, cut_of
-from hopstate.methods.gmn.structural import (
+from hopstate.methods.gmn.orders import OrderConfig, node_keys
+from hopstate.methods.gmn.tokens import (
+    Lengths,
+    WalkSettings,
     anonymous_walk_encoding,
     nondiagonal_encoding,
     random_walk_encoding,
     relative_encoding,
 )
-from hopstate.methods.gmn.walk_tokens import Lengths
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column, turned
@@ -42,6 +42,9 @@ from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeLabels, NodeTask
 from hopstate.training.tasks.static_link import StaticLinkTask
+
+if TYPE_CHECKING:
+    from hopstate.methods.gmn.graph_method import GMNGraphsRun
 
 __all__ = ["METHODS", "EncodingConfig", "GMNRun", "OrderConfig", "WalksConfig", "build"]
 
@@ -192,46 +195,48 @@ class GMNRun(NodeRun):
 
 
 def node_encoding(
-    graph: Graph, config: EncodingConfig, context: Context, names: np.ndarray | None = None
+    graph: Graph,
+    config: EncodingConfig,
+    context: Context,
+    *,
+    offsets: np.ndarray | None = None,
+    names: np.ndarray | None = None,
 ) -> np.ndarray | None:
-    """Return (N, s) encodings, or None; walks are drawn by names (N,), which are the rows where none are given."""
+    """Return (N, s) encodings, or None.
+
+    Args:
+        graph: one graph, or the union of a set.
+        config: kind and size.
+        context: of the build.
+        offsets: (G + 1,) bounds of the graphs of a set; each gets the eigenvectors that it has alone.
+        names: (N,) numbers by which anonymous walks are drawn; by default the rows.
+    """
+    size, cache = config.size, context.cache
     if config.kind == "none":
         return None
-    make = {
-        "laplacian": partial(laplacian_encoding, share=config.components),
-        "rwse": random_walk_encoding,
-        "nondiagonal": nondiagonal_encoding,
-        "anonymous": partial(anonymous_walk_encoding, names=names),
-    }
-    if config.kind not in make:
-        raise ConfigError(
-            f"unknown encoding {config.kind!r}{nearest(config.kind, make)}; known: none, {', '.join(make)}"
-        )
-    encoding = make[config.kind](graph, config.size, context.cache)  # type: ignore[operator]
-    if config.kind == "laplacian":  # unit vectors have entries of about 1/sqrt(N): bring them to the features' scale
-        encoding = encoding * np.float32(graph.num_nodes**0.5)
-    return encoding
+    if config.kind == "laplacian":
+        encoding = laplacian_encoding(graph, size, cache, offsets=offsets, share=config.components)
+        # unit vectors have entries of about 1/sqrt(N): bring them to the scale of the features
+        sizes = np.array([graph.num_nodes]) if offsets is None else np.diff(offsets)
+        return encoding * np.repeat(np.sqrt(sizes), sizes)[:, None].astype(np.float32)
+    if config.kind == "rwse":
+        return random_walk_encoding(graph, size, cache)
+    if config.kind == "nondiagonal":
+        return nondiagonal_encoding(graph, size, cache)
+    if config.kind == "anonymous":
+        return anonymous_walk_encoding(graph, size, cache, names=names)
+    kinds = get_args(EncodingKind)
+    raise ConfigError(f"unknown encoding.kind {config.kind!r}{nearest(config.kind, kinds)}; known: {', '.join(kinds)}")
 
 
-def asked_walks(config: WalksConfig, context: Context) -> dict[str, Any]:
-    """Return m, s and M as given, else as a trained model had them, else None."""
-    kept = (context.trained or {}).get("walks") or {}
-    given = {name: getattr(config, name) for name in ("max_length", "repeats", "walks")}
-    return {name: kept.get(name) if value is None else value for name, value in given.items()}
-
-
-def chosen_settings(graph: Graph, config: GMNRun, width: int, context: Context, edge_dim: int = 0) -> WalkPlan:
-    """Return the walk settings and batch size of a run; width and edge_dim are the columns of x and of edge features.
-
-    Raises:
-        ConfigError: those given do not fit the memory budget.
-    """
-    w = config.walks
-    return choose(
-        graph.num_nodes, graph.num_edges, width, config.model, parse_bytes(w.memory_budget),
-        batch_size=config.batch_size, p=w.p, q=w.q, window=w.window, lengths=w.lengths, edge_dim=edge_dim,
-        everywhere=config.messages == "whole", **asked_walks(w, context),
-    )  # fmt: skip
+def walk_settings(config: WalksConfig, model: GMN.Config, context: Context, degree: float) -> WalkSettings:
+    """Return m, s and M as given, else as a trained model had them, else 3, 2 and half the mean degree (2 to 8)."""
+    automatic = {"max_length": 3, "repeats": 2, "walks": int(np.clip(round(degree / 2), 2, 8))}
+    chosen = automatic | dict((context.trained or {}).get("walks") or {})
+    chosen |= {name: given for name in automatic if (given := getattr(config, name)) is not None}
+    if model.variant == "gps-mamba":
+        chosen["max_length"] = 0
+    return WalkSettings(**chosen, p=config.p, q=config.q, window=config.window, lengths=config.lengths)
 
 
 def walk_weights(graph: Graph, column: int | None) -> np.ndarray | None:
@@ -251,59 +256,77 @@ def has_walks(config: WalksConfig) -> bool:
     return config.max_length != 0 and config.repeats != 0
 
 
-class WalkRun(Protocol):
-    """A run whose tokens are walks, over a graph or over a set of them."""
-
-    @property
-    def walks(self) -> WalksConfig:
-        """How they are drawn."""
-        ...
-
-    @property
-    def model(self) -> GMN.Config:
-        """The network."""
-        ...
-
-    @property
-    def edges(self) -> Use:
-        """What becomes of edge features."""
-        ...
-
-
-def reads_edges(config: WalkRun) -> bool:
+def reads_edges(config: GMNRun | GMNGraphsRun) -> bool:
+    """Return whether a run learns from edge features."""
     return config.edges != "drop" and config.model.reads_edges(walks=has_walks(config.walks))
 
 
-def prepared(graph: Graph, config: GMNRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
+Plan = Callable[[WalkSettings, int, int], WalkPlan]  # walks, columns of x, columns of edge features → batches
+
+
+def prepare(
+    graph: Graph,
+    config: GMNRun | GMNGraphsRun,
+    context: Context,
+    plan: Plan,
+    *,
+    offsets: np.ndarray | None = None,
+    names: np.ndarray | None = None,
+    otherwise: str | None = None,
+) -> tuple[PreparedGraph, WalkPlan]:
+    """Return a graph, or the union of a set, with encodings, order and walks, and how it is cut into batches.
+
+    Args:
+        graph: with features.
+        config: of the run.
+        context: of the build.
+        plan: chooses the batches.
+        offsets, names: of a set; see `node_encoding`.
+        otherwise: what an error says if nothing reads the edge features; None leaves them out.
+    """
     assert graph.x is not None
-    kind = config.encoding if config.model.variant != "gmn-" else EncodingConfig(kind="none")
-    encoding = node_encoding(graph, kind, context)
+    encoded = config.encoding if config.model.variant != "gmn-" else EncodingConfig(kind="none")
+    encoding = node_encoding(graph, encoded, context, offsets=offsets, names=names)
     x = graph.x if encoding is None else np.concatenate([graph.x, encoding], 1)
     over = graph if config.flow == "target_to_source" else turned(graph)
     weights = walk_weights(over, config.walks.weights)
     reads = config.model.reads_edges(walks=has_walks(config.walks))
-    otherwise = None if weights is not None else _NO_PLACE
-    over = learned_features(over, config.edges, reads, config.loop, otherwise=otherwise)
+    over = learned_features(over, config.edges, reads, config.loop, otherwise=otherwise if weights is None else None)
     edge_attr = over.edge_attr
-    if encoding is not None and kind.relative:
+    if encoding is not None and encoded.relative:
         own = relative_encoding(encoding, over)
         edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
-    choice = chosen_settings(graph, config, x.shape[1], context, 0 if edge_attr is None else edge_attr.shape[1])
+    walks = walk_settings(config.walks, config.model, context, graph.num_edges / max(1, graph.num_nodes))
+    choice = plan(walks, x.shape[1], 0 if edge_attr is None else edge_attr.shape[1])
     if context.trained is None:
-        note(
-            config.loop, f"walks: {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)"
-        )
+        most = "" if offsets is None else "at most "
+        change = "set walks.max_length, walks.repeats, walks.walks or batch_size for others"
+        note(config.loop, f"walks: {most}{choice} ({change})")
+    flipped = encoding is not None and encoded.kind == "laplacian" and not encoded.relative
     ready = PreparedGraph(
         indptr=over.indptr,
         indices=over.indices,
         x=np.array(x, np.float32),
         edge_attr=None if edge_attr is None else np.array(edge_attr, np.float32),
-        key=node_keys(graph, config.order),
+        key=node_keys(graph, config.order, offsets),
         settings=choice.walks,
         weights=weights,
-        signs=config.encoding.size if encoding is not None and kind.kind == "laplacian" and not kind.relative else 0,
+        signs=encoded.size if flipped else 0,
     )
     return ready, choice
+
+
+def prepared_graph(graph: Graph, config: GMNRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
+    """Return a graph made ready, and the settings for it."""
+
+    def plan(walks: WalkSettings, features: int, edge_dim: int) -> WalkPlan:
+        budget = parse_bytes(config.walks.memory_budget)
+        return plan_batches(
+            graph.num_nodes, graph.num_edges, features, config.model, walks, budget,
+            batch_size=config.batch_size, edge_dim=edge_dim, everywhere=config.messages == "whole",
+        )  # fmt: skip
+
+    return prepare(graph, config, context, plan, otherwise=_NO_PLACE)
 
 
 def build(graph: Graph, config: GMNRun, context: Context) -> NodeTask[Any] | StaticLinkTask:
@@ -311,44 +334,41 @@ def build(graph: Graph, config: GMNRun, context: Context) -> NodeTask[Any] | Sta
 
 
 def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, config: GMNRun) -> NodeNetwork:
-    ready, choice = prepared(graph, config, context)
-    edge_dim = 0 if ready.edge_attr is None else ready.edge_attr.shape[1]
-    check_same_edges(graph.name, edge_dim, context.trained)
+    ready, choice = prepared_graph(graph, config, context)
+    check_same_edges(graph.name, ready.edge_dim, context.trained)
     model = GMN(
         config.model,
         in_dim=ready.x.shape[1],
         out_dim=width,
-        edge_dim=edge_dim,
+        edge_dim=ready.edge_dim,
         tokens=choice.walks.tokens,
         window=choice.walks.window,
         degrees=torch.from_numpy(np.diff(ready.indptr)),  # messages that each node receives
-        recompute=choice.recompute,
     )
     draws = config.walks.draws if choice.walks.tokens > 1 else 1
     shared: dict[str, Any] = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
-    of: dict[str, Any] = {
-        "walks": choice.walks.counts,
-        "dropout": config.model.dropout,
-        "whole": config.batch_size is None,
-    }
+    source: WholeSequence | VisitedNodes
     if choice.batch_size is None or choice.batch_size >= graph.num_nodes:
-        whole = WholeSequence(config.model, ready, labels, draws=draws, **shared)
-        return NodeNetwork(model=model, source=whole, **of)
-    budget = parse_bytes(config.walks.memory_budget)
-    cut, large = cut_of(
-        graph.num_nodes, graph.num_edges, choice.walks, config.model, ready.x.shape[1], edge_dim, budget
-    )
-    outputs = NodeOutputs(
-        ready, config.model.token_kind, seed=config.loop.seed, cut=cut, folder=context.run if large else None,
-        draws=draws,
+        source = WholeSequence(config.model, ready, labels, draws=draws, **shared)
+    else:
+        cut, large = cut_of(
+            graph.num_nodes, graph.num_edges, choice.walks, config.model, ready.x.shape[1], ready.edge_dim,
+            parse_bytes(config.walks.memory_budget),
+        )  # fmt: skip
+        outputs = NodeOutputs(
+            ready, config.model.token_kind, seed=config.loop.seed, cut=cut, folder=context.run if large else None,
+            draws=draws,
+        )  # fmt: skip
+        source = VisitedNodes(
+            config.model, ready, labels, batch_size=choice.batch_size, predict_all=outputs,
+            everywhere=config.messages == "whole", **shared,
+        )  # fmt: skip
+        if context.trained is None:
+            note(config.loop, source.left_out())
+    return NodeNetwork(
+        model=model, source=source, walks=choice.walks.counts, dropout=config.model.dropout,
+        whole=config.batch_size is None,
     )  # fmt: skip
-    visited = VisitedNodes(
-        config.model, ready, labels, batch_size=choice.batch_size, predict_all=outputs,
-        everywhere=config.messages == "whole", **shared,
-    )  # fmt: skip
-    if context.trained is None:
-        note(config.loop, visited.left_out())
-    return NodeNetwork(model=model, source=visited, **of)
 
 
 # what table 6 says was searched (its "#Layers" does not say of what: blocks over tokens, over nodes and of message

@@ -1,0 +1,202 @@
+"""Decoders of node vectors: the score of a pair, and a perceptron for one node.
+
+`DECODERS` holds the decoders of pairs by name. One of your own is a subclass of `LinkDecoder`; once it is there,
+`--link.decoder` takes its name.
+
+Source: Kipf & Welling 2016, arXiv:1611.07308 (dot product); Hu et al. 2020, arXiv:2005.00687 (a perceptron on the
+element-wise product); Yang et al. 2015, arXiv:1412.6575, and Nickel et al. 2011 (bilinear); Xu et al. 2020,
+arXiv:2002.07962 (merge layer); Yu et al. 2023, arXiv:2303.13047 (80-10 perceptron).
+Deviation: all return logits; the loss takes the sigmoid. Of an undirected graph the bilinear score is the mean of both
+ways round, so that it has no direction. Pair features in a head are ours.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from hopstate.errors import ConfigError, nearest
+from hopstate.layers.pair_history import PairHistory
+from hopstate.types import Float, shapecheck
+
+NEAR = 32  # inner width of the perceptron on nearness
+
+
+class LinkDecoder(nn.Module, ABC):
+    """One logit for a pair of node vectors.
+
+    Args:
+        dim: width of a node vector.
+        directed: whether (u, v) and (v, u) may differ, if the decoder can tell them apart.
+        dropout: of inner layers.
+    """
+
+    symmetric = True  # a pair has one score, whichever of its nodes comes first
+
+    def __init__(self, dim: int, *, directed: bool = True, dropout: float = 0.0) -> None:
+        super().__init__()
+
+    @abstractmethod
+    def forward(self, u: Float[Tensor, "pair channel"], v: Float[Tensor, "pair channel"]) -> Float[Tensor, "pair"]: ...
+
+    @shapecheck
+    def among(
+        self, u: Float[Tensor, "pair channel"], others: Float[Tensor, "pair other channel"]
+    ) -> Float[Tensor, "pair other"]:
+        """Return the logits of each u with each of its others, as `forward` does to rounding."""
+        count = others.shape[1]
+        return self(u.repeat_interleave(count, 0), others.flatten(0, 1)).view(-1, count)
+
+
+class DotProduct(LinkDecoder):
+    """h_u . h_v."""
+
+    def forward(self, u: Tensor, v: Tensor) -> Tensor:
+        return (u * v).sum(-1)
+
+    def among(self, u: Tensor, others: Tensor) -> Tensor:
+        return torch.bmm(others, u.unsqueeze(-1)).squeeze(-1)
+
+
+class ProductPerceptron(LinkDecoder):
+    """A perceptron of two layers on h_u * h_v."""
+
+    def __init__(self, dim: int, *, directed: bool = True, dropout: float = 0.0) -> None:
+        super().__init__(dim)
+        self.inner, self.drop, self.outer = nn.Linear(dim, dim), nn.Dropout(dropout), nn.Linear(dim, 1)
+
+    def forward(self, u: Tensor, v: Tensor) -> Tensor:
+        return self.outer(self.drop(torch.relu(self.inner(u * v)))).squeeze(-1)
+
+
+class Bilinear(LinkDecoder):
+    """h_u^T W h_v."""
+
+    symmetric = False
+
+    def __init__(self, dim: int, *, directed: bool = True, dropout: float = 0.0) -> None:
+        super().__init__(dim)
+        self.symmetric = not directed
+        self.weight = nn.Parameter(torch.eye(dim) + 0.01 * torch.randn(dim, dim))
+
+    def forward(self, u: Tensor, v: Tensor) -> Tensor:
+        found = (nn.functional.linear(u, self.weight.T) * v).sum(-1)
+        if self.symmetric:
+            found = (found + (nn.functional.linear(v, self.weight.T) * u).sum(-1)) / 2
+        return found
+
+    def among(self, u: Tensor, others: Tensor) -> Tensor:
+        u = u @ ((self.weight + self.weight.T) / 2 if self.symmetric else self.weight)
+        return torch.bmm(others, u.unsqueeze(-1)).squeeze(-1)
+
+
+class LinkHead(LinkDecoder):
+    """w_2 ReLU(W_1 (h_u || h_v)) for a pair (u, v); with a pair's own history p, of (h_u || h_v || p).
+
+    Args:
+        dim: width of an embedding.
+        directed, dropout: not used.
+        pair: reads the pair's history; None for a head without.
+    """
+
+    symmetric = False
+
+    def __init__(
+        self, dim: int, *, directed: bool = True, dropout: float = 0.0, pair: PairHistory | None = None
+    ) -> None:
+        super().__init__(dim)
+        self.merge = nn.Linear(2 * dim + (0 if pair is None else pair.dim), dim)
+        self.score = nn.Linear(dim, 1)
+        self.pair = pair
+
+    @shapecheck
+    def forward(
+        self,
+        u: Float[Tensor, "pair channel"],
+        v: Float[Tensor, "pair channel"],
+        features: Float[Tensor, "pair feature"] | None = None,
+    ) -> Float[Tensor, "pair"]:
+        """Return one logit a pair.
+
+        Args:
+            u, v: embeddings of the ends.
+            features: what the pair's history tells, of a head that reads it; see `PairHistory`.
+        """
+        parts = [u, v] if self.pair is None else [u, v, self.pair(features)]
+        return self.score(torch.relu(self.merge(torch.cat(parts, -1)))).squeeze(-1)
+
+
+DECODERS: dict[str, type[LinkDecoder]] = {
+    "dot": DotProduct,
+    "mlp": ProductPerceptron,
+    "bilinear": Bilinear,
+    "merge": LinkHead,
+}
+
+
+class PairDecoder(nn.Module):
+    """The logit of a decoder, and of a small perceptron on how near two nodes are by links alone.
+
+    Args:
+        kind: name in `DECODERS`.
+        dim, directed, dropout: see `LinkDecoder`.
+        features: numbers that say how near two nodes are; 0 for none.
+
+    Raises:
+        ConfigError: an unknown kind.
+    """
+
+    def __init__(self, kind: str, dim: int, *, directed: bool, dropout: float = 0.0, features: int = 0) -> None:
+        super().__init__()
+        if kind not in DECODERS:
+            raise ConfigError(f"unknown decoder {kind!r}{nearest(kind, DECODERS)}; known: {', '.join(DECODERS)}")
+        self.score = DECODERS[kind](dim, directed=directed, dropout=dropout)
+        self.near: nn.Module | None = None
+        if features:
+            self.near = nn.Sequential(nn.Linear(features, NEAR), nn.ReLU(), nn.Linear(NEAR, 1))
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether a pair has one score, whichever of its nodes comes first."""
+        return self.score.symmetric
+
+    @shapecheck
+    def forward(
+        self,
+        u: Float[Tensor, "pair channel"],
+        v: Float[Tensor, "pair channel"],
+        near: Float[Tensor, "pair feature"] | None = None,
+    ) -> Float[Tensor, "pair"]:
+        return self._with_near(self.score(u, v), near)
+
+    @shapecheck
+    def among(
+        self,
+        u: Float[Tensor, "pair channel"],
+        others: Float[Tensor, "pair other channel"],
+        near: Float[Tensor, "pair other feature"] | None = None,
+    ) -> Float[Tensor, "pair other"]:
+        """Return the logits of each u with each of its others, as `forward` does to rounding."""
+        return self._with_near(self.score.among(u, others), near)
+
+    def _with_near(self, logits: Tensor, near: Tensor | None) -> Tensor:
+        return logits if self.near is None else logits + self.near(near).squeeze(-1)
+
+
+class NodeHead(nn.Sequential):
+    """A perceptron with ReLU and dropout between its layers.
+
+    Args:
+        dim: width of an embedding.
+        outputs: width of the result.
+        hidden: inner widths.
+        dropout: probability that an inner element is dropped in training.
+    """
+
+    def __init__(self, dim: int, outputs: int, *, hidden: tuple[int, ...] = (80, 10), dropout: float = 0.1) -> None:
+        layers: list[nn.Module] = []
+        for before, after in zip((dim, *hidden), hidden):
+            layers += [nn.Linear(before, after), nn.ReLU(), nn.Dropout(dropout)]
+        super().__init__(*layers, nn.Linear((dim, *hidden)[-1], outputs))

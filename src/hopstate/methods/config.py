@@ -1,0 +1,412 @@
+"""Configurations from run folders, Python dicts and words of a command line; what files of settings may hold.
+
+Settings are parsed once. A command or a call then reads the data, lets `Method.suit` choose what was not given, and
+makes the configuration of both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from itertools import pairwise
+from pathlib import PurePath
+from typing import Any, NoReturn
+
+import numpy as np
+import yaml
+from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader, set_dumper, set_loader
+
+from hopstate.errors import ConfigError, FormatError, closest
+from hopstate.io.opening import exists, read_text, reading, shown
+from hopstate.methods.method import AnyMethod, Method, RunConfig, RunT
+from hopstate.training.run_folder import flatten
+
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "NoneType": "null",
+    "tuple": "a list such as [a, b]",
+    "list": "a list such as [a, b]",
+}  # by the class that the parser names
+_TYPE = r"<class '\w+'>|typing\.Literal\[[^\]]*\]|(?:tuple|list)\[[^\[\]]*\]"
+
+
+def hint(message: str, known: Sequence[str]) -> str:
+    """Return what follows a parser's complaint: the nearest of the known options, or where all are listed.
+
+    Args:
+        message: the complaint; nothing follows one that names no unknown option.
+        known: dotted names of options.
+    """
+    unknown = re.search(r"nrecognized arguments: --([\w.-]+)", message)
+    inside = re.search(r"Group '([\w.]+)' does not accept option '([\w.]+)'", message)
+    if not unknown and not inside:
+        return ""
+    name = unknown[1] if unknown else f"{inside[1]}.{inside[2]}" if inside else ""
+    same = [key for key in known if key.replace("-", "_") == name.replace("-", "_")]
+    found = same[0] if same else closest(name, known)
+    if found is None:  # of another group
+        last = {key.rsplit(".", 1)[-1]: key for key in reversed(known)}
+        found = last.get(closest(name.rsplit(".", 1)[-1], last) or "")
+    return f"; did you mean '{'--' if unknown else ''}{found}'?" if found else "; --help lists all options"
+
+
+def in_words(message: str) -> str:
+    """Return a parser's complaint about a value in words; any other as it stands.
+
+    >>> in_words("loop.epochs: Expected a <class 'int'>. Got value: many")
+    "loop.epochs must be a whole number; got 'many'"
+
+    Args:
+        message: in one line, the setting's name in front; of a value within a group, the group's.
+    """
+    inner = re.fullmatch(r"([\w.]+): Unable to load config .*? - Parser key \"(\1\.[\w.]+)\": (.*)", message)
+    if inner:
+        message = f"{inner[2]}: {inner[3]}"
+    required = re.fullmatch(r"the following arguments are required: (.*)", message)
+    if required:
+        return f"{', '.join(f'--{name}' for name in required[1].split(', '))} must be given"
+    one = re.fullmatch(rf"(?P<name>[\w.]+): Expected a (?P<types>{_TYPE})\. Got value:(?P<value>.*)", message)
+    several = re.fullmatch(
+        rf"(?P<name>[\w.]+): Does not validate against any of the Union subtypes Subtypes: "
+        rf"\[(?P<types>(?:(?:{_TYPE})(?:, )?)+)\] Errors: .* Given value:(?P<value>.*)",
+        message,
+    )
+    found = one or several
+    if not found:
+        return message
+    words = []
+    for type_ in re.findall(_TYPE, found["types"]):
+        if type_.startswith("typing"):
+            words += type_.partition("[")[2].removesuffix("]").split(", ")
+        else:
+            word = re.sub(r"<class '|'>|\[.*", "", type_)
+            words.append(_WORDS.get(word, word))
+    listed = " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    return f"{found['name']} must be {listed}; got {shown(found['value'].strip())!r}"
+
+
+SETTINGS_BYTES = 4 << 20  # of a file of settings
+
+
+def load_yaml(text: str) -> Any:
+    """Return what YAML holds, JSON included; numbers as jsonargparse reads them.
+
+    Raises:
+        yaml.YAMLError: no YAML, too large, nested too deep, with an alias, or with a class to import (no option takes
+            one).
+    """
+    if len(text) > SETTINGS_BYTES:
+        raise yaml.YAMLError(f"{len(text):,} characters are more than settings take")
+    try:
+        if "*" in text and any(
+            isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)
+        ):
+            raise yaml.YAMLError("aliases (*name) are not taken: they make very much of a little")
+        found = get_loader("yaml")(text)
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deep") from None
+    except (ValueError, OverflowError, TypeError) as error:  # dates and numbers that cannot be, keys that are lists
+        raise yaml.YAMLError(str(error)) from None
+    if isinstance(found, dict) and _names_class(found):
+        raise yaml.YAMLError("class_path names code to import, which no setting takes")
+    return found
+
+
+def _names_class(tree: dict[Any, Any]) -> bool:
+    return "class_path" in tree or any(isinstance(value, dict) and _names_class(value) for value in tree.values())
+
+
+set_loader("hopstate", load_yaml, (yaml.YAMLError,))
+set_dumper("hopstate", lambda tree: yaml.safe_dump(tree, default_flow_style=False, sort_keys=False))
+
+
+def _settings_files(args: Sequence[str]) -> list[str]:
+    named = [after for arg, after in pairwise(args) if arg == "--config"]
+    named += [arg.partition("=")[2] for arg in args if arg.startswith("--config=")]
+    return [name for name in named if exists(name)]
+
+
+def _check_group(parser: Parser, name: str, value: object, *, word: bool = False) -> None:
+    """Raise ConfigError for a group of settings that is given something else: jsonargparse would import it as a class.
+
+    Args:
+        parser: of the group.
+        name: of any setting.
+        value: as a file has it, or a word of the command line.
+        word: it is one, which may be settings such as {x: 1}, or the kind alone of a group that has one.
+    """
+    keys = parser.keys()
+    if not any(key.startswith(f"{name}.") for key in keys) or value == {}:
+        return
+    kind = f"{name}.kind" in keys and isinstance(value, str) and re.fullmatch(r"[\w-]+", value)
+    if (word and kind) or (value is None and "." not in name):  # a heading of a file with nothing below it
+        return
+    if word and isinstance(value, str) and value.startswith("{"):
+        try:
+            inside = load_yaml(value)
+        except yaml.YAMLError:
+            inside = None
+        if isinstance(inside, dict):
+            for inner, one in flatten(inside).items():
+                _check_group(parser, f"{name}.{inner}", one)
+            return
+    such = f"kind {value}" if kind else "x 1"
+    raise ConfigError(
+        f"{name} is a group of settings, such as --{name}.{such}; got {shown(value)!r}{parser.given_in()}"
+    )
+
+
+def _checked_settings(parser: Parser, path: str) -> str:
+    """Return the path of a file of settings.
+
+    Raises:
+        ConfigError: it is no file, no text, no YAML, or holds something else than settings.
+    """
+    with reading(path, "settings", ConfigError):
+        try:
+            found = load_yaml(read_text(path, most=SETTINGS_BYTES))
+        except (FormatError, OSError) as error:
+            raise ConfigError(f"{error}") from None
+        if not isinstance(found, dict):
+            raise ConfigError(f"{path} holds {type(found).__name__}, not settings such as 'model: {{dim: 64}}'")
+        for name, value in flatten(found).items():
+            if isinstance(name, str):
+                _check_group(parser, name, value)
+    return path
+
+
+# what people type → the settings, the first one that a method has
+SHORT_OPTIONS = {
+    "--epochs": ("--loop.epochs",),
+    "--lr": ("--loop.optim.lr",),
+    "--seed": ("--loop.seed",),
+    "--device": ("--loop.device",),
+    "--features": ("--read.features",),
+    "--labels": ("--read.labels",),
+    "--batch-size": ("--batch_size", "--batching.batch_size"),
+}
+
+
+class Parser(ArgumentParser):
+    """A jsonargparse parser whose complaints are ConfigErrors that suggest the nearest name."""
+
+    _settings: Sequence[str] = ()  # files of settings that were given
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Raise ConfigError in place of printing usage and leaving."""
+        raise ConfigError(f"{self._plain(message)}{hint(message, self.keys())}{self.given_in()}") from ex
+
+    def given_in(self) -> str:
+        """Return " (with the settings of FILE)" where a file of settings was given, else nothing."""
+        files = ", ".join(self._settings)
+        return f" (with the settings of {files})" if files else ""
+
+    def _plain(self, message: str) -> str:
+        return in_words(re.sub(r"\s+", " ", re.sub(r"^Parser key \"?'?([\w.]+)'?\"?:", r"\1:", message)).strip())
+
+    def parse_args(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Namespace:
+        """Parse arguments; a group that has a kind may be named by it alone: --batching top, --split=random."""
+        if args is not None:
+            self._check_short_options(args)
+            self._settings = [_checked_settings(self, path) for path in _settings_files(args)]
+            for arg, after in zip(args, [*args[1:], ""]):
+                if arg.startswith("--"):
+                    _check_group(self, *((arg[2:], after) if "=" not in arg else arg[2:].split("=", 1)), word=True)
+            kinds = {f"--{key.removesuffix('.kind')}" for key in self.keys() if key.endswith(".kind")}
+            args = [self._of_kind(arg, after, kinds) for arg, after in zip(args, [*args[1:], ""])]
+            args = [
+                "--freeze=true" if a == "--freeze" and b.startswith("-") else a for a, b in zip(args, [*args[1:], "-"])
+            ]
+        return super().parse_args(args, *more, **settings)
+
+    def add_short_options(self) -> None:
+        """Let settings that people set often be given by `SHORT_OPTIONS` too."""
+        known = self._option_string_actions
+        for short, names in SHORT_OPTIONS.items():
+            for name in names:
+                if name in known:
+                    known[name].option_strings.insert(0, short)
+                    known[short] = known[name]
+                    break
+
+    def _check_short_options(self, args: Sequence[str]) -> None:
+        """Raise ConfigError if a short option and its setting are given with different values."""
+        given: dict[str, tuple[str, str]] = {}
+        for arg, after in zip(args, [*args[1:], ""]):
+            name, sign, value = arg.partition("=")
+            action = self._option_string_actions.get(name)
+            if action is None or not SHORT_OPTIONS.keys() & set(action.option_strings):
+                continue
+            value = value if sign else after
+            other, before = given.setdefault(action.dest, (name, value))
+            if name != other and value != before:
+                raise ConfigError(f"{other} {before} and {name} {value} are the same setting; give one of them")
+
+    def _of_kind(self, argument: str, after: str, kinds: set[str]) -> str:
+        name, sign, value = argument.partition("=")
+        word = value if sign else after
+        return f"{name}.kind{sign}{value}" if name in kinds and re.fullmatch(r"[\w-]+", word) else argument
+
+    def keys(self) -> list[str]:
+        """Return the dotted names of all options."""
+        own = [action for action in self._actions if action.dest not in ("help", "config", "print_config")]
+        return [[action.dest, *action.option_strings][-1].removeprefix("--") for action in own]
+
+
+def parser_of(method: AnyMethod, prog: str | None = None) -> Parser:
+    parser = Parser(
+        prog=prog,
+        description=f"{method.name}: {method.summary} ({method.source})",
+        exit_on_error=False,
+        allow_abbrev=False,
+        parser_mode="hopstate",
+    )
+    parser.add_argument(
+        "--config", action=ActionConfigFile, help="YAML or JSON file of settings; later flags override it"
+    )
+    parser.add_class_arguments(method.config, nested_key=None, fail_untyped=False)
+    parser.add_short_options()
+    for action in parser._actions:
+        if action.dest in method.automatic:
+            action.help = f"{action.help or ''} [auto]".lstrip()
+    return parser
+
+
+_parsers: dict[tuple[str, type], Parser] = {}  # building one takes longer than loading a small run
+
+
+def shared_parser(method: AnyMethod) -> Parser:
+    """Return what `parser_of` returns, built once per process; nobody may add to it or change its defaults."""
+    key = method.name, method.config
+    if key not in _parsers:
+        _parsers[key] = parser_of(method)
+    return _parsers[key]
+
+
+def arguments_of(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as words of a command line."""
+    flat = flatten(settings)
+    return [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in flat.items()]
+
+
+_LARGEST = {"layers": 10_000}  # by the end of a name; other sizes of a model go up to SIZE
+SIZE = 1 << 20
+_COUNTS = {"bootstrap": 1_000_000, "num_negatives": 10_000_000, "num_neighbors": SIZE}  # by the last of a name's parts
+_GROUPS = ("model", "tokens", "encoding", "history")  # of sizes
+
+
+def config_of(method: Method[Any, RunT, Any], parsed: Namespace, parser: ArgumentParser) -> RunT:
+    names = [f.name for f in dataclasses.fields(method.config)]
+    try:
+        built = parser.instantiate(parsed)
+        config = method.config(**{name: built[name] for name in names})
+        _check_sizes(as_dict(config))
+    except ConfigError as error:
+        raise ConfigError(f"{error}{parser.given_in()}" if isinstance(parser, Parser) else str(error)) from error
+    # jsonargparse keeps exceptions of unions in cycles, and their frames lead to the data of the calls around them
+    gc.collect(1)
+    return config
+
+
+def _check_sizes(tree: Mapping[str, Any]) -> None:
+    """Raise ConfigError for sizes that cannot be meant, before a model of them is begun."""
+    for key, value in flatten(tree).items():
+        if type(value) is not int:
+            continue
+        if not -(2**63) <= value < 2**63:
+            raise ConfigError(f"{key} must lie within 64 bits; got {shown(value)}")
+        most = next((most for end, most in _LARGEST.items() if key.endswith(end)), SIZE)
+        if value > most and key.partition(".")[0] in _GROUPS:
+            raise ConfigError(f"{key}={value} is a size that no model has; at most {most:,}")
+        most = _COUNTS.get(key.rpartition(".")[2], value)
+        if value > most:
+            raise ConfigError(f"{key}={value} is more than any command would end with; at most {most:,}")
+
+
+def config_from(method: Method[Any, RunT, Any], settings: Mapping[str, Any]) -> RunT:
+    """Return the method's configuration from nested or dotted settings, the rest at its defaults.
+
+    Raises:
+        ConfigError: an unknown key (the nearest is suggested) or a value of the wrong type.
+    """
+    return parse_given(method, settings)({})
+
+
+def parse_given(method: Method[Any, RunT, Any], given: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], RunT]:
+    """Return defaults by dotted name → configuration with the given settings over them; see `config_from`."""
+    parser = shared_parser(method)
+    parsed = _parsed(parser, given)
+    return lambda defaults: _config(method, parser, defaults, parsed)
+
+
+def parse_words(
+    method: Method[Any, RunT, Any], parser: Parser, words: Sequence[str], own: Sequence[str] = ()
+) -> tuple[Namespace, Callable[[Mapping[str, Any]], RunT]]:
+    """Return a command's own options, and defaults by dotted name → configuration with the words given over them.
+
+    Args:
+        method: the method.
+        parser: what `parser_of` made, and options of a command's own.
+        words: of the command line.
+        own: names of the command's own options.
+    """
+    if any(word.startswith("--print_config") for word in words):
+        parser.parse_args(words)  # prints every setting, defaults included, and ends the command
+    given = parser.parse_args(words, defaults=False)
+    options = Namespace({name: given.pop(name, parser.get_default(name)) for name in own})
+    return options, lambda defaults: _config(method, parser, defaults, given)
+
+
+def _parsed(parser: Parser, settings: Mapping[str, Any]) -> Namespace:
+    """Return settings by nested or dotted name as the parser has them; nothing for those that are not given."""
+    plain = {key: _plain(value) for key, value in flatten(settings).items()}
+    _check_plain(parser, plain)
+    return parser.parse_args(arguments_of(plain), defaults=False)
+
+
+def _config(method: Method[Any, RunT, Any], parser: Parser, defaults: Mapping[str, Any], given: Namespace) -> RunT:
+    settings = parser.get_defaults()
+    if defaults:
+        settings.update(_parsed(parser, {**defaults, "data": given["data"]}))  # a parser wants data
+    settings.update(given)
+    return config_of(method, settings, parser)
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting as JSON has it: numpy's numbers and arrays, paths and dates become plain values."""
+    if isinstance(value, np.floating):
+        return float(str(value))  # of float32 the number as it is written: 0.01, not 0.00999999977648
+    if isinstance(value, (date, np.datetime64)):
+        return str(value)
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, np.ndarray):
+        return [_plain(part) for part in value] if value.ndim else _plain(value[()])
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else list(map(_plain, value))
+    return str(value) if isinstance(value, PurePath) else value
+
+
+def _check_plain(parser: Parser, settings: Mapping[str, Any]) -> None:
+    """Raise ConfigError for settings that are no option with a plain value."""
+    known = parser.keys()
+    for key, value in settings.items():
+        if not isinstance(key, str) or key not in known:
+            parser.error(f"unrecognized arguments: --{shown(key)}")
+        parts = value if isinstance(value, (list, tuple)) else [value]
+        if not all(part is None or isinstance(part, (bool, int, float, str)) for part in parts):
+            raise ConfigError(
+                f"{key} takes a plain value or a list of them, not {type(value).__name__}: {shown(value)}"
+            )
+
+
+def as_dict(config: RunConfig) -> dict[str, Any]:
+    """Return a configuration dataclass as plain nested dicts, JSON-able."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))

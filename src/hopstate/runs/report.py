@@ -1,0 +1,957 @@
+"""One self-contained HTML page of runs and results, for a screen, a phone or paper.
+
+Run folders, tables of `hopstate explain` and a file of results are read; the page needs no other file and no network.
+The best method is what validation puts first; its test figure is shown and chose nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import re
+import shlex
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
+from hopstate.evaluation.summaries import WAYS
+from hopstate.io.files import write_text
+from hopstate.io.opening import exists, read_text, reading
+from hopstate.runs.data import known_data
+from hopstate.runs.reproduce import FREE, Line, compared, read_lines
+from hopstate.runs.summary import (
+    FLOORS,
+    Summary,
+    duration,
+    few_events_note,
+    figure,
+    floor_label,
+    is_error,
+    links_label,
+    megabytes,
+    metric_label,
+    not_above,
+    num_events,
+    own_event_note,
+    rank,
+    summary,
+)
+from hopstate.sampling.negatives import STRATEGIES, metric_name
+from hopstate.training.run_folder import RunFolder, flatten, is_number, kept_curves, machine
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+INFLUENCE = ("end", "neighbor", "t", "event_id", "contribution")
+NUMBERS = ("loop.seed", "split.number", "fold")  # settings that number a run
+BINS = 15  # of probabilities, of equal width, as runs keep them
+STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "hopstate",
+    "text.parse_math": False,
+    "axes.unicode_minus": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": "#c9ced6",
+    "font.family": "sans-serif",
+    "legend.frameon": False,
+}
+
+
+def write_report(
+    runs: Iterable[str | Path],
+    out: str | Path,
+    *,
+    results_file: str | Path | None = None,
+    title: str = "hopstate report",
+) -> Path:
+    """Write runs and results as one HTML page that needs no other file and no network; return its path.
+
+    Args:
+        runs: run folders, folders that hold some (of compare, tune or reproduce), CSV tables of `hopstate explain`.
+        out: the page.
+        results_file: results of `hopstate reproduce`, for published against measured.
+        title: of the page.
+
+    Raises:
+        ConfigError: nothing to report.
+        MissingFileError: a folder or file that is not there, or a folder without a run.
+        FormatError: a file that is not what it should be.
+        StorageError: the page could not be written; an earlier one is as it was.
+    """
+    groups, explanations = collect(runs)
+    lines: list[Line] = []
+    if results_file is not None:
+        if not Path(results_file).is_file():
+            raise MissingFileError(f"there is no results file {results_file}; `hopstate reproduce` makes one")
+        lines = read_lines(results_file)
+    if not (groups or explanations or lines):
+        raise ConfigError("nothing to report: name run folders, or a file of results with --results")
+    sections = [
+        _verdict(groups),
+        _results(groups),
+        _published(lines),
+        _curves(groups),
+        _links(groups),
+        _rankings(groups),
+        _reliability(groups),
+        _costs(groups),
+        _influences(explanations),
+        _features(explanations),
+        _runs(groups),
+    ]
+    path = Path(out)
+    count = sum(len(group.runs) for group in groups) + len(lines)
+    write_text(path, _html(title, count, [section for section in sections if section is not None]))
+    return path
+
+
+# ---- run folders ---------------------------------------------------------------------------------------------------
+@dataclass(kw_only=True)
+class RunInfo:
+    """One run folder.
+
+    Args:
+        path: the folder.
+        method: its name.
+        data: its name, and what tells it from other data or protocols of that name.
+        source: where the data were, as in the configuration.
+        content_hash: digest of the data; "" for a run that was stopped before it knew.
+        number: seed, and split or fold where there is one, in words.
+        settings: flat, without what numbers a run or changes no result.
+        history: a row an epoch.
+        result, environment: as in the folder; no result for a run that was not finished.
+        floors: baselines → test metrics.
+        curves: curves of the test split.
+    """
+
+    path: Path
+    method: str
+    data: str
+    source: str
+    content_hash: str
+    number: str
+    settings: dict[str, Any]
+    history: list[dict[str, Any]]
+    result: dict[str, Any]
+    environment: dict[str, Any]
+    floors: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    curves: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Group:
+    """Runs that differ in their numbers alone.
+
+    Args:
+        label: the method, and what tells it from other groups of the same method on the same data.
+        runs: in the order of their folders.
+    """
+
+    label: str
+    runs: list[RunInfo]
+
+    method = property(lambda self: self.runs[0].method)
+    data = property(lambda self: self.runs[0].data)
+    metric = property(lambda self: next((run.result["metric"] for run in self.runs if run.result), ""))
+    positive = property(lambda self: next((p for run in self.runs if (p := run.result.get("positive_class"))), None))
+
+    def values(self, metric: str, split: str = "test") -> list[float]:
+        """Return a metric of a split, one value a run; runs without it are left out."""
+        found = (run.result.get("metrics", {}).get(split, {}).get(metric) for run in self.runs)
+        return [float(value) for value in found if value is not None]
+
+    def summary(self, metric: str, split: str = "test") -> Summary | None:
+        return summary(self.values(metric, split))
+
+    def mean(self, key: str) -> float | None:
+        """Return the mean of a number of result.json, None where no run has it."""
+        numbers = [float(run.result[key]) for run in self.runs if run.result.get(key) is not None]
+        return sum(numbers) / len(numbers) if numbers else None
+
+    def interval(self, metric: str) -> tuple[float, float] | None:
+        """Return the 95% interval of a test metric: of the mean over runs, or a single run's bootstrap."""
+        found = self.summary(metric)
+        limits = None if found is None else found.interval()
+        if limits is None and len(self.runs) == 1:
+            low, high = self.values(f"{metric}_low"), self.values(f"{metric}_high")
+            limits = (low[0], high[0]) if low and high else self.runs[0].curves.get("intervals", {}).get(metric)
+        return limits
+
+
+def collect(paths: Iterable[str | Path]) -> tuple[list[Group], dict[Path, pd.DataFrame]]:
+    """Return the runs of folders, grouped, and the explanations among the files and in the run folders.
+
+    Raises:
+        MissingFileError: nothing there, or no run in a folder.
+        FormatError: a CSV file that `hopstate explain` did not write.
+        CheckpointError: a run folder that is damaged.
+    """
+    runs: dict[Path, RunInfo] = {}
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if exists(path) and not path.is_dir():
+            files.append(path)
+            continue
+        if not exists(path):
+            raise MissingFileError(f"there is no run folder {path}")
+        folders = [path] if exists(path / "config.json") else sorted(p.parent for p in path.rglob("config.json"))
+        folders = [folder for folder in folders if not RunFolder(folder).never_trained()]
+        if not folders:
+            raise MissingFileError(f"{path} holds no run that began to train")
+        for folder in folders:
+            runs.setdefault(folder.resolve(), read_run(folder))
+            files += [*sorted(folder.glob("explain*.csv")), *folder.glob("importances.csv")]
+    explanations = {file.resolve(): file for file in files}
+    return _grouped(list(runs.values())), {file: read_explanation(file) for file in explanations.values()}
+
+
+def read_run(path: Path) -> RunInfo:
+    """Return what a report says of a run folder, finished or not.
+
+    Raises:
+        CheckpointError: a file of it is missing or damaged.
+    """
+    folder = RunFolder.open(path)
+    config = folder.settings()
+    flat = flatten(config)
+    environment = folder.read_json("environment.json") if exists(path / "environment.json") else {}
+    if not isinstance(config.get("method"), str) or not isinstance(config.get("data"), str):
+        raise CheckpointError(f"{path / 'config.json'} names no method or no data; it is of no hopstate run")
+    _check_environment(environment, path)
+    numbers = [
+        f"{'split' if key == 'split.number' else key.split('.')[-1]} {flat[key]}" for key in NUMBERS if key in flat
+    ]
+    return RunInfo(
+        path=path,
+        method=config["method"],
+        data=Path(config["data"]).name,
+        source=config["data"],
+        content_hash=known_data(folder).get("content_hash", "") if exists(path / "data.json") else "",
+        number=", ".join(numbers),
+        settings={key: value for key, value in flat.items() if key not in (*NUMBERS, *FREE, "method", "data")},
+        history=folder.history(),
+        result=folder.result() if exists(path / "result.json") else {},
+        environment=environment,
+        floors=folder.floors(),
+        curves=kept_curves(folder),
+    )
+
+
+def _check_environment(environment: dict[str, Any], path: Path) -> None:
+    """Raise CheckpointError where what a page says of the machine is no text."""
+    versions, command = environment.get("versions", {}), environment.get("command", [])
+    if isinstance(versions, dict) and isinstance(command, list):
+        texts = [environment.get(key) for key in ("time", "revision", "gpu", "processor")]
+        if all(text is None or isinstance(text, str) for text in (*versions.values(), *texts, *command)):
+            return
+    raise CheckpointError(f"{path / 'environment.json'} is damaged: versions and names in it are texts")
+
+
+def _grouped(runs: Sequence[RunInfo]) -> list[Group]:
+    """Return runs grouped by method, data and settings, labelled by what tells the groups apart."""
+    _name_data(runs)
+    same: dict[tuple[str, str], dict[str, list[RunInfo]]] = {}
+    for run in runs:
+        variants = same.setdefault((run.data, run.method), {})
+        variants.setdefault(repr(sorted(run.settings.items())), []).append(run)
+    groups = []
+    for (_, method), found in same.items():
+        settings = [members[0].settings for members in found.values()]
+        keys = dict.fromkeys(key for one in settings for key in one)
+        differing = [key for key in keys if len({repr(one.get(key)) for one in settings}) > 1]
+        for members in found.values():
+            what = ", ".join(f"{key}={members[0].settings.get(key)}" for key in differing)
+            groups.append(Group(f"{method} ({what})" if what else method, members))
+    return sorted(groups, key=lambda group: (group.data, group.label))
+
+
+def _name_data(runs: Sequence[RunInfo]) -> None:
+    """Add folder, version and protocol to the names of data that other data, versions or protocols share."""
+
+    def add(label: Callable[[RunInfo], str], differs: Callable[[RunInfo], str]) -> None:
+        found: dict[str, set[str]] = {}
+        for run in runs:
+            found.setdefault(run.data, set()).add(differs(run))
+        several = {data for data, values in found.items() if len(values - {""}) > 1}
+        for run in runs:
+            if run.data in several:
+                run.data = label(run)
+
+    add(lambda run: "/".join(Path(run.source).parts[-2:]), lambda run: run.content_hash)
+    add(lambda run: f"{run.data} (contents {run.content_hash[:8] or 'unknown'})", lambda run: run.content_hash)
+    add(lambda run: f"{run.data}, {_protocol(run.settings)}", lambda run: _protocol(run.settings))
+
+
+def _protocol(settings: dict[str, Any]) -> str:
+    """Return in words how data were split and evaluated."""
+    kind, evaluated = settings.get("split.kind"), settings.get("evaluation.protocol")
+    shares = settings.get("split.fractions") or [settings.get("split.val_ratio"), settings.get("split.test_ratio")]
+    words = [] if kind in (None, "auto") else [f"{kind} split"]
+    if all(is_number(share) for share in shares):
+        words += ["/".join(f"{100 * share:g}" for share in shares)]
+    words += [] if evaluated is None else [f"{evaluated} protocol"]
+    return " ".join(words) or "its own split"
+
+
+def read_explanation(path: Path) -> pd.DataFrame:
+    """Return a table of `hopstate explain`, or of the importances of trees.
+
+    Returns:
+        Columns `feature` and `contribution` or `gain`; or those of INFLUENCE, `t` with numbers or dates.
+
+    Raises:
+        FormatError: another kind of file.
+    """
+    import pandas as pd
+
+    with reading(path, "a table of `hopstate explain --out FILE.csv`"):
+        table = pd.read_csv(io.StringIO(read_text(path)), keep_default_na=False)
+        amount = next((name for name in ("contribution", "gain") if name in table), "")
+        if not amount or not ("feature" in table or {*INFLUENCE} <= {*table}) or table.empty:
+            raise FormatError(f"{path} is no table of `hopstate explain`: it needs columns {', '.join(INFLUENCE)}")
+        if "feature" not in table and not pd.api.types.is_numeric_dtype(table["t"]):
+            table["t"] = [datetime.fromisoformat(date).replace(tzinfo=None) for date in table["t"]]
+        numbers = [amount] if "feature" in table else [amount, "event_id"]
+        for name in numbers:
+            table[name] = table[name].astype(float)
+            if not all(map(is_number, table[name])):
+                raise FormatError(f"{path}: a number of column {name} cannot be drawn")
+    return table
+
+
+# ---- page ----------------------------------------------------------------------------------------------------------
+class Section:
+    """A section of the page: paragraphs, tables and charts, which the template renders."""
+
+    def __init__(self, heading: str, about: str = "") -> None:
+        self.heading = heading
+        self.blocks: list[dict[str, Any]] = []
+        if about:
+            self.paragraph(about)
+
+    def subsection(self, heading: str) -> None:
+        self.blocks.append({"kind": "subsection", "text": heading})
+
+    def paragraph(self, text: str, kind: str = "quiet") -> None:
+        if text:
+            self.blocks.append({"kind": "paragraph", "text": text, "class": kind})
+
+    def table(
+        self,
+        caption: str,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        marks: Mapping[int, str] | None = None,
+    ) -> None:
+        """Add a table without the columns in which no row says anything.
+
+        Args:
+            caption: above it.
+            columns: their names.
+            rows: cells by column; the first names the row.
+            marks: of rows by number, "best" or "floor".
+        """
+        filled = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in rows)]
+        found = [{"cells": [row[i] for i in filled], "mark": (marks or {}).get(n, "")} for n, row in enumerate(rows)]
+        self.blocks.append(
+            {"kind": "table", "caption": caption, "columns": [columns[i] for i in filled], "rows": found}
+        )
+
+    def chart(self, title: str, about: str, draw: Callable[[Axes], None]) -> None:
+        """Add a chart that draw paints; about says in words what it shows."""
+        self.blocks.append({"kind": "chart", "title": title, "about": about, "image": _image(draw)})
+
+
+def _html(title: str, count: int, sections: Sequence[Section]) -> str:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: _printable(value) if isinstance(value, str) else value,
+    )
+    template = environment.from_string(Path(__file__).with_name("report.html").read_text("utf-8"))
+    return template.render(
+        title=title, count=count, sections=sections, now=datetime.now(UTC), version=machine()["versions"]["hopstate"]
+    )
+
+
+def _printable(text: str) -> str:
+    """Return a text without control characters, which neither HTML nor SVG may hold."""
+    return type(text)(re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "\N{REPLACEMENT CHARACTER}", text))
+
+
+def _image(draw: Callable[[Axes], None]) -> str:
+    """Return what draw paints on axes as the address of an SVG image that holds its own data."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    buffer = io.BytesIO()
+    with mpl.rc_context({**mpl.rcParamsDefault, **STYLE}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's browser has other fonts
+        chart = Figure(figsize=(6, 3.5), layout="constrained")
+        FigureCanvasSVG(chart)
+        axes = chart.add_subplot()
+        draw(axes)
+        names = axes.get_legend_handles_labels()[1]
+        if names:
+            chart.set_figheight(3.5 + 0.25 * len(names))
+            chart.legend(loc="outside lower left")
+        chart.savefig(buffer, format="svg", metadata={"Date": None})
+    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def _name(label: str) -> str:
+    """Return a label for the legend of a chart."""
+    text = _printable(label if len(label) <= 70 else f"{label[:69]}…")
+    return text if not text.startswith("_") else f" {text}"  # matplotlib hides names that begin so
+
+
+def _by_data(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.data, []).append(group)
+    return found
+
+
+def _positive(groups: Sequence[Group]) -> str | None:
+    return next((group.positive for group in groups if group.positive), None)
+
+
+def _limits(metric: str, limits: tuple[float, float] | None) -> str:
+    return "" if limits is None else " to ".join(figure(metric, end) for end in limits)
+
+
+# ---- which group is best -------------------------------------------------------------------------------------------
+def _methods(groups: Sequence[Group]) -> list[Group]:
+    """Return the groups that are no baselines; all of them where every one is."""
+    return [group for group in groups if group.method not in FLOORS] or list(groups)
+
+
+def _ranked(groups: Sequence[Group], metric: str) -> list[Group]:
+    """Return the methods that have a validation figure, the best of it first."""
+    found = [(group, group.summary(metric, "val")) for group in _methods(groups)]
+    known = [(rank(metric, val.mean), group.label, group) for group, val in found if val is not None]
+    return [group for _, _, group in sorted(known, key=lambda each: each[:2])]
+
+
+def _best(groups: Sequence[Group], metric: str) -> Group | None:
+    """Return the group that validation puts first, None where there is but one or none has a validation figure."""
+    found = _ranked(groups, metric)
+    return found[0] if found and len(groups) > 1 else None
+
+
+def _floors(groups: Sequence[Group], metrics: Iterable[str]) -> dict[str, dict[str, list[float]]]:
+    """Return baselines that are no methods of these groups → metric → values over runs."""
+    methods = {group.method for group in groups}
+    found: dict[str, dict[str, list[float]]] = {}
+    for run in (run for group in groups for run in group.runs):
+        for name, values in run.floors.items():
+            for metric in metrics:
+                value = values.get(metric)
+                if value is not None and name not in methods:
+                    found.setdefault(floor_label(name), {}).setdefault(metric, []).append(float(value))
+    return found
+
+
+# ---- sections ------------------------------------------------------------------------------------------------------
+def _verdict(groups: Sequence[Group]) -> Section | None:
+    """Say which method is best, how good, above which baseline, at what cost."""
+    sets: dict[tuple[str, str], list[Group]] = {}
+    for group in groups:
+        if group.values(group.metric):
+            sets.setdefault((group.data, group.metric), []).append(group)
+    section = Section("Verdict")
+    for (data, metric), members in sets.items():
+        section.subsection(data)
+        waiting = sum(not run.result for group in groups if group.data == data for run in group.runs)
+        notes = [*_verdict_sentences(metric, members)]
+        notes += [f"{waiting} {'run was' if waiting == 1 else 'runs were'} not finished."] if waiting else []
+        section.paragraph(" ".join(filter(None, notes)), "verdict")
+    return section if sets else None
+
+
+def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
+    methods, ranked = _methods(groups), _ranked(groups, metric)
+    if not ranked and len(methods) > 1:
+        return [
+            "No run has a validation figure, so that none is called best: choosing by test would be no measurement."
+        ]
+    best = (ranked or methods)[0]
+    test, val = _known(best, metric), best.summary(metric, "val")
+    label = metric_label(metric, best.positive)
+    if val is not None and len(groups) > 1:
+        start = f"{best.label} is best by validation ({figure(metric, val.mean, val.std)}): test {label}"
+    else:
+        start = f"{best.label} reached: test {label}"
+    limits, events = _limits(metric, best.interval(metric)), _events(groups, metric)
+    start += f" {figure(metric, test.mean, test.std)}" + (f" (95% interval {limits})" if limits else "")
+    sentences = [
+        f"{start}." if events is None else f"{start} of {events:,} events.",
+        few_events_note(events, "test figures"),
+        own_event_note(best.runs[0].result["metrics"].get("test", {})),
+        _above_floor(metric, test.mean, groups),
+        _cost(best),
+    ]
+    if len(ranked) > 1:
+        sentences += [_second(metric, ranked[1], test), _higher(metric, best, methods)]
+    elif test.runs == 1:
+        sentences.append("One run: how far chance moves it was not measured.")
+    return sentences
+
+
+def _known(group: Group, metric: str) -> Summary:
+    found = group.summary(metric)
+    assert found is not None
+    return found
+
+
+def _events(groups: Sequence[Group], metric: str) -> int | None:
+    """Return how many test events a metric of links is measured on; None where no run says."""
+    counts = (num_events(metric, run.result.get("metrics", {}).get("test", {})) for g in groups for run in g.runs)
+    return next((count for count in counts if count is not None), None)
+
+
+def _above_floor(metric: str, mean: float, groups: Sequence[Group]) -> str:
+    floors = [(name, sum(own[metric]) / len(own[metric])) for name, own in _floors(groups, [metric]).items()]
+    methods = _methods(groups)
+    floors += [(group.label, _known(group, metric).mean) for group in groups if group not in methods]
+    if not floors:
+        return ""
+    name, value = min(floors, key=lambda one: rank(metric, one[1]))
+    if rank(metric, mean) < rank(metric, value):
+        return f"That is {_points(metric, mean - value)} better than the best floor, {name} ({figure(metric, value)})."
+    return f"It does not stand above the floor {name} ({figure(metric, value)})."
+
+
+def _points(metric: str, difference: float) -> str:
+    text = figure(metric, abs(difference))
+    return text if is_error(metric) else f"{text} points"
+
+
+def _cost(group: Group) -> str:
+    seconds, memory = group.mean("seconds"), group.mean("peak_memory_mb")
+    if not seconds:
+        return ""
+    return f"Training took {duration(seconds)}" + ("." if memory is None else f" and {megabytes(memory)}.")
+
+
+def _second(metric: str, group: Group, best: Summary) -> str:
+    """Say how far the second by validation is from the best, on test; near is under twice the standard error."""
+    other = _known(group, metric)
+    side = "ahead" if rank(metric, other.mean) < rank(metric, best.mean) else "behind"
+    doubt = "; single runs, so chance was not measured"
+    if best.std is not None and other.std is not None:
+        error = math.sqrt(best.std**2 / best.runs + other.std**2 / other.runs)
+        doubt = ", too near to call" if abs(best.mean - other.mean) < 2 * error else ""
+    return f"Next is {group.label}, on test {_points(metric, best.mean - other.mean)} {side}{doubt}."
+
+
+def _higher(metric: str, best: Group, methods: Sequence[Group]) -> str:
+    first = min(methods, key=lambda group: rank(metric, _known(group, metric).mean))
+    mean = _known(first, metric).mean
+    if rank(metric, mean) >= rank(metric, _known(best, metric).mean):
+        return ""
+    return f"The best test figure is that of {first.label} ({figure(metric, mean)}); validation did not choose it."
+
+
+def _results(groups: Sequence[Group]) -> Section | None:
+    """Test and validation metrics of all runs, with 95% confidence intervals."""
+    if not groups:
+        return None
+    section = Section(
+        "Results",
+        "Test metric of the epoch that validation chose: mean ± standard deviation over runs; shares in percent. "
+        "Intervals are 95% confidence intervals: of the mean over runs by Student's t, or of a single run by "
+        "bootstrap where it has one. The best is what validation puts first; its test figure is shown and chose "
+        "nothing.",
+    )
+    for data, members in _by_data(groups).items():
+        done = sorted(
+            (group for group in members if group.values(group.metric)),
+            key=lambda group: rank(group.metric, _known(group, group.metric).mean),
+        )
+        rows = [_result_row(group) for group in done]
+        marks = {n: "floor" for n, group in enumerate(done) if group not in _methods(done)}
+        for metric in dict.fromkeys(group.metric for group in done):
+            same = [group for group in done if group.metric == metric]
+            best = _best(same, metric)
+            marks |= {n: "best" for n, group in enumerate(done) if group is best}
+            for name, own in _floors(same, [metric]).items():
+                found = summary(own[metric])
+                assert found is not None
+                label = metric_label(metric, _positive(same))
+                marks[len(rows)] = "floor"
+                rows.append([name, label, figure(metric, found.mean, found.std), "", "", str(found.runs), ""])
+        if done:
+            columns = ("method", "metric", "test", "95% interval", "validation", "runs", "epochs")
+            section.table(f"Results on {data}", columns, rows, marks)
+        for group in members:
+            waiting = ", ".join(run.path.name for run in group.runs if not run.result)
+            section.paragraph(f"Not finished: {group.label}, {waiting}" if waiting else "")
+    return section
+
+
+def _result_row(group: Group) -> list[str]:
+    metric = group.metric
+    test, val, epochs = _known(group, metric), group.summary(metric, "val"), group.mean("epochs")
+    return [
+        group.label,
+        metric_label(metric, group.positive),
+        figure(metric, test.mean, test.std),
+        _limits(metric, group.interval(metric)),
+        "" if val is None else figure(metric, val.mean, val.std),
+        str(test.runs),
+        "" if epochs is None else f"{epochs:.0f}",
+    ]
+
+
+def _published(lines: Sequence[Line]) -> Section | None:
+    found = compared(lines)
+    if not found:
+        return None
+    section = Section(
+        "Published against measured",
+        "A published figure is a reference. Where it states a spread and a number of runs the test is Welch's t, else "
+        "a one-sample t against the published mean; p is two-sided and not corrected for the number of rows.",
+    )
+    columns = ["recipe", "metric", "source", "test", "published", "measured", "95% interval", "runs"]
+    columns += ["time a run", "peak memory"]
+    for data in sorted({one.row.data for one in found}):
+        rows = []
+        for one in (one for one in found if one.row.data == data):
+            source = "" if one.published is None else one.published.source
+            cells = one.cells() | {"source": source, "95% interval": _limits(one.metric, one.measured.interval())}
+            rows.append([cells[name] for name in columns])
+        section.table(f"Published against measured on {data}", columns, rows)
+    return section
+
+
+def _curves(groups: Sequence[Group]) -> Section | None:
+    """Validation metric and training loss by epoch."""
+    section = Section(
+        "Learning curves",
+        "Runs of the same settings share a color: one line a run, and of three runs or more their mean in a 95% "
+        "confidence interval.",
+    )
+    charts = 0
+    for data, members in _by_data(groups).items():
+        metrics = dict.fromkeys(group.metric for group in members if group.metric)
+        columns = {f"val_{m}": f"validation {metric_label(m, _positive(members))}" for m in metrics}
+        for column, label in {**columns, "train_loss": "training loss"}.items():
+            lines = {group.label: found for group in members if (found := _histories(group, column))}
+            if lines:
+                about = f"{label} by epoch of {', '.join(lines)}"
+                section.chart(f"{label} on {data}", about, partial(_draw_curves, lines=lines, label=label))
+                charts += 1
+    return section if charts else None
+
+
+def _histories(group: Group, column: str) -> list[dict[float, float]]:
+    """Return epoch → value of each run that has at least one; nothing where no run has two epochs."""
+    found = []
+    for run in group.runs:
+        points = {float(row["epoch"]): float(row[column]) for row in run.history if row.get(column) is not None}
+        found += [points] if points else []
+    return found if any(len(run.history) > 1 for run in group.runs) else []
+
+
+def _draw_curves(axes: Axes, lines: Mapping[str, Sequence[dict[float, float]]], label: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for i, (name, runs) in enumerate(lines.items()):
+        color = f"C{i}"
+        if len(runs) < 3:
+            for n, points in enumerate(runs):
+                axes.plot(list(points), list(points.values()), color=color, marker="." if len(points) == 1 else "",
+                          label=_name(name) if n == 0 else None)  # fmt: skip
+            continue
+        means, band = {}, {}
+        for epoch in sorted({epoch for run in runs for epoch in run}):
+            found = summary([run[epoch] for run in runs if epoch in run])
+            limits = None if found is None or found.runs < 3 else found.interval()
+            if found is not None and limits is not None:
+                means[epoch], band[epoch] = found.mean, limits
+        low, high = ([limits[end] for limits in band.values()] for end in (0, 1))
+        axes.plot(list(means), list(means.values()), color=color, label=_name(name))
+        axes.fill_between(list(band), low, high, color=color, alpha=0.18, linewidth=0)
+    lasts = [max(points) for runs in lines.values() for points in runs]
+    if max(lasts) >= 10 * min(lasts) > 10:  # short runs would be a dot at the left
+        axes.set_xscale("log")
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.set(xlabel="epoch", ylabel=_printable(label))
+
+
+def _links(groups: Sequence[Group]) -> Section | None:
+    """Link prediction by kind of negatives, for all links and those with new nodes, with the baselines."""
+    section = Section(
+        "Link prediction by kind of negatives",
+        "Test split, in percent; mean ± standard deviation over runs. Best is what validation puts first, by the "
+        "metric that chose its epoch.",
+    )
+    kinds = [
+        metric_name(metric, strategy, new_nodes=False)
+        for strategy in STRATEGIES
+        for metric in ("average_precision", "roc_auc", "mrr")
+    ]
+    tables = 0
+    for data, members in _by_data([group for group in groups if _predicts_links(group)]).items():
+        metric = next((group.metric for group in members if group.metric), "")
+        best = _best([group for group in members if group.metric == metric], metric)
+        for prefix in ("", "new_"):
+            present = [name for kind in kinds if any(g.values(name := f"{prefix}{kind}") for g in members)]
+            if not present:
+                continue
+            floors = _floors(members, present)
+            values = {group.label: {name: group.values(name) for name in present} for group in members} | floors
+            baselines = {*floors, *(group.label for group in members if group.method in FLOORS)}
+            marks = {n: "floor" for n, label in enumerate(values) if label in baselines}
+            marks |= {n: "best" for n, label in enumerate(values) if best is not None and label == best.label}
+            rows = [_links_row(label, values, baselines, present) for label in values]
+            events = _events(members, present[0])
+            of = "" if events is None else f", {events:,} events judged"
+            columns = ["method", "no better than", *(metric_label(name.removeprefix("new_")) for name in present)]
+            section.table(f"Links of {data}: {links_label(prefix)}{of}", columns, rows, marks)
+            section.paragraph(few_events_note(events, links_label(prefix)))
+            tables += 1
+    return section if tables else None
+
+
+def _predicts_links(group: Group) -> bool:
+    """Return whether links are predicted: what learns labels has their weights, and areas by the same names."""
+    settings = group.runs[0].settings
+    return "class_weights" not in settings or settings.get("task") == "link"
+
+
+def _links_row(
+    label: str, values: Mapping[str, Mapping[str, list[float]]], baselines: Iterable[str], metrics: Sequence[str]
+) -> list[str]:
+    """Return a row of link prediction: name, the other baselines that it does not exceed, figures."""
+    means = {name: {m: sum(v) / len(v) for m, v in own.items() if v} for name, own in values.items()}
+    rivals = {name: means[name] for name in values if name in baselines and name != label}
+    cells = []
+    for metric in metrics:
+        found = summary(values[label].get(metric, []))
+        cells.append("" if found is None else figure(metric, found.mean, found.std))
+    return [label, not_above(means[label], rivals), *cells]
+
+
+def _rankings(groups: Sequence[Group]) -> Section | None:
+    """Hits@k over k, a line a group: the mean over its runs."""
+    section = Section(
+        "Ranking curves",
+        "Share of the test split's answers that stand among the first k (Hits@k), over k: the mean over runs, the "
+        "higher the better. What k an application can use is its own choice.",
+    )
+    charts = 0
+    for data, members in _by_data(groups).items():
+        for of, lines in _hits(members).items():
+            places = sorted({k for points in lines.values() for k in points})
+
+            def draw(axes: Axes, lines: Mapping[str, dict[int, float]] = lines) -> None:
+                for name, points in lines.items():
+                    axes.plot(sorted(points), [points[k] for k in sorted(points)], marker=".", label=_name(name))
+                axes.set_xscale("log")
+                axes.set(xlabel="k", ylabel="answers among the first k, in percent", ylim=(0, 100))
+
+            section.chart(f"Hits@k on {data}, among {of}", f"Hits@k of {', '.join(lines)}", draw)
+            rows = [[name, *(f"{v[k]:.2f}" if k in v else "" for k in places)] for name, v in lines.items()]
+            section.table(f"Hits@k on {data}, in percent, among {of}", ["method", *(f"@{k}" for k in places)], rows)
+            charts += 1
+    return section if charts else None
+
+
+def _hits(groups: Sequence[Group]) -> dict[str, dict[str, dict[int, float]]]:
+    """Return what is ranked among → group → k → mean percentage."""
+    values: dict[str, dict[str, dict[int, list[float]]]] = {}
+    for group in groups:
+        for curve in (curve for run in group.runs for curve in run.curves.get("ranking", [])):
+            own = values.setdefault(curve["of"], {}).setdefault(group.label, {})
+            for k, share in zip(curve["k"], curve["hits"], strict=True):
+                own.setdefault(int(k), []).append(100 * share)
+    means: dict[str, dict[str, dict[int, float]]] = {}
+    for of, lines in values.items():
+        for name, points in lines.items():
+            if points:
+                means.setdefault(of, {})[name] = {k: sum(shares) / len(shares) for k, shares in points.items()}
+    return means
+
+
+def _reliability(groups: Sequence[Group]) -> Section | None:
+    """Reliability diagrams, one a group, with counts and expected calibration errors."""
+    section = Section(
+        "Calibration",
+        "How often what was given a probability came true, on the test split, in 15 bins of equal width; on the "
+        "dotted diagonal it came true as often as was said. ECE is the mean distance from the diagonal, by counts. "
+        "Calibrated on validation is what hopstate score gives.",
+    )
+    tables = 0
+    for data, members in _by_data(groups).items():
+        rows = []
+        order = [group.label for group in _ranked(members, next((g.metric for g in members if g.metric), ""))]
+        members.sort(key=lambda group: order.index(group.label) if group.label in order else len(order))
+        for group in members:
+            for of, ways in _pooled(group).items():
+                rows += [
+                    [group.label, of, how, f"{ece:.2f}", f"{bins[:, 2].sum():,.0f}"]
+                    for how, (bins, ece) in ways.items()
+                ]
+
+                def draw(axes: Axes, ways: Mapping[str, Any] = ways) -> None:
+                    axes.axline((0, 0), slope=1, color="gray", linestyle=":")
+                    for how, (bins, _) in ways.items():
+                        color = f"C{WAYS.index(how) if how in WAYS else len(WAYS)}"
+                        axes.plot(bins[:, 0], bins[:, 1], marker="o", color=color, label=_name(how))
+                    axes.set(xlabel="probability", ylabel="share that came true", xlim=(0, 1), ylim=(0, 1.02))
+
+                about = "; ".join(f"{how}: ECE {ece:.2f}" for how, (_, ece) in ways.items())
+                section.chart(f"{group.label}, {of} on {data}", about, draw)
+        if rows:
+            section.table(f"Calibration on {data}", ["method", "of", "probabilities", "ECE in percent", "count"], rows)
+            tables += 1
+    return section if tables else None
+
+
+def _pooled(group: Group) -> dict[str, dict[str, tuple[Any, float]]]:
+    """Return what is predicted → where probabilities come from → (bins of all runs, mean ECE in percent).
+
+    Bins are rows of mean probability, share that came true, and count.
+    """
+    import numpy as np
+
+    curves: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for curve in (curve for run in group.runs for curve in run.curves.get("reliability", [])):
+        if curve["count"]:
+            curves.setdefault(curve["of"], {}).setdefault(curve["how"], []).append(curve)
+    found: dict[str, dict[str, tuple[Any, float]]] = {}
+    for of, ways in curves.items():
+        for how, parts in ways.items():
+            p, share, count = (
+                np.concatenate([part[key] for part in parts]) for key in ("probability", "share", "count")
+            )
+            place = np.minimum((p * BINS).astype(int), BINS - 1)
+            total = np.bincount(place, count, BINS)
+            filled = total > 0
+            means = [np.bincount(place, value * count, BINS)[filled] / total[filled] for value in (p, share)]
+            ece = 100 * sum(part["ece"] for part in parts) / len(parts)
+            found.setdefault(of, {})[how] = np.stack([*means, total[filled]], 1), ece
+    return found
+
+
+def _costs(groups: Sequence[Group]) -> Section | None:
+    done = [group for group in groups if group.mean("seconds") is not None]
+    if not done:
+        return None
+    section = Section(
+        "Time and memory",
+        "Time is of training, evaluation on validation included; memory is the largest resident memory of the process, "
+        "what it did before the run included.",
+    )
+    rows = []
+    for group in done:
+        epoch, parameters = group.mean("seconds_per_epoch"), group.mean("parameters")
+        rows.append(
+            [
+                group.label,
+                group.data,
+                duration(group.mean("seconds")),
+                "" if epoch is None else f"{epoch:.3g} s",
+                megabytes(group.mean("peak_memory_mb")),
+                "" if parameters is None else f"{parameters:,.0f}",
+            ]
+        )
+    section.table("Cost of a run, mean over runs", ("method", "data", "time", "an epoch", "memory", "parameters"), rows)
+    return section
+
+
+def _influences(explanations: Mapping[Path, pd.DataFrame]) -> Section | None:
+    """What past events contributed to scores."""
+    found = {path: table for path, table in explanations.items() if "feature" not in table}
+    if not found:
+        return None
+    section = Section(
+        "Influence of past events",
+        "What each past event added to the score of a pair, in logits: circles are the source's past, squares the "
+        "target's; the dotted line is the moment of the query.",
+    )
+    for path, table in found.items():
+
+        def draw(axes: Axes, table: pd.DataFrame = table) -> None:
+            events, query = table[table["event_id"] >= 0], table[table["event_id"] < 0]["t"]
+            for i, (end, mark) in enumerate((("source", "o"), ("target", "s"))):
+                own = events[(events["end"] == "source") == (end == "source")]
+                axes.vlines(own["t"], 0, own["contribution"], color=f"C{i}")
+                axes.plot(own["t"], own["contribution"], mark, color=f"C{i}", label=f"past of the {end}")
+            axes.axhline(0, color="gray", linewidth=1)
+            if len(query):
+                axes.axvline(query.iloc[0], color="gray", linestyle=":")
+            axes.set(xlabel="time", ylabel="added to the logit")
+            axes.tick_params(axis="x", rotation=20)
+
+        largest = table.sort_values("contribution", key=abs, ascending=False)
+        about = f"{len(table)} past events; the largest contribution is {largest['contribution'].iloc[0]:.3g}"
+        section.chart(f"{path.stem}: contributions by time", about, draw)
+        rows = [
+            [str(row.neighbor), str(row.end), _time(row.t), f"{row.contribution:+.4f}"]
+            for row in largest.head(10).itertuples()
+        ]
+        section.table(f"{path.stem}: the ten largest contributions", ("neighbor", "whose past", "time", "adds"), rows)
+    return section
+
+
+def _time(t: Any) -> str:
+    return str(t) if isinstance(t, datetime) else f"{t:.15g}"
+
+
+def _features(explanations: Mapping[Path, pd.DataFrame]) -> Section | None:
+    """What features of trees gained over all, and what they added to scores."""
+    found = {path: table for path, table in explanations.items() if "feature" in table}
+    if not found:
+        return None
+    section = Section(
+        "What trees look at",
+        "The share of each feature in what all splits of a run gained, and what features added to single scores, in "
+        "logits; the ten largest of each.",
+    )
+    for path, table in found.items():
+        amount = "contribution" if "contribution" in table else "gain"
+        largest = table.sort_values(amount, key=abs, ascending=False).head(10)
+        if amount == "gain":
+            caption, column, form = f"{path.parent.name}: importances", "gained", "{:.1%}"
+        else:
+            caption, column, form = f"{path.stem}: contributions by feature", "adds", "{:+.4f}"
+        rows = [
+            [str(name), form.format(value)] for name, value in zip(largest["feature"], largest[amount], strict=True)
+        ]
+        section.table(caption, ("feature", column), rows)
+    return section
+
+
+def _runs(groups: Sequence[Group]) -> Section | None:
+    """What was run where, by which command."""
+    if not groups:
+        return None
+    section = Section("Runs")
+    rows = []
+    for group in groups:
+        for run in group.runs:
+            environment = run.environment
+            version = f"{environment.get('versions', {}).get('hopstate', '')} {environment.get('revision') or ''}"
+            hardware = str(environment.get("gpu") or environment.get("processor", ""))
+            rows.append([run.path.name, group.label, run.data, run.number, version.strip(), environment.get("time", ""),
+                         hardware, shlex.join(environment.get("command", []))])  # fmt: skip
+    columns = ("folder", "method", "data", "number", "hopstate", "started", "hardware", "command")
+    section.table("What was run, and where", columns, rows)
+    return section

@@ -1,0 +1,224 @@
+"""Means and deviations of runs, tests of their differences, and how figures and metrics are written for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hopstate.evaluation.metrics import FULL, of_class
+from hopstate.sampling.negatives import parse_metric
+
+LABELS = {
+    "mean_average_precision": "mean AP",
+    "mrr": "MRR",
+    "met_mrr": "MRR where the pair met before",
+    "new_pair_mrr": "MRR of new pairs",
+    "new_node_mrr": "MRR with new nodes",
+    "known_mrr": "MRR among those met before",
+    "ndcg@10": "NDCG@10",
+    "roc_auc": "ROC AUC",
+    "average_precision": "AP",
+    "macro_f1": "macro F1",
+    "balanced_accuracy": "accuracy-SBM",
+    "mae": "MAE",
+}
+FLOORS = ("recency", "edgebank", "pair-trees")  # baselines of event streams that are methods, too
+ERRORS = ("mae", "rmse", "loss")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean and spread of independent runs.
+
+    Args:
+        mean: of the values.
+        std: with n - 1 in the denominator, or None for a single run.
+        runs: n.
+    """
+
+    mean: float
+    std: float | None
+    runs: int
+
+    def interval(self, level: float = 0.95) -> tuple[float, float] | None:
+        """Return the confidence interval of the mean by Student's t, or None for a single run."""
+        if self.std is None:
+            return None
+        from scipy.stats import t
+
+        half = float(t.ppf((1 + level) / 2, self.runs - 1)) * self.std / math.sqrt(self.runs)
+        return self.mean - half, self.mean + half
+
+
+def summary(values: Sequence[float]) -> Summary | None:
+    if not values:
+        return None
+    n, mean = len(values), math.fsum(values) / len(values)
+    std = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1)) if n > 1 else None
+    return Summary(mean, std, n)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """How two methods differ on the same splits and seeds.
+
+    Args:
+        difference: mean of the runs' differences, the first method's figure minus the second's.
+        error: standard error of that mean.
+        runs: pairs.
+        p: two-sided p value of Student's paired t test; None where all differences are equal.
+    """
+
+    difference: float
+    error: float
+    runs: int
+    p: float | None
+
+
+def paired(first: Sequence[float], second: Sequence[float]) -> Paired | None:
+    """Return how runs of two methods differ pair by pair; None for fewer than two pairs, or unequal or missing ones."""
+    if len(first) != len(second) or len(first) < 2:
+        return None
+    found = summary([a - b for a, b in zip(first, second, strict=True)])
+    assert found is not None
+    assert found.std is not None
+    if not math.isfinite(found.mean):
+        return None
+    error = found.std / math.sqrt(found.runs)
+    if error <= 1e-12 * max(abs(v) for v in (*first, *second)):  # rounding
+        return Paired(found.mean, 0.0, found.runs, None)
+    from scipy import stats
+
+    p = 2 * stats.t.sf(abs(found.mean) / error, found.runs - 1)
+    return Paired(found.mean, error, found.runs, float(p))
+
+
+# ---- names of metrics ----------------------------------------------------------------------------------------------
+def metric_label(metric: str, positive: str | None = None) -> str:
+    """Return a metric's name as people write it: "new_many_mrr" is "MRR, many negatives, new nodes".
+
+    Args:
+        metric: its name.
+        positive: the positive class of two, or None.
+    """
+    name, strategy, new = parse_metric(metric)
+    parts = [strategy.label] if strategy.name != "random" else []
+    parts += ["new nodes"] if new else []
+    return ", ".join([of_class(name, positive, LABELS.get(name, name.replace("_", " "))), *parts])
+
+
+def floor_label(name: str) -> str:
+    """Return a baseline's name as people write it: "common_neighbors" is "common neighbors"."""
+    return name.replace("_", " ")
+
+
+def negatives_label(metric: str) -> str:
+    """Return the kind of negatives of a link metric: "new_many_mrr" is "many, new nodes"."""
+    _, strategy, new = parse_metric(metric)
+    return f"{strategy.name}, new nodes" if new else strategy.name
+
+
+def links_label(metric: str) -> str:
+    return "links with new nodes" if metric.startswith("new_") else "all links"
+
+
+# ---- figures -------------------------------------------------------------------------------------------------------
+def is_error(metric: str) -> bool:
+    """Return whether a metric measures an error: in its own unit, the smaller the better; others are shares of 1."""
+    return metric.split("_")[-1] in ERRORS
+
+
+def rank(metric: str, mean: float) -> float:
+    """Return the key that sorts means best first; NaN comes last."""
+    return math.inf if math.isnan(mean) else mean if is_error(metric) else -mean
+
+
+def scaled(metric: str, value: float) -> float:
+    """Return a value as it is shown: in percent where the metric is a share of 1."""
+    return value if is_error(metric) else 100 * value
+
+
+def figure(metric: str, mean: float, std: float | None = None) -> str:
+    """Return mean ± std, in percent where the metric is a share of 1."""
+    digits = 4 if is_error(metric) else 2
+    spread = "" if std is None else f" ± {scaled(metric, std):.{digits}f}"
+    return f"{scaled(metric, mean):.{digits}f}{spread}"
+
+
+def duration(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.1f} s" if value < 100 else f"{value / 60:.1f} min" if value < 6000 else f"{value / 3600:.1f} h"
+
+
+def megabytes(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f} MB"
+
+
+# ---- remarks on metrics of links -----------------------------------------------------------------------------------
+def num_events(metric: str, metrics: Mapping[str, Any]) -> int | None:
+    """Return how many events a metric of links is measured on, by the metrics of its split; None if unknown.
+
+    >>> num_events("new_historical_average_precision", {"events": 1350, "new_events": 11})
+    11
+    """
+    count = metrics.get("new_events" if metric.startswith("new_") else "events")
+    return None if count is None else int(count)
+
+
+def few_events_note(events: int | None, of: str) -> str:
+    """Return a remark where events are so few that chance moves their figures; "" where they are not, or unknown.
+
+    >>> few_events_note(11, "links with new nodes")
+    'Links with new nodes are measured on 11 events alone: chance moves such figures by points.'
+    """
+    if events is None or events >= FULL:
+        return ""
+    return f"{of[:1].upper()}{of[1:]} are measured on {events:,} events alone: chance moves such figures by points."
+
+
+def own_event_note(metrics: Mapping[str, Any]) -> str:
+    """Return a remark for each kind of negatives of which many are their own event; "" if there is none.
+
+    Such a negative has the score of its event. At any threshold, about 1 event is then found with `share` negatives.
+
+    Args:
+        metrics: of a split of links, with `own_event_share` for each such kind.
+
+    >>> own_event_note({"average_precision": 0.84, "own_event_share": 0.173})
+    'All links: 17% of random negatives are their own event; average_precision cannot exceed about 0.85, roc_auc 0.91.'
+    """
+    notes = []
+    for name, share in metrics.items():
+        if name.endswith("own_event_share"):
+            kind = negatives_label(name).removesuffix(", new nodes")
+            of = f"{links_label(name)}: {share:.0%} of {kind} negatives are their own event"
+            limits = f"average_precision cannot exceed about {1 / (1 + share):.2f}, roc_auc {1 - share / 2:.2f}"
+            notes.append(f"{of[:1].upper()}{of[1:]}; {limits}.")
+    return " ".join(notes)
+
+
+def not_above(values: Mapping[str, float], floors: Mapping[str, Mapping[str, float]]) -> str:
+    """Return in words which baselines link metrics do not exceed, by kind of negatives; "" where there is none.
+
+    A NaN says nothing. "all" are all kinds where there are several; new nodes are named where some metrics are of all.
+
+    Args:
+        values: metric → mean of a method, all shares of 1, the larger the better.
+        floors: name → the same of baselines.
+
+    >>> not_above({"mrr": 0.9, "new_historical_mrr": 0.7}, {"recency": {"mrr": 0.8, "new_historical_mrr": 0.8}})
+    'recency on historical, new nodes'
+    """
+    only_new = all(metric.startswith("new_") for metric in values)
+    found = []
+    for name, own in floors.items():
+        labels = {m: negatives_label(m.removeprefix("new_") if only_new else m) for m in values if m in own}
+        under = list(dict.fromkeys(label for m, label in labels.items() if values[m] <= own[m]))
+        exceeds_one = any(values[m] > own[m] for m in labels)
+        if under:
+            kinds = "all" if len(under) > 1 and not exceeds_one else "; ".join(under)
+            found.append(f"{floor_label(name)} on {kinds}")
+    return ", ".join(found)
