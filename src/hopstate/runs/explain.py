@@ -23,7 +23,7 @@ from hopstate.data.events import EventBatch
 from hopstate.data.splits import IN_SECOND
 from hopstate.data.stream_state import Event, StreamState
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.errors import ConfigError, DataError
 from hopstate.io.output import (
     check_figure_path,
     check_table_path,
@@ -353,23 +353,21 @@ def explain_pair(asked: Session, source: Any, target: Any, t: Any = None) -> Exp
         if t <= asked.past.last_time:
             asked = asked.over(state_before(asked.task, asked.past, t))
     t = times_of(asked.past, t, 1, "pair", asked.dates)[0]
-    ends = [asked.nodes([_id(asked.past, name)], f"{what}s") for what, name in (("source", source), ("target", target))]
-    for nodes in ends:
-        if not nodes.met[0]:
-            known = asked.past.node_ids.first() if asked.past.node_ids is not None else ()
-            raise DataError(f"unknown id {nodes.names[0].item()!r}{nearest(str(nodes.names[0]), known)}")
-    u, v = (int(nodes.rows[0]) for nodes in ends)
-    row = scored(asked, [(ends[0].names[0], ends[1].names[0])], t).iloc[0]
+    ids = asked.past.node_ids or Vocabulary(np.arange(asked.past.num_nodes))
+    u, v = _row(ids, source, "source"), _row(ids, target, "target")
+    row = scored(asked, [(source, target)], t).iloc[0]
     events = finished(leave_one_out(asked.queries, u, v, t))
-    of_source = [u in (event.src, event.dst) for event, _ in events]
-    others = [event.dst if event.src == (u if own else v) else event.src for own, (event, _) in zip(of_source, events)]
-    ids = asked.past.node_ids
+    kinds = {"event_id": np.int64, "src": np.int64, "dst": np.int64, "t": asked.past.time_dtype}
+    table = pd.DataFrame([event for event, _ in events], columns=list(kinds)).astype(kinds)
+    of_source = (table["src"] == u) | (table["dst"] == u)
+    own = np.where(of_source, u, v)
+    neighbor = np.where(table["src"] == own, table["dst"], table["src"])
     table = pd.DataFrame(
         {
             "end": np.where(of_source, "source", "target"),
-            "neighbor": others if ids is None else ids.names(np.array(others, np.int64)),
-            "t": np.array([event.t for event, _ in events], asked.past.time_dtype),
-            "event_id": np.array([event.id for event, _ in events], np.int64),
+            "neighbor": ids.names(neighbor),
+            "t": table["t"],
+            "event_id": table["event_id"],
             "contribution": np.array([weight for _, weight in events], np.float64),
         }
     )
@@ -390,14 +388,15 @@ def explain_pair(asked: Session, source: Any, target: Any, t: Any = None) -> Exp
     )
 
 
-def _id(past: StreamState, name: Any) -> Any:
-    """Return a user's id, given as itself or as text, in the kind of the state's ids."""
-    if past.node_ids is not None and past.node_ids.is_text:
-        return str(name)
-    if isinstance(name, str):
+def _row(ids: Vocabulary, name: object, what: str) -> int:
+    """Return the row of a user's id, given as itself or as text."""
+    if not ids.is_text and isinstance(name, str):
         with contextlib.suppress(ValueError):
-            return int(name)
-    return name
+            name = int(name)
+    try:
+        return ids.row(str(name) if ids.is_text else name)
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from None
 
 
 def unit_words(clock: Clock) -> str:
@@ -467,7 +466,7 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
     if not isinstance(task, NodeTask):
         raise ConfigError("--node is of runs that predict nodes; of links name a pair (--pair)")
     known = task.labels.node_ids or Vocabulary(np.arange(len(task.labels.y)))
-    row = _row(known, node)
+    row = _row(known, node, "node")
     if not callable(method.export):
         raise ConfigError(f"{method.name} has no program to take gradients of: {method.export}")
     form = spec_of(method, task, fills=True)
@@ -515,17 +514,6 @@ def _edge_lists(module: Any, inputs: dict[str, torch.Tensor]) -> list[tuple[torc
     if (inside := inputs.get("token_edge_index")) is not None:  # of a Graph Mamba Network
         found.append((inside, module.model.local, inputs["token_nodes"][inside]))
     return found
-
-
-def _row(ids: Vocabulary, name: object) -> int:
-    """Return the row of a user's id, given as itself or as text."""
-    if not ids.is_text and isinstance(name, str):
-        with contextlib.suppress(ValueError):
-            name = int(name)
-    try:
-        return ids.row(str(name) if ids.is_text else name)
-    except DataError as error:
-        raise DataError(f"node: {error}") from None
 
 
 def _explain_node(
