@@ -137,16 +137,16 @@ def state_before(task: LinkTask, past: StreamState, t: Any) -> StreamState:
 
 
 # ---- texts for `score` and `rank` ----------------------------------------------------------------------------
-def reasons(asked: Session, u: Nodes, v: Nodes, t: np.ndarray) -> Steps[np.ndarray]:
+def reasons(opened: Session, u: Nodes, v: Nodes, t: np.ndarray) -> Steps[np.ndarray]:
     """Return (Q,) texts of pairs: the features, and the events, that contributed most; in slices."""
-    sources, targets = with_rows(asked.past, u, v)
+    sources, targets = with_rows(opened.past, u, v)
     found = np.full(len(t), "", object)
     for i, (source, target, when) in enumerate(zip(sources.tolist(), targets.tolist(), t)):
-        events = yield from leave_one_out(asked.queries, source, target, when)
-        told = _events_text(asked, source, target, events) or _facts(asked, source, target, when)
-        features = feature_table(asked.queries.at(when), source, target, when)
+        events = yield from leave_one_out(opened.queries, source, target, when)
+        text = _events_text(opened, source, target, events) or _facts(opened, source, target, when)
+        features = feature_table(opened.queries.at(when), source, target, when)
         named = [f"{_value(row)} ({row.contribution:+.2f})" for row in features.head(SHOWN).itertuples()]
-        found[i] = "; ".join([*named, told])
+        found[i] = "; ".join([*named, text])
     return found
 
 
@@ -154,31 +154,33 @@ def _value(row: Any) -> str:
     return f"{row.feature} {'never' if np.isnan(row.value) else f'{row.value:.3g}'}"
 
 
-def _events_text(asked: Session, source: int, target: int, events: Sequence[tuple[Event, float]]) -> str:
+def _events_text(opened: Session, source: int, target: int, events: Sequence[tuple[Event, float]]) -> str:
     best = sorted((one for one in events if one[1]), key=lambda one: -abs(one[1]))[:SHOWN]
-    times = asked.shown(np.array([event.t for event, _ in best], asked.past.time_dtype))
-    told = []
+    times = opened.shown(np.array([event.t for event, _ in best], opened.past.time_dtype))
+    texts = []
     for (event, weight), time in zip(best, times, strict=True):
         end = source if source in (event.src, event.dst) else target
         other = event.dst if end == event.src else event.src
         shown = f"{weight:+.2f}" if abs(weight) >= 0.01 else f"{weight:+.1g}"
-        told.append(f"{_name(asked, end)} with {_name(asked, other)} at {time} ({shown})")
-    return "; ".join(told)
+        texts.append(f"{_name(opened, end)} with {_name(opened, other)} at {time} ({shown})")
+    return "; ".join(texts)
 
 
-def _facts(asked: Session, u: int, v: int, t: Any) -> str:
+def _facts(opened: Session, u: int, v: int, t: Any) -> str:
     """Return what is known of a pair whose score no event changes."""
-    store = asked.queries.past.store()
+    store = opened.queries.past.store()
     pair = np.array([u]), np.array([v]), np.array([t])
     last, met = store.last_meeting(*pair)
     near = store.last(np.array([u, v]), np.array([t, t]), 32)
     first, second = (set(near.of(end)[0].tolist()) - {u, v} for end in (0, 1))
-    known = f"meetings: {store.count_meetings(*pair)[0]}, the last at {asked.shown(last)[0]}" if met[0] else "never met"
+    known = (
+        f"meetings: {store.count_meetings(*pair)[0]}, the last at {opened.shown(last)[0]}" if met[0] else "never met"
+    )
     return f"{known}; {len(first & second)} shared among the latest 32 of each"
 
 
-def _name(asked: Session, row: int) -> str:
-    ids = asked.past.node_ids
+def _name(opened: Session, row: int) -> str:
+    ids = opened.past.node_ids
     return str(row if ids is None else ids.names(np.array([row]))[0] if row < len(ids) else "the new node")
 
 
@@ -342,22 +344,22 @@ def explain(
     return found
 
 
-def explain_pair(asked: Session, source: Any, target: Any, t: Any = None) -> Explanation:
+def explain_pair(opened: Session, source: Any, target: Any, t: Any = None) -> Explanation:
     """Return the explanation of a pair's score; arguments as in `explain`."""
     import pandas as pd
 
     from hopstate.runs.queries import scored
 
-    if t is not None and len(asked.past):
-        t = times_in(asked.past, np.atleast_1d(np.asarray(t)), asked.dates)[0]
-        if t <= asked.past.last_time:
-            asked = asked.over(state_before(asked.task, asked.past, t))
-    t = times_of(asked.past, t, 1, "pair", asked.dates)[0]
-    ids = asked.past.node_ids or Vocabulary(np.arange(asked.past.num_nodes))
+    if t is not None and len(opened.past):
+        t = times_in(opened.past, np.atleast_1d(np.asarray(t)), opened.dates)[0]
+        if t <= opened.past.last_time:
+            opened = opened.over(state_before(opened.task, opened.past, t))
+    t = times_of(opened.past, t, 1, "pair", opened.dates)[0]
+    ids = opened.past.node_ids or Vocabulary(np.arange(opened.past.num_nodes))
     u, v = _row(ids, source, "source"), _row(ids, target, "target")
-    row = scored(asked, [(source, target)], t).iloc[0]
-    events = finished(leave_one_out(asked.queries, u, v, t))
-    kinds = {"event_id": np.int64, "src": np.int64, "dst": np.int64, "t": asked.past.time_dtype}
+    row = scored(opened, [(source, target)], t).iloc[0]
+    events = finished(leave_one_out(opened.queries, u, v, t))
+    kinds: dict[str, Any] = {"event_id": np.int64, "src": np.int64, "dst": np.int64, "t": opened.past.time_dtype}
     table = pd.DataFrame([event for event, _ in events], columns=list(kinds)).astype(kinds)
     of_source = (table["src"] == u) | (table["dst"] == u)
     own = np.where(of_source, u, v)
@@ -371,8 +373,8 @@ def explain_pair(asked: Session, source: Any, target: Any, t: Any = None) -> Exp
             "contribution": np.array([weight for _, weight in events], np.float64),
         }
     )
-    features = feature_table(asked.queries.at(t), u, v, t)
-    time_unit, clock = asked.past.time_unit or "", asked.task.clock
+    features = feature_table(opened.queries.at(t), u, v, t)
+    time_unit, clock = opened.past.time_unit or "", opened.task.clock
     return Explanation(
         source,
         target,
@@ -383,7 +385,7 @@ def explain_pair(asked: Session, source: Any, target: Any, t: Any = None) -> Exp
         events=table,
         features=features,
         time_unit=time_unit,
-        dates=asked.dates,
+        dates=opened.dates,
         unit=unit_words(clock.over(time_unit)) if len(features) and clock is not None else "",
     )
 
