@@ -23,10 +23,10 @@ from hopstate.io.files import append_file, named_errors, remove_file, replace_fi
 from hopstate.io.tensors import load_npy
 from hopstate.layers.message import Adjacency, Normalization
 from hopstate.ops.sampling import Neighborhoods
-from hopstate.sampling.subgraph import around_adjacency
+from hopstate.sampling.subgraph import Compensation, around_adjacency
 
 
-class GasCache:
+class GasCache(Compensation):
     """What every node sent last, for each layer: (N, d) tables on the CPU, pinned where there is a GPU, or on disk.
 
     Args:

@@ -49,13 +49,13 @@ from hopstate.errors import CheckpointError, ConfigError, DataError, check_range
 from hopstate.io.files import remove_stale
 from hopstate.io.scratch import Scratch
 from hopstate.io.tensors import read_tensors, write_tensors
-from hopstate.layers.evaluating import evaluating
 from hopstate.layers.message import Adjacency, Normalization
+from hopstate.layers.modes import evaluating
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.ops.threads import one_thread
 from hopstate.random import named_rng
 from hopstate.sampling.samplers import DRAWS, cutter_of
-from hopstate.sampling.subgraph import RowsAhead, around_adjacency, whole_adjacency
+from hopstate.sampling.subgraph import Compensation, RowsAhead, around_adjacency, whole_adjacency
 
 
 class Refresher:
@@ -296,7 +296,7 @@ class _Own(threading.local):
         return _Own, ()  # a copy makes its own
 
 
-class Top:
+class Top(Compensation):
     """Makes compensated batches of one graph for one model.
 
     Args:
@@ -558,11 +558,9 @@ class Top:
         return out
 
     def row_bytes(self) -> int:
-        """Return the bytes of a node that a batch takes from files."""
         return 0 if self._made.folder is None else sum(t.shape[1] * t.element_size() for t in self._kept())
 
     def read_ahead(self, nodes: np.ndarray) -> None:
-        """Hold what batches take of nodes (n,), ascending, in place of what was held."""
         if self._made.folder is not None:
             self._near.read(self._at(nodes).numpy(), self._kept(), self._taken)
 
