@@ -201,9 +201,9 @@ def test_psi_of_a_gmn_receives_over_in_edges(tmp_path: Path) -> None:
             loop=LoopConfig(**QUICK), flow=flow,
         )  # fmt: skip
         task = build_gmn(chain, config, context)
-        senders, receivers = task.source.graph.edge_index().tolist()
+        senders, receivers = task.source.prepared.adjacency.edge_index().tolist()
         assert sorted(zip(senders, receivers)) == sorted(zip(*other.edge_index().tolist()))
-        features = {pair: float(e) for pair, e in zip(zip(senders, receivers), task.source.edge_attr[:, 0])}
+        features = {pair: float(e) for pair, e in zip(zip(senders, receivers), task.source.prepared.edge_attr[:, 0])}
         assert features == {pair: float(e) for pair, e in zip(zip(*other.edge_index().tolist()), other.edge_attr[:, 0])}
         assert task.source.prepared.table is not None
 
@@ -220,7 +220,7 @@ def test_pna_of_a_gmn_scales_by_the_messages_that_nodes_receive(flow: str, tmp_p
         model=GMN.Config(dim=8, mpnn="pna", mpnn_layers=1), loop=LoopConfig(**QUICK),
     )  # fmt: skip
     task = build_gmn(star, config, Context(run=tmp_path, cache=tmp_path))
-    received = np.bincount(task.source.graph.edge_index()[1].numpy(), minlength=N)
+    received = np.bincount(task.source.prepared.adjacency.edge_index()[1].numpy(), minlength=N)
     held = [float(value) for name, value in task.model.state_dict().items() if name.endswith("avg_deg_log")]
     assert len(held) == 1
     assert held[0] == pytest.approx(np.log(received + 1.0).mean(), rel=F32_TIGHT)
