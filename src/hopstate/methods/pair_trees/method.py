@@ -235,11 +235,9 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         return self.over(self._known.histories(self.stream, rows), self.stream)
 
     def index(self) -> NeighborStore | None:
-        """See `EventSource.index`."""
         return self._known.index()
 
     def scorer(self, model: nn.Module, split: str) -> PairTreesScorer:
-        """Return the trees over the training events for "train", else over the whole stream."""
         return PairTreesScorer(self.trees, self.of(split))
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> PairTreesScorer:
