@@ -32,11 +32,10 @@ from hopstate.streaming.history_scorer import (
     HistoryNodeScorer,
     HistoryScorer,
     Input,
-    NodeTokenizer,
     PairTokenizer,
 )
 from hopstate.streaming.protocols import Follower, HistoryModel, LinkFollower, LooksUp
-from hopstate.tokens.history import HistoryTokens
+from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
 from hopstate.training.tasks.target import Target, is_known
 from hopstate.training.tasks.task import Microbatches, Task, TaskFacts
 
@@ -400,8 +399,8 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         *,
         y: np.ndarray,
         target: Target,
-        train_inputs: NodeTokenizer,
-        inputs: Callable[[EventStream], NodeTokenizer],
+        train_inputs: HistoryTokenizer,
+        inputs: Callable[[EventStream], HistoryTokenizer],
         batch_size: int = 200,
     ) -> None:
         self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
