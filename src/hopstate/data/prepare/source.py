@@ -414,6 +414,10 @@ class _Facts:
             if self.columns.label_kind == "integer":
                 self.minus += pc.sum(pc.equal(good["label"], -1)).as_py() or 0
 
+    def _table(self, name: str, cells: pd.Series, rows: np.ndarray) -> Table:
+        """Return a column of a batch as a table whose messages name the rows of the file."""
+        return Table(cells.to_frame(name), self.file.path, self.file.first_line, rows=rows)
+
     # ---- ids ----
     def _ids(self, column: pa.ChunkedArray, name: str, rows: np.ndarray) -> tuple[pa.Array, np.ndarray]:
         ids = _id_array(column, f"{self.file.path}: column {name!r}")
@@ -422,14 +426,10 @@ class _Facts:
             absent = pc.or_(absent, pc.equal(ids, ""))
             if (_bytes(ids) < 32).any():
                 absent = pc.or_(absent, pc.match_substring_regex(ids, r"[\r\n\x00]"))
-            row = pc.index(pc.is_in(ids, pa.array(NO_ID)), True).as_py()
-            if row >= 0:
-                at = int(rows[row])
-                place = f"row {at}" if self.file.text is None else f"row {at} (line {self.file.line(at)})"
-                raise DataError(
-                    f"a word for nothing among ids: got {ids[row].as_py()!r} in {self.file.path}, column {name!r}, "
-                    f"{place}. {NO_ID_REMEDY}"
-                )
+            words = pc.is_in(ids, pa.array(NO_ID))
+            if pc.any(words).as_py():
+                cells = self._table(name, ids.to_pandas(), rows)
+                cells.check(words.to_pandas(), name, "a word for nothing among ids", NO_ID_REMEDY)
         return ids, pc.fill_null(absent, True).to_numpy(zero_copy_only=False)
 
     def _count_ids(self, side: int, ids: pa.ChunkedArray) -> None:
@@ -496,8 +496,7 @@ class _Facts:
         bad = bad | beyond_clock(t) | ~np.isfinite(t)
         if is_text and not whole:
             name, cells = str(self.columns.time), column.to_pandas()
-            table = Table(cells.to_frame(name), self.file.path, self.file.first_line, rows=rows)
-            check_digits(table, name, cells[~bad], t[~bad])
+            check_digits(self._table(name, cells, rows), name, cells[~bad], t[~bad])
         return t, bad
 
     # ---- labels ----
