@@ -1,12 +1,13 @@
 """What moves through time: how a model is replayed over a stream, followed over new events, and stopped and taken up.
 
 `Replayable` is all that the loop of evaluation drives; `LinkScorer` and `NodeScorer` add what is scored. Every temporal
-method of the library is a `StreamingModel` or a `StreamingClassifier`: its state can be given away and taken back, and
-the same calls then give the same scores, bit for bit. `MemoryModel` and `HistoryModel` are the modules behind them.
+method of the library is a `StreamingModel`: its state can be kept and restored, and the same calls then give the same
+scores, bit for bit. `MemoryModel` and `HistoryModel` are the modules behind them.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -78,8 +79,8 @@ StateT = TypeVar("StateT")
 
 
 @runtime_checkable
-class _Stateful(Follower, Replayable, Protocol[StateT]):
-    """What streaming models of both kinds share.
+class StreamingModel(LinkScorer, Protocol[StateT]):
+    """A model of links that moves through time, and whose state can be kept and restored.
 
     by_time: whether batches that end amid a time would let events see others of that time.
     """
@@ -93,16 +94,6 @@ class _Stateful(Follower, Replayable, Protocol[StateT]):
     def restore(self, state: StateT) -> None:
         """Go on from what `state` returned; it may be restored again."""
         ...
-
-
-@runtime_checkable
-class StreamingModel(_Stateful[StateT], LinkScorer, Protocol[StateT]):
-    """A model of links that moves through time: score, observe, state, restore."""
-
-
-@runtime_checkable
-class StreamingClassifier(_Stateful[StateT], NodeScorer, Protocol[StateT]):
-    """A node classifier that moves through time: score_nodes, observe, state, restore."""
 
 
 @runtime_checkable
@@ -142,17 +133,35 @@ class LooksUp(LinkFollower, Protocol):
         ...
 
 
-@runtime_checkable
-class OnlyLooksUp(LinkFollower, Protocol):
-    """A scorer that holds nothing of the events: put over a past, it scores from that past's look-ups alone."""
+class OnlyLooksUp(ABC):
+    """A scorer that holds nothing of the events: it scores from look-ups strictly before the query time."""
 
+    by_time = False
+    observes = False
+
+    @abstractmethod
     def over(self, past: StreamState) -> LinkFollower:
         """Return the same over all events of a past."""
-        ...
 
+    @abstractmethod
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) scores of pairs src (Q,), dst (Q,) at times t (Q,)."""
+
+    def reset(self) -> None:  # noqa: B027
+        """Nothing to forget."""
+
+    def observe(self, batch: EventBatch) -> None:  # noqa: B027
+        """Nothing to do: the store holds the events."""
+
+    def state(self) -> None:
+        return None
+
+    def restore(self, state: None) -> None:  # noqa: B027
+        """Nothing to do."""
+
+    @abstractmethod
     def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) log-odds of pairs before they are calibrated; scores where these are no probabilities."""
-        ...
 
 
 # ---- live runs -----------------------------------------------------------------------------------------

@@ -12,12 +12,12 @@ from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.summary import summarize
 from hopstate.errors import ConfigError, DataError, FormatError
-from hopstate.evaluation.event_targets import event_classes
 from hopstate.methods.method import Context
 from hopstate.methods.shared.event_run import EventReadOptions
 from hopstate.methods.shared.link import HistoryLinkRun
 from hopstate.runs.prepare import as_trained, prepared
 from hopstate.testing.conformance import F32, F32_TIGHT
+from hopstate.training.tasks.event_node import event_classes
 
 
 def table(tmp_path: Path, *times: str) -> Path:
