@@ -12,7 +12,7 @@ from hopstate.errors import ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.runs.data import load_data, same_data, settings_of_run
-from hopstate.runs.in_memory import FACTS, FOLDER, hold
+from hopstate.runs.in_memory import FACTS, FOLDER, register
 from hopstate.runs.run import Run, fit_config
 from hopstate.training.run_folder import RunFolder, flatten
 
@@ -64,7 +64,7 @@ def ensemble(
 
 
 def _copied(source: RunFolder, run: RunFolder, record: Any) -> str:
-    hold(run, record)
+    register(run, record)
     shutil.copytree(source.path / FOLDER, run.path / FOLDER, dirs_exist_ok=True)
     return ""
 

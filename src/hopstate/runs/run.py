@@ -30,8 +30,7 @@ from hopstate.runs.data import (
     reading,
     settle,
 )
-from hopstate.runs.in_memory import given as given_data
-from hopstate.runs.in_memory import keep, record_of
+from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
 from hopstate.runs.inference import evaluate, predict
 from hopstate.runs.load import keep_ids
 from hopstate.runs.prepare import notes_of, prepared
@@ -183,7 +182,7 @@ def fit(
         CheckpointError: out holds a checkpoint of something else.
     """
     chosen = get_method(method)
-    given = given_data(chosen.data, data, features, labels)
+    given = parse_inputs(chosen.data, data, features, labels)
     own = flatten({**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}})
     parse = parse_given(chosen, {**own, **given.read, "data": given.source})
     in_memory = given.record is not None or bool(given.tables)
@@ -195,7 +194,7 @@ def fit(
     built, record = settle(chosen, parse, out=out, resume=resume, record=record, suited=automatic)
     if in_memory and resume:
         record = record_of(chosen.data, data, given.tables, reading(built.read))
-    kept = partial(keep, tables=given.tables, wanted=keep_data) if in_memory else None
+    kept = partial(save_inputs, tables=given.tables, wanted=keep_data) if in_memory else None
     how: dict[str, Any] = {"floors": True, "kept": kept, "automatic": automatic}
     return fit_config(chosen, built, out=out, resume=resume, record=record, **how)
 
@@ -224,7 +223,7 @@ def fit_config(
         splits: what the chosen weights are evaluated on; a search leaves the test split out.
         say: told, a line each, how the data were read and made ready; None shows it where progress is shown.
         floors: also judge what the method must stand above, into floors.json.
-        kept: keeps a record that was given in memory with the run, or returns why not; see `runs.in_memory.keep`.
+        kept: keeps a record that was given in memory with the run, or returns why not; see `in_memory.save_inputs`.
         automatic: settings that followed from the data, noted in data.json; a run that is resumed keeps its own.
 
     Raises:
