@@ -40,8 +40,8 @@ _PUBLIC = {
     "hopstate.methods.ctdg_ssm.model": ("CTDGSSM",),
     "hopstate.tokens.history": ("HistoryConfig", "HistoryTokenizer"),
     "hopstate.streaming.memory_scorer": ("ActiveEvents",),
-    "hopstate.compensation.top.wrap.module": ("top",),
-    "hopstate.compensation.top.config": ("TopConfig",),
+    "hopstate.compensation.top.wrapper": ("top",),
+    "hopstate.compensation.top.top": ("TopConfig",),
     "hopstate.sampling.samplers": ("LayerSampler", "ClusterSampler", "SaintSampler", "ShadowSampler", "UniformSampler"),
     "hopstate.sampling.neighbor_loader": ("NeighborLoader",),
     "hopstate.sampling.partition": ("partition",),
@@ -51,8 +51,8 @@ _PUBLIC = {
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names}
 
 if TYPE_CHECKING:
-    from hopstate.compensation.top.config import TopConfig as TopConfig
-    from hopstate.compensation.top.wrap.module import top as top
+    from hopstate.compensation.top.top import TopConfig as TopConfig
+    from hopstate.compensation.top.wrapper import top as top
     from hopstate.data.events import EventStream as EventStream
     from hopstate.data.graph import Graph as Graph
     from hopstate.data.neighbor_store import NeighborStore as NeighborStore
