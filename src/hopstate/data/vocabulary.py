@@ -151,7 +151,7 @@ class Vocabulary:
     @property
     def is_rows(self) -> bool:
         """Whether the ids are 0, 1, ..., n-1, so that each is its own row."""
-        return not self.is_text and np.array_equal(self._ids, np.arange(len(self)))
+        return not self.is_text and np.array_equal(self._array, np.arange(len(self)))
 
     @property
     def ids(self) -> np.ndarray:
