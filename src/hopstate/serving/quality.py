@@ -27,7 +27,7 @@ from hopstate.methods.heuristics.method import Recency
 from hopstate.random import named_rng
 from hopstate.runs.calibration import load_curve
 from hopstate.serving.live import LiveRun
-from hopstate.streaming.pair_queries import PairQueries
+from hopstate.streaming.live import PairQueries
 from hopstate.streaming.slices import Pace, Steps, finished, in_slices
 
 WINDOW = 1_000  # events judged that count
