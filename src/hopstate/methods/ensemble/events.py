@@ -21,12 +21,10 @@ from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.history_scorer import HistoryScorer, plain
 from hopstate.streaming.memory_scorer import MemoryScorer
 from hopstate.streaming.node_state import NodeState
-from hopstate.streaming.replay import replay_anywhere
 from hopstate.streaming.slices import Steps
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.task import FeatureShares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,16 +185,6 @@ class EnsembleTask(LinkTask):
         x = np.stack([np.concatenate([values for _, values in own]) for own in found], 1)
         self.source.stack.fit(x, np.concatenate([labels for labels, _ in found[0]]))
         return [{"epoch": 1, **{f"val_{name}": value for name, value in self.evaluate("val").items()}}], 1
-
-    def explain_query(self, u: int, v: int, t: float) -> FeatureShares:
-        import pandas as pd
-
-        stack, scorer = self.source.stack, self.source.scorer(None, "test")
-        pair, size = (np.array([u]), np.array([v]), np.array([t])), self.evaluation.batch_size
-        x = replay_anywhere(scorer, lambda _: scorer.members(*pair), self.stream, pair[2], size, wide=True)
-        columns = {"feature": self.source.names, "value": x[0], "contribution": stack.shares(x)[0]}
-        logit, found = float(stack.logits(x)[0]), pd.DataFrame(columns)
-        return {"logit": logit, "rest": float(stack.bias), "probability": float(expit(logit)), "table": found}
 
 
 def build(stream: EventStream, config: EnsembleRun, context: Context) -> EnsembleTask:
