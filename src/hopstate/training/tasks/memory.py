@@ -184,9 +184,6 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         cut_ties: False puts all events of a time into one batch, however many.
         tbptt_window: T, batches that gradients flow back through, and batches of one optimiser step.
         tie_batch_size: most events of one time that move the memory together in evaluation, where ties are cut.
-
-    Raises:
-        ConfigError: batch_size or tbptt_window under 1.
     """
 
     single_process = "its events move one memory, one batch after another"
@@ -225,9 +222,6 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         """Yield windows in time order, what is random drawn from (seed, epoch); window 0 empties the memory.
 
         All of them, one after another: step is 1.
-
-        Raises:
-            CheckpointError: a later window, and no memory to go on from.
         """
         if start == 0:
             self.memory = None
@@ -288,11 +282,7 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         return self.memory.tensors() | {"clock": torch.tensor(self.memory.clock, dtype=torch.float64)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned.
-
-        Raises:
-            CheckpointError: a memory of another model or of other widths.
-        """
+        """Take back what `state` returned."""
         if not state:
             self.memory = None
             return
