@@ -149,6 +149,3 @@ def metrics_of(question: Question, answers: Judged, *, bootstrap: int = 0) -> di
             limits |= bootstrap_areas(positive, negative, None, repeats=bootstrap, seed=question.seed)
         found |= limits_of(limits)
     return found
-
-
-__all__ = ["Judged", "PairScorer", "Question", "judged", "link_metrics", "link_ranks", "metrics_of"]

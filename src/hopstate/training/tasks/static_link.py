@@ -337,6 +337,3 @@ def _inside(pairs: np.ndarray, nodes: np.ndarray, num_nodes: int) -> np.ndarray:
     place[nodes] = np.arange(len(nodes))
     local = place[pairs]
     return local[(local >= 0).all(1)]
-
-
-__all__ = ["LinkJudging", "LinkModel", "LinkTraining", "StaticLinkTask", "Without"]
