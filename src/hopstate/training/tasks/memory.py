@@ -117,6 +117,7 @@ class LinkQuestions(Questions[tuple[np.ndarray, np.ndarray]]):
         mixture: TrainingNegatives | None = None,
     ) -> None:
         super().__init__(stream, split, inputs, chances)
+        self.seed = seed
         self._added, self.mixture = stream.additions(split.train), mixture or TrainingNegatives()
         self.drawn = EpochNegatives(stream, self._added, batch_size, seed, self.mixture)
 
