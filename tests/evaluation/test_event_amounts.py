@@ -12,9 +12,7 @@ from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.metrics import mae
 from hopstate.runs.card import run_card
-from hopstate.runs.inference import evaluate
-from hopstate.runs.run import Run, fit
-from hopstate.runs.stream import score_stream
+from hopstate.runs.run import Run, evaluate, fit, score_stream
 from hopstate.testing.conformance import F32_SUM, F64
 from hopstate.training.tasks.event_node import EventTargets, last_known
 from hopstate.training.tasks.target import Target

@@ -14,9 +14,7 @@ from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.metrics import average_precision, mae
 from hopstate.runs.card import run_card
-from hopstate.runs.inference import evaluate
-from hopstate.runs.run import Run, fit
-from hopstate.runs.stream import score_stream
+from hopstate.runs.run import Run, evaluate, fit, score_stream
 from hopstate.testing.conformance import F64
 from hopstate.training.tasks.event_node import EventTargets, event_classes
 from hopstate.training.tasks.target import Target, target_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopstate.errors import ConfigError, DataError
-from hopstate.streaming.scores import check_scores
+from hopstate.streaming.replay import check_scores
 
 STEP = 1 << 20  # predictions that are gone through together
 

@@ -40,8 +40,7 @@ from hopstate.sampling.negatives import (
     strategy_of,
 )
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
-from hopstate.streaming.replay import as_scores, moments, replay_anywhere
-from hopstate.streaming.scores import check_scores
+from hopstate.streaming.replay import as_scores, check_scores, moments, replay_anywhere
 
 _EPS = np.finfo(np.float64).eps  # no probability is nearer to 0 or 1 where it becomes a logit
 

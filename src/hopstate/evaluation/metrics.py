@@ -15,7 +15,7 @@ import numpy as np
 
 from hopstate.errors import ConfigError, nearest
 from hopstate.evaluation.ranking import gains, hits, mrr
-from hopstate.streaming.scores import check_scores
+from hopstate.streaming.replay import check_scores
 
 Kind = Literal["classes", "labels", "values", "ranks"]
 Function = Callable[..., float]

@@ -35,7 +35,7 @@ from hopstate.runs.load import load_run
 from hopstate.runs.queries import Session, session
 from hopstate.runs.query_inputs import nodes_of, read_pairs, times_of, with_rows
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, plain
-from hopstate.streaming.pair_queries import PairQueries
+from hopstate.streaming.live import PairQueries
 from hopstate.training.run_folder import RunFolder, json_text
 from hopstate.training.tasks.link import LinkTask
 

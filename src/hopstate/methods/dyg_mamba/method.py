@@ -170,7 +170,6 @@ METHODS = {
         floors=link_floors,
         space=SPACE,
         budget=200_000,
-        explains=True,
         export=export_spec,
     ),
 }

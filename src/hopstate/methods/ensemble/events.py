@@ -17,9 +17,8 @@ from hopstate.methods.ensemble.members import Member, Stack, members_of
 from hopstate.methods.heuristics.method import heuristic_floors
 from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.shared.link import LinkRun, kept_negatives
-from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.history_scorer import HistoryScorer, plain
-from hopstate.streaming.memory_scorer import MemoryScorer
+from hopstate.streaming.memory_scorer import FollowingMemory, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.slices import Steps
 from hopstate.training.config import LoopConfig
@@ -209,6 +208,6 @@ def member_floors(stream: EventStream, config: EnsembleRun, context: Context, ta
 METHODS = {
     "ensemble": Method(
         "ensemble", EnsembleRun, build, "events", "finished runs on links in time, combined", "stacking",
-        floors=member_floors, explains=True, export="export its members",
+        floors=member_floors, export="export its members",
     ),
 }  # fmt: skip

@@ -328,7 +328,6 @@ METHODS = {
             "model.min_leaf": [20, 100, 500],
             "model.learning_rate": Range(0.03, 0.15, log=True),
         },
-        explains=True,
         export="trees are no network, and the histories that they read have no program",
     )
 }

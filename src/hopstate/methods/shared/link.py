@@ -413,17 +413,16 @@ def history_method(
     budget: int,
     floors: Callable[[EventStream, HistoryRunT, Context, LinkTask], Floors] | None = None,
     space: Space | None = None,
-    explains: bool = False,
     export: Callable[[LinkTask], ExportSpec] | str = "",
 ) -> Method[EventStream, HistoryRunT, LinkTask]:
     """Return a method of links from histories: suited and judged as all of them are.
 
     Args:
-        name, config, build, summary, source, floors, space, explains, export: see `Method`.
+        name, config, build, summary, source, floors, space, export: see `Method`.
         budget: training events, times epochs, that one core does in some minutes.
     """
     return Method(
         name, config, build, "events", summary, source, floors=floors, suit=partial(suit_history, budget=budget),
         automatic=("batch_size", *SCHEDULE, *PAIRS), space=space or {},
-        explains=explains, export=export,
+        export=export,
     )  # fmt: skip

@@ -36,9 +36,8 @@ from hopstate.errors import CheckpointError, check_range
 from hopstate.sampling.event_batches import batch_boundaries, piece_boundaries
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.active_batch import ActiveBatch
-from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.history_scorer import chances
-from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
+from hopstate.streaming.memory_scorer import ActiveEvents, FollowingMemory, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.tasks.events import EpochNegatives, EventSource, beside, link_loss
