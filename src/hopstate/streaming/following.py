@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hopstate.data.events import EventBatch
 from hopstate.data.stream_state import Memories, StreamState
-from hopstate.layers.evaluating import evaluating
+from hopstate.layers.modes import evaluating
 from hopstate.ops.threads import one_thread
 from hopstate.sampling.event_batches import pieces
 from hopstate.streaming.active_batch import ActiveBatch

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hopstate.data.events import EventBatch
 from hopstate.data.stream_state import Event, StreamState
-from hopstate.layers.evaluating import evaluating
+from hopstate.layers.modes import evaluating
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.memory_scorer import ActiveEvents

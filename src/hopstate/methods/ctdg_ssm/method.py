@@ -36,7 +36,6 @@ from hopstate.methods.shared.link import (
     pair_features,
     suit_epochs,
     suit_pairs,
-    training_store,
     used_features,
 )
 from hopstate.methods.shared.programs import logit_port, rows_port
@@ -259,7 +258,7 @@ class _Build:
             told = None if head is None else pair_features(store, events, clock)
             return ActiveEvents(model, events, store, neighbors=config.num_neighbors, clock=clock, told=told)
 
-        known = inputs(stream, training_store(stream, split))
+        known = inputs(stream, NeighborStore.from_stream(stream, split.train))
         if head is not None and known.told is not None and context.trained is None:
             fit_scale(head, known.told, stream, split, config.loop.seed)
         return cls(model=model, split=split, clock=clock, inputs=inputs, train_inputs=known)

@@ -26,7 +26,6 @@ from hopstate.methods.shared.link import (
     history_features,
     history_method,
     history_task,
-    training_store,
     used_features,
 )
 from hopstate.methods.shared.programs import history_spec
@@ -119,7 +118,7 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
         model,
         stream,
         split,
-        train_inputs=tokenizer(training_store(stream, split, deletions=keeps_deletions), stream),
+        train_inputs=tokenizer(NeighborStore.from_stream(stream, split.train, deletions=keeps_deletions), stream),
         inputs=lambda events: tokenizer(NeighborStore.from_stream(events, deletions=keeps_deletions), events),
         batch_size=config.batch_size,
         y=classes.y,

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, check_range, refuse_idle
-from hopstate.layers.packed_attention import held_layer_norm
+from hopstate.layers.attention import held_layer_norm
 from hopstate.layers.ssm import STEP_RANGE, StateSpace, StepProjection
 from hopstate.ops.conv1d import conv1d
 from hopstate.ops.selective_scan import selective_scan

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.layers.edge_list import EdgeList
+from hopstate.layers.message import EdgeList
 from hopstate.methods.gmn.batches import VisitedNodes, WholeSequence
 from hopstate.methods.gmn.layerwise import NodeOutputs
 from hopstate.methods.gmn.model import GMN, GMNInputs, WalkFeatureEncoder
@@ -58,9 +58,6 @@ def gmn_spec(model: nn.Module, *, draws: int = 1, many: bool = False) -> ExportS
         model: the network.
         draws: times that the run draws walks for an answer.
         many: its nodes are of several graphs, each a sequence of its own.
-
-    Raises:
-        ConfigError: another network.
     """
     if not isinstance(model, GMN):
         raise ConfigError(f"{type(model).__name__} is no Graph Mamba Network and has no program over tokens of walks")

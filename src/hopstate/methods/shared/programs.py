@@ -146,9 +146,6 @@ def graph_spec(
         of_network: network → what is exported of it; its first input has a row a node.
         whole: a source → its whole graph, by the names of the network's inputs.
         vectors: network and source → (N, D) what the network itself says of all nodes.
-
-    Raises:
-        ConfigError: what `of_network` raises, or a decoder that is not of pairs.
     """
     if not isinstance(task, StaticLinkTask):
         spec, own = of_network(bare(task.model)), task
@@ -200,11 +197,7 @@ def graph_spec(
 
 
 def _ends(task: StaticLinkTask, pairs: Any) -> np.ndarray:
-    """Return (P, 2) rows of pairs of ids; None asks links of the test split, and other pairs of their ends.
-
-    Raises:
-        ShapeError, DataError: no pairs, or ids that are no nodes.
-    """
+    """Return (P, 2) rows of pairs of ids; None asks links of the test split, and other pairs of their ends."""
     if pairs is None:
         links = task.split.pairs["test"][:LINKS]
         return np.concatenate([links, np.stack([links[:, 0], np.roll(links[:, 1], 1)], 1)])

@@ -40,7 +40,7 @@ DECODED = 1 << 16  # pairs at a time in evaluation
 
 @dataclass(frozen=True, kw_only=True)
 class LinkTraining:
-    """How links are learned; see `hopstate.methods.shared.link_config.LinkConfig`."""
+    """How links are learned; see `hopstate.methods.shared.node.LinkConfig`."""
 
     negatives: Strategy
     num_negatives: int
