@@ -4,12 +4,11 @@
 
 Each method with its defaults but for weights as they are drawn (no epoch), on the stream's first 2,000 events; it then
 goes on over the rest, and one source's candidates are scored at the end. What they cost does not depend on the weights.
-What a first stage keeps depends on them: `hopstate rank RUN --source X --first-stage 100` tells it of a trained run.
 
     python benchmarks/queries.py --run RUN --sources 1000
 
 opens a trained run twice (a start of the process, beyond import), ranks a dozen of its sources one by one and in one
-call, whole and in two stages, and then so many sources in one call in two stages.
+call, with and without a prefilter, and then so many sources in one call with it.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ def spent(work: Callable[[], object], repeats: int = 3) -> float:
     return min(found)
 
 
-def measure(name: str, events: pd.DataFrame, stage: int) -> dict[str, float | str]:
-    """Return milliseconds of a method: opening, all candidates, a few after a first stage, one by one."""
+def measure(name: str, events: pd.DataFrame, count: int) -> dict[str, float | str]:
+    """Return milliseconds of a method: opening, all candidates, a few after a prefilter, one by one."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         events[:OWN].to_csv(home / "own.csv", index=False)
@@ -60,30 +59,27 @@ def measure(name: str, events: pd.DataFrame, stage: int) -> dict[str, float | st
             opened = time.process_time() - start
             source = nodes_of(asked.past, events.src.value_counts().index[:1].to_numpy(), "sources")
             t = times_of(asked.past, None, 1, "sources")[0]
-            pool = finished(Candidates(asked, None).of(source, 0, t))
+            pool = Candidates(asked, None).of(source, 0, t)
 
             def score(found: Nodes) -> np.ndarray:
-                many = Nodes(*(np.repeat(getattr(source, k), len(found)) for k in ("names", "rows", "met")))
-                return asked.scores(many, found, np.full(len(found), t))
-
-            def some(at: slice) -> Nodes:
-                return Nodes(pool.names[at], pool.rows[at], pool.met[at])
+                many = source.at(np.zeros(len(found), np.int64))
+                return finished(asked.scores(many, found, np.full(len(found), t)))
 
             score(pool)  # compiles
-            first = Candidates(asked, None, first_stage=stage)
+            first = Candidates(asked, None, prefilter=count)
             figures = {
                 "whole": spent(lambda: score(pool)),
-                "staged": spent(lambda: score(finished(first.of(source, 0, t)))),
-                "lone": spent(lambda: [score(some(slice(i, i + 1))) for i in range(LONE)]) / LONE * len(pool),
+                "prefiltered": spent(lambda: score(first.of(source, 0, t))),
+                "lone": spent(lambda: [score(pool.at(np.array([i]))) for i in range(LONE)]) / LONE * len(pool),
             }
     return {"method": name, "candidates": len(pool), "open s": f"{opened:.2f}"} | {
         "all ms": f"{figures['whole'] * 1e3:.1f}",
-        f"of {stage} ms": f"{figures['staged'] * 1e3:.1f}",
+        f"of {count} ms": f"{figures['prefiltered'] * 1e3:.1f}",
         "one by one / all": f"{figures['lone'] / figures['whole']:.1f}",
     }
 
 
-def many(path: str, count: int, stage: int) -> dict[str, float | str]:
+def many(path: str, sources: int, count: int) -> dict[str, float | str]:
     """Return processor seconds of a trained run: opening, its sources one by one and in one call."""
 
     def opening() -> None:
@@ -92,19 +88,19 @@ def many(path: str, count: int, stage: int) -> dict[str, float | str]:
 
     opened = [spent(opening, 1) for _ in range(2)]
     with session(path) as asked:
-        rows = np.unique(np.concatenate([layer.src for layer in asked.past.layers]))[:count]
+        rows = np.unique(asked.past.src)[:sources]
         ids = rows if asked.past.node_ids is None else asked.past.node_ids.names(rows)
         some = np.random.default_rng(0).choice(ids, min(SOME, len(ids)), replace=False)
         found: dict[str, float | str] = {"open s, first and again": f"{opened[0]:.2f} {opened[1]:.2f}"}
-        for what, most in (("whole", None), ("two stages", stage)):
-            rank = partial(ranked, asked, first_stage=most)
-            told = rank(some[:1]).attrs  # compiles, makes the stage
+        for what, most in (("whole", None), ("prefilter", count)):
+            rank = partial(ranked, asked, prefilter=most)
+            facts = rank(some[:1]).attrs  # compiles
             lone = sum(spent(partial(rank, [i]), 1) for i in some)
             found[f"{what}, one by one s"] = f"{lone / len(some):.3f}"
             found[f"{what}, {len(some)} in one call, each s"] = f"{spent(partial(rank, some), 1) / len(some):.3f}"
-        found["first-stage recall"] = f"{told['first_stage_recall']:.3f}"
-        whole = spent(partial(ranked, asked, ids, first_stage=stage), 1)
-    return found | {f"two stages, {len(ids)} in one call, each s": f"{whole / len(ids):.3f}"}
+        found["prefilter recall"] = f"{facts['prefilter_recall']:.3f}"
+        whole = spent(partial(ranked, asked, ids, prefilter=count), 1)
+    return found | {f"prefilter, {len(ids)} in one call, each s": f"{whole / len(ids):.3f}"}
 
 
 def main() -> None:
@@ -114,7 +110,7 @@ def main() -> None:
     parser.add_argument("--run", help="a trained run, of whose sources many are ranked")
     parser.add_argument("--sources", type=int, default=1000)
     parser.add_argument("--methods", nargs="+", default=METHODS)
-    parser.add_argument("--stage", type=int, default=100)
+    parser.add_argument("--prefilter", type=int, default=100)
     parser.add_argument("--untested", action="store_true", help="do not run the tests first")
     options = parser.parse_args()
     if not options.untested:
@@ -122,7 +118,7 @@ def main() -> None:
     print(machine())
     warnings.simplefilter("ignore")
     if options.run is not None:
-        print(many(options.run, options.sources, options.stage))
+        print(many(options.run, options.sources, options.prefilter))
         return
     if options.data is None:
         parser.error("give --data, or --run")
@@ -133,7 +129,7 @@ def main() -> None:
         )
     events = pd.DataFrame({"src": table["u"], "dst": table["i"], "t": table["ts"].astype(np.int64)})
     for name in options.methods:
-        print(measure(name, events, options.stage), flush=True)
+        print(measure(name, events, options.prefilter), flush=True)
 
 
 if __name__ == "__main__":

@@ -227,7 +227,7 @@ def main() -> None:
                 run.score([(int(table["src"][0]), int(table["dst"][0]))])  # its curve of probabilities
                 stored = name in options.stored
                 if stored:
-                    run.rank(int(table["src"][0]), first_stage=100)
+                    run.rank(int(table["src"][0]), prefilter=100)
                 print({"method": name, **paced(run.path, events, options.seconds, score=not stored)}, flush=True)
             if options.events:
                 for told in soak(run.path, events, options.events, options.commit):

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import hopstate
 from hopstate.cli.answer import json_text
 from hopstate.cli.main import COMMANDS, Flags, main
 from hopstate.runs.run import Run, load
@@ -52,7 +53,7 @@ VALUES: dict[str, dict[str, Any]] = {  # some of what the calls above give
     "predict": {"out": "predicted.csv", "rows": 160},
     "stream": {"out": "scored.csv", "rows": 20},
     "score": {"count": 1},
-    "rank": {"count": 3, "first_stage": None},
+    "rank": {"count": 3, "prefilter": None},
     "replay": {"out": "again.csv", "rows": 0, "first": 0},
     "tune": {"method": "mlp", "interrupted": False, "metric": "accuracy", "mode": "max"},
     "compare": {"data": "own.csv", "folder": "compared", "interrupted": False},
@@ -136,7 +137,6 @@ def same_rows(found: list[dict[str, Any]], wanted: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(pd.DataFrame(found), wanted, check_dtype=False, rtol=1e-5)
 
 
-@pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")  # fewer candidates than --top
 def test_answers_to_questions_are_those_of_the_library(capsys: Capture) -> None:
     run = load("graphmixer")
     pair, soon = [("u1", "v2")], asked(capsys, "score", "graphmixer", "--pairs=u1,v2")
@@ -149,7 +149,10 @@ def test_answers_to_questions_are_those_of_the_library(capsys: Capture) -> None:
     assert found["rows"] != asked(capsys, "rank", "graphmixer", "--source=u1", "--top=3", "--time=300")["rows"]
     taken = asked(capsys, "explain", "pair-trees", "--pair=u1,v1", "--time=80")
     assert (taken["source"], taken["target"]) == ("u1", "v1")
-    assert sum(row["contribution"] for row in taken["rows"]) + taken["rest"] == pytest.approx(taken["logit"], rel=1e-5)
+    expected = hopstate.explain("pair-trees", "u1", "v1", 80)
+    assert (taken["score"], taken["logit"]) == (pytest.approx(expected.score), pytest.approx(expected.logit))
+    same_rows(taken["rows"], expected.table)
+    same_rows(taken["features"], expected.features)
 
 
 def test_metrics_are_those_of_the_run(capsys: Capture) -> None:

@@ -55,7 +55,7 @@ def test_a_prefilter_is_the_same_however_the_past_is_cut() -> None:
 
 
 def test_latest_partners_come_first_then_common_neighbors_then_popularity() -> None:
-    """Nodes 10.. are goods: 10 and 11 were bought by 0; 12 was by 1, who bought 10 too; strangers bought 13, 14."""
+    """Node 0 met 10 and 11; 1 met 10 and 12; 13 has the most events."""
     src = np.array([0, 0, 1, 1, 2, 2, 3, 2])
     dst = np.array([10, 11, 10, 12, 13, 13, 14, 13])
     past = _past(EventStream(src=src, dst=dst, t=np.arange(8), num_nodes=20), [])

@@ -11,9 +11,7 @@ import hopstate
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.runs.explain import explain
-from hopstate.runs.inference import predict
-from hopstate.runs.run import fit
-from hopstate.runs.stream import score_stream
+from hopstate.runs.run import fit, predict, score_stream
 from hopstate.testing.conformance import F32, F32_SUM
 
 LOOP = {"loop__epochs": 1, "loop__progress": False, "loop__tensorboard": "no", "loop__device": "cpu"}

@@ -176,6 +176,16 @@ def test_an_earlier_time_is_explained_by_what_was_known_then(
     np.testing.assert_allclose(found.events["contribution"], again.events["contribution"], rtol=F32, atol=F32_TIGHT)
 
 
+def test_a_pair_without_events_before_the_time_has_none_to_explain_it(
+    run_of: Callable[[str], Run], tmp_path: Path
+) -> None:
+    first = EVENTS.drop_duplicates("src").iloc[-1]  # the source that comes last
+    pair, when = (first["src"], first["src"]), int(first["t"])
+    found = hopstate.explain(run_of("recency").path, *pair, when, plot=tmp_path / "a.png")
+    assert len(found.events) == 0
+    assert (tmp_path / "a.png").exists()
+
+
 def test_streamed_events_are_explained_as_they_are_scored(tmp_path: Path) -> None:
     run = small_run("pair-trees", tmp_path)
     more = table(int(table(0, 160).t.max()) + 1, 60)

@@ -10,8 +10,7 @@ import pytest
 
 from hopstate.errors import HopstateWarning, StorageError
 from hopstate.runs import stream
-from hopstate.runs.run import Run, fit
-from hopstate.runs.stream import score_stream
+from hopstate.runs.run import Run, fit, score_stream
 
 PAIRS = [("u1", "v2"), ("u3", "v3"), ("nobody", "v1")]
 CONFIG: dict[str, Any] = {

@@ -16,7 +16,7 @@ from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun
 from hopstate.serving.replay import replayed
 from hopstate.streaming.active_batch import ActiveBatch
-from hopstate.streaming.following import FollowingMemory
+from hopstate.streaming.memory_scorer import FollowingMemory
 from hopstate.streaming.slices import finished
 
 BATCH = 16

@@ -1,12 +1,11 @@
 """Node memory: growth, replacement with and without copies, snapshots, and files that cannot be misread."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
 
-from hopstate.errors import CheckpointError, MissingFileError, StorageError, TimeOrderError
+from hopstate.errors import CheckpointError, TimeOrderError
 from hopstate.streaming.node_state import NodeState
 
 
@@ -64,46 +63,6 @@ def test_growth_keeps_rows_and_adds_nodes_without_history() -> None:
     assert not grown.memory[:, 5:].any()
     assert grown.last_time[5:].tolist() == [-math.inf] * 3
     assert state.grown(3) is state
-
-
-def test_file_round_trip_is_bit_identical(tmp_path: Path) -> None:
-    state = filled()
-    state.save(tmp_path / "memory.safetensors")
-    assert same(NodeState.load(tmp_path / "memory.safetensors", tag="model a"), state)
-    NodeState.zeros(0, 2, 3, tag="empty").save(tmp_path / "empty.safetensors")
-    assert NodeState.load(tmp_path / "empty.safetensors").num_nodes == 0
-
-
-def test_refuses_files_that_are_not_this_models_memory(tmp_path: Path) -> None:
-    path = tmp_path / "memory.safetensors"
-    with pytest.raises(MissingFileError):
-        NodeState.load(path)
-    filled().save(path)
-    with pytest.raises(CheckpointError):
-        NodeState.load(path, tag="model b")
-    path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(CheckpointError):
-        NodeState.load(path)
-    from safetensors.torch import save_file
-
-    save_file({"memory": torch.zeros(1)}, path)
-    with pytest.raises(CheckpointError):
-        NodeState.load(path)
-
-
-def test_failed_save_leaves_the_earlier_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "memory.safetensors"
-    state = filled()
-    state.save(path)
-
-    def full(*args: object, **kwargs: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("safetensors.torch.save_file", full)
-    with pytest.raises(StorageError):
-        filled().save(path)
-    assert same(NodeState.load(path), state)
-    assert [p.name for p in tmp_path.iterdir()] == ["memory.safetensors"]
 
 
 def test_parts_that_disagree_are_named() -> None:

@@ -6,21 +6,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.runs.queries import _pairs, ranked, ranking, session
+from hopstate.runs.queries import Session, chances, ranked, session
 from hopstate.runs.run import Run
 from hopstate.streaming import slices
 from hopstate.streaming.slices import Pace, finished, in_slices
 
 
+@pytest.mark.parametrize("pace", [None, Pace()])
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 100])
-def test_every_row_is_done_once(count: int) -> None:
+def test_every_row_is_done_once(count: int, pace: Pace | None) -> None:
     rows, parts = np.arange(float(count)), list[slice]()
 
     def work(part: slice) -> np.ndarray:
         parts.append(part)
         return rows[part]
 
-    np.testing.assert_array_equal(finished(in_slices(work, count)), rows)
+    np.testing.assert_array_equal(finished(in_slices(work, count, pace)), rows)
     assert [part.start for part in parts[1:]] == [part.stop for part in parts[:-1]]
 
 
@@ -36,7 +37,7 @@ def test_slices_fit_their_aim(each: float, wanted: list[int], monkeypatch: pytes
         now += each * sizes[-1]
         return np.zeros(sizes[-1])
 
-    finished(in_slices(work, 500))
+    finished(in_slices(work, 500, Pace()))
     assert sizes == wanted
 
 
@@ -70,7 +71,8 @@ def test_scores_in_slices_are_those_of_one_call(
         monkeypatch.setattr(slices, setting, value)
     with session(trained(name).path) as asked:
         pairs = [(f"u{i}", f"v{j}") for i in range(3) for j in range(4)]
-        nodes = _pairs(asked, pairs, None)
-        np.testing.assert_allclose(finished(asked.scoring(*nodes)), asked.scores(*nodes), rtol=1e-5, atol=1e-6)
-        found, whole = finished(ranking(asked, ["u1", "u2"], 5)), ranked(asked, ["u1", "u2"], top=5)
+        sliced = Session(asked.folder, asked.task, asked.past, pace=Pace())
+        one, other = (finished(chances(run, pairs))[0] for run in (sliced, asked))
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+        found, whole = (ranked(run, ["u1", "u2"], top=5) for run in (sliced, asked))
         pd.testing.assert_frame_equal(found, whole, check_exact=False, rtol=1e-5, atol=1e-6)

@@ -149,6 +149,11 @@ class Vocabulary:
         return not isinstance(self._shared.array, np.ndarray)
 
     @property
+    def is_rows(self) -> bool:
+        """Whether the ids are 0, 1, ..., n-1, so that each is its own row."""
+        return not self.is_text and np.array_equal(self._array, np.arange(len(self)))
+
+    @property
     def ids(self) -> np.ndarray:
         """All ids in row order, as `names` gives them; texts are copied on each call."""
         return np.array(self._array.tolist(), str) if self.is_text else self._array

@@ -24,9 +24,9 @@ from hopstate.data.events import EventBatch, EventStream, stretch
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, HopstateWarning
-from hopstate.evaluation.calibration import Calibration, calibration
+from hopstate.evaluation.calibration import Calibration, Curve, calibration
 from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, limits_of
-from hopstate.evaluation.metrics import Curve, average_precision_of, pairwise_loss, roc_auc_of
+from hopstate.evaluation.metrics import average_precision_of, pairwise_loss, roc_auc_of
 from hopstate.evaluation.ranking import gains, hits, mrr, ranks, recalls
 from hopstate.io.scratch import let_go
 from hopstate.sampling.event_batches import batch_boundaries, event_batches, judged
@@ -40,8 +40,7 @@ from hopstate.sampling.negatives import (
     strategy_of,
 )
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
-from hopstate.streaming.replay import as_scores, moments, replay_anywhere
-from hopstate.streaming.scores import check_scores
+from hopstate.streaming.replay import as_scores, check_scores, moments, replay_anywhere
 
 _EPS = np.finfo(np.float64).eps  # no probability is nearer to 0 or 1 where it becomes a logit
 

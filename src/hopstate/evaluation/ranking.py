@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from hopstate.errors import DataError
-from hopstate.streaming.scores import check_scores
+from hopstate.streaming.replay import check_scores
 
 _BLOCK = 1 << 15  # negatives that are compared at a time
 

@@ -21,7 +21,7 @@ from hopstate.evaluation.ranking import hits, mrr, ranks
 from hopstate.ops.rows import ranges
 from hopstate.random import named_rng
 from hopstate.sampling.pair_negatives import NonNeighbors
-from hopstate.streaming.scores import check_scores
+from hopstate.streaming.replay import check_scores
 
 PairScorer = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows u (n,), v (n,) → (n,) scores
 PAIRS = 1 << 20  # scored at a time

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch takes a second, and help names methods without it
     from hopstate.data.graph import Graph
     from hopstate.data.graph_set import GraphSet
     from hopstate.datasets.temporal_generators import PathSequences
-    from hopstate.training.exported import ExportSpec
+    from hopstate.methods.shared.programs import ExportSpec
     from hopstate.training.tasks.task import Task
 
     Record = Graph | GraphSet | EventStream | PathSequences  # what methods work on
@@ -199,7 +199,6 @@ class Method(Generic[RecordT, RunT, TaskT]):
         space: what `hopstate tune` searches where a user names nothing, by dotted name; empty where nothing is known.
         transductive: configuration → what of a graph's inputs depends on all of its nodes at once, in words, so that
             nodes that come later change the answers for all others; "" where neighbourhoods alone count.
-        explains: whether its scores are sums over events or features, which `hopstate explain` tells.
         export: task → its program for `hopstate export`, or why there is none.
     """
 
@@ -215,7 +214,6 @@ class Method(Generic[RecordT, RunT, TaskT]):
     floors: Callable[[RecordT, RunT, Context, TaskT], Floors] | None = None
     space: Space = field(default_factory=dict)
     transductive: Callable[[RunT], str] | None = None
-    explains: bool = False
     export: Callable[[TaskT], ExportSpec] | str = ""
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.errors import CheckpointError, DataError, HopstateError, HopstateWarning, StorageError
-from hopstate.evaluation.metrics import Curve
+from hopstate.evaluation.calibration import Curve
 from hopstate.runs.load import load_run
 from hopstate.streaming.live import fingerprint
 from hopstate.training.run_folder import RunFolder
@@ -27,39 +27,39 @@ NAME = "calibration.json"
 _FORMAT = "hopstate-calibration-4"
 
 
-def probabilities(asked: Session, scores: np.ndarray) -> tuple[np.ndarray, str]:
+def probabilities(opened: Session, scores: np.ndarray) -> tuple[np.ndarray, str]:
     """Return (Q,) probabilities of scores (Q,), NaN if no curve can be made, and what they mean."""
     try:
-        curve = curve_of(asked)
+        curve = curve_of(opened)
     except HopstateError as error:
         warnings.warn(f"scores have no probabilities: {error}", HopstateWarning, stacklevel=5)
         return np.full(len(scores), np.nan), f"unknown: {error}"
     return curve(scores), curve.text()
 
 
-def curve_of(asked: Session) -> Curve:
+def curve_of(opened: Session) -> Curve:
     """Return the curve of a run; the first time it comes from the run folder, or is made and put there.
 
     Raises:
         HopstateError: there is none, and none can be made: the same error every time.
     """
-    if asked.curve is None:
+    if opened.curve is None:
         try:
-            asked.curve = load_curve(asked.folder, asked.task) or _make_curve(asked)
+            opened.curve = load_curve(opened.folder, opened.task) or _make_curve(opened)
         except HopstateError as error:
-            asked.curve = error
-    if isinstance(asked.curve, HopstateError):
-        raise asked.curve
-    return asked.curve
+            opened.curve = error
+    if isinstance(opened.curve, HopstateError):
+        raise opened.curve
+    return opened.curve
 
 
-def _make_curve(asked: Session) -> Curve:
-    with load_run(asked.folder.path, asked.own, method=asked.method) as (trainer, task), trainer.precision():
+def _make_curve(opened: Session) -> Curve:
+    with load_run(opened.folder.path, opened.own, method=opened.method) as (trainer, task), trainer.precision():
         assert isinstance(task, LinkTask)
         curve = task.judged_curve()
     if curve is None:
         raise DataError("validation has no events, or no pairs to compare them with")
-    save_curve(asked.folder, asked.task, curve)
+    save_curve(opened.folder, opened.task, curve)
     return curve
 
 

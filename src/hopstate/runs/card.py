@@ -35,7 +35,7 @@ def run_card(path: str | Path, method: str | None = None) -> str:
     chosen, settings = settings_of_run(folder, method)
     done = (folder.path / "result.json").is_file()
     parts = [_head(folder, chosen), _of_data(folder, settings)]
-    parts.append(_figures(folder) if done else ["not finished: hopstate fit with --resume continues it"])
+    parts.append(_metrics(folder) if done else ["not finished: hopstate fit with --resume continues it"])
     parts.append(["ask it:", *(f"  {command}" for command in commands(folder, chosen, settings, done=done))])
     return "\n\n".join("\n".join(part) for part in parts)
 
@@ -89,15 +89,15 @@ def target_lines(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[
     column = (read.get("label_column") if isinstance(read, Mapping) else None) or "the label"
     own = [column] if len(names) == 1 else names
     centers, scales = (target.get(key) or [float("nan")] * len(own) for key in ("center", "scale"))
-    told = [
+    amounts = [
         f"{name} (mean {center:.6g}, deviation {scale:.6g} of the training rows)"
         for name, center, scale in list(zip(own, centers, scales, strict=True))[:10]
     ]
     more = f" and {len(own) - 10} more" if len(own) > 10 else ""
-    return [f"target  amounts: {', '.join(told)}{more}; answers and errors are in the unit of the file"]
+    return [f"target  amounts: {', '.join(amounts)}{more}; answers and errors are in the unit of the file"]
 
 
-def _figures(folder: RunFolder) -> list[str]:
+def _metrics(folder: RunFolder) -> list[str]:
     result = folder.result()
     floors = folder.floors()
     columns = {split: found for split, found in result["metrics"].items() if found}
@@ -108,7 +108,7 @@ def _figures(folder: RunFolder) -> list[str]:
     rows += [[of_class(name, positive), *(_cell(found.get(name)) for found in columns.values())] for name in names]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     chosen = f"{of_class(result['metric'], result.get('positive_class'))}, epoch {result['best_epoch']}"
-    lines = [f"figures (chosen on validation by {chosen})"]
+    lines = [f"metrics (chosen on validation by {chosen})"]
     lines += ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
     return lines
 

@@ -23,7 +23,7 @@ from hopstate.data.events import EventBatch
 from hopstate.data.splits import IN_SECOND
 from hopstate.data.stream_state import Event, StreamState
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.errors import ConfigError, DataError
 from hopstate.io.output import (
     check_figure_path,
     check_table_path,
@@ -40,8 +40,7 @@ from hopstate.runs.queries import Session
 from hopstate.runs.query_inputs import Nodes, times_in, times_of, with_rows
 from hopstate.runs.stream import as_trained, known_state, new_events, temporal_task
 from hopstate.runs.tables import plain_table
-from hopstate.streaming.live import go_on, past_of
-from hopstate.streaming.pair_queries import PairQueries
+from hopstate.streaming.live import PairQueries, go_on, past_of
 from hopstate.streaming.protocols import LinkFollower, MovesMemory
 from hopstate.streaming.replay import as_scores
 from hopstate.streaming.slices import Steps, finished
@@ -138,16 +137,16 @@ def state_before(task: LinkTask, past: StreamState, t: Any) -> StreamState:
 
 
 # ---- texts for `score` and `rank` ----------------------------------------------------------------------------
-def reasons(asked: Session, u: Nodes, v: Nodes, t: np.ndarray) -> Steps[np.ndarray]:
+def reasons(opened: Session, u: Nodes, v: Nodes, t: np.ndarray) -> Steps[np.ndarray]:
     """Return (Q,) texts of pairs: the features, and the events, that contributed most; in slices."""
-    sources, targets = with_rows(asked.past, u, v)
+    sources, targets = with_rows(opened.past, u, v)
     found = np.full(len(t), "", object)
     for i, (source, target, when) in enumerate(zip(sources.tolist(), targets.tolist(), t)):
-        events = yield from leave_one_out(asked.queries, source, target, when)
-        told = _events_text(asked, source, target, events) or _facts(asked, source, target, when)
-        features = feature_table(asked.queries.at(when), source, target, when)
+        events = yield from leave_one_out(opened.queries, source, target, when)
+        text = _events_text(opened, source, target, events) or _facts(opened, source, target, when)
+        features = feature_table(opened.queries.at(when), source, target, when)
         named = [f"{_value(row)} ({row.contribution:+.2f})" for row in features.head(SHOWN).itertuples()]
-        found[i] = "; ".join([*named, told])
+        found[i] = "; ".join([*named, text])
     return found
 
 
@@ -155,31 +154,33 @@ def _value(row: Any) -> str:
     return f"{row.feature} {'never' if np.isnan(row.value) else f'{row.value:.3g}'}"
 
 
-def _events_text(asked: Session, source: int, target: int, events: Sequence[tuple[Event, float]]) -> str:
+def _events_text(opened: Session, source: int, target: int, events: Sequence[tuple[Event, float]]) -> str:
     best = sorted((one for one in events if one[1]), key=lambda one: -abs(one[1]))[:SHOWN]
-    times = asked.shown(np.array([event.t for event, _ in best], asked.past.time_dtype))
-    told = []
+    times = opened.shown(np.array([event.t for event, _ in best], opened.past.time_dtype))
+    texts = []
     for (event, weight), time in zip(best, times, strict=True):
         end = source if source in (event.src, event.dst) else target
         other = event.dst if end == event.src else event.src
         shown = f"{weight:+.2f}" if abs(weight) >= 0.01 else f"{weight:+.1g}"
-        told.append(f"{_name(asked, end)} with {_name(asked, other)} at {time} ({shown})")
-    return "; ".join(told)
+        texts.append(f"{_name(opened, end)} with {_name(opened, other)} at {time} ({shown})")
+    return "; ".join(texts)
 
 
-def _facts(asked: Session, u: int, v: int, t: Any) -> str:
+def _facts(opened: Session, u: int, v: int, t: Any) -> str:
     """Return what is known of a pair whose score no event changes."""
-    store = asked.queries.past.store()
+    store = opened.queries.past.store()
     pair = np.array([u]), np.array([v]), np.array([t])
     last, met = store.last_meeting(*pair)
     near = store.last(np.array([u, v]), np.array([t, t]), 32)
     first, second = (set(near.of(end)[0].tolist()) - {u, v} for end in (0, 1))
-    known = f"meetings: {store.count_meetings(*pair)[0]}, the last at {asked.shown(last)[0]}" if met[0] else "never met"
+    known = (
+        f"meetings: {store.count_meetings(*pair)[0]}, the last at {opened.shown(last)[0]}" if met[0] else "never met"
+    )
     return f"{known}; {len(first & second)} shared among the latest 32 of each"
 
 
-def _name(asked: Session, row: int) -> str:
-    ids = asked.past.node_ids
+def _name(opened: Session, row: int) -> str:
+    ids = opened.past.node_ids
     return str(row if ids is None else ids.names(np.array([row]))[0] if row < len(ids) else "the new node")
 
 
@@ -343,39 +344,37 @@ def explain(
     return found
 
 
-def explain_pair(asked: Session, source: Any, target: Any, t: Any = None) -> Explanation:
+def explain_pair(opened: Session, source: Any, target: Any, t: Any = None) -> Explanation:
     """Return the explanation of a pair's score; arguments as in `explain`."""
     import pandas as pd
 
     from hopstate.runs.queries import scored
 
-    if t is not None and len(asked.past):
-        t = times_in(asked.past, np.atleast_1d(np.asarray(t)), asked.dates)[0]
-        if t <= asked.past.last_time:
-            asked = asked.over(state_before(asked.task, asked.past, t))
-    t = times_of(asked.past, t, 1, "pair", asked.dates)[0]
-    ends = [asked.nodes([_id(asked.past, name)], f"{what}s") for what, name in (("source", source), ("target", target))]
-    for nodes in ends:
-        if not nodes.met[0]:
-            known = asked.past.node_ids.first() if asked.past.node_ids is not None else ()
-            raise DataError(f"unknown id {nodes.names[0].item()!r}{nearest(str(nodes.names[0]), known)}")
-    u, v = (int(nodes.rows[0]) for nodes in ends)
-    row = scored(asked, [(ends[0].names[0], ends[1].names[0])], t).iloc[0]
-    events = finished(leave_one_out(asked.queries, u, v, t))
-    of_source = [u in (event.src, event.dst) for event, _ in events]
-    others = [event.dst if event.src == (u if own else v) else event.src for own, (event, _) in zip(of_source, events)]
-    ids = asked.past.node_ids
+    if t is not None and len(opened.past):
+        t = times_in(opened.past, np.atleast_1d(np.asarray(t)), opened.dates)[0]
+        if t <= opened.past.last_time:
+            opened = opened.over(state_before(opened.task, opened.past, t))
+    t = times_of(opened.past, t, 1, "pair", opened.dates)[0]
+    ids = opened.past.node_ids or Vocabulary(np.arange(opened.past.num_nodes))
+    u, v = _row(ids, source, "source"), _row(ids, target, "target")
+    row = scored(opened, [(source, target)], t).iloc[0]
+    events = finished(leave_one_out(opened.queries, u, v, t))
+    kinds: dict[str, Any] = {"event_id": np.int64, "src": np.int64, "dst": np.int64, "t": opened.past.time_dtype}
+    table = pd.DataFrame([event for event, _ in events], columns=list(kinds)).astype(kinds)
+    of_source = (table["src"] == u) | (table["dst"] == u)
+    own = np.where(of_source, u, v)
+    neighbor = np.where(table["src"] == own, table["dst"], table["src"])
     table = pd.DataFrame(
         {
             "end": np.where(of_source, "source", "target"),
-            "neighbor": others if ids is None else ids.names(np.array(others, np.int64)),
-            "t": np.array([event.t for event, _ in events], asked.past.time_dtype),
-            "event_id": np.array([event.id for event, _ in events], np.int64),
+            "neighbor": ids.names(neighbor),
+            "t": table["t"],
+            "event_id": table["event_id"],
             "contribution": np.array([weight for _, weight in events], np.float64),
         }
     )
-    features = feature_table(asked.queries.at(t), u, v, t)
-    time_unit, clock = asked.past.time_unit or "", asked.task.clock
+    features = feature_table(opened.queries.at(t), u, v, t)
+    time_unit, clock = opened.past.time_unit or "", opened.task.clock
     return Explanation(
         source,
         target,
@@ -386,19 +385,20 @@ def explain_pair(asked: Session, source: Any, target: Any, t: Any = None) -> Exp
         events=table,
         features=features,
         time_unit=time_unit,
-        dates=asked.dates,
+        dates=opened.dates,
         unit=unit_words(clock.over(time_unit)) if len(features) and clock is not None else "",
     )
 
 
-def _id(past: StreamState, name: Any) -> Any:
-    """Return a user's id, given as itself or as text, in the kind of the state's ids."""
-    if past.node_ids is not None and past.node_ids.is_text:
-        return str(name)
-    if isinstance(name, str):
+def _row(ids: Vocabulary, name: object, what: str) -> int:
+    """Return the row of a user's id, given as itself or as text."""
+    if not ids.is_text and isinstance(name, str):
         with contextlib.suppress(ValueError):
-            return int(name)
-    return name
+            name = int(name)
+    try:
+        return ids.row(str(name) if ids.is_text else name)
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from None
 
 
 def unit_words(clock: Clock) -> str:
@@ -468,7 +468,7 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
     if not isinstance(task, NodeTask):
         raise ConfigError("--node is of runs that predict nodes; of links name a pair (--pair)")
     known = task.labels.node_ids or Vocabulary(np.arange(len(task.labels.y)))
-    row = _row(known, node)
+    row = _row(known, node, "node")
     if not callable(method.export):
         raise ConfigError(f"{method.name} has no program to take gradients of: {method.export}")
     form = spec_of(method, task, fills=True)
@@ -516,17 +516,6 @@ def _edge_lists(module: Any, inputs: dict[str, torch.Tensor]) -> list[tuple[torc
     if (inside := inputs.get("token_edge_index")) is not None:  # of a Graph Mamba Network
         found.append((inside, module.model.local, inputs["token_nodes"][inside]))
     return found
-
-
-def _row(ids: Vocabulary, name: object) -> int:
-    """Return the row of a user's id, given as itself or as text."""
-    if not ids.is_text and isinstance(name, str):
-        with contextlib.suppress(ValueError):
-            name = int(name)
-    try:
-        return ids.row(str(name) if ids.is_text else name)
-    except DataError as error:
-        raise DataError(f"node: {error}") from None
 
 
 def _explain_node(

@@ -22,11 +22,12 @@ from hopstate.data.events import EventBatch
 from hopstate.data.readers.pyg import weights_only
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError
-from hopstate.evaluation.metrics import Curve
+from hopstate.evaluation.calibration import Curve
 from hopstate.io.files import replace_files
 from hopstate.io.opening import read_json, shown
 from hopstate.methods import method_of_run
 from hopstate.methods.method import AnyMethod
+from hopstate.methods.shared.programs import ExportSpec, Port, StateQuery
 from hopstate.ops import use_reference_ops
 from hopstate.random import random_state_kept
 from hopstate.runs.calibration import curve_of
@@ -34,8 +35,7 @@ from hopstate.runs.load import load_run
 from hopstate.runs.queries import Session, session
 from hopstate.runs.query_inputs import nodes_of, read_pairs, times_of, with_rows
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, plain
-from hopstate.streaming.pair_queries import PairQueries
-from hopstate.training.exported import ExportSpec, Port, StateQuery
+from hopstate.streaming.live import PairQueries
 from hopstate.training.run_folder import RunFolder, json_text
 from hopstate.training.tasks.link import LinkTask
 

@@ -15,7 +15,7 @@ import numpy as np
 from hopstate.data.dates import shown_times
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, HopstateError
-from hopstate.evaluation.metrics import Curve
+from hopstate.evaluation.calibration import Curve
 from hopstate.io.output import write_table
 from hopstate.random import named_rng
 from hopstate.runs.calibration import probabilities
@@ -35,8 +35,7 @@ from hopstate.runs.query_inputs import (
 from hopstate.runs.static_queries import check_static, is_static, rank_links, score_links
 from hopstate.runs.stream import as_trained, known_state, new_events, temporal_task, warn_new_ids
 from hopstate.runs.tables import check_table, plain_table, with_index_of
-from hopstate.streaming.live import go_on
-from hopstate.streaming.pair_queries import PairQueries
+from hopstate.streaming.live import PairQueries, go_on
 from hopstate.streaming.slices import Pace, Steps, finished, in_slices
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
@@ -92,7 +91,7 @@ class Session:
 
     @cached_property
     def two_sets(self) -> bool:
-        """Whether sources and targets are two sets of nodes, told apart by letters."""
+        """Whether sources and targets are two sets of nodes, which letters tell apart."""
         return bool(known_data(self.folder).get("two_sets"))
 
     @cached_property
@@ -222,48 +221,49 @@ def score(
         check_static(time=time, events=events, explain=explain, state=state, fresh=fresh)
         table = score_links(run, given, read or {}, own, device, method)
     else:
-        opened = session(run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method)
-        with opened as asked:
-            table = scored(asked, given, time, explain=explain, columns=columns_of(read or {}))
+        with session(
+            run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
+        ) as opened:
+            table = scored(opened, given, time, explain=explain, columns=columns_of(read or {}))
     return _written(with_index_of(table, pairs), out, raw)
 
 
 def scored(
-    asked: Session, pairs: Any, time: Any = None, *, explain: bool = False, columns: Columns = (None,) * 3
+    opened: Session, pairs: Any, time: Any = None, *, explain: bool = False, columns: Columns = (None,) * 3
 ) -> pd.DataFrame:
     """Return the table of `score` for an open run; columns of sources, targets and times, if other than the run's."""
-    u, v, t = _pairs(asked, pairs, time, columns)
-    scores = finished(asked.scores(u, v, t))
-    return finished(_table(asked, u, v, t, scores, explain=explain))
+    u, v, t = _pairs(opened, pairs, time, columns)
+    scores = finished(opened.scores(u, v, t))
+    return finished(_table(opened, u, v, t, scores, explain=explain))
 
 
-def chances(asked: Session, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
+def chances(opened: Session, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
     """Return (Q,) scores and (Q,) probabilities of pairs in slices, without a table."""
-    u, v, t = _pairs(asked, pairs, time)
-    scores = yield from asked.scores(u, v, t)
-    return scores, probabilities(asked, scores)[0]
+    u, v, t = _pairs(opened, pairs, time)
+    scores = yield from opened.scores(u, v, t)
+    return scores, probabilities(opened, scores)[0]
 
 
-def _pairs(asked: Session, pairs: Any, time: Any, columns: Columns = (None,) * 3) -> tuple[Nodes, Nodes, np.ndarray]:
-    given = read_pairs(pairs, columns, asked.columns, asked.past.node_ids)
-    column = given.times(asked.past, asked.dates)
-    u, v = asked.nodes(given.source, "sources"), asked.nodes(given.target, "targets")
-    t = times_of(asked.past, column if time is None else time, len(u), "pairs", asked.dates)
-    warn_unseen(asked.past, u, v)
+def _pairs(opened: Session, pairs: Any, time: Any, columns: Columns = (None,) * 3) -> tuple[Nodes, Nodes, np.ndarray]:
+    given = read_pairs(pairs, columns, opened.columns, opened.past.node_ids)
+    column = given.times(opened.past, opened.dates)
+    u, v = opened.nodes(given.source, "sources"), opened.nodes(given.target, "targets")
+    t = times_of(opened.past, column if time is None else time, len(u), "pairs", opened.dates)
+    warn_unseen(opened.past, u, v)
     return u, v, t
 
 
 def _table(
-    asked: Session, u: Nodes, v: Nodes, t: np.ndarray, scores: np.ndarray, *, explain: bool
+    opened: Session, u: Nodes, v: Nodes, t: np.ndarray, scores: np.ndarray, *, explain: bool
 ) -> Steps[pd.DataFrame]:
     import pandas as pd
 
     from hopstate.runs.explain import reasons
 
-    found, meaning = probabilities(asked, scores)
-    columns = {"src": u.names, "dst": v.names, "t": asked.shown(t), "score": scores, "probability": found}
+    found, meaning = probabilities(opened, scores)
+    columns = {"src": u.names, "dst": v.names, "t": opened.shown(t), "score": scores, "probability": found}
     if explain:
-        columns["why"] = yield from reasons(asked, u, v, t)
+        columns["why"] = yield from reasons(opened, u, v, t)
     table = pd.DataFrame(columns)
     table.attrs["probability"] = meaning
     return table
@@ -333,13 +333,13 @@ def rank(
         return _written(rank_links(run, sources, top, candidates, new_only, own, device, method), out, raw)
     with session(
         run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
-    ) as asked:
-        table = finished(ranking(asked, sources, top, time, candidates, new_only, explain, prefilter))
+    ) as opened:
+        table = finished(ranking(opened, sources, top, time, candidates, new_only, explain, prefilter))
     return _written(table, out, raw)
 
 
 def ranking(
-    asked: Session,
+    opened: Session,
     sources: Any,
     top: int | None = 10,
     time: Any = None,
@@ -350,30 +350,30 @@ def ranking(
 ) -> Steps[pd.DataFrame]:
     """Return the table of `rank` for an open run, in slices; arguments as there."""
     _check_counts(top, prefilter)
-    nodes = asked.nodes(read_ids(sources, "sources", asked.past.node_ids), "sources")
-    t = times_of(asked.past, time, len(nodes), "sources", asked.dates)
-    pool = Candidates(asked, candidates, new_only=new_only, prefilter=prefilter)
-    warn_unseen(asked.past, nodes, *pool.given)
-    warn_destinations(asked.past, nodes)
+    nodes = opened.nodes(read_ids(sources, "sources", opened.past.node_ids), "sources")
+    t = times_of(opened.past, time, len(nodes), "sources", opened.dates)
+    pool = Candidates(opened, candidates, new_only=new_only, prefilter=prefilter)
+    warn_unseen(opened.past, nodes, *pool.given)
+    warn_destinations(opened.past, nodes)
     parts = []
     for i in range(len(nodes)):
         found = pool.of(nodes, i, t[i])
         source = nodes.at(np.full(len(found), i))
-        scores = yield from asked.scores(source, found, np.full(len(found), t[i]))
+        scores = yield from opened.scores(source, found, np.full(len(found), t[i]))
         best = np.argsort(-scores, kind="stable")[:top]
         parts.append((source.at(best), found.at(best), np.full(len(best), t[i]), scores[best]))
     src, dst, times, scores_of = zip(*parts, strict=True)
     joined = Nodes.join(src), Nodes.join(dst), np.concatenate(times), np.concatenate(scores_of)
-    table = yield from _table(asked, *joined, explain=explain)
+    table = yield from _table(opened, *joined, explain=explain)
     table.insert(1, "rank", np.concatenate([np.arange(1, len(part) + 1) for part in src]))
     if prefilter is not None:
-        table.attrs["prefilter_recall"] = prefilter_recall(asked, prefilter)
+        table.attrs["prefilter_recall"] = prefilter_recall(opened, prefilter)
     return table
 
 
-def ranked(asked: Session, sources: Any, **options: Any) -> pd.DataFrame:
+def ranked(opened: Session, sources: Any, **options: Any) -> pd.DataFrame:
     """Return the table of `rank` for an open run; options of `ranking`."""
-    return finished(ranking(asked, sources, **options))
+    return finished(ranking(opened, sources, **options))
 
 
 def _check_counts(top: int | None, prefilter: int | None) -> None:
@@ -386,18 +386,18 @@ class Candidates:
     """The candidates of sources.
 
     Args:
-        asked: the run.
+        opened: the run.
         given: ids, or a file of ids; None takes `usual_candidates`.
         new_only: leave out a source itself, and whom it has met.
         prefilter: at most so many, the first by `Prefilter`; None keeps all.
     """
 
-    def __init__(self, asked: Session, given: Any, *, new_only: bool = False, prefilter: int | None = None) -> None:
-        self.past, self.new_only, self.count = asked.past, new_only, prefilter
+    def __init__(self, opened: Session, given: Any, *, new_only: bool = False, prefilter: int | None = None) -> None:
+        self.past, self.new_only, self.count = opened.past, new_only, prefilter
         self._given: Nodes | None = None
         if given is not None:
             ids = read_ids(Path(given) if isinstance(given, str) else given, "candidates", self.past.node_ids)
-            nodes = asked.nodes(ids, "candidates")
+            nodes = opened.nodes(ids, "candidates")
             _, first = np.unique(nodes.names, return_index=True)
             self._given = nodes.at(np.sort(first))
         self._prefilter = Prefilter(self.past)
@@ -478,9 +478,9 @@ class Prefilter:
         return total[near.offsets[1:]] - total[near.offsets[:-1]]
 
 
-def prefilter_recall(asked: Session, count: int) -> float:
+def prefilter_recall(opened: Session, count: int) -> float:
     """Return the share of some of validation's events whose destination a prefilter keeps, NaN without any."""
-    with load_run(asked.folder.path, asked.own, method=asked.method) as (_, task):
+    with load_run(opened.folder.path, opened.own, method=opened.method) as (_, task):
         assert isinstance(task, LinkTask)
         return recall_on(task.stream, task.split.val, count)
 

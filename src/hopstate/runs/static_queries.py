@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.errors import ConfigError
-from hopstate.evaluation.metrics import Curve, fitted
+from hopstate.evaluation.calibration import Curve, fitted
 from hopstate.methods.shared.static_link import rows_of
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.load import load_run
@@ -89,12 +89,12 @@ def score_links(
     Raises:
         DataError: an unknown id; the nearest is named.
     """
-    with opened_run(run, own, device, method) as asked:
+    with opened_run(run, own, device, method) as opened:
         columns = read.get("source_column"), read.get("target_column"), None
-        given = read_pairs(pairs, columns, (*asked.columns, None), asked.graph.node_ids)
-        u = rows_of(asked.graph, np.asarray(given.source), "pairs", "u")
-        v = rows_of(asked.graph, np.asarray(given.target), "pairs", "i")
-        return asked.table(u, v, asked.score(u, v))
+        given = read_pairs(pairs, columns, (*opened.columns, None), opened.graph.node_ids)
+        u = rows_of(opened.graph, np.asarray(given.source), "pairs", "u")
+        v = rows_of(opened.graph, np.asarray(given.target), "pairs", "i")
+        return opened.table(u, v, opened.score(u, v))
 
 
 def rank_links(
@@ -117,15 +117,15 @@ def rank_links(
     """
     import pandas as pd
 
-    with opened_run(run, own, device, method) as asked:
-        ids = asked.graph.node_ids
-        given = rows_of(asked.graph, read_ids(sources, "sources", ids), "sources", "u")
-        pool, types = np.arange(asked.graph.num_nodes), asked.graph.node_type
+    with opened_run(run, own, device, method) as opened:
+        ids = opened.graph.node_ids
+        given = rows_of(opened.graph, read_ids(sources, "sources", ids), "sources", "u")
+        pool, types = np.arange(opened.graph.num_nodes), opened.graph.node_type
         if candidates is not None:
             candidates = read_ids(Path(candidates) if isinstance(candidates, str) else candidates, "candidates", ids)
-            pool = np.array(list(dict.fromkeys(rows_of(asked.graph, candidates, "candidates", "i").tolist())))
+            pool = np.array(list(dict.fromkeys(rows_of(opened.graph, candidates, "candidates", "i").tolist())))
             types = None  # whoever names candidates means them
-        tables = [_ranked(asked, int(u), _other_side(pool, types, u), top, new_only) for u in given]
+        tables = [_ranked(opened, int(u), _other_side(pool, types, u), top, new_only) for u in given]
         return pd.concat(tables, ignore_index=True) if len(tables) > 1 else tables[0]
 
 
@@ -133,14 +133,14 @@ def _other_side(pool: np.ndarray, types: np.ndarray | None, u: np.ndarray) -> np
     return pool if types is None or types[u] < 0 else pool[types[pool] == 1 - types[u]]
 
 
-def _ranked(asked: StaticLinks, u: int, pool: np.ndarray, top: int | None, new_only: bool) -> pd.DataFrame:
+def _ranked(opened: StaticLinks, u: int, pool: np.ndarray, top: int | None, new_only: bool) -> pd.DataFrame:
     others = pool[pool != u]
     if new_only:
-        others = others[~asked.task.free.linked(np.full(len(others), u), others)]
+        others = others[~opened.task.free.linked(np.full(len(others), u), others)]
     source = np.full(len(others), u)
-    scores = asked.score(source, others)
+    scores = opened.score(source, others)
     best = np.argsort(-scores, kind="stable")[:top]
-    table = asked.table(source[best], others[best], scores[best])
+    table = opened.table(source[best], others[best], scores[best])
     table.insert(1, "rank", np.arange(1, len(best) + 1))
     return table
 

@@ -130,8 +130,8 @@ def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> StreamS
     record, source = _own_record(folder, own)
     if not same_data(folder, record):
         warnings.warn(
-            f"{shown(source)} is not what this run was trained on, or has changed since; what stands there now is "
-            "taken for the run's past",
+            f"{shown(source)} is not what this run was trained on, or has changed since; what is there now is taken "
+            "for the run's past",
             HopstateWarning,
             stacklevel=3,
         )
@@ -382,5 +382,5 @@ def node_outputs(
             )
         found = outputs_at(task, past, asked.rows, times)
         times = shown_times(times, past.time_unit or "", dates)
-        table = pd.DataFrame({"node": asked.names, "t": times} | task.classes.columns(found))
+        table = pd.DataFrame({"node": asked.names, "t": times} | task.targets.columns(found))
         return with_index_of(table, given)

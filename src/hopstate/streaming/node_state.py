@@ -1,4 +1,4 @@
-"""Node memory of a streaming model, passed in and returned: zeros, snapshots, growth, and one safetensors file.
+"""Node memory of a streaming model, passed in and returned: zeros, snapshots and growth.
 
 A state is a record: an update returns a new one and leaves the old as it was, so that a failed update changes
 nothing and keeping a snapshot is keeping the record. Where that copy costs too much, on a large graph: without
@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from hopstate.errors import CheckpointError, TimeOrderError
-from hopstate.io.tensors import read_tensors, write_tensors
-
-FORMAT = "hopstate-node-state-1"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -188,32 +184,6 @@ class NodeState:
             shapes = ", ".join(f"{k} {tuple(v.shape)}" for k, v in tensors.items())
             raise CheckpointError(f"the parts of this node memory disagree: {shapes}")
         return cls(memory=memory, output=output, last_time=last_time, clock=clock, tag=tag)
-
-    def save(self, path: str | Path) -> None:
-        """Write the state to one safetensors file, atomically.
-
-        Raises:
-            StorageError: it could not be written; an earlier file of that name is untouched.
-        """
-        write_tensors(path, self.tensors(), {"clock": self.clock, "tag": self.tag}, format=FORMAT)
-
-    @classmethod
-    def load(cls, path: str | Path, *, tag: str | None = None) -> NodeState:
-        """Read a state onto the CPU.
-
-        Args:
-            path: a file that `save` wrote.
-            tag: the tag that the state must have, None to take any.
-
-        Raises:
-            MissingFileError: there is no such file.
-            CheckpointError: the file is damaged, no node memory, or another model's.
-        """
-        tensors, record = read_tensors(path, format=FORMAT, what="node memory")
-        state = cls.from_tensors(tensors, record["clock"], record["tag"])
-        if tag is not None:
-            state.check_tag(tag)
-        return state
 
     def check_tag(self, tag: str) -> None:
         """Check that the state belongs to the model of that tag.

@@ -1,8 +1,8 @@
 """What moves through time: how a model is replayed over a stream, followed over new events, and stopped and taken up.
 
 `Replayable` is all that the loop of evaluation drives; `LinkScorer` and `NodeScorer` add what is scored. Every temporal
-method of the library is a `StreamingModel` or a `StreamingClassifier`: its state can be given away and taken back, and
-the same calls then give the same scores, bit for bit. `MemoryModel` and `HistoryModel` are the modules behind them.
+method of the library is a `StreamingModel`: its state can be kept and restored, and the same calls then give the same
+scores, bit for bit. `MemoryModel` and `HistoryModel` are the modules behind them.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ StateT = TypeVar("StateT")
 
 
 @runtime_checkable
-class _Stateful(Follower, Replayable, Protocol[StateT]):
-    """What streaming models of both kinds share.
+class StreamingModel(LinkScorer, Protocol[StateT]):
+    """A model of links that moves through time, and whose state can be kept and restored.
 
     by_time: whether batches that end amid a time would let events see others of that time.
     """
@@ -94,16 +94,6 @@ class _Stateful(Follower, Replayable, Protocol[StateT]):
     def restore(self, state: StateT) -> None:
         """Go on from what `state` returned; it may be restored again."""
         ...
-
-
-@runtime_checkable
-class StreamingModel(_Stateful[StateT], LinkScorer, Protocol[StateT]):
-    """A model of links that moves through time: score, observe, state, restore."""
-
-
-@runtime_checkable
-class StreamingClassifier(_Stateful[StateT], NodeScorer, Protocol[StateT]):
-    """A node classifier that moves through time: score_nodes, observe, state, restore."""
 
 
 @runtime_checkable

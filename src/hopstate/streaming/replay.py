@@ -8,11 +8,24 @@ import numpy as np
 from torch import Tensor
 
 from hopstate.data.events import EventBatch, EventStream
-from hopstate.errors import ShapeError
+from hopstate.errors import DivergenceError, ShapeError
 from hopstate.io.output import report_progress
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.streaming.protocols import Replayable, Scores
-from hopstate.streaming.scores import check_scores
+
+
+def check_scores(scores: np.ndarray, what: str = "scores") -> np.ndarray:
+    """Return scores as float64; what names them in the message.
+
+    Raises:
+        DivergenceError: a score is NaN or infinite; the first is named.
+    """
+    scores = np.asarray(scores, np.float64)
+    finite = np.isfinite(scores)
+    if not finite.all():
+        bad = np.flatnonzero(~finite.reshape(len(scores), -1).all(1))
+        raise DivergenceError(f"{len(bad)} of {len(scores)} {what} are NaN or infinite, the first at row {bad[0]}")
+    return scores
 
 
 def replay(

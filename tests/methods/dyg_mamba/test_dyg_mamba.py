@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "baselines"))
-import dyg_mamba_naive as naive
 from dyg_mamba_naive import dyg_mamba_naive
 from history_cases import EDGE_DIM, NODE_DIM, make_queries, make_store, make_stream, take_sequences
 
@@ -21,7 +19,6 @@ from hopstate.ops.rows import segment_sum
 from hopstate.testing.conformance import (
     F32,
     F32_LAST,
-    F32_TIGHT,
     F64,
     F64_DEEP,
     F64_SOLVED,
@@ -30,7 +27,6 @@ from hopstate.testing.conformance import (
     check_model,
 )
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
-from hopstate.tokens.pair_features import NAMES
 
 BLOCK = TimeSpanConfig(state_dim=3, dropout=0.0)
 SMALL = DyGMambaConfig(channel_dim=4, time_dim=6, out_dim=5, block=BLOCK)
@@ -130,104 +126,6 @@ def test_packed_equals_each_pair_alone():
     for p in range(9):
         alone = model(take_sequences(tokens, torch.tensor([p, p + 9])))
         torch.testing.assert_close(alone, together[p : p + 1], rtol=F64_SUM, atol=F64)
-
-
-def _linearized_block(block, z: torch.Tensor, base: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
-    """Return one block of one sequence with every factor taken from base, written out: affine in z."""
-    spread = (base.var(1, unbiased=False, keepdim=True) + block.norm.eps).sqrt()
-
-    def norm(values: torch.Tensor) -> torch.Tensor:
-        return (values - values.mean(1, keepdim=True)) / spread * block.norm.weight + block.norm.bias
-
-    x, x_base, y = block.input(norm(z)), block.input(norm(base)), 0.0
-    for d in block.directions:
-        order = torch.arange(len(z)).flip(0) if d.reverse else torch.arange(len(z))
-        pre, pre_base = x[order], x_base[order]
-        if d.conv is not None:
-            pre, pre_base = (d.conv(F.pad(p.T[None], (d.conv.weight.shape[-1] - 1, 0)))[0].T for p in (pre, pre_base))
-        m, m_base = pre * torch.sigmoid(pre_base), F.silu(pre_base)
-        h, rows, A = torch.zeros_like(d.A_log), [], -d.A_log.exp()
-        for k, span in enumerate(r[order]):
-            delta, (B, C) = naive._step(d, m_base[k], span), naive._maps(d, m_base[k], span)
-            decay = torch.exp(delta[:, None] * A)
-            h = decay * h + (decay - 1) / A * B * m[k][:, None]
-            rows.append(h @ C)
-        y = y + torch.stack(rows)[order.argsort()]
-    if block.gate is not None:
-        y = y * F.silu(block.gate(norm(base)))
-    return block.output(y) + (z if block.residual else 0)
-
-
-@pytest.mark.parametrize("block", [{}, {"step": "both", "gate": False, "residual": False}], ids=str)
-def test_a_contribution_is_what_its_event_adds_to_the_linearized_network(block):
-    """With gates and steps fixed, the network is affine: without one token's encoding its contribution is gone."""
-    model, tokens = _model(block), take_sequences(_tokens(max_length=5), torch.tensor([4, 9]))
-    assert len(tokens.nodes) > 6
-    with torch.no_grad():
-        model.head.merge.bias.fill_(1.0)  # some units of the head are at work
-    encoder, ratios = model.encoders[0], tokens.span_ratios().double()
-    base = encoder.encode(tokens).detach()
-
-    def logit(z: torch.Tensor) -> torch.Tensor:
-        ends, held = [], []
-        for s in range(2):
-            rows = slice(int(tokens.offsets[s]), int(tokens.offsets[s + 1]))
-            mine, known = z[rows], base[rows]
-            for layer in encoder.blocks:
-                mine, known = (_linearized_block(layer, v, known, ratios[rows]) for v in (mine, known))
-            ends.append(model.output(mine.mean(0)))
-            held.append(model.output(known.mean(0)))
-        hidden, active = model.head.merge(torch.cat(ends)), model.head.merge(torch.cat(held)) > 0
-        return model.head.score(hidden * active).squeeze()
-
-    part, features, rest = model.shares(tokens)
-    assert features is None
-    whole = logit(base)
-    torch.testing.assert_close(whole, model(tokens)[0], rtol=F64_DEEP, atol=F64_SOLVED)
-    for j in range(len(base)):
-        without = base.clone()
-        without[j] = 0
-        torch.testing.assert_close(part[j], whole - logit(without), rtol=F32_TIGHT, atol=F64_SOLVED)
-    torch.testing.assert_close(rest[0], logit(torch.zeros_like(base)), rtol=F32_TIGHT, atol=F64_SOLVED)
-    assert part.abs().max() > 1e-4
-
-
-@pytest.mark.parametrize(
-    ("options", "block"),
-    [({}, {"step": "both"}), ({"encoders": "independent"}, {}), ({"cross_attention": 2}, {"conv_width": 0})],
-    ids=str,
-)
-def test_the_linearized_network_equals_the_network_at_its_input(options, block):
-    model, tokens = _model(block, **options), _tokens()
-    parts = model._parts(tokens)
-    held = model._logits(model._encode(parts), parts, tokens, detach_gates=True)
-    torch.testing.assert_close(held, model(tokens), rtol=F64_SOLVED, atol=F64_SUM)
-    part, *_ = model.shares(tokens)
-    assert part.shape == (len(tokens.nodes),)
-    assert part.abs().max() > 1e-4
-
-
-def test_shares_of_pair_features_are_what_the_logit_loses_without_them():
-    """A feature at its mean over training pairs, and not missing, adds nothing; gates and active units are held."""
-    torch.manual_seed(0)
-    tokens, told = _tokens(), torch.randn(5, len(NAMES), dtype=torch.float64)
-    told[0, 1] = told[3, 1] = torch.nan
-    tokens = tokens._replace(pair=told)
-    model = DyGMamba(replace(SMALL, pair_history=True), node_dim=NODE_DIM, edge_dim=EDGE_DIM).double()
-    pair = model.head.pair
-    pair.fit(told)
-    part, features, rest = model.shares(tokens)
-    logits, ends = model(tokens).detach(), segment_sum(part.unsqueeze(1), tokens.offsets).view(2, -1).sum(0)
-    torch.testing.assert_close(ends + features.sum(1) + rest, logits, rtol=F64_SOLVED, atol=F64_SUM)
-    step, every = 1e-7, pair.marked(told)
-    for number in range(told.shape[1]):
-        nearer = every.clone()
-        nearer[:, [number, len(NAMES) + number]] *= 1 - step  # so little moves no unit over its edge
-        hook = pair.hidden.register_forward_pre_hook(lambda *_, nearer=nearer: (nearer,))
-        lost = (logits - model(tokens).detach()) / step
-        hook.remove()
-        torch.testing.assert_close(features[:, number], lost, rtol=F32_TIGHT, atol=F32)
-    assert features.abs().max() > 1e-3
 
 
 def test_mixed_precision_does_not_stop_counting():

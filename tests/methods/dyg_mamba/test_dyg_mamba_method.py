@@ -12,14 +12,14 @@ import torch
 import hopstate
 from hopstate.cli.main import main
 from hopstate.data.events import EventStream
-from hopstate.errors import ConfigError, DataError, FormatError
+from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.leak import check_leak
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run, fit, predict
-from hopstate.testing.conformance import F32, F32_TIGHT, F64_SOLVED
+from hopstate.testing.conformance import F32, F32_TIGHT
 from made_events import repeating
 
 SMALL: dict[str, Any] = {
@@ -41,42 +41,6 @@ def test_no_score_sees_the_future(trained: Callable[[str], Run]) -> None:
     with load_run(trained("dyg-mamba").path) as (_, task):
         report = check_leak(task.scorer_over, task.stream, moments=4, queries=32)
     assert report.scores > 100
-
-
-def test_contributions_of_events_add_up_and_lie_in_the_past(trained: Callable[[str], Run], tmp_path: Path) -> None:
-    run = trained("dyg-mamba")
-    with load_run(run.path) as (_, task):
-        stream = task.stream
-        row = len(stream) - 1
-        t = float(stream.t[row])
-        u, v = stream.node_ids.names(np.array([stream.src[row], stream.dst[row]]))
-        expected = float(task.scorer("test").score(stream.src[row:], stream.dst[row:], stream.t[row:])[0])
-    out, plot = tmp_path / "why.csv", tmp_path / "why.png"
-    found = hopstate.explain(run.path, u, v, t, out=out, plot=plot)
-    assert found.probability == pytest.approx(expected, abs=F32)
-    assert found.events.contribution.sum() + found.rest == pytest.approx(found.logit, abs=F64_SOLVED)
-    real = found.events[found.events.event_id >= 0]
-    assert (real.t < t).all()
-    assert set(real.end) == {"source", "target"}
-    for event in real.itertuples():  # the node whose history it is, and the one it met
-        row = event.event_id - stream.first_id
-        ends = stream.node_ids.names(np.array([stream.src[row], stream.dst[row]]))
-        assert {u if event.end == "source" else v, event.neighbor} == set(ends)
-    assert (found.events.event_id < 0).sum() == 2  # each node itself, in its own history
-    assert pd.read_csv(out).contribution.tolist() == pytest.approx(found.events.contribution.tolist())
-    assert plot.stat().st_size > 5000
-    for error, name, given in (
-        (DataError, "nobody", ("nobody", v, t)),
-        (ConfigError, "inf", (u, v, "inf")),
-        (ConfigError, "nan", (u, v, np.nan)),
-        (ConfigError, "soon", (u, v, "soon")),
-    ):
-        with pytest.raises(error, match=name):
-            hopstate.explain(run.path, *given)
-    with pytest.raises(FormatError, match="bmp"):
-        hopstate.explain(run.path, u, v, t, plot=tmp_path / "why.bmp")
-    with pytest.raises(FormatError, match="txt"):
-        hopstate.explain(run.path, u, v, t, out=tmp_path / "why.txt")
 
 
 def test_a_model_with_features_scores_a_stream_without(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dyg_mamba_naive import block_naive
 
 from hopstate.methods.dyg_mamba.timespan import SpanStep, TimeSpanBlock, TimeSpanConfig, spectral_bound
 from hopstate.ops.selective_scan import selective_influence, selective_scan
-from hopstate.testing.conformance import F64, F64_DEEP, F64_SOLVED
+from hopstate.testing.conformance import F64, F64_SOLVED
 
 FUNCTIONS = ["forgetting", "linear", "log", "sigmoid", "exponential", "unnormalized"]
 BARE = {"conv_width": 0, "gate": False, "residual": False, "bidirectional": False, "dropout": 0.0}
@@ -68,26 +68,6 @@ def test_theorem_4_2_the_output_is_the_sum_over_past_events():
             terms[k, j] = (decay * torch.expm1(delta[j][:, None] * A) / A * B[j]) @ C[k] * u[j]
     torch.testing.assert_close(_direction_outputs(block, u, r), terms.sum(1), rtol=F64_SOLVED, atol=F64)
     torch.testing.assert_close(selective_influence(delta, A, B, C) * u, terms[-1], rtol=F64_SOLVED, atol=F64)
-
-
-def test_linearized_block_has_the_gradient_of_theorem_4_2():
-    """With the factors fixed, the gradient of the last output towards token j is the term of event j."""
-    block = _block(**BARE)
-    block.input, block.output, block.norm = torch.nn.Identity(), torch.nn.Identity(), torch.nn.LayerNorm(5).double()
-    z, r = torch.randn(6, 5, dtype=torch.float64, requires_grad=True), torch.rand(6, dtype=torch.float64)
-    offsets = torch.tensor([0, 6])
-    held, free = block(z, offsets, r, True), block(z, offsets, r, False)
-    torch.testing.assert_close(held, free)
-    d, m = block.directions[0], block.norm(z)
-    u = F.silu(m).detach()
-    B, C = d._maps(u, r)
-    weights = selective_influence(d._steps(u, r), -d.A_log.exp(), B, C)
-    std = z.detach().var(-1, unbiased=False, keepdim=True).add(1e-5).sqrt()
-    for c in range(5):
-        (gradient,) = torch.autograd.grad(held[-1, c], z, retain_graph=True)
-        centred = torch.eye(5, dtype=torch.float64)[c] - 0.2
-        expected = (weights * torch.sigmoid(m.detach()))[:, c : c + 1] / std * centred
-        torch.testing.assert_close(gradient, expected, rtol=F64_DEEP, atol=F64)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -143,11 +143,11 @@ def test_weights_are_those_of_validation(made: tuple[Run, list[Run]]) -> None:
 
 def test_explain_adds_up(made: tuple[Run, list[Run]]) -> None:
     run, members = made
-    found = hopstate.explain(run.path, 0, 12)
-    assert found.table["feature"].tolist() == [f"{one.method} ({one.path.name})" for one in members]
-    assert found.rest + found.table["contribution"].sum() == pytest.approx(found.logit)
-    asked = run.score([(0, 12)], found.t)["score"].item()
-    assert found.probability == pytest.approx(asked, abs=F32_SUM)
+    found, other = hopstate.explain(run.path, 0, 12), hopstate.explain(run.path, 1, 13)
+    assert set(found.features["feature"]) == {f"{one.method} ({one.path.name})" for one in members}
+    rest = [one.logit - one.features["contribution"].sum() for one in (found, other)]  # the bias of the sum
+    assert rest[0] == pytest.approx(rest[1], abs=F32_SUM)
+    assert found.score == pytest.approx(run.score([(0, 12)], found.t)["score"].item(), abs=F32_SUM)
     assert members[0].method in run.rank(0, top=2, explain=True)["why"][0]
 
 

@@ -117,12 +117,12 @@ class HistoryEncoder(nn.Module):
         }
         return torch.cat([self._project(name, values, tokens.nodes.shape[0]) for name, values in encodings.items()], 1)
 
-    def forward(self, z: Tensor, tokens: HistoryTokens, *, detach_gates: bool = False) -> Tensor:
-        """Return z (token, 4 channel_dim) after the blocks; `TimeSpanBlock.forward` says what detach_gates is."""
+    def forward(self, z: Tensor, tokens: HistoryTokens) -> Tensor:
+        """Return z (token, 4 channel_dim) after the blocks."""
         plain = self.config.block.step_function == "unnormalized"
         ratio = (tokens.spans if plain else tokens.span_ratios()).to(z.dtype)
         for block in self.blocks:
-            z = block(z, tokens.offsets, ratio, detach_gates)
+            z = block(z, tokens.offsets, ratio)
         return z
 
     def _project(self, name: str, values: Tensor | None, count: int) -> Tensor:
@@ -173,47 +173,15 @@ class DyGMamba(HistoryModel):
         parts = self._parts(tokens)
         return self._logits(self._encode(parts), parts, tokens)
 
-    def shares(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Return what tokens (T,) add to their pairs' logits, what the pair's history (P, F) adds, what is left (P,).
-
-        Every factor that multiplies a token's value is held as it is for this input, which leaves theorem 4.2's sum
-        over events, through all blocks, the mean and the head: exact, not an approximation. A feature of the pair's
-        history adds by how far it is from its mean over training pairs, and by being missing.
-        """
-        parts, pair = self._parts(tokens), self.head.pair
-        z, read = self._encode(parts).detach().requires_grad_(), []
-
-        def hold(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            read.append(inputs[0].detach().requires_grad_())
-            return (read[0],)
-
-        hook = None if pair is None else pair.hidden.register_forward_pre_hook(hold)
-        try:
-            with torch.enable_grad():
-                logits = self._logits(z, parts, tokens, detach_gates=True)
-                found = torch.autograd.grad(logits.sum(), [z, *read])
-        finally:
-            if hook is not None:
-                hook.remove()
-        part, *features = ((g * x.detach()) for g, x in zip(found, [z, *read], strict=True))
-        part = part.sum(1)
-        rest = logits.detach() - segment_sum(part.unsqueeze(1), tokens.offsets).view(2, -1).sum(0)
-        if pair is None or tokens.pair is None:
-            return part, None, rest
-        of_each = torch.zeros_like(tokens.pair, dtype=rest.dtype)
-        if features:  # a feature's number, and the mark that it is missing
-            of_each[:, : pair.num_features] = features[0].unflatten(1, (2, -1)).sum(1)
-        return part, of_each, rest - of_each.sum(1)
-
     def _encode(self, parts: EncoderParts) -> Tensor:
         return torch.cat([encoder.encode(part) for encoder, part in parts])
 
-    def _logits(self, z: Tensor, parts: EncoderParts, tokens: HistoryTokens, *, detach_gates: bool = False) -> Tensor:
+    def _logits(self, z: Tensor, parts: EncoderParts, tokens: HistoryTokens) -> Tensor:
         pieces = z.split([part.nodes.shape[0] for _, part in parts])
-        done = [encoder(piece, part, detach_gates=detach_gates) for (encoder, part), piece in zip(parts, pieces)]
+        done = [encoder(piece, part) for (encoder, part), piece in zip(parts, pieces)]
         z = done[0] if len(done) == 1 else tokens.joined(done)
         if self.cross is not None:
-            z = self.cross(z, tokens.offsets, tokens.longest, detach_gates=detach_gates)
+            z = self.cross(z, tokens.offsets, tokens.longest)
         u, v = self.output(segment_mean(z, tokens)).tensor_split(2)
         return self.head(u, v, tokens.pair)
 

@@ -20,11 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, check_range, refuse_idle
-from hopstate.layers.attention import held_layer_norm
 from hopstate.layers.ssm import STEP_RANGE, StateSpace, StepProjection
 from hopstate.ops.conv1d import conv1d
+from hopstate.ops.discretize import inverse_softplus
 from hopstate.ops.selective_scan import selective_scan
-from hopstate.ops.softplus import inverse_softplus
 from hopstate.ops.span_step import span_step
 from hopstate.types import Float, Int, shapecheck
 
@@ -186,24 +185,21 @@ class _Direction(StateSpace):
         steps = [p for part in (self.span_step, self.data_step) if part is not None for p in part.parameters()]
         return [self.A_log, *steps, *([] if self.fixed_step is None else [self.fixed_step])]
 
-    def forward(self, x: Tensor, gate: Tensor | None, offsets: Tensor, ratio: Tensor, detach_gates: bool) -> Tensor:
+    def forward(self, x: Tensor, gate: Tensor | None, offsets: Tensor, ratio: Tensor) -> Tensor:
         """Return (token, inner), gated; see `TimeSpanBlock.forward`."""
-        u = self._inputs(x, offsets, detach_gates)
-        known = u.detach() if detach_gates else u
-        B, C = self._maps(known, ratio)
-        delta, A = self._steps(known, ratio), -self.A_log.exp()
+        u = self._inputs(x, offsets)
+        B, C = self._maps(u, ratio)
+        delta, A = self._steps(u, ratio), -self.A_log.exp()
         y = selective_scan(u, delta, A, B, C, z=gate, offsets=offsets, reverse=self.reverse)
         assert isinstance(y, Tensor)
         return y
 
-    def _inputs(self, x: Tensor, offsets: Tensor, detach_gates: bool) -> Tensor:
+    def _inputs(self, x: Tensor, offsets: Tensor) -> Tensor:
         """Return m = SiLU(Conv(x)), equation 7."""
         if self.conv is None:
-            return x * torch.sigmoid(x.detach()) if detach_gates else F.silu(x)
+            return F.silu(x)
         weights = self.conv.weight.squeeze(1), self.conv.bias
-        activation: Literal["none", "silu"] = "none" if detach_gates else "silu"
-        x = conv1d(x, *weights, offsets=offsets, reverse=self.reverse, activation=activation)
-        return x * torch.sigmoid(x.detach()) if detach_gates else x
+        return conv1d(x, *weights, offsets=offsets, reverse=self.reverse, activation="silu")
 
     def _steps(self, u: Tensor, ratio: Tensor) -> Tensor:
         parts = [] if self.span_step is None else [self.span_step(ratio)]
@@ -249,7 +245,6 @@ class TimeSpanBlock(nn.Module):
         z: Float[Tensor, "token channel"],
         offsets: Int[Tensor, "bound"],
         ratio: Float[Tensor, "token"],
-        detach_gates: bool = False,
     ) -> Float[Tensor, "token channel"]:
         """Return the tokens after one block.
 
@@ -257,15 +252,13 @@ class TimeSpanBlock(nn.Module):
             z: packed tokens.
             offsets: bounds of the sequences.
             ratio: span of each token, (t_{k+1} - t_k) / (tau - t_1), t_{L+1} = tau; or what step_function takes.
-            detach_gates: take every factor that multiplies a token's value (norms, gates, steps, B and C) as a
-                constant, so that the gradient is the exact linear map of theorem 4.2 at this input.
         """
-        normed = held_layer_norm(z, self.norm) if detach_gates else self.norm(z)
+        normed = self.norm(z)
         x = self.input(normed)
-        gate = None if self.gate is None else self.gate(normed.detach() if detach_gates else normed)
-        y = self.directions[0](x, gate, offsets, ratio, detach_gates)
+        gate = None if self.gate is None else self.gate(normed)
+        y = self.directions[0](x, gate, offsets, ratio)
         for direction in self.directions[1:]:
-            y = y + direction(x, gate, offsets, ratio, detach_gates)
+            y = y + direction(x, gate, offsets, ratio)
         out = self.dropout(self.output(y))
         return z + out if self.residual else out
 

@@ -17,16 +17,13 @@ from hopstate.methods.ensemble.members import Member, Stack, members_of
 from hopstate.methods.heuristics.method import heuristic_floors
 from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.shared.link import LinkRun, kept_negatives
-from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.history_scorer import HistoryScorer, plain
-from hopstate.streaming.memory_scorer import MemoryScorer
+from hopstate.streaming.memory_scorer import FollowingMemory, MemoryScorer
 from hopstate.streaming.node_state import NodeState
-from hopstate.streaming.replay import replay_anywhere
 from hopstate.streaming.slices import Steps
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.task import FeatureShares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +151,6 @@ class EnsembleSource(EventSource[EnsembleScorer]):
         self.names = [member.name for member in members]
 
     def scorer(self, model: Any, split: str) -> EnsembleScorer:
-        """Return the ensemble over the training events for "train", else over the whole stream."""
         return EnsembleScorer(self.stack, self.names, [task.scorer(split) for task in self.tasks])
 
     def scorer_over(self, model: Any, stream: EventStream) -> EnsembleScorer:
@@ -189,16 +185,6 @@ class EnsembleTask(LinkTask):
         self.source.stack.fit(x, np.concatenate([labels for labels, _ in found[0]]))
         return [{"epoch": 1, **{f"val_{name}": value for name, value in self.evaluate("val").items()}}], 1
 
-    def explain_query(self, u: int, v: int, t: float) -> FeatureShares:
-        import pandas as pd
-
-        stack, scorer = self.source.stack, self.source.scorer(None, "test")
-        pair, size = (np.array([u]), np.array([v]), np.array([t])), self.evaluation.batch_size
-        x = replay_anywhere(scorer, lambda _: scorer.members(*pair), self.stream, pair[2], size, wide=True)
-        columns = {"feature": self.source.names, "value": x[0], "contribution": stack.shares(x)[0]}
-        logit, found = float(stack.logits(x)[0]), pd.DataFrame(columns)
-        return {"logit": logit, "rest": float(stack.bias), "probability": float(expit(logit)), "table": found}
-
 
 def build(stream: EventStream, config: EnsembleRun, context: Context) -> EnsembleTask:
     source, size = EnsembleSource(members := members_of(stream, config, context)), config.evaluation.batch_size
@@ -222,6 +208,6 @@ def member_floors(stream: EventStream, config: EnsembleRun, context: Context, ta
 METHODS = {
     "ensemble": Method(
         "ensemble", EnsembleRun, build, "events", "finished runs on links in time, combined", "stacking",
-        floors=member_floors, explains=True, export="export its members",
+        floors=member_floors, export="export its members",
     ),
 }  # fmt: skip

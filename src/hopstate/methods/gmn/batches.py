@@ -214,7 +214,6 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         self._eval: GMNInputs | None = None
 
     def num_batches(self, epoch: int) -> int:
-        """Return 1."""
         return 1
 
     def batches(
@@ -240,7 +239,6 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         return model(batch[0])[batch[1]]
 
     def logits(self, model: nn.Module, rows: np.ndarray) -> Tensor:
-        """Return (n, C) logits of rows, on the CPU; ties are broken by node id."""
         device = device_of(model)
         if self._eval is None or self._eval.x.device != device:
             self._eval = self._evaluated(0, model)
@@ -330,7 +328,6 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         return model(batch[0])
 
     def logits(self, model: nn.Module, rows: np.ndarray) -> Tensor:
-        """Return (n, C) logits of rows, on the CPU; those of the whole graph, whichever rows are asked for."""
         return self.predict_all(model)[torch.from_numpy(rows)].float()
 
     def left_out(self) -> str:

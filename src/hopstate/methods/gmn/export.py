@@ -17,8 +17,7 @@ from hopstate.layers.message import EdgeList
 from hopstate.methods.gmn.batches import VisitedNodes, WholeSequence
 from hopstate.methods.gmn.layerwise import NodeOutputs
 from hopstate.methods.gmn.model import GMN, GMNInputs, WalkFeatureEncoder
-from hopstate.methods.shared.programs import graph_spec, rows_port
-from hopstate.training.exported import ExportSpec, Port, Program, Tensors
+from hopstate.methods.shared.programs import ExportSpec, Port, Program, Tensors, graph_spec, rows_port
 from hopstate.training.tasks.node import NodeBatches, NodeTask
 from hopstate.training.tasks.static_link import StaticLinkTask
 

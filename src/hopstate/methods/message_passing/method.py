@@ -29,13 +29,12 @@ from hopstate.methods.shared.edges import (
     message_graph,
 )
 from hopstate.methods.shared.node import NodeNetwork, NodeRun, graph_task
-from hopstate.methods.shared.programs import graph_spec, rows_port
+from hopstate.methods.shared.programs import ExportSpec, Port, Program, Tensors, graph_spec, rows_port
 from hopstate.methods.shared.suit_nodes import LINKS, Facts, facts, suit_links, suit_metric
 from hopstate.methods.space import Range, Space
 from hopstate.sampling.partition import MODULES, NAMES, first_installed
 from hopstate.sampling.subgraph import whole_adjacency, whole_graph
 from hopstate.training.config import LoopConfig, OptimConfig
-from hopstate.training.exported import ExportSpec, Port, Program, Tensors
 from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, Subgraphs, WholeGraph, as_taken
 from hopstate.training.tasks.static_link import StaticLinkTask

@@ -39,7 +39,7 @@ from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.task import FeatureShares, Task
+from hopstate.training.tasks.task import Task
 
 FEWEST = 1_000  # training events for which trees are trained: few say little, and a small fit stays quick
 
@@ -235,11 +235,9 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         return self.over(self._known.histories(self.stream, rows), self.stream)
 
     def index(self) -> NeighborStore | None:
-        """See `EventSource.index`."""
         return self._known.index()
 
     def scorer(self, model: nn.Module, split: str) -> PairTreesScorer:
-        """Return the trees over the training events for "train", else over the whole stream."""
         return PairTreesScorer(self.trees, self.of(split))
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> PairTreesScorer:
@@ -292,21 +290,6 @@ class PairTreesTask(LinkTask):
         order = np.argsort(-share, kind="stable")
         return "feature,gain\n" + "".join(f'"{names[i]}",{share[i]:.6g}\n' for i in order)
 
-    def explain_query(self, u: int, v: int, t: float) -> FeatureShares:
-        """Return what each feature added to the score of rows u and v at t; see `FeatureExplanation`."""
-        import pandas as pd
-        from scipy.special import expit
-
-        scorer = self.features.scorer(self.model, "test")
-        x = scorer.features.pairs(np.array([u]), np.array([v]), np.array([t]))
-        contributions, rest = scorer.forest.contributions(x)
-        order = np.argsort(-np.abs(contributions[0]), kind="stable")
-        names = np.array(scorer.features.names)
-        logit = scorer.forest.scores(x)
-        columns = {"feature": names[order], "value": x[0, order], "contribution": contributions[0, order]}
-        probability = float(expit(logit[0]))
-        return {"logit": float(logit[0]), "rest": rest, "probability": probability, "table": pd.DataFrame(columns)}
-
 
 def build(
     stream: EventStream,
@@ -345,7 +328,6 @@ METHODS = {
             "model.min_leaf": [20, 100, 500],
             "model.learning_rate": Range(0.03, 0.15, log=True),
         },
-        explains=True,
         export="trees are no network, and the histories that they read have no program",
     )
 }

@@ -22,6 +22,7 @@ from hopstate.layers.decoders import PairHistory
 from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.shared.around import AroundTokenizer
 from hopstate.methods.shared.event_run import EventRun
+from hopstate.methods.shared.programs import ExportSpec
 from hopstate.methods.space import Space
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches, judged, number_or_all
@@ -32,7 +33,6 @@ from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
 from hopstate.tokens.pair_features import PairFeatures
 from hopstate.training.config import LoopConfig
-from hopstate.training.exported import ExportSpec
 from hopstate.training.progress import note
 from hopstate.training.tasks.events import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
@@ -413,17 +413,16 @@ def history_method(
     budget: int,
     floors: Callable[[EventStream, HistoryRunT, Context, LinkTask], Floors] | None = None,
     space: Space | None = None,
-    explains: bool = False,
     export: Callable[[LinkTask], ExportSpec] | str = "",
 ) -> Method[EventStream, HistoryRunT, LinkTask]:
     """Return a method of links from histories: suited and judged as all of them are.
 
     Args:
-        name, config, build, summary, source, floors, space, explains, export: see `Method`.
+        name, config, build, summary, source, floors, space, export: see `Method`.
         budget: training events, times epochs, that one core does in some minutes.
     """
     return Method(
         name, config, build, "events", summary, source, floors=floors, suit=partial(suit_history, budget=budget),
         automatic=("batch_size", *SCHEDULE, *PAIRS), space=space or {},
-        explains=explains, export=export,
+        export=export,
     )  # fmt: skip

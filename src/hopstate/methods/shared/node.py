@@ -14,7 +14,6 @@ from hopstate.data.graph import Graph
 from hopstate.data.splits import per_class_split, random_split
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, HopstateWarning, check_range, refuse_idle
-from hopstate.evaluation.event_targets import of_training, positive_last
 from hopstate.io.files import replace_file
 from hopstate.layers.decoders import DECODERS
 from hopstate.methods.method import Context, ReadOptions, RunConfig, SplitConfig
@@ -22,7 +21,15 @@ from hopstate.methods.shared.targets_as_trained import targets_as_trained, unkno
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask
 from hopstate.training.tasks.static_link import StaticLinkTask
-from hopstate.training.tasks.target import ClassWeights, goal_of, target_of, trained_target, warn_one_class
+from hopstate.training.tasks.target import (
+    ClassWeights,
+    goal_of,
+    of_training,
+    positive_last,
+    target_of,
+    trained_target,
+    warn_one_class,
+)
 
 
 def graph_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> NodeTask[Any] | StaticLinkTask:

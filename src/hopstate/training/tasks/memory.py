@@ -35,9 +35,8 @@ from hopstate.errors import CheckpointError, check_range
 from hopstate.sampling.event_batches import batch_boundaries, piece_boundaries
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.active_batch import ActiveBatch
-from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.history_scorer import chances
-from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
+from hopstate.streaming.memory_scorer import ActiveEvents, FollowingMemory, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.tasks.events import EpochNegatives, EventSource, beside, link_loss
@@ -219,7 +218,6 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         self.memory: NodeState | None = None
 
     def num_batches(self, epoch: int) -> int:
-        """Return how many windows hold the training events."""
         return -(-(len(self.batch_boundaries) - 1) // self.tbptt_window)
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Window]:
@@ -303,14 +301,12 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
 
     # ---- scoring -----------------------------------------------------------------------------------------
     def scorer(self, model: nn.Module, split: str) -> MemoryScorer:
-        """Return the model over the training events for "train", else over the whole stream."""
         return self._scorer(self.train_inputs if split == "train" else self.inputs)
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> MemoryScorer:
         return self._scorer(self._make(stream))
 
     def scorer_with(self, model: nn.Module, store: NeighborStore) -> MemoryScorer:
-        """Return the model over other edges of the same stream: what has a `NeighborStore`'s look-ups."""
         inputs = self._make(self.stream)
         inputs.store = store
         if inputs.told is not None:

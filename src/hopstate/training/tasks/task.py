@@ -10,10 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from hopstate.data.dates import Clock
-    from hopstate.tokens.history import HistoryTokens
     from hopstate.training.tasks.target import Target
 
 BatchT = TypeVar("BatchT")  # nested tuples or dicts of tensors
@@ -115,24 +112,6 @@ class ReadsEdges(Protocol):
     edge_dim: int
 
 
-class FeatureShares(TypedDict):
-    """A score taken apart by features: logit = rest + the table's contributions; its probability."""
-
-    logit: float
-    rest: float
-    probability: float
-    table: pd.DataFrame  # feature, value, contribution
-
-
-@runtime_checkable
-class Explains(Protocol):
-    """A task whose scores are sums over features, such as trees."""
-
-    def explain_query(self, u: int, v: int, t: float) -> FeatureShares:
-        """Return what each feature added to the score of rows u and v at t."""
-        ...
-
-
 @runtime_checkable
 class ExplainsPairs(Protocol):
     """A scorer of pairs whose logits are sums over features."""
@@ -141,13 +120,4 @@ class ExplainsPairs(Protocol):
         self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
     ) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
         """Return F features' names, and of pairs src (Q,), dst (Q,) at t (Q,) their values and shares, (Q, F) each."""
-        ...
-
-
-@runtime_checkable
-class ExplainsEvents(Protocol):
-    """A model of pairs whose logits are sums over the events of their histories, and over what these tell."""
-
-    def shares(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Return what tokens (T,) add to their pairs' logits, what `tokens.pair` (P, F) adds, and what is left (P,)."""
         ...
