@@ -31,7 +31,7 @@ from dygformer_released import Released
 from dygformer_step import UCI, load
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.layers.products import training_products
+from hopstate.layers.modes import training_products
 from hopstate.methods.baselines.dygformer import DyGFormer
 from hopstate.methods.dyg_mamba.method import MAX_TOKENS
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hopstate.layers.packed_attention import PackedTransformerBlock
+from hopstate.layers.attention import PackedTransformerBlock
 from hopstate.methods.baselines.dygformer import DyGFormer
 from hopstate.tokens.history import HistoryTokens
 

@@ -243,7 +243,7 @@ def gmn(device: str, tiny: bool, data: Path) -> Lines:
 
 def top(device: str, tiny: bool, data: Path) -> Lines:
     """A 3-layer SAGE on the same graph: TOP's batches of uniformly drawn nodes beside the whole graph."""
-    from hopstate.compensation.top.config import TopConfig
+    from hopstate.compensation.top.top import TopConfig
     from hopstate.methods.message_passing.batching import Batching
     from hopstate.methods.message_passing.model import Backbone
 

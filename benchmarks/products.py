@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from common import machine, median_time, require_green
-from hopstate.layers.products import training_products
+from hopstate.layers.modes import training_products
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.ops.products import linear, pays
 

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from common import machine, require_green
-from hopstate.compensation.top.config import TopConfig
+from hopstate.compensation.top.top import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.methods.message_passing.batching import Batching
 from hopstate.methods.message_passing.method import FullBatchRun, build

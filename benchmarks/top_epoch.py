@@ -25,22 +25,21 @@ import torch
 
 from common import machine, require_green
 from hopstate.compensation.gas import GasCache
-from hopstate.compensation.top.config import TopConfig
-from hopstate.compensation.top.refresh import Refresher
+from hopstate.compensation.top.top import Refresher, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.datasets.generators import stochastic_block_model
 from hopstate.methods.message_passing.batching import embedder, exact_inference, prepared_top
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.sampling.partition import partition
 from hopstate.sampling.samplers import ClusterSampler, NodeSampler, UniformSampler
-from hopstate.sampling.subgraph import GraphBatch, NodeSetSource, whole_graph
+from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, whole_graph
 from hopstate.training.tasks.node import NodeLabels, NodeTask, Subgraphs, WholeGraph
 from hopstate.training.tasks.target import Target
 
 BLOCK = 16_384  # nodes in work at a time in inference and refreshes
 
 
-class WholeSource:
+class WholeSource(BatchSource):
     """The whole graph every time, with the loss on a batch's nodes: mini-batch gradients without any error.
 
     Args:

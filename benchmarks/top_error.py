@@ -22,8 +22,7 @@ from torch import Tensor
 
 from common import machine, require_green
 from hopstate.compensation.gas import GasCache
-from hopstate.compensation.top.config import TopConfig
-from hopstate.compensation.top.top import Top
+from hopstate.compensation.top.top import Top, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.data.splits import random_split
 from hopstate.layers.message import Propagator

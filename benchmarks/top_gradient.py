@@ -21,7 +21,7 @@ from torch import Tensor
 
 from common import machine, require_green
 from hopstate.compensation.gas import GasCache
-from hopstate.compensation.top.config import TopConfig
+from hopstate.compensation.top.top import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.methods.message_passing.batching import prepared_top
 from hopstate.methods.message_passing.model import Backbone

@@ -19,7 +19,7 @@ from filelock import FileLock
 
 import made_events
 import made_tables
-from hopstate.runs.run import Run, open_run
+from hopstate.runs.run import Run, load
 
 SHARED = Path(os.environ.get("HOPSTATE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
@@ -88,6 +88,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
             if not (home / method / "result.json").is_file():
                 made = made_events if method in made_events.SMALL else made_tables
                 made.train_shared(method, home)
-        return open_run(home / method)
+        return load(home / method)
 
     return run

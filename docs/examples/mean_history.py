@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hopstate.data.events import EventStream
 from hopstate.errors import check_range
 from hopstate.layers.decoders import LinkHead
-from hopstate.layers.time import TimeEncoding
+from hopstate.layers.encodings import TimeEncoding
 from hopstate.methods.method import Context
 from hopstate.methods.shared.link import HistoryLinkRun, history_features, history_method, history_task, used_features
 from hopstate.ops.rows import segment_sum

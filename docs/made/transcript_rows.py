@@ -64,7 +64,7 @@ ROWS = (
     ),
     Row(
         "Weights travel",
-        "A run becomes a folder of safetensors and JSON with a card, and a run again. The hub's upload is its library's own; here "
+        "A run becomes a folder of safetensors, JSON and NumPy arrays with a card, and a run again. The hub's upload is its library's own; here "
         "a folder stands in for the hub.",
         (
             Step(FIT, keep="suited|epoch|accuracy|majority|folder"),

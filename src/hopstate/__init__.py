@@ -18,13 +18,13 @@ __version__ = "0.1.0"
 # module → public names; imported when first used, so that `import hopstate` stays quick. Type checkers read the
 # imports below, which a test holds to this table.
 _PUBLIC = {
-    "hopstate.runs.run": ("Run", "evaluate", "fit", "load", "open_run", "predict", "score_stream"),
+    "hopstate.runs.run": ("Run", "evaluate", "fit", "load", "predict", "score_stream"),
     "hopstate.runs.stream": ("node_outputs",),
     "hopstate.runs.ensemble": ("ensemble",),
     "hopstate.runs.queries": ("rank", "score"),
     "hopstate.runs.explain": ("explain",),
     "hopstate.runs.hub": ("from_pretrained", "push_to_hub"),
-    "hopstate.runs.export_check": ("check_program", "export_inputs"),
+    "hopstate.runs.export": ("check_program", "export_inputs"),
     "hopstate.runs.tune": ("tune",),
     "hopstate.data.graph": ("Graph",),
     "hopstate.data.events": ("EventStream",),
@@ -40,8 +40,8 @@ _PUBLIC = {
     "hopstate.methods.ctdg_ssm.model": ("CTDGSSM",),
     "hopstate.tokens.history": ("HistoryConfig", "HistoryTokenizer"),
     "hopstate.streaming.memory_scorer": ("ActiveEvents",),
-    "hopstate.compensation.top.wrap.module": ("top",),
-    "hopstate.compensation.top.config": ("TopConfig",),
+    "hopstate.compensation.top.wrapper": ("top",),
+    "hopstate.compensation.top.top": ("TopConfig",),
     "hopstate.sampling.samplers": ("LayerSampler", "ClusterSampler", "SaintSampler", "ShadowSampler", "UniformSampler"),
     "hopstate.sampling.neighbor_loader": ("NeighborLoader",),
     "hopstate.sampling.partition": ("partition",),
@@ -51,8 +51,8 @@ _PUBLIC = {
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names}
 
 if TYPE_CHECKING:
-    from hopstate.compensation.top.config import TopConfig as TopConfig
-    from hopstate.compensation.top.wrap.module import top as top
+    from hopstate.compensation.top.top import TopConfig as TopConfig
+    from hopstate.compensation.top.wrapper import top as top
     from hopstate.data.events import EventStream as EventStream
     from hopstate.data.graph import Graph as Graph
     from hopstate.data.neighbor_store import NeighborStore as NeighborStore
@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from hopstate.ops.selective_scan import selective_scan as selective_scan
     from hopstate.runs.ensemble import ensemble as ensemble
     from hopstate.runs.explain import explain as explain
-    from hopstate.runs.export_check import check_program as check_program
-    from hopstate.runs.export_check import export_inputs as export_inputs
+    from hopstate.runs.export import check_program as check_program
+    from hopstate.runs.export import export_inputs as export_inputs
     from hopstate.runs.hub import from_pretrained as from_pretrained
     from hopstate.runs.hub import push_to_hub as push_to_hub
     from hopstate.runs.queries import rank as rank
@@ -78,7 +78,6 @@ if TYPE_CHECKING:
     from hopstate.runs.run import evaluate as evaluate
     from hopstate.runs.run import fit as fit
     from hopstate.runs.run import load as load
-    from hopstate.runs.run import open_run as open_run
     from hopstate.runs.run import predict as predict
     from hopstate.runs.run import score_stream as score_stream
     from hopstate.runs.stream import node_outputs as node_outputs

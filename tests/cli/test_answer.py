@@ -16,7 +16,7 @@ import pytest
 import hopstate
 from hopstate.cli.answer import json_text
 from hopstate.cli.main import COMMANDS, Flags, main
-from hopstate.runs.run import Run, open_run
+from hopstate.runs.run import Run, load
 from made_events import table
 from made_tables import tables
 
@@ -138,7 +138,7 @@ def same_rows(found: list[dict[str, Any]], wanted: pd.DataFrame) -> None:
 
 
 def test_answers_to_questions_are_those_of_the_library(capsys: Capture) -> None:
-    run = open_run("graphmixer")
+    run = load("graphmixer")
     pair, soon = [("u1", "v2")], asked(capsys, "score", "graphmixer", "--pairs=u1,v2")
     same_rows(soon["rows"], run.score(pair))
     late = asked(capsys, "score", "graphmixer", "--pairs=u1,v2", "--time=300")

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch_geometric import nn as gnn
 
 from hopstate.compensation.gas import GasCache
-from hopstate.compensation.top.config import TopConfig
-from hopstate.compensation.top.top import Top
-from hopstate.compensation.top.wrap.module import top
+from hopstate.compensation.top.top import Top, TopConfig
+from hopstate.compensation.top.wrapper import top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.methods.message_passing.backbones import BACKBONES

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import hopstate
+from hopstate.data.readers.read_events import read_events
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.methods.message_passing.method import FullBatchRun
 from hopstate.methods.method import Context
@@ -170,3 +171,18 @@ def test_events_with_texts_dates_and_gaps_go_on_as_they_began(tmp_path):
         with pytest.raises(DataError, match="kind"):
             live.take([asked[0] | {"kind": ["mail"], "t": 400}])
     np.testing.assert_allclose(found, want["score"], rtol=1e-5)
+
+
+def test_numbers_with_none_in_a_table_are_read_as_in_a_file(tmp_path):
+    """pandas keeps a column of numbers and None as objects."""
+    ends = {"source": [0, 1, 2, 3] * 8, "target": [4, 5, 6, 7] * 8, "time": range(32)}
+    columns = {"price": [1.5, None, 3, 4] * 8, "count": [1, None, 3, 4] * 8, "label": [1, None, 0, 1] * 8}
+    table = pd.DataFrame(ends | {name: pd.Series(values, dtype=object) for name, values in columns.items()})
+    table.to_csv(tmp_path / "events.csv", index=False)
+    own, read = (
+        read_events(one, edge_columns=["price", "count"], missing="mean") for one in (table, tmp_path / "events.csv")
+    )
+    assert own.edge_table.columns == read.edge_table.columns == ("price", "count")
+    np.testing.assert_array_equal(own.edge_table.values, read.edge_table.values)
+    assert own.labels.tolist() == read.labels.tolist()
+    assert own.labels.dtype == read.labels.dtype == np.int64

@@ -257,7 +257,7 @@ def test_commas_in_names(folder: Path) -> None:
     ragged = read_graph(case / "ragged.csv", edge_columns=[])
     assert "Doe Jane" in ragged.node_ids.ids.tolist()
     assert any("fewer cells" in note for note in ragged.notes)
-    with pytest.raises(DataError, match=r"row 0 .*column 2"):
+    with pytest.raises(DataError, match=r"column 2.*row 0 "):
         read_graph(case / "ragged.csv")
 
 
@@ -275,7 +275,7 @@ def test_names_with_spaces_between_tabs_stay_whole(tmp_path: Path) -> None:
 
 def test_short_lines_are_counted_and_tabs_are_no_part_of_an_id(tmp_path: Path) -> None:
     path = write(tmp_path, "source,target,time,f1\na b,c d,1,5\nc d,e f,2\na b,e f,3,6\n")
-    with pytest.raises(DataError, match=r"row 1 .*f1"):
+    with pytest.raises(DataError, match=r"f1.*row 1 "):
         read_events(path)
     assert any("1 of 3 rows" in note for note in read_events(path, edge_columns=[]).notes)
     path = write(tmp_path, "source,target\na\tb,c\nd,e\n")

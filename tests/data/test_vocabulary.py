@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from hopstate.data.vocabulary import FEW, Vocabulary
+from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError
 
 TEXTS = np.array([f"u{i}" for i in range(100)])
@@ -25,7 +25,7 @@ TEXTS = np.array([f"u{i}" for i in range(100)])
 )
 def test_few_are_found_as_many_are(ids: np.ndarray, keys: np.ndarray) -> None:
     known = Vocabulary(ids)
-    many = np.concatenate([keys] * (FEW + 1))
+    many = np.concatenate([keys] * (32 + 1))
     found = known.rows(keys)
     assert found.dtype == np.int64
     assert found.tolist() == known.rows(many)[: len(keys)].tolist()
@@ -34,7 +34,7 @@ def test_few_are_found_as_many_are(ids: np.ndarray, keys: np.ndarray) -> None:
 @pytest.mark.parametrize("piece", [1, 2, 3, 1 << 20])
 @pytest.mark.parametrize("kind", [np.int64, "U3"])
 def test_an_id_that_stands_twice_is_found_wherever(piece: int, kind, monkeypatch) -> None:
-    monkeypatch.setattr("hopstate.data.vocabulary._PIECE", piece)
+    monkeypatch.setattr("hopstate.io.scratch.BLOCK", piece)
     for count in range(6):
         ids = np.arange(count).astype(kind)
         for order in (ids, ids[::-1]):
@@ -46,10 +46,9 @@ def test_an_id_that_stands_twice_is_found_wherever(piece: int, kind, monkeypatch
                     Vocabulary(order)
 
 
-def test_rising_ids_need_no_table_until_they_are_asked_for() -> None:
-    rising, falling = Vocabulary(np.arange(5)), Vocabulary(np.arange(5)[::-1])
-    assert not {"_index", "_sorted"} & {*vars(rising), *vars(falling)}
-    assert rising.rows(np.arange(9) - 2).tolist() == [-1, -1, 0, 1, 2, 3, 4, -1, -1]
+def test_integers_are_found_in_any_order() -> None:
+    for ids in (np.arange(5), np.arange(5)[::-1]):
+        assert Vocabulary(ids).rows(np.arange(9) - 2).tolist() == [-1, -1, *ids.tolist(), -1, -1]
 
 
 @pytest.mark.parametrize("kind", ["ints", "texts"])
@@ -61,7 +60,11 @@ def test_a_vocabulary_that_grew_has_the_rows_of_the_one_before_it_and_of_no_othe
     assert grown.rows(names).tolist() == [0, 1, 2, -1]
     assert (grown.is_of(first), grown.is_of(grown), first.is_of(first)) == (True, True, True)
     assert not any((first.is_of(grown), grown.is_of(other), other.is_of(first), grown.is_of(None)))
-    assert not any((first.grown([names[3]]).is_of(grown), grown.grown([names[3]]).is_of(first)))
+    again = grown.grown([names[3]])
+    assert (again.is_of(first), again.is_of(grown)) == (True, True)
+    assert (grown.rows(names).tolist(), again.rows(names).tolist()) == ([0, 1, 2, -1], [0, 1, 2, 3])
+    assert again.names(np.array([3, 0, 2])).tolist() == [names[3], names[0], names[2]]
+    assert not first.grown([names[3]]).is_of(grown)
     assert first.grown(names[:2]) is first
     copy = pickle.loads(pickle.dumps(grown))
     assert copy.rows(names).tolist() == [0, 1, 2, -1]

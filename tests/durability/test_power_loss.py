@@ -17,7 +17,7 @@ from hopstate.compensation.gas import GasCache
 from hopstate.errors import DataError, HopstateError
 from hopstate.io.files import replace_file
 from hopstate.runs.reproduce import append_line
-from hopstate.runs.run import evaluate, open_run
+from hopstate.runs.run import evaluate, load
 from hopstate.training import progress
 from hopstate.training import run_folder as run
 from hopstate.training.checkpoint import load_checkpoint
@@ -176,7 +176,7 @@ def test_a_finished_run_that_is_continued_stands_until_the_next_one_does(tmp_pat
         now = {split: evaluate(root / "run", data=graph(), split=split) for split in ("val", "test")}
         assert now in [{split: of.metrics[split] for split in now} for of in (first, second)]
         if (root / "run" / "result.json").exists():
-            assert {split: open_run(root / "run").metrics[split] for split in now} == now
+            assert {split: load(root / "run").metrics[split] for split in now} == now
         assert fit(root / "run", "mlp", settings, resume=True, epochs=4).metrics == second.metrics
 
     assert every(noted, check, step) > 50 / step

@@ -10,11 +10,12 @@ import pytest
 
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
-from hopstate.evaluation.event_targets import EventAmounts, last_known
 from hopstate.evaluation.metrics import mae
 from hopstate.runs.card import run_card
 from hopstate.runs.run import Run, evaluate, fit, score_stream
 from hopstate.testing.conformance import F32_SUM, F64
+from hopstate.training.tasks.event_node import EventTargets, last_known
+from hopstate.training.tasks.target import Target
 
 SMALL: dict[str, dict[str, Any]] = {
     "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
@@ -78,8 +79,9 @@ def test_the_last_known_amount_is_of_strictly_earlier_events():
 
 
 def test_gaps_count_in_no_metric():
-    y = np.array([1.0, np.nan, 5.0])
-    held = EventAmounts(y=y, metrics_of=("mae", "rmse"), center=1.0, scale=2.0)
+    y = np.array([[1.0], [np.nan], [5.0]])
+    target = Target(goal="values", names=("price",), metrics=("mae", "rmse"), center=(1.0,), scale=(2.0,))
+    held = EventTargets(y=y, target=target)
     assert held.metrics(np.arange(3), np.array([0.5, 99.0, 1.5])) == {"mae": 1.0, "rmse": 1.0}
     assert held.columns(np.array([0.5]))["prediction"].tolist() == [2.0]
     assert np.isnan(held.metrics(np.array([1]), np.array([0.0]))["mae"])

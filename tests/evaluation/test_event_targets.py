@@ -1,5 +1,6 @@
 """Several labels or amounts of nodes at their events: columns in files and streams, loss, metrics, floors, answers."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,12 @@ import torch
 from hopstate.data.events import ADD, GONE, EventStream, in_own_order
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.errors import ConfigError, DataError
-from hopstate.evaluation.event_targets import EventTargets, event_classes
 from hopstate.evaluation.metrics import average_precision, mae
 from hopstate.runs.card import run_card
 from hopstate.runs.run import Run, evaluate, fit, score_stream
 from hopstate.testing.conformance import F64
-from hopstate.training.tasks.target import target_of
+from hopstate.training.tasks.event_node import EventTargets, event_classes
+from hopstate.training.tasks.target import Target, target_of
 
 SMALL: dict[str, dict[str, Any]] = {
     "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
@@ -110,7 +111,7 @@ def test_columns_of_labels_go_with_their_events(tmp_path: Path) -> None:
         ({"labels": np.zeros((60, 2), np.int64)}, ""),
         ({"labels": np.zeros((60, 0), np.float32), "class_names": None}, ""),
         ({"class_names": ("a", "b")}, ""),
-        ({"labels": np.where(np.arange(180).reshape(60, 3) == 17, np.inf, 0.0)}, "event 5"),
+        ({"labels": np.where(np.arange(180).reshape(60, 3) == 17, np.inf, 0.0)}, "row 5"),
     ],
 )
 def test_what_is_no_table_of_labels_is_refused(change: dict[str, Any], words: str) -> None:
@@ -130,12 +131,11 @@ def test_one_label_is_two_classes() -> None:
     one, two = (target.class_loss(logits, torch.from_numpy(y)) for target, y in ((several, wide), (classes, y)))
     assert one.item() == pytest.approx(two.item(), abs=F64)
     chances = logits.sigmoid().flatten().numpy()
-    made = EventTargets(y=wide, names=("label",), metrics_of=several.metrics)
+    made = EventTargets(y=wide, target=several)
     judged = event_classes(stream(50, labels=y, class_names=None)).metrics(rows, chances)
     found = made.metrics(rows, chances)
-    assert {name: found[name] for name in ("roc_auc", "average_precision")} == {
-        name: judged[name] for name in ("roc_auc", "average_precision")
-    }
+    for name in ("roc_auc", "average_precision"):
+        assert found[name] == pytest.approx(judged[name], rel=F64)
 
 
 def test_gaps_count_in_neither_loss_nor_metrics_and_the_order_of_columns_nowhere() -> None:
@@ -154,8 +154,8 @@ def test_gaps_count_in_neither_loss_nor_metrics_and_the_order_of_columns_nowhere
     turned = target.class_loss(logits[:, [2, 0, 1]], torch.from_numpy(y[:, [2, 0, 1]]))
     assert turned.item() == pytest.approx(loss.item(), abs=F64)
     chances = logits.detach().sigmoid().numpy()
-    made = EventTargets(y=y, names=("a", "b", "c"), metrics_of=target.metrics)
-    other = EventTargets(y=y[:, [2, 0, 1]], names=("c", "a", "b"), metrics_of=target.metrics)
+    made = EventTargets(y=y, target=target)
+    other = EventTargets(y=y[:, [2, 0, 1]], target=replace(target, names=("c", "a", "b")))
     found, again = made.metrics(rows, chances), other.metrics(rows, chances[:, [2, 0, 1]])
     assert found == pytest.approx(again, abs=F64)
     assert made.metrics(rows, np.where(np.isnan(y), 0.123, chances)) == found
@@ -164,13 +164,11 @@ def test_gaps_count_in_neither_loss_nor_metrics_and_the_order_of_columns_nowhere
 
 def test_amounts_answer_in_their_units() -> None:
     y = np.array([[1.0, 100.0], [np.nan, 300.0]])
-    made = EventTargets(
-        y=y, names=("a", "b"), metrics_of=("mae",), center=(1.0, 200.0), scale=(2.0, 50.0), labels=False
-    )
+    given = {"names": ("a", "b"), "metrics": ("mae",), "center": (1.0, 200.0), "scale": (2.0, 50.0)}
+    made = EventTargets(y=y, target=Target(goal="values", **given))
     found = np.array([[0.0, -2.0], [7.0, 2.0]])
     assert made.metrics(np.arange(2), found) == {"mae": 0.0}
     assert made.columns(found)["prediction_b"].tolist() == [100.0, 300.0]
-    np.testing.assert_allclose(made.outputs(made.values(found)), found, rtol=F64)
 
 
 # ---- runs --------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import torch
 
 import hopstate
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.evaluation.event_targets import of_training
-from hopstate.evaluation.metrics import classification_metrics
+from hopstate.evaluation.metrics import evaluate_metrics
+from hopstate.training.tasks.target import of_training
 from made_tables import tables
 
 LOOP: dict[str, Any] = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}}
@@ -93,7 +93,7 @@ def test_classes_of_training_come_first() -> None:
 
 def test_a_class_that_is_not_known_is_an_error_where_answers_are_counted() -> None:
     chances = np.eye(3)[[0, 1, 2, 2]]
-    counted = classification_metrics(("accuracy", "balanced_accuracy"), np.array([0, 1, 2, 3]), chances)
+    counted = evaluate_metrics("classes", ("accuracy", "balanced_accuracy"), np.array([0, 1, 2, 3]), chances)
     assert (counted["accuracy"], counted["balanced_accuracy"]) == (0.75, 0.75)
 
 

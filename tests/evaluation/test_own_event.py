@@ -11,7 +11,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.splits import chronological_split
 from hopstate.evaluation.link import LinkScores, evaluate_link
 from hopstate.methods.heuristics.edgebank import EdgeBank
-from hopstate.runs.run import open_run
+from hopstate.runs.run import load
 from made_events import LOOP, SMALL
 
 LEAST = 0.95  # probability of a trip that always occurs, beside ones that never do
@@ -47,7 +47,7 @@ def test_fit_evaluate_and_report_name_the_share_and_probabilities_are_not_biased
     method: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(options(method, data, tmp_path / "run")) == 0
-    run = open_run(tmp_path / "run")
+    run = load(tmp_path / "run")
     found = run.metrics["test"]
     share = found["own_event_share"]
     assert share == pytest.approx(1 / 5, abs=0.08)

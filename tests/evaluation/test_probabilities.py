@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import expit
 
-from hopstate.evaluation.metrics import MOST, Curve, evenly, fitted
+from hopstate.evaluation.calibration import MOST, Curve, evenly, fitted
 
 
 def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

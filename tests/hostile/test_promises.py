@@ -168,7 +168,7 @@ def test_what_nobody_foresaw_is_one_line(monkeypatch, capsys) -> None:
     from hopstate.cli import info
 
     for error, told in ((MemoryError(), "not enough memory"), (RecursionError(), "nested"), (OSError("x"), "x"),
-                        (KeyError("y"), "unforeseen, KeyError")):  # fmt: skip
+                        (KeyError("y"), "unexpected KeyError")):  # fmt: skip
         monkeypatch.setattr(info, "run", lambda argv, error=error: (_ for _ in ()).throw(error))
         assert main(["info"]) == 1
         shown = capsys.readouterr().err

@@ -63,8 +63,8 @@ def test_small_shares_keep_their_digits() -> None:
 def test_many_classes_with_long_names_do_not_meet() -> None:
     figure = blank()
     axes = figure.subplots()
-    counts = pd.Series(np.arange(70), [f"a class with a very long name {i}" for i in range(70)])
-    summary_plots._plot_classes(axes, counts, "nodes")
+    names = [f"a class with a very long name {i}" for i in range(70)]
+    summary_plots._plot_labels(axes, np.repeat(np.arange(70), np.arange(70)), names, "nodes")
     figure.draw_without_rendering()
     drawn = [label.get_window_extent() for label in axes.get_yticklabels()]
     assert len(drawn) == summary_plots.MOST_CLASSES

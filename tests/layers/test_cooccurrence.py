@@ -2,7 +2,7 @@
 
 import torch
 
-from hopstate.layers.cooccurrence import CountEncoding
+from hopstate.layers.encodings import CountEncoding
 
 
 def test_is_the_sum_of_the_perceptron_on_each_count():

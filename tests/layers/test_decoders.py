@@ -1,9 +1,12 @@
 """Decoders of pairs: what they compute, which have a direction, and a pair among others."""
 
+import numpy as np
 import pytest
 import torch
+from tests.made_events import LOOP
 
 import hopstate
+from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.layers.decoders import DECODERS, LinkDecoder, PairDecoder
 from hopstate.testing.conformance import F64
@@ -45,7 +48,9 @@ class Distance(LinkDecoder):
 
 def test_a_decoder_of_your_own_scores_links(monkeypatch, tmp_path):
     monkeypatch.setitem(DECODERS, "distance", Distance)
-    loop = {"loop.epochs": 2, "loop.progress": False, "loop.device": "cpu", "loop.tensorboard": "no"}
-    run = hopstate.fit("gcn", "sbm", out=tmp_path / "run", task="link", link__decoder="distance", config=loop)
+    rng = np.random.default_rng(0)
+    graph = Graph.from_edges(rng.integers(0, 40, (160, 2)), 40, x=rng.normal(size=(40, 4)).astype(np.float32))
+    settings = {"link.decoder": "distance", "link.structure": False, "link.dim": 4, "model.dim": 4, **LOOP}
+    run = hopstate.fit("gcn", graph, out=tmp_path / "run", task="link", config=settings)
     assert 0 < run.metrics["test"]["mrr"] <= 1
-    assert isinstance(hopstate.load(tmp_path / "run").model.decoder.score, Distance)
+    assert hopstate.evaluate(tmp_path / "run")["mrr"] == pytest.approx(run.metrics["test"]["mrr"])

@@ -3,7 +3,7 @@ import contextlib
 import torch
 from torch import nn
 
-from hopstate.layers.evaluating import evaluating
+from hopstate.layers.modes import evaluating
 
 
 def test_each_module_is_back_in_its_own_mode() -> None:

@@ -7,14 +7,21 @@ from torch import nn
 from torch_geometric.nn import GCNConv, Sequential
 
 import hopstate
-from hopstate.layers.attention import FeedForward, SelfAttention, TransformerBlock
+from hopstate.layers.attention import (
+    CrossAttention,
+    FeedForward,
+    PackedLayout,
+    PackedSelfAttention,
+    PackedTransformerBlock,
+    SelfAttention,
+    TransformerBlock,
+)
 from hopstate.layers.decoders import LinkHead, NodeHead
+from hopstate.layers.encodings import TimeEncoding
 from hopstate.layers.message import Adjacency
-from hopstate.layers.mlp_mixer import MixerBlock
 from hopstate.layers.mpnn import MPNN, BatchNorm, GatedGCN, MessageBlock
-from hopstate.layers.packed_attention import CrossAttention, PackedLayout, PackedSelfAttention, PackedTransformerBlock
 from hopstate.layers.ssm import BidirectionalMamba, SelectiveSSM, StepProjection
-from hopstate.layers.time import TimeEncoding
+from hopstate.methods.baselines.graphmixer import MixerBlock
 
 DIM, NODES = 8, 30
 

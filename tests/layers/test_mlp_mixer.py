@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from hopstate.layers.mlp_mixer import MixerBlock
+from hopstate.methods.baselines.graphmixer import MixerBlock
 
 
 def test_block_is_its_formula():

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from hopstate.errors import ConfigError
-from hopstate.layers.attention import dot_product_attention
-from hopstate.layers.packed_attention import (
+from hopstate.layers.attention import (
     CrossAttention,
     PackedLayout,
     PackedSelfAttention,
     PackedTransformerBlock,
+    dot_product_attention,
 )
 
 LENGTHS = [3, 1, 5]

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from hopstate.errors import ShapeError
-from hopstate.layers.decoders import LinkHead
-from hopstate.layers.pair_history import FARTHEST, PairHistory
+from hopstate.layers.decoders import FARTHEST, LinkHead, PairHistory
 from hopstate.testing.conformance import F32_TIGHT, F64
 
 

@@ -7,17 +7,17 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from hopstate.layers import products
-from hopstate.layers.products import training_products
+from hopstate.layers import modes
+from hopstate.layers.modes import training_products
 
 
 @pytest.fixture
 def rows(monkeypatch):
     """Linear maps that note how many rows they were given."""
     asked = []
-    monkeypatch.setattr(products, "pays", lambda: True)
-    plain = products.linear
-    monkeypatch.setattr(products, "linear", lambda x, w, b: (asked.append(len(x)), plain(x, w, b))[1])
+    monkeypatch.setattr(modes, "pays", lambda: True)
+    plain = modes.linear
+    monkeypatch.setattr(modes, "linear", lambda x, w, b: (asked.append(len(x)), plain(x, w, b))[1])
     return asked
 
 

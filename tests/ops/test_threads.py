@@ -11,11 +11,10 @@ import scipy.sparse.linalg
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from hopstate.ops.cpu.parallel import run_units
 from hopstate.ops.eigenvectors import laplacian_eigenvectors
 from hopstate.ops.filters.laplacian import sparse_laplacian
 from hopstate.ops.filters.transition import SparseTransition
-from hopstate.ops.threads import one_thread, usual_threads
+from hopstate.ops.threads import one_thread, run_units, usual_threads
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hopstate.errors import HopstateWarning, MissingFileError
-from hopstate.evaluation.metrics import Curve
+from hopstate.evaluation.calibration import Curve
 from hopstate.runs import calibration as module
 from hopstate.runs.calibration import curve_of
 from hopstate.runs.load import load_run

@@ -206,7 +206,7 @@ def test_an_unknown_id_is_an_error(run_of: Callable[[str], Run]) -> None:
         (Clock(unit=7_200_000.0, time_unit="ms"), "2 hours"),
         (Clock(unit=1000.0, time_unit="ms"), "1 second"),
         (Clock(unit=40.0), "40 "),
-        (Clock(bounded=False), "1 "),
+        (Clock(), "1 "),
     ],
 )
 def test_units_in_words(clock: Clock, words: str) -> None:

@@ -22,8 +22,7 @@ from hopstate.layers.mpnn import pool
 from hopstate.methods import MODULES, get_method
 from hopstate.ops.rows import segment_sum
 from hopstate.runs import export
-from hopstate.runs.export import export_run, one_by_one, refuse, refuse_races
-from hopstate.runs.export_check import export_inputs
+from hopstate.runs.export import export_inputs, export_run, one_by_one, refuse, refuse_races
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run, fit
 from hopstate.sampling.subgraph import whole_adjacency

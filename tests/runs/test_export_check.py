@@ -21,9 +21,8 @@ from hopstate.data.graph import Graph
 from hopstate.datasets.generators import stochastic_block_model
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError
 from hopstate.methods import MODULES, get_method
-from hopstate.runs import export_check
-from hopstate.runs.export import export_run, traced
-from hopstate.runs.export_check import answers, difference, questions
+from hopstate.runs import export
+from hopstate.runs.export import answers, difference, export_run, questions, traced
 from hopstate.testing.conformance import PROGRAM
 from made_events import LOOP, RANDOM, SMALL, repeating
 from made_graphs import rings
@@ -105,8 +104,8 @@ def test_the_network_of_a_program_gives_what_the_run_gives(
     method: str, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As above, without a file, as it is and traced."""
-    run, specs, spec_of = trained(method, tmp_path / "run", **settings), [], export_check.spec_of
-    monkeypatch.setattr(export_check, "spec_of", lambda *given, **how: specs.append(spec_of(*given, **how)) or specs[0])
+    run, specs, spec_of = trained(method, tmp_path / "run", **settings), [], export.spec_of
+    monkeypatch.setattr(export, "spec_of", lambda *given, **how: specs.append(spec_of(*given, **how)) or specs[0])
     with questions(run, own=data_of(method), sample=True) as asked:
         wanted, inputs = asked.answers(), tuple(map(torch.from_numpy, asked.inputs.values()))
         specs[0].module.eval()

@@ -13,10 +13,10 @@ import torch
 
 import hopstate
 from hopstate.errors import DataError
-from hopstate.evaluation.metrics import Curve
+from hopstate.evaluation.calibration import Curve
+from hopstate.methods.shared.programs import ExportSpec, Port
 from hopstate.runs.export import Calibrated, Format, export_run, with_probabilities
 from hopstate.testing.conformance import F32, F64
-from hopstate.training.exported import ExportSpec, Port
 from made_events import LOOP, RANDOM, SMALL, repeating
 
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))

@@ -16,7 +16,7 @@ import made_events
 from hopstate.cli.main import main
 from hopstate.data.readers.read_events import read_events
 from hopstate.errors import ConfigError, HopstateWarning, TimeOrderError
-from hopstate.runs.run import Run, evaluate, fit, open_run, predict, score_stream
+from hopstate.runs.run import Run, evaluate, fit, load, predict, score_stream
 from hopstate.testing.conformance import F32, F32_SUM, F32_TIGHT
 from made_events import LOOP, RANDOM
 
@@ -126,7 +126,7 @@ def test_what_cannot_be_later_is_refused_with_what_to_do(run_of: RunOf) -> None:
 
 def test_the_runs_own_data_are_still_its_own(run_of: RunOf, tmp_path: Path) -> None:
     run = run_of("ctdg-ssm-nodes")
-    one, other = open_run(run.path).predict(table(0, 160), split="test"), run.predict(split="test")
+    one, other = load(run.path).predict(table(0, 160), split="test"), run.predict(split="test")
     near(one["score"], other["score"])
     # its columns need no naming again
     assert evaluate(run.path, data=table(0, 160)) == pytest.approx(run.metrics["test"], abs=F32_SUM)

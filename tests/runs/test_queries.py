@@ -21,7 +21,7 @@ from hopstate.cli.main import main
 from hopstate.data.readers.read_events import read_events
 from hopstate.errors import ConfigError, DataError, HopstateWarning, TimeOrderError
 from hopstate.runs.queries import score
-from hopstate.runs.run import Run, fit, open_run, score_stream
+from hopstate.runs.run import Run, fit, load, score_stream
 from hopstate.testing.conformance import F32, F32_TIGHT
 from made_events import LOOP, RANDOM, SMALL
 
@@ -44,7 +44,7 @@ def files(path: Path) -> dict[str, str]:
 
 def copied(run: Run, out: Path) -> Run:
     shutil.copytree(run.path, out)
-    return open_run(out)
+    return load(out)
 
 
 # ---- what a score is -------------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.compensation.top.config import TopConfig
-from hopstate.compensation.top.top import Top
+from hopstate.compensation.top.top import Top, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.io.scratch import Scratch
 from hopstate.methods.message_passing.batching import embedder

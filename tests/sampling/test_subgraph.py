@@ -5,9 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hopstate.compensation.top.config import TopConfig
-from hopstate.compensation.top.refresh import Refresher
-from hopstate.compensation.top.top import Top
+from hopstate.compensation.top.top import Refresher, Top, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.methods.message_passing.batching import embedder
 from hopstate.methods.message_passing.model import Backbone

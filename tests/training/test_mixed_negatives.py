@@ -129,5 +129,5 @@ def test_recipes_of_papers_train_as_the_papers_do() -> None:
 def test_the_command_line_takes_the_shares_as_one_value() -> None:
     parser = parser_of(get_method("ctdg-ssm"))
     words = ["--data=x", "--negatives.mixture", "{random: 0.9, historical: 0.1}"]
-    config = parse_words(get_method("ctdg-ssm"), parser, words)({})
+    config = parse_words(get_method("ctdg-ssm"), parser, words)[1]({})
     assert config.negatives.mixture.shares().tolist() == pytest.approx([0.9, 0.1, 0, 0])

@@ -35,12 +35,12 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument("--device", default=None, help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
     options = own_options(parser, own)
     rest = rest if options.device is None else [*rest, f"--loop.device={options.device}"]
-    from hopstate.runs.beginnings import begun
+    from hopstate.runs.run import output_folder
 
     comparison = Comparison(
         options.methods.split(","), numbers(options.splits), numbers(options.seeds), options.data, rest
     )
-    with begun(options.out, "compare", options.data) as folder, locked(folder):
+    with output_folder(options.out, "compare", options.data) as folder, locked(folder):
         rows = comparison.run(folder)
     failed = comparison.failed
     if rows == []:

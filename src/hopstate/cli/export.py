@@ -23,8 +23,7 @@ def run(argv: list[str]) -> Answer:
         help="ask program and run the same of the run's own data, print the largest difference, and fail above 1e-5",
     )
     o = parser.parse_args(argv[1:])
-    from hopstate.runs.export import export_run
-    from hopstate.runs.export_check import check_program, needed
+    from hopstate.runs.export import check_program, export_run, needed
 
     if o.check and o.to == "onnx":
         needed(".onnx")

@@ -16,7 +16,7 @@ COLUMNS = ("operator", "path", "why")
 
 def run(argv: list[str]) -> Answer:
     """Look at the machine and what is installed."""
-    from hopstate.ops.info import describe_paths
+    from hopstate.ops.selective_scan.dispatch import describe_paths
 
     Options(prog="hopstate info", description=__doc__, allow_abbrev=False).parse_args(argv[1:])
     facts = environment(None)

@@ -23,10 +23,10 @@ from hopstate.io.files import append_file, named_errors, remove_file, replace_fi
 from hopstate.io.tensors import load_npy
 from hopstate.layers.message import Adjacency, Normalization
 from hopstate.ops.sampling import Neighborhoods
-from hopstate.sampling.subgraph import around_adjacency
+from hopstate.sampling.subgraph import Compensation, around_adjacency
 
 
-class GasCache:
+class GasCache(Compensation):
     """What every node sent last, for each layer: (N, d) tables on the CPU, pinned where there is a GPU, or on disk.
 
     Args:
@@ -93,11 +93,7 @@ class GasCache:
         return [self.num_nodes, *(table.shape[1] for table in self.tables)]
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned.
-
-        Raises:
-            CheckpointError: tables of another graph or model, or no longer there.
-        """
+        """Take back what `state` returned."""
         mark = state.get("mark")
         saved = [state.get(f"history{i}") for i in range(len(self.tables))]
         shapes = [None if table is None else table.shape for table in saved]
@@ -150,11 +146,7 @@ class Journal:
             sync_file(self.folder / f"history-{number}.npy")
 
     def keep(self, layer: int, rows: Tensor) -> None:
-        """Write down what rows hold, where that has not been done since the last mark.
-
-        Raises:
-            StorageError: it could not be written.
-        """
+        """Write down what rows hold, where that has not been done since the last mark."""
         self.begin()
         new = rows[~self._written[layer][rows]]
         if not len(new):
@@ -175,11 +167,7 @@ class Journal:
         return self._last
 
     def go_back(self, mark: int) -> None:
-        """Give the tables what they held at a mark.
-
-        Raises:
-            CheckpointError: the journal does not reach back so far.
-        """
+        """Give the tables what they held at a mark."""
         found = {int(path.name.rpartition("-")[2]) for path in self.folder.glob("journal-*")}
         if mark < max(found, default=mark) - 1:
             raise CheckpointError(f"the cached vectors in {self.folder} are of a later checkpoint; start the run anew")

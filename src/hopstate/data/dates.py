@@ -35,13 +35,11 @@ class Clock:
         unit: the gap that counts as 1, in the stream's unit of time; over 0.
         time_unit: that unit (s, ms, us, ns), "" if unknown.
         ratio: how many of the stream's units are one of the stream that the clock was fitted on.
-        bounded: hold gaps below what stands for "never" (0.1.0 did not).
     """
 
     unit: float = 1.0
     time_unit: str = ""
     ratio: float = 1.0
-    bounded: bool = True
 
     def __post_init__(self) -> None:
         if not 0 < self.unit < np.inf:
@@ -54,12 +52,12 @@ class Clock:
         Args:
             time_unit: of t.
             gap_unit: "median" of the gaps between successive events that are not 0 (1 where there is none), "seconds"
-                where time_unit is known, or "raw" numbers as they stand, for runs of version 0.1.0.
+                where time_unit is known, or "raw" numbers as they stand.
         """
         if gap_unit not in get_args(GapUnit):
             raise ConfigError(f"gap_unit is one of {', '.join(get_args(GapUnit))}; got {gap_unit!r}")
         if gap_unit == "raw":
-            return cls(bounded=False)
+            return cls()
         if gap_unit == "seconds":
             return cls(unit=UNITS["s"] / UNITS.get(time_unit, UNITS["s"]), time_unit=time_unit)
         return cls.of_gaps(elapsed(t[1:], t[:-1]), time_unit)
@@ -83,9 +81,9 @@ class Clock:
         return elapsed(later, earlier) / self.unit
 
     def log_gaps(self, later: np.ndarray, earlier: np.ndarray, never: float = np.inf) -> np.ndarray:
-        """Return (Q,) float64 ln(1 + gap); below never, which stands for a gap without a beginning, if bounded."""
+        """Return (Q,) float64 ln(1 + gap), below never, which stands for a gap without a beginning."""
         found = np.log1p(self.gaps(later, earlier))
-        return np.minimum(found, np.nextafter(np.float32(never), np.float32(0))) if self.bounded else found
+        return np.minimum(found, np.nextafter(np.float32(never), np.float32(0)))
 
 
 def elapsed(later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
@@ -100,6 +98,7 @@ def elapsed(later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
 NANOSECONDS = {"W": 604800 * 10**9, "D": 86400 * 10**9, "h": 3600 * 10**9, "m": 60 * 10**9, **UNITS}
 DATES_HELD = "1677-09-21 to 2262-04-11"
 NAIVE = "naive"
+_UTC = ("", NAIVE, "Z", "UTC")  # kinds of dates whose clock is that of UTC
 DAY_OR_MONTH = r"\s*\d{1,2}([/.-])\d{1,2}\1(?:\d{4}|\d\d)(?!\d)"  # a date of either order at a text's beginning
 UNGUESSED = "order of day and month is not guessed, as it differs by country; write ISO dates such as 2024-03-01"
 _OFFSET = r"([zZ]|[+-]\d\d(?::?\d\d)?)$"
@@ -188,14 +187,11 @@ def in_utc(local: np.ndarray, dates: str) -> np.ndarray:
     """
     import pandas as pd
 
-    if dates in ("", NAIVE, "Z", "UTC") or not len(local):
+    if dates in _UTC or not len(local):
         return local
-    if _is_offset(dates):
-        return local - np.timedelta64(_seconds(dates), "s")
+    first = np.ones(len(local), bool)
     try:
-        zoned = pd.DatetimeIndex(local).tz_localize(
-            dates, ambiguous=np.ones(len(local), bool), nonexistent="shift_forward"
-        )
+        zoned = pd.DatetimeIndex(local).tz_localize(_zone(dates), ambiguous=first, nonexistent="shift_forward")
     except (KeyError, ValueError, OSError):  # a zone that this machine does not know
         return local
     return zoned.tz_convert("UTC").tz_localize(None).to_numpy().astype(local.dtype)
@@ -272,7 +268,7 @@ def _are_dates(numbers: np.ndarray, unit: str, dates: str) -> bool:
 def _local(numbers: np.ndarray, unit: str, dates: str) -> tuple[np.ndarray, np.ndarray]:
     """Return (Q,) dates by the clock of a zone, and (Q,) seconds by which it is ahead of UTC."""
     utc = np.atleast_1d(numbers.astype(np.int64)).astype(f"datetime64[{unit}]")
-    offsets = np.zeros(len(utc), np.int64) if dates in (NAIVE, "Z", "UTC") else _offsets(utc, dates)
+    offsets = np.zeros(len(utc), np.int64) if dates in _UTC else _offsets(utc, dates)
     second = UNITS["s"] // UNITS[unit]
     return utc + (offsets * second).astype(f"timedelta64[{unit}]"), offsets
 
@@ -286,23 +282,17 @@ def _offsets(utc: np.ndarray, dates: str) -> np.ndarray:
     """Return (Q,) seconds by which a zone is ahead of UTC."""
     import pandas as pd
 
-    if _is_offset(dates):
-        return np.full(len(utc), _seconds(dates))
     try:
-        zoned = pd.DatetimeIndex(utc).tz_localize("UTC").tz_convert(dates)
+        zoned = pd.DatetimeIndex(utc).tz_localize("UTC").tz_convert(_zone(dates))
     except (KeyError, ValueError, OSError):  # a zone that this machine does not know
         return np.zeros(len(utc), np.int64)
     local = zoned.tz_localize(None).to_numpy()
     return (local - utc.astype(local.dtype)).astype("timedelta64[s]").astype(np.int64)
 
 
-def _is_offset(dates: str) -> bool:
-    return re.fullmatch(r"[+-]\d\d:\d\d", dates, re.ASCII) is not None
-
-
-def _seconds(offset: str) -> int:
-    seconds = int(offset[1:3]) * 3600 + int(offset[4:6]) * 60
-    return -seconds if offset[0] == "-" else seconds
+def _zone(dates: str) -> str:
+    """Return a zone as pandas names it: it writes +01:00 as UTC+01:00."""
+    return f"UTC{dates}" if dates[0] in "+-" else dates
 
 
 def _ends(offsets: np.ndarray, dates: str) -> np.ndarray:

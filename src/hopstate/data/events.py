@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 ADD, DELETE, GONE = 0, 1, 2
-_PAIRS = 1 << 23  # events whose pairs are sorted together
 NEVER = np.iinfo(np.int64).max  # the end of an edge that nothing ends
 Ties = Literal["file", "sorted"]
 TIES: tuple[Ties, ...] = ("file", "sorted")
@@ -58,10 +57,7 @@ class EventBatch:
 
     def additions(self) -> EventBatch:
         """Return those events that add an edge."""
-        return self if self.kind is None else self._where(self.kind == ADD)
-
-    def _where(self, mask: np.ndarray) -> EventBatch:
-        return self if mask.all() else self.take(mask)
+        return self if self.kind is None or not self.kind.any() else self.take(self.kind == ADD)
 
     def take(self, rows: np.ndarray | slice) -> EventBatch:
         """Return the events at rows of the batch."""
@@ -394,23 +390,17 @@ def check_deletes(stream: EventStream, *, before: int = 0) -> None:
         raise DataError(
             f"{stream.name}: event {event} deletes a node; EventStream.from_arrays deletes its edges for it"
         )
-    pairs = stream.src * stream.num_nodes + stream.dst
-    parts = 1 + len(stream) // _PAIRS
-    for part in range(parts):  # sorting all pairs at once would take several times the stream's memory
-        rows = np.flatnonzero(pairs % parts == part)
-        order = rows[np.argsort(pairs[rows], kind="stable")]
-        step = np.where(stream.kind[order] == ADD, 1, -1)
-        total = np.cumsum(step)
-        first = np.flatnonzero(np.diff(pairs[order], prepend=-1))
-        before_pair = np.repeat((total - step)[first], np.diff(np.append(first, len(order))))
-        ended_twice = order[total - before_pair < 0]
-        if len(ended_twice):
-            event = int(ended_twice.min())
-            raise DataError(
-                f"{stream.name}: event {event - before} deletes the edge {_named(stream, stream.src[event])} -> "
-                f"{_named(stream, stream.dst[event])}, which is not active then; remove the deletion or add the edge "
-                "first"
-            )
+    ends = edge_ends(stream.src, stream.dst, stream.kind, stream.num_nodes)
+    edges = np.flatnonzero((ends >= 0) & (ends < NEVER))
+    valid = np.zeros(len(stream), bool)
+    valid[ends[edges]] = ends[edges] > edges
+    wrong = np.flatnonzero((stream.kind == DELETE) & ~valid)
+    if len(wrong):
+        event = int(wrong[0])
+        raise DataError(
+            f"{stream.name}: event {event - before} deletes the edge {_named(stream, stream.src[event])} -> "
+            f"{_named(stream, stream.dst[event])}, which is not active then; remove the deletion or add the edge first"
+        )
 
 
 def _named(stream: EventStream, node: np.integer) -> object:

@@ -226,17 +226,10 @@ def labels_of(values: Any, where: str, place: Place, options: LabelOptions) -> F
     """
     import pandas as pd
 
-    values = pd.Series(values).reset_index(drop=True)
-    if values.dtype == bool:
-        values = values.astype(np.int64)
-    missing = values.isna().to_numpy() | is_unlabelled(values, options.unlabelled)
-    if not is_numeric(values):
-        if options.unlabelled is None:
-            check_words(values, where, place)
-        if options.task == "auto":
-            words = values.where(values.notna(), "").astype(str).str.strip()
-            check_numbers(words, where, place, ", or say --read.task classification: each text is a class")
-        values = numbers_if_all(values, missing)
+    values, missing = _known(pd.Series(values).reset_index(drop=True), where, place, options.unlabelled)
+    if not is_numeric(values) and options.task == "auto":
+        words = values.where(values.notna(), "").astype(str).str.strip()
+        check_numbers(words, where, place, ", or say --read.task classification: each text is a class")
     told = f"; {int(missing.sum()):,} of {len(missing):,} rows without a label" if missing.any() else ""
     if is_numeric(values):
         numbers = values.to_numpy(np.float64, na_value=np.nan)
@@ -253,6 +246,18 @@ def labels_of(values: Any, where: str, place: Place, options: LabelOptions) -> F
         raise DataError(f"{where} holds no label at all")
     codes, names, note = numbered(found, ~missing, where)
     return codes, names, (note + told,)
+
+
+def _known(values: pd.Series, where: str, place: Place, unlabelled: str | None) -> tuple[pd.Series, np.ndarray]:
+    """Return values, as numbers if all known ones are, and which (n,) are missing."""
+    if values.dtype == bool:
+        values = values.astype(np.int64)
+    missing = values.isna().to_numpy(bool) | is_unlabelled(values, unlabelled)
+    if is_numeric(values):
+        return values, missing
+    if unlabelled is None:
+        check_words(values, where, place)
+    return numbers_if_all(values, missing), missing
 
 
 def numbered(found: np.ndarray, known: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...] | None, str]:
@@ -509,14 +514,9 @@ def labels_of_events(
         y = table.numbers([first], "labels", "error", "auto")[:, 0]
         told = f"; {int(np.isnan(y).sum()):,} of {len(y):,} events without" if np.isnan(y).any() else ""
         return y, None, (f"labels: column {first!r}, read as amounts (regression){told}",)
-    where, values = f"{table.path}: column {first!r}", table.worded(first)
-    if unlabelled is None and not is_numeric(values):
-        check_words(values, where, table.place)
-    none = is_unlabelled(values, unlabelled)
-    if none.any():
-        values = numbers_if_all(values.where(~none), none | values.isna().to_numpy(bool))
-    if values.dtype == bool:
-        return values.to_numpy().astype(np.int64), None, ()
+    where = f"{table.path}: column {first!r}"
+    values, missing = _known(table.worded(first), where, table.place, unlabelled)
+    values = values.where(~missing) if missing.any() else values
     if is_numeric(values):
         return _event_numbers(values, where, table.place, unlabelled)
     return _event_classes(values, first, where, table.place)
@@ -540,7 +540,7 @@ def _event_numbers(values: pd.Series, where: str, place: Place, unlabelled: str 
             f"{place(int(np.argmax(empty)))}; fill it in, or remove the row; amounts with gaps are learned with "
             "--read.task regression"
         )
-    return np.full(len(empty), -1) if empty.all() else values.fillna(-1).to_numpy(), None, ()
+    return np.where(empty, -1, numbers).astype(np.int64), None, ()
 
 
 def _event_classes(

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.dates import parse_times
+from hopstate.data.dates import UNITS, parse_times
 from hopstate.data.events import EventStream, stretch
 from hopstate.data.graph import Graph
 from hopstate.data.validate import SPLITS
@@ -284,9 +284,8 @@ def _by_split(graph: Graph, key: np.ndarray, which: np.ndarray, rows: np.ndarray
 
 
 _EMPTY = np.empty(0, np.int64)
-IN_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+IN_SECOND = {unit: UNITS["s"] // size for unit, size in UNITS.items()}
 _DURATIONS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}  # letter to seconds
-_EXACT = 2**53  # up to which float64 holds every integer
 EVENT_SPLITS = ("train", "val", "test", "new_val", "new_test")
 
 
@@ -444,15 +443,11 @@ def _quantiles(stream: EventStream, val_ratio: float, test_ratio: float) -> tupl
         raise ConfigError(f"val_ratio {val_ratio} and test_ratio {test_ratio} must be positive and leave training data")
     if not len(stream):
         raise DataError(f"{stream.name}: the stream is empty; there is nothing to split")
-    shares = [1 - val_ratio - test_ratio, 1 - test_ratio]
-    t = stream.t
-    if t.dtype.kind == "i" and max(abs(int(t[0])), abs(int(t[-1]))) > _EXACT:  # such as nanoseconds since 1970
-        return _between(t, shares[0]), _between(t, shares[1])
-    return _quantile(t, shares[0]), _quantile(t, shares[1])
+    return _quantile(stream.t, 1 - val_ratio - test_ratio), _quantile(stream.t, 1 - test_ratio)
 
 
-def _quantile(t: np.ndarray, share: float) -> float:
-    """Return `np.quantile` of rising numbers, which would copy and part them, to the bit.
+def _quantile(t: np.ndarray, share: float) -> float | int:
+    """Return `np.quantile` of rising numbers, which would copy them; of large integers exact, rounded down.
 
     >>> _quantile(np.array([1, 2, 4]), 0.75)
     3.0
@@ -460,15 +455,10 @@ def _quantile(t: np.ndarray, share: float) -> float:
     place = share * (len(t) - 1)
     low = int(place)
     a, b = t[low], t[min(low + 1, len(t) - 1)]
+    if t.dtype.kind == "i" and max(abs(int(t[0])), abs(int(t[-1]))) > 2**53:  # such as nanoseconds since 1970
+        gap = int(b) - int(a)  # alone a float
+        return int(a) + min(math.floor((place - low) * gap), max(gap - 1, 0))
     return float(np.quantile(np.array([a, b]), place - low)) if b != a else float(a)
-
-
-def _between(t: np.ndarray, share: float) -> int:
-    """Return the quantile of rising whole numbers by linear interpolation, rounded down; only a gap is ever a float."""
-    place = share * (len(t) - 1)
-    low = int(place)
-    gap = int(t[min(low + 1, len(t) - 1)]) - int(t[low])
-    return int(t[low]) + min(math.floor((place - low) * gap), max(gap - 1, 0))
 
 
 # ---- windows of a fixed duration ---------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from hopstate.data.validate import default_names
 from hopstate.io.output import draw_figure, plain_numbers
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -442,26 +441,18 @@ MOST_CLASSES = 24
 
 
 def plot_summary(data: EventStream | Graph | GraphSet, path: str | Path) -> None:
-    """Draw a data set as .png, .pdf or .svg.
-
-    A stream's activity and degrees; a graph's degrees and classes; a set's sizes and classes.
-
-    Raises:
-        FormatError: another extension.
-        StorageError: the file could not be written.
-    """
+    """Draw a stream's activity and degrees, a graph's degrees and classes, or a set's, as .png, .pdf or .svg."""
 
     def paint(figure: Figure) -> None:
         first, second = figure.subplots(1, 2)
         if isinstance(data, EventStream):
             _plot_activity(first, data)
-            _plot_degrees(second, event_degrees(data), "events of a node")
+            _plot_counts(second, event_degrees(data), "events of a node", "nodes", "degrees")
         elif isinstance(data, GraphSet):
-            _plot_histogram(first, np.diff(data.offsets))
-            first.set(xlabel="nodes of a graph", ylabel="graphs", title="sizes")
+            _plot_counts(first, np.diff(data.offsets), "nodes of a graph", "graphs", "sizes")
             _plot_labels(second, data.y, data.class_names, "graphs")
         else:
-            _plot_degrees(first, data.degree, "degree")
+            _plot_counts(first, data.degree, "degree", "nodes", "degrees")
             _plot_labels(second, data.y, data.class_names, "nodes")
         figure.suptitle(data.name)
 
@@ -483,49 +474,36 @@ def _plot_activity(axes: Axes, stream: EventStream) -> None:
     axes.set(xlabel=f"time{unit}", ylabel="events", title="activity")
 
 
-def _plot_degrees(axes: Axes, degree: np.ndarray, what: str) -> None:
-    """Draw the share of nodes of at least each degree, on two logarithmic axes; a histogram if all are similar."""
-    ordered = np.sort(degree[degree > 0])
+def _plot_counts(axes: Axes, values: np.ndarray, what: str, of: str, title: str) -> None:
+    """Draw how often whole numbers occur; the share at or above each, on logarithmic axes, if their range is wide."""
+    ordered = np.sort(values[values > 0])
+    axes.set(xlabel=what, ylabel=of, title=title)
     if len(ordered) and ordered[-1] >= 10 * ordered[0]:
         axes.loglog(ordered, 1 - np.arange(len(ordered)) / len(ordered), drawstyle="steps-post", color=COLOUR)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter("{x:,g}")
-        axes.set(xlabel=what, ylabel="share of nodes at or above", title="degrees")
-    else:
-        _plot_histogram(axes, ordered)
-        axes.set(xlabel=what, ylabel="nodes", title="degrees")
-
-
-def _plot_histogram(axes: Axes, values: np.ndarray) -> None:
-    """Draw how often whole numbers occur: a bar for each, or for several if the range is wide."""
-    if len(values):
-        low, high = int(values.min()), int(values.max())
-        step = -(-(high - low + 1) // 60)
-        axes.hist(values, bins=(np.arange(low, high + step + 1, step) - 0.5).tolist(), color=COLOUR)
+        axes.set_ylabel(f"share of {of} at or above")
+        return
+    if len(ordered):
+        axes.hist(ordered, bins=(np.arange(ordered[0], ordered[-1] + 2) - 0.5).tolist(), color=COLOUR)
     plain_numbers(axes, whole=True)
     plain_numbers(axes, "y", whole=True)
 
 
-def _plot_labels(axes: Axes, y: np.ndarray | None, names: tuple[str, ...] | None, of: str) -> None:
+def _plot_labels(axes: Axes, y: np.ndarray | None, names: Sequence[str] | None, of: str) -> None:
+    """Draw how many are of each class, the largest if they are many; or the amounts."""
     counts = None if y is None else class_counts(y, names)
     if counts is not None:
-        _plot_classes(axes, counts, of)
+        shown = counts[counts.index.isin(counts.nlargest(MOST_CLASSES).index)][::-1]
+        labels = [name if len(name) <= 24 else f"{name[:23]}…" for name in shown.index]
+        axes.barh(np.arange(len(shown)), shown.to_numpy(), color=COLOUR)
+        axes.set_yticks(np.arange(len(shown)), labels, fontsize=10 if len(shown) <= 12 else 6)
+        plain_numbers(axes)
+        title = "classes" if len(shown) == len(counts) else f"the {len(shown)} largest of {len(counts)} classes"
+        axes.set(xlabel=of, ylabel="class", title=title)
     elif y is not None and y.ndim == 1:
         axes.hist(y[~np.isnan(y)], bins=60, color=COLOUR)
         plain_numbers(axes, "y")
         axes.set(xlabel="target", ylabel=of, title="targets")
     else:
         axes.set_axis_off()
-
-
-def _plot_classes(axes: Axes, counts: pd.Series, of: str) -> None:
-    """Draw how many are of each class, the first at the top; of many classes the largest."""
-    largest = counts.nlargest(MOST_CLASSES).index
-    shown = counts[counts.index.isin(largest)]
-    names = [name if len(name) <= 24 else f"{name[:23]}…" for name in shown.index]
-    axes.barh(np.arange(len(shown)), shown.to_numpy(), color=COLOUR)
-    axes.set_yticks(np.arange(len(shown)), names, fontsize=10 if len(shown) <= 12 else 6)
-    axes.invert_yaxis()
-    plain_numbers(axes)
-    title = "classes" if len(shown) == len(counts) else f"the {len(shown)} largest of {len(counts)} classes"
-    axes.set(xlabel=of, ylabel="class", title=title)

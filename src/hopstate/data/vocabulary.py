@@ -4,26 +4,83 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hopstate.errors import DataError, nearest
+from hopstate.io.scratch import row_blocks
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LONGEST = 1000  # bytes of an id
-FEW = 32  # texts that are looked up one by one
-_PIECE = 1 << 20  # integers compared together
 _SHARE = 10  # part of the ids from which on it is faster to make a new table than to keep one
 TEXT = np.dtypes.StringDType()  # of arrays of ids: as wide as each text
+
+
+class _Ids:
+    """Ids by row: some in an array, and those that were added after them in a list."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.added: list[Any] = []
+        self.row_of: dict[Any, int] = {}  # of the added ones
+
+    def __len__(self) -> int:
+        return len(self.array) + len(self.added)
+
+    def add(self, ids: list[Any]) -> None:
+        self.row_of.update(zip(ids, range(len(self), len(self) + len(ids))))
+        self.added += ids
+
+    @cached_property
+    def is_sorted(self) -> bool:
+        """Whether each id of the array is above the one before it, as in those collected from columns."""
+        import pyarrow.compute as pc
+
+        ids, last = self.array, len(self.array) - 1
+        if not isinstance(ids, np.ndarray):
+            return bool(last < 1 or pc.all(pc.greater(ids.slice(1), ids.slice(0, last))).as_py())
+        return all((block[1:] > block[:-1]).all() for _, block in row_blocks(ids, overlap=1))
+
+    @cached_property
+    def index(self) -> pd.Index:
+        """A hash table from text to row. Of objects: of texts, each look-up would copy all of them."""
+        import pandas as pd
+
+        return pd.Index(self.array.to_numpy(zero_copy_only=False), dtype=np.dtype(object))
+
+    @cached_property
+    def sorted(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """The integers in sorted order, and their rows if those differ."""
+        if self.is_sorted:
+            return self.array, None
+        order = np.argsort(self.array, kind="stable")
+        return self.array[order], order
+
+    def rows_of_texts(self, keys: Any) -> np.ndarray:
+        import pyarrow.compute as pc
+
+        if len(keys) * _SHARE > len(self.array):  # a table of all ids is made and dropped
+            found = pc.index_in(_as_text(keys), value_set=self.array)
+            return found.fill_null(-1).to_numpy().astype(np.int64)
+        import pandas as pd
+
+        return self.index.get_indexer(pd.Index(keys.tolist(), dtype=np.dtype(object))).astype(np.int64)
+
+    def rows_of_integers(self, keys: np.ndarray) -> np.ndarray:
+        ids, order = self.sorted
+        place = np.minimum(np.searchsorted(ids, keys), len(ids) - 1)
+        found = place if order is None else order[place]
+        return np.where(ids[place] == keys, found, -1)
 
 
 class Vocabulary:
     """The user's ids in row order; ids are unique and all of one kind (int64 or str).
 
-    Texts are a string array of pyarrow (offsets and bytes), so that one long id does not widen the others.
+    Texts are a string array of pyarrow (offsets and bytes), so that one long id does not widen the others. A vocabulary
+    that grew from another shares its ids, so that adding ids costs only their number.
 
     Args:
         ids: shape (n,), integers or strings; ids[row] is the user's own id of that row. May be memory-mapped.
@@ -33,10 +90,11 @@ class Vocabulary:
     """
 
     def __init__(self, ids: Any) -> None:
-        self._ids = ids_array(ids)
-        if self._is_sorted:
+        self._shared = _Ids(ids_array(ids))
+        self._size = len(self._shared)
+        if self._shared.is_sorted:
             return
-        repeated = _repeated(self._ids)
+        repeated = _repeated(self._shared.array)
         if repeated is not None:
             raise DataError(f"id {repeated!r} occurs more than once; ids must be unique")
 
@@ -74,29 +132,40 @@ class Vocabulary:
         """Return (n + 1,) int64 offsets and (bytes,) uint8 of the texts."""
         import pyarrow as pa
 
-        texts = self._ids if not self._ids.offset else pa.concat_arrays([self._ids])
+        texts = self._array if not self._array.offset else pa.concat_arrays([self._array])
         _, offsets, data = texts.buffers()
         bounds = np.frombuffer(offsets, np.int64)[: len(texts) + 1] if offsets is not None else np.zeros(1, np.int64)
         return bounds, np.frombuffer(data or b"", np.uint8)[: int(bounds[-1])]
 
+    @cached_property
+    def _array(self) -> Any:
+        """All ids: int64, or a string array of pyarrow."""
+        added = self._shared.added[: self._size - len(self._shared.array)]
+        return _joined(self._shared.array, ids_array(np.array(added))) if added else self._shared.array
+
     @property
     def is_text(self) -> bool:
         """Whether ids are texts."""
-        return not isinstance(self._ids, np.ndarray)
+        return not isinstance(self._shared.array, np.ndarray)
+
+    @property
+    def is_rows(self) -> bool:
+        """Whether the ids are 0, 1, ..., n-1, so that each is its own row."""
+        return not self.is_text and np.array_equal(self._array, np.arange(len(self)))
 
     @property
     def ids(self) -> np.ndarray:
         """All ids in row order, as `names` gives them; texts are copied on each call."""
-        return self._ids if isinstance(self._ids, np.ndarray) else np.array(self._ids.tolist(), str)
+        return np.array(self._array.tolist(), str) if self.is_text else self._array
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return self._size
 
     def __contains__(self, key: object) -> bool:
         return bool(self.rows([key])[0] >= 0)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_ids": self._ids}
+        return {"_shared": _Ids(self._array), "_size": self._size}
 
     def row(self, key: Any) -> int:
         """Return the row of one id.
@@ -111,7 +180,7 @@ class Vocabulary:
 
     def first(self, count: int = 10_000) -> list[str]:
         """Return the first ids as texts, for messages."""
-        return [str(name) for name in self._ids[:count].tolist()]
+        return [str(name) for name in self._array[:count].tolist()]
 
     def rows(self, keys: Any) -> np.ndarray:
         """Return int64 rows of ids, -1 for an id that is unknown."""
@@ -120,97 +189,58 @@ class Vocabulary:
             if keys.ndim != 1:
                 return self.rows(keys.reshape(-1)).reshape(keys.shape)
         text = not isinstance(keys, np.ndarray) or keys.dtype.kind in "UTO"
+        found = np.full(len(keys), -1, np.int64)
         if self.is_text != text or not len(self) or not len(keys):
-            return np.full(len(keys), -1, np.int64)
-        if text:
-            return self._rows_of_texts(keys)
-        ids, order = self._sorted
-        place = np.minimum(np.searchsorted(ids, keys), len(ids) - 1)
-        found = place if order is None else order[place]
-        return np.where(ids[place] == keys, found, -1)
-
-    def _rows_of_texts(self, keys: Any) -> np.ndarray:
-        import pyarrow.compute as pc
-
-        if len(keys) * _SHARE > len(self):  # a table of all ids is made and dropped
-            found = pc.index_in(_as_text(keys), value_set=self._ids)
-            return found.fill_null(-1).to_numpy().astype(np.int64)
-        keys = keys.tolist()
-        if len(keys) > FEW:
-            import pandas as pd
-
-            return self._index.get_indexer(pd.Index(keys, dtype=np.dtype(object))).astype(np.int64, copy=False)
-        return np.array([self._row(key) for key in keys], np.int64)
-
-    def _row(self, key: str) -> int:
-        try:
-            return cast(int, self._index.get_loc(key))  # ids are unique, so that it is not a slice
-        except KeyError:
-            return -1
+            return found
+        if len(self._shared.array):
+            found = self._shared.rows_of_texts(keys) if text else self._shared.rows_of_integers(keys)
+        if self._shared.added:
+            missing = np.flatnonzero(found < 0)
+            for place, key in zip(missing.tolist(), keys.take(missing).tolist(), strict=True):
+                row = self._shared.row_of.get(str(key) if text else key, -1)
+                found[place] = row if row < self._size else -1  # others share the ids and have added more
+        return found
 
     def names(self, rows: np.ndarray) -> np.ndarray:
         """Return the user's ids of the given rows, of any shape, as int64 or str."""
         if np.ndim(rows) > 1:
             return self.names(np.reshape(rows, -1)).reshape(np.shape(rows))
-        return self._ids[rows] if isinstance(self._ids, np.ndarray) else np.array(self.take(rows).tolist(), str)
+        taken = self.take(rows)
+        return np.array(taken.tolist(), str) if self.is_text else taken
 
     def take(self, rows: np.ndarray) -> Any:
         """Return the user's ids of the given rows, as int64 or as a string array of pyarrow."""
-        return self._ids[rows] if isinstance(self._ids, np.ndarray) else self._ids.take(np.asarray(rows, np.int64))
+        rows, count = np.asarray(rows, np.int64), len(self._shared.array)
+        if not self._shared.added or rows.max(initial=-1) < count:
+            return self._shared.array[rows] if not self.is_text else self._shared.array.take(rows)
+        added = ids_array(np.array([self._shared.added[row - count] for row in rows[rows >= count].tolist()]))
+        both = _joined(self._shared.array.take(rows[rows < count]), added)
+        order = np.argsort(np.argsort(rows >= count, kind="stable"), kind="stable")
+        return both.take(order)
 
     def grown(self, new: Iterable[Any]) -> Vocabulary:
         """Return a vocabulary with unseen ids of new appended in order of first appearance."""
         keys = list(dict.fromkeys(new))
-        return self.followed_by(
-            [key for key, row in zip(keys, self.rows(keys), strict=True) if row < 0] if keys else []
-        )
+        if not keys:
+            return self
+        return self.followed_by([key for key, row in zip(keys, self.rows(keys), strict=True) if row < 0])
 
     def followed_by(self, fresh: Sequence[Any]) -> Vocabulary:
         """Return a vocabulary with ids appended, of which each is new and occurs once."""
         if not len(fresh):
             return self
         added = ids_array(np.asarray(fresh))
+        if isinstance(added, np.ndarray) == self.is_text:
+            return Vocabulary(_joined(self._array, added))
         made = object.__new__(Vocabulary)  # ids that are unique are not checked again
-        made._ids = _joined(self._ids, added)
-        made.__dict__["_from"] = self._mark
+        made._shared = self._shared if len(self._shared) == self._size else _Ids(self._array)
+        made._shared.add(added.tolist())
+        made._size = len(made._shared)
         return made
 
     def is_of(self, other: Vocabulary | None) -> bool:
-        """Return whether this is another vocabulary or that with ids appended once: rows there are rows here."""
-        return other is not None and (self is other or self.__dict__.get("_from") is other._mark)
-
-    @cached_property
-    def _mark(self) -> object:
-        """Tells it from all others; a copy has another."""
-        return object()
-
-    @cached_property
-    def _is_sorted(self) -> bool:
-        """Whether each id is above the one before it, as those are that were collected from columns."""
-        import pyarrow.compute as pc
-
-        last = len(self._ids) - 1
-        if not isinstance(self._ids, np.ndarray):
-            return bool(last < 1 or pc.all(pc.greater(self._ids.slice(1), self._ids.slice(0, last))).as_py())
-        starts = range(0, last, _PIECE)
-        ids = self._ids
-        return all((ids[i + 1 : i + 1 + _PIECE] > ids[i : min(i + _PIECE, last)]).all() for i in starts)
-
-    @cached_property
-    def _index(self) -> pd.Index:
-        """A hash table from text to row. Of objects: of texts, each look-up would copy all of them."""
-        import pandas as pd
-
-        return pd.Index(self._ids.to_numpy(zero_copy_only=False), dtype=np.dtype(object))
-
-    @cached_property
-    def _sorted(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """The integers in sorted order, and their rows if those differ."""
-        ids = self.ids
-        if self._is_sorted:
-            return ids, None
-        order = np.argsort(ids, kind="stable")
-        return ids[order], order
+        """Return whether this is another vocabulary or that with ids appended: rows there are rows here."""
+        return other is not None and self._shared is other._shared and other._size <= self._size
 
 
 def ids_array(ids: Any) -> Any:

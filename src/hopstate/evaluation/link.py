@@ -24,13 +24,21 @@ from hopstate.data.events import EventBatch, EventStream, stretch
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, HopstateWarning
-from hopstate.evaluation.calibration import Calibration, calibration
+from hopstate.evaluation.calibration import Calibration, Curve, calibration
 from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, limits_of
-from hopstate.evaluation.metrics import Curve, average_precision_of, pairwise_loss, roc_auc_of
+from hopstate.evaluation.metrics import average_precision_of, pairwise_loss, roc_auc_of
 from hopstate.evaluation.ranking import gains, hits, mrr, ranks, recalls
 from hopstate.io.scratch import let_go
 from hopstate.sampling.event_batches import batch_boundaries, event_batches, judged
-from hopstate.sampling.negatives import STRATEGIES, USUAL, Negatives, NoOtherPairError, distinct_sets, strategy_of
+from hopstate.sampling.negatives import (
+    STRATEGIES,
+    USUAL,
+    HowDrawn,
+    Negatives,
+    NoOtherPairError,
+    distinct_sets,
+    strategy_of,
+)
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
 from hopstate.streaming.replay import as_scores, check_scores, moments, replay_anywhere
 
@@ -346,7 +354,7 @@ def link_negatives(
     chosen = dict(negatives or {})
     positives = {name: judged(stream.additions(splits.rows(name)), max_events) for name in (split, f"new_{split}")}
     there = [name for name, rows in positives.items() if len(rows)]
-    how: dict[str, Any] = {"num_negatives": num_negatives, "seed": seed, "most": max_events}
+    how: HowDrawn = {"num_negatives": num_negatives, "seed": seed, "most": max_events}
     for key in ((p, s) for p in there for s in strategies):
         if key not in chosen:
             try:

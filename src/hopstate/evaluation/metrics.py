@@ -1,93 +1,125 @@
-"""Metrics of classes, of several 0/1 labels and of numbers, over pooled scores; what is undefined is NaN."""
+"""Metrics of classes, of several 0/1 labels, of numbers and of ranks, over pooled scores; what is undefined is NaN.
+
+`METRICS` holds each by its name. A metric that is added there can be named by `--metric`, chooses epochs in its own
+direction, and has its label in tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 import numpy as np
 
 from hopstate.errors import ConfigError, nearest
+from hopstate.evaluation.ranking import gains, hits, mrr
 from hopstate.streaming.replay import check_scores
 
-MOST = 1_000  # events of validation that a curve is fitted to, evenly spread
+Kind = Literal["classes", "labels", "values", "ranks"]
+Function = Callable[..., float]
+OF_WORDS = {"classes": "classes", "labels": "several 0/1 labels", "values": "numbers", "ranks": "ranks"}
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A rising map from scores to probabilities.
-
-    Args:
-        scores: (k,) rising knots.
-        values: (k,) probabilities there.
-        events: validation events that it was fitted to.
-        ratio: other pairs beside each of them.
-        strategy: how those were drawn.
-    """
-
-    scores: np.ndarray
-    values: np.ndarray
-    events: int
-    ratio: float
-    strategy: str
-
-    def __call__(self, scores: np.ndarray) -> np.ndarray:
-        """Return (Q,) probabilities of scores (Q,)."""
-        return np.interp(scores, self.scores, self.values)
-
-    def text(self) -> str:
-        """Return what a probability means."""
-        return (
-            f"calibrated on {self.events:,} validation events with {self.ratio:g} {self.strategy} other "
-            f"pair{'' if self.ratio == 1 else 's'} beside each"
-        )
-
-
-def fitted(scores: np.ndarray, y: np.ndarray, strategy: str) -> Curve:
-    """Return the curve of scores with outcomes.
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A number that says how good predictions are.
 
     Args:
-        scores: (Q,).
-        y: (Q,) outcomes, 0 or 1.
-        strategy: how those of 0 were drawn.
+        name: as settings and tables of metrics have it.
+        label: as people write it.
+        functions: what it is computed by, for each kind of target that it is defined for: (y, predictions) of "classes"
+            ((n,) and (n, C) probabilities), of "labels" ((n, T) with NaN unknown, and probabilities) and of "values"
+            ((n, T) both); (ranks (P,),) of "ranks".
+        higher_is_better: its direction.
+        two_classes: of classes, it is defined for two alone, and is of the second one.
+        counts_unknown: of classes, it counts rows of a class that the model does not know as wrong; else they are left
+            out.
     """
-    from scipy.optimize import isotonic_regression
 
-    at, which = np.unique(scores, return_inverse=True)
-    count = np.bincount(which).astype(np.float64)
-    steps = isotonic_regression(np.bincount(which, y) / count, weights=count)
-    sizes = np.diff(steps.blocks)
-    of = np.repeat(np.arange(len(sizes)), sizes)
-    weight = np.bincount(of, count)
-    knots, values = np.bincount(of, at * count) / weight, steps.x[steps.blocks[:-1]]
-    values = np.clip(values, 1 / (weight + 2), (weight + 1) / (weight + 2))
-    events = int(y.sum())
-    ratio = round((len(y) - events) / max(events, 1), 2)
-    return Curve(np.maximum.accumulate(knots), np.maximum.accumulate(values), events, ratio, strategy)
+    name: str
+    label: str
+    functions: Mapping[Kind, Function]
+    higher_is_better: bool = True
+    two_classes: bool = False
+    counts_unknown: bool = False
 
 
-def evenly(count: int) -> np.ndarray:
-    """Return the positions, at most MOST of count, evenly spread, that a curve is fitted to."""
-    return np.unique(np.linspace(0, count - 1, min(MOST, count)).astype(np.int64))
+METRICS: dict[str, Metric] = {}
 
 
-STEP = 1 << 20  # positives that are looked up together
+def register(metric: Metric) -> Metric:
+    """Add a metric to `METRICS`."""
+    METRICS[metric.name] = metric
+    return metric
 
 
+def metrics_of_kind(kind: Kind) -> tuple[str, ...]:
+    return tuple(name for name, metric in METRICS.items() if kind in metric.functions)
+
+
+def check_metric(name: str, kind: Kind, *, auto: bool = False) -> Metric:
+    """Return the metric of a name.
+
+    Args:
+        name: its name.
+        kind: of target.
+        auto: "auto" is named among those that are known.
+
+    Raises:
+        ConfigError: it is unknown, or of other targets.
+    """
+    known = metrics_of_kind(kind)
+    if name not in known:
+        shown = ", ".join((*(("auto",) if auto else ()), *known))
+        raise ConfigError(f"unknown metric {name!r} for {OF_WORDS[kind]}{nearest(name, known)}; known: {shown}")
+    return METRICS[name]
+
+
+def evaluate_metrics(
+    kind: Kind, names: Sequence[str], y: np.ndarray, predictions: np.ndarray, weights: np.ndarray | None = None
+) -> dict[str, float]:
+    """Return the metrics of those names; "loss" too of classes, and of labels if the first metric is undefined.
+
+    Args:
+        kind: of target.
+        names: of the metrics.
+        y: (n,) classes, those from C on unknown to the model; or (n, T) labels or values, NaN unknown.
+        predictions: (n, C) or (n, T) probabilities, or (n, T) values.
+        weights: (C,) of the classes: a predicted class has the largest weight times probability.
+
+    Raises:
+        ConfigError: an unknown metric, or a two-class metric asked for other than two classes.
+        DataError: a prediction is NaN.
+    """
+    check_scores(predictions, "predictions")
+    metrics = [check_metric(name, kind) for name in names]
+    if kind != "classes":
+        found = {metric.name: metric.functions[kind](y, predictions) for metric in metrics}
+        undefined = kind == "labels" and names and np.isnan(found[names[0]])
+        return found | ({"loss": _label_loss(y, predictions)} if undefined else {})
+    found, classes = {}, predictions.shape[1]
+    known = y < classes
+    decided = predictions if weights is None else predictions * weights
+    for metric in metrics:
+        if metric.two_classes and classes != 2:
+            raise ConfigError(f"metric {metric.name} needs 2 classes, the data have {classes}; use accuracy")
+        rows = (y, decided) if metric.counts_unknown else (y[known], predictions[known])
+        found[metric.name] = metric.functions[kind](*rows)
+    return found | {"loss": cross_entropy(y[known], predictions[known])}
+
+
+# ---- areas -----------------------------------------------------------------------------------------------
 def average_precision_of(positive: np.ndarray, negative: np.ndarray) -> float:
     """Return the average precision of scores (P,) and (T,) in any order; NaN without positives.
 
-    >>> average_precision_of(np.array([0.35, 0.8]), np.array([0.1, 0.4]))
-    0.8333333333333333
+    >>> round(average_precision_of(np.array([0.35, 0.8]), np.array([0.1, 0.4])), 6)
+    0.833333
     """
-    positive, negative = np.sort(positive), np.sort(negative)
-    if not len(positive):
-        return float("nan")
-    total = 0.0
-    for some in _parts(positive):
-        hit = len(positive) - np.searchsorted(positive, some)
-        total += float((hit / (hit + len(negative) - np.searchsorted(negative, some))).sum())
-    return total / len(positive)
+    from sklearn.metrics import average_precision_score
+
+    return float(average_precision_score(*_joined(positive, negative))) if len(positive) else float("nan")
 
 
 def roc_auc_of(positive: np.ndarray, negative: np.ndarray) -> float:
@@ -96,51 +128,15 @@ def roc_auc_of(positive: np.ndarray, negative: np.ndarray) -> float:
     >>> roc_auc_of(np.array([0.35, 0.8]), np.array([0.1, 0.4]))
     0.75
     """
-    positive, negative = np.sort(positive), np.sort(negative)
+    from sklearn.metrics import roc_auc_score
+
     if not len(positive) or not len(negative):
         return float("nan")
-    twice = 0
-    for some in _parts(positive):
-        for side in ("left", "right"):
-            twice += int(np.searchsorted(negative, some, side=side).sum())
-    return twice / (2 * len(positive) * len(negative))
+    return float(roc_auc_score(*_joined(positive, negative)))
 
 
-def _parts(values: np.ndarray) -> Iterator[np.ndarray]:
-    for first in range(0, len(values), STEP):
-        yield values[first : first + STEP]
-
-
-FULL = 500  # events from which on a kind of pairs counts whole in a mean over kinds
-
-
-def mean_over_kinds(values: Sequence[float], events: Sequence[int]) -> float:
-    """Return the mean of a metric over kinds of pairs; a kind that fewer than `FULL` events tell counts less.
-
-    What a few events say, as those of the few nodes that are new in a part, is mostly chance, and a mean in which each
-    kind has the same say would choose by it.
-
-    Args:
-        values: (k,) of the metric.
-        events: (k,) that each is told from.
-
-    >>> mean_over_kinds([0.8, 0.6], [9_000, 700]), round(mean_over_kinds([0.8, 0.6], [9_000, 5]), 3)
-    (0.7, 0.798)
-    """
-    return float(np.average(values, weights=np.minimum(events, FULL)))
-
-
-def pairwise_loss(positive: np.ndarray, negative: np.ndarray) -> float:
-    """Return the mean of log(1 + exp(negative - positive)) over logits (n,) of links and of their negatives.
-
-    It suits binary cross-entropy and softmax alike, because a constant added to all logits does not change it.
-    """
-    return float(np.logaddexp(0, negative - positive).mean()) if len(negative) else float("nan")
-
-
-def accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the share of rows whose largest of probabilities (n, C) is the class y (n,)."""
-    return float((probabilities.argmax(1) == y).mean()) if len(y) else float("nan")
+def _joined(positive: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.repeat([1, 0], [len(positive), len(negative)]), np.concatenate([positive, negative])
 
 
 def roc_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
@@ -157,6 +153,12 @@ def average_precision(y: np.ndarray, probabilities: np.ndarray) -> float:
     return average_precision_of(*_apart(y, probabilities))
 
 
+def _apart(y: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores of the rows where y is 1, and of the others."""
+    scores, own = check_scores(probabilities if probabilities.ndim == 1 else probabilities[:, 1]), np.asarray(y) == 1
+    return scores[own], scores[~own]
+
+
 def one_vs_rest_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
     """Return the mean over classes of the ROC AUC of each against the rest, from y (n,) and probabilities (n, C).
 
@@ -168,6 +170,12 @@ def one_vs_rest_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
     classes = np.unique(y)
     found = [roc_auc((y == c).astype(np.int64), probabilities[:, c]) for c in classes] if len(classes) > 1 else []
     return float(np.mean(found)) if found else float("nan")
+
+
+# ---- classes ---------------------------------------------------------------------------------------------
+def accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return the share of rows whose largest of probabilities (n, C) is the class y (n,)."""
+    return float((probabilities.argmax(1) == y).mean()) if len(y) else float("nan")
 
 
 def macro_f1(y: np.ndarray, probabilities: np.ndarray) -> float:
@@ -194,98 +202,15 @@ def cross_entropy(y: np.ndarray, probabilities: np.ndarray) -> float:
     return float(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)).mean())
 
 
-def _label_loss(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the mean binary cross-entropy of what is known of y (n, T)."""
-    known = ~np.isnan(y)
-    own = np.where(y[known] > 0.5, probabilities[known], 1 - probabilities[known])
-    return float(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean()) if known.any() else float("nan")
+def pairwise_loss(positive: np.ndarray, negative: np.ndarray) -> float:
+    """Return the mean of log(1 + exp(negative - positive)) over logits (n,) of links and of their negatives.
 
-
-def of_class(metric: str, positive: str | None, words: str = "") -> str:
-    """Return a metric's name, with the positive class if it is a metric of one class.
-
-    Args:
-        metric: its name.
-        positive: of two classes, or None.
-        words: how people write the metric; by default its name.
-
-    >>> of_class("roc_auc", "banned"), of_class("accuracy", "banned")
-    ("roc_auc of 'banned'", 'accuracy')
+    It suits binary cross-entropy and softmax alike, because a constant added to all logits does not change it.
     """
-    words = words or metric
-    return f"{words} of {positive!r}" if positive is not None and metric in ("roc_auc", "average_precision") else words
+    return float(np.logaddexp(0, negative - positive).mean()) if len(negative) else float("nan")
 
 
-def selection_value(metrics: Mapping[str, float], metric: str, mode: str) -> float:
-    """Return what an epoch is chosen by, the larger the better: the metric, or the loss if the metric is undefined.
-
-    Args:
-        metrics: of validation.
-        metric: that chooses the model.
-        mode: "max" or "min", which of two values of it is the better.
-
-    >>> selection_value({"roc_auc": float("nan"), "loss": 0.5}, "roc_auc", "max")
-    -0.5
-    """
-    value = metrics[metric]
-    if np.isnan(value):
-        return -metrics.get("loss", metrics.get("mae", float("nan")))
-    return value if mode == "max" else -value
-
-
-def _apart(y: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores of the rows where y is 1, and of the others."""
-    scores, own = check_scores(probabilities if probabilities.ndim == 1 else probabilities[:, 1]), np.asarray(y) == 1
-    return scores[own], scores[~own]
-
-
-CLASSIFICATION: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "accuracy": accuracy,
-    "roc_auc": roc_auc,
-    "average_precision": average_precision,
-    "macro_f1": macro_f1,
-    "balanced_accuracy": balanced_accuracy,
-}
-
-
-COUNTED = ("accuracy", "macro_f1", "balanced_accuracy")  # in which a class that the model does not know counts
-
-
-def classification_metrics(
-    names: tuple[str, ...], y: np.ndarray, probabilities: np.ndarray, weights: np.ndarray | None = None
-) -> dict[str, float]:
-    """Return the metrics of those names and the cross-entropy ("loss") of labels y (n,) and probabilities (n, C).
-
-    A class from C on is one that the model does not know: any answer is wrong, which accuracy, balanced_accuracy and
-    macro_f1 count; areas and the cross-entropy leave such rows out.
-
-    Args:
-        names: of the metrics.
-        y: (n,) classes.
-        probabilities: (n, C).
-        weights: (C,) of the classes: a predicted class has the largest weight times probability.
-
-    Raises:
-        ConfigError: an unknown metric, or a two-class metric asked for other than two classes.
-        DataError: a probability is NaN.
-    """
-    check_scores(probabilities, "predictions")
-    for name in names:
-        if name not in CLASSIFICATION:
-            raise ConfigError(
-                f"unknown metric {name!r}{nearest(name, CLASSIFICATION)}; known: {', '.join(CLASSIFICATION)}"
-            )
-        if name in ("roc_auc", "average_precision") and probabilities.shape[1] != 2:
-            raise ConfigError(f"metric {name} needs 2 classes, the data have {probabilities.shape[1]}; use accuracy")
-    inside = y < probabilities.shape[1]
-    own, among = y[inside], probabilities[inside]
-    judged = {}
-    for name in names:
-        rows, found = (y, probabilities) if name in COUNTED else (own, among)
-        judged[name] = CLASSIFICATION[name](rows, found if weights is None or name not in COUNTED else found * weights)
-    return judged | {"loss": cross_entropy(own, among)}
-
-
+# ---- several 0/1 labels ----------------------------------------------------------------------------------
 def _over_labels(metric: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[np.ndarray, np.ndarray], float]:
     """Return the mean of a two-class metric over the labels (columns) that have both kinds among what is known."""
 
@@ -318,6 +243,14 @@ def label_accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
     return float(((probabilities > 0.5) == (y > 0.5))[known].mean()) if known.any() else float("nan")
 
 
+def _label_loss(y: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return the mean binary cross-entropy of what is known of y (n, T)."""
+    known = ~np.isnan(y)
+    own = np.where(y[known] > 0.5, probabilities[known], 1 - probabilities[known])
+    return float(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean()) if known.any() else float("nan")
+
+
+# ---- numbers ---------------------------------------------------------------------------------------------
 def mae(y: np.ndarray, values: np.ndarray) -> float:
     """Return the mean absolute error of values over what is known in y, both (n, T), in the data's unit."""
     return float(np.nanmean(np.abs(values - y))) if (~np.isnan(y)).any() else float("nan")
@@ -330,74 +263,100 @@ def rmse(y: np.ndarray, values: np.ndarray) -> float:
 
 def r2(y: np.ndarray, values: np.ndarray) -> float:
     """Return the share of the variance of y that values explain, (n, T) both, averaged over the columns that vary."""
-    found = []
-    for own, guess in zip(y.T, values.T):
-        known = ~np.isnan(own)
-        spread = ((own[known] - own[known].mean()) ** 2).sum() if known.any() else 0.0
-        if spread > 0:
-            found.append(1 - ((guess[known] - own[known]) ** 2).sum() / spread)
-    return float(np.mean(found)) if found else float("nan")
+    from sklearn.metrics import r2_score
+
+    return _over_varying(r2_score, y, values)
 
 
 def spearman(y: np.ndarray, values: np.ndarray) -> float:
     """Return the correlation of the ranks of values with those of y, (n, T) both, averaged over columns that vary."""
-    from scipy.stats import rankdata
+    from scipy.stats import spearmanr
 
+    return _over_varying(lambda own, guess: spearmanr(own, guess).statistic, y, values, both=True)
+
+
+def _over_varying(metric: Function, y: np.ndarray, values: np.ndarray, *, both: bool = False) -> float:
+    """Return the mean of a metric over the columns of y (n, T), or of both, that vary, each over what is known."""
     found = []
     for own, guess in zip(y.T, values.T):
         known = ~np.isnan(own)
-        a, b = (rankdata(one[known]) - (known.sum() + 1) / 2 for one in (own, guess))
-        size = float(np.sqrt((a * a).sum() * (b * b).sum()))
-        if size > 0:
-            found.append(float((a * b).sum()) / size)
+        varies = len(np.unique(own[known])) > 1 and (not both or len(np.unique(guess[known])) > 1)
+        if varies:
+            found.append(metric(own[known], guess[known]))
     return float(np.mean(found)) if found else float("nan")
 
 
-LABELS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "average_precision": _over_labels(average_precision),
-    "roc_auc": _over_labels(roc_auc),
-    "micro_f1": micro_f1,
-    "accuracy": label_accuracy,
-}
-VALUES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "mae": mae,
-    "rmse": rmse,
-    "r2": r2,
-    "spearman": spearman,
-}
+for _metric in (
+    Metric(name="accuracy", label="accuracy", counts_unknown=True,
+           functions={"classes": accuracy, "labels": label_accuracy}),
+    Metric(name="roc_auc", label="ROC AUC", two_classes=True,
+           functions={"classes": roc_auc, "labels": _over_labels(roc_auc)}),
+    Metric(name="average_precision", label="AP", two_classes=True,
+           functions={"classes": average_precision, "labels": _over_labels(average_precision)}),
+    Metric(name="macro_f1", label="macro F1", counts_unknown=True, functions={"classes": macro_f1}),
+    Metric(name="balanced_accuracy", label="accuracy-SBM", counts_unknown=True,
+           functions={"classes": balanced_accuracy}),
+    Metric(name="micro_f1", label="micro F1", functions={"labels": micro_f1}),
+    Metric(name="mae", label="MAE", higher_is_better=False, functions={"values": mae}),
+    Metric(name="rmse", label="RMSE", higher_is_better=False, functions={"values": rmse}),
+    Metric(name="r2", label="R2", functions={"values": r2}),
+    Metric(name="spearman", label="Spearman", functions={"values": spearman}),
+    Metric(name="mrr", label="MRR", functions={"ranks": mrr}),
+    *(Metric(name=f"hits@{k}", label=f"hits@{k}", functions={"ranks": partial(hits, k=k)}) for k in (1, 3, 10, 50)),
+    Metric(name="ndcg@10", label="NDCG@10", functions={"ranks": lambda rank: float(gains(rank, 10).mean())}),
+    Metric(name="loss", label="loss", higher_is_better=False, functions={}),
+):  # fmt: skip
+    register(_metric)
 
 
-def label_metrics(names: tuple[str, ...], y: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
-    """Return the metrics of those names, of 0/1 labels y (n, T), NaN unknown, under probabilities (n, T).
+# ---- choosing --------------------------------------------------------------------------------------------
+FULL = 500  # events from which on a kind of pairs counts whole in a mean over kinds
 
-    If the first, which chooses the model, is undefined, the mean binary cross-entropy ("loss") is among them.
 
-    Raises:
-        ConfigError: an unknown metric.
-        DataError: a probability is NaN.
+def mean_over_kinds(values: Sequence[float], events: Sequence[int]) -> float:
+    """Return the mean of a metric over kinds of pairs; a kind that fewer than `FULL` events tell counts less.
+
+    What a few events say, as those of the few nodes that are new in a part, is mostly chance, and a mean in which each
+    kind has the same say would choose by it.
+
+    Args:
+        values: (k,) of the metric.
+        events: (k,) that each is told from.
+
+    >>> mean_over_kinds([0.8, 0.6], [9_000, 700]), round(mean_over_kinds([0.8, 0.6], [9_000, 5]), 3)
+    (0.7, 0.798)
     """
-    found = _pooled(LABELS, names, y, probabilities)
-    return found | ({"loss": _label_loss(y, probabilities)} if names and np.isnan(found[names[0]]) else {})
+    return float(np.average(values, weights=np.minimum(events, FULL)))
 
 
-def value_metrics(names: tuple[str, ...], y: np.ndarray, values: np.ndarray) -> dict[str, float]:
-    """Return the metrics of those names, of numbers y (n, T), NaN unknown, predicted as values (n, T).
+def of_class(metric: str, positive: str | None, words: str = "") -> str:
+    """Return a metric's name, with the positive class if it is a metric of one class.
 
-    Raises:
-        ConfigError: an unknown metric.
-        DataError: a prediction is NaN.
+    Args:
+        metric: its name.
+        positive: of two classes, or None.
+        words: how people write the metric; by default its name.
+
+    >>> of_class("roc_auc", "banned"), of_class("accuracy", "banned")
+    ("roc_auc of 'banned'", 'accuracy')
     """
-    return _pooled(VALUES, names, y, values)
+    words = words or metric
+    one_class = metric in METRICS and METRICS[metric].two_classes
+    return f"{words} of {positive!r}" if positive is not None and one_class else words
 
 
-def _pooled(
-    known: dict[str, Callable[[np.ndarray, np.ndarray], float]],
-    names: tuple[str, ...],
-    y: np.ndarray,
-    found: np.ndarray,
-) -> dict[str, float]:
-    check_scores(found, "predictions")
-    for name in names:
-        if name not in known:
-            raise ConfigError(f"unknown metric {name!r}{nearest(name, known)}; known: {', '.join(known)}")
-    return {name: known[name](y, found) for name in names}
+def selection_value(metrics: Mapping[str, float], metric: str, mode: str) -> float:
+    """Return what an epoch is chosen by, the larger the better: the metric, or the loss if the metric is undefined.
+
+    Args:
+        metrics: of validation.
+        metric: that chooses the model.
+        mode: "max" or "min", which of two values of it is the better.
+
+    >>> selection_value({"roc_auc": float("nan"), "loss": 0.5}, "roc_auc", "max")
+    -0.5
+    """
+    value = metrics[metric]
+    if np.isnan(value):
+        return -metrics.get("loss", metrics.get("mae", float("nan")))
+    return value if mode == "max" else -value

@@ -5,14 +5,23 @@ Source: Kumar et al. 2019, arXiv:1908.01207 (JODIE), the state change task; Yu e
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError
-from hopstate.evaluation.event_targets import EventAmounts, EventClasses, EventTargets, event_classes
 from hopstate.streaming.protocols import NodeScorer, Scores
 from hopstate.streaming.replay import replay_anywhere, replay_split
+
+
+class EventMetrics(Protocol):
+    """Metrics of scores, (Q,) or (Q, C), of the sources of events at rows (Q,)."""
+
+    def __call__(
+        self, rows: np.ndarray, found: np.ndarray, *, bootstrap: int = 0, seed: int = 0
+    ) -> dict[str, float]: ...
 
 
 def evaluate_dynamic_nodes(
@@ -21,31 +30,29 @@ def evaluate_dynamic_nodes(
     splits: EventSplit,
     split: str = "test",
     *,
-    classes: EventClasses | EventAmounts | EventTargets | None = None,
+    metrics: EventMetrics,
     batch_size: int = 200,
     bootstrap: int = 0,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Return pooled metrics of the classes of a split's sources: ROC AUC and AP of two, see `EventClasses.metrics`.
+    """Return pooled metrics of a split's sources.
 
     Args:
         scorer: the model; it is reset, shown every event before the split, then replayed over it.
-        classes: of the events, or their amounts or several targets; None takes the stream's labels. What is unknown
-            counts in no metric.
+        metrics: of scores, e.g. `hopstate.training.tasks.event_node.EventTargets.metrics`.
         batch_size: events scored before the model sees them (at least: ties stay whole).
         bootstrap: resamples for confidence intervals, of two classes; 0 gives none.
         seed: of the bootstrap.
 
     Raises:
         ConfigError: another split.
-        DataError: no labels, labels that are no classes, or a NaN score.
+        DataError: a NaN score.
     """
     if split not in ("train", "val", "test"):
         raise ConfigError(f"nodes are evaluated on 'train', 'val' or 'test', not {split!r}")
     rows = splits.rows(split)
-    classes = event_classes(stream) if classes is None else classes
     scores = score_node_events(scorer, stream, rows, rows=rows, batch_size=batch_size)
-    return classes.metrics(rows, scores, bootstrap=bootstrap, seed=seed)
+    return metrics(rows, scores, bootstrap=bootstrap, seed=seed)
 
 
 def score_node_events(

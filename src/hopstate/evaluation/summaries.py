@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.evaluation.calibration import Calibration, calibration
+from hopstate.evaluation.calibration import Calibration, Curve, calibration, evenly, fitted
 from hopstate.evaluation.link import LinkReport, LinkScores
-from hopstate.evaluation.metrics import Curve, evenly, fitted
 from hopstate.evaluation.ranking import hits, ranks
 from hopstate.sampling.negatives import STRATEGIES, Negatives
 

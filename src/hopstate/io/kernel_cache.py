@@ -1,10 +1,8 @@
 """A folder for compiled kernels if numba can write to none of its usual ones: a temporary one, with a warning.
 
 numba keeps kernels in NUMBA_CACHE_DIR, next to their sources, or in the user's cache folder, and refuses to compile if
-it can write to none of them: a read-only installation, no home. It runs the files in its folder as code, so a temporary
-one is used again only if it belongs to this user and nobody else may enter it.
-
-`import hopstate` runs this, so nothing is imported here that Python has not loaded at its start.
+it can write to none of them: a read-only installation, no home. `import hopstate` runs this, so nothing is imported
+here that Python has not loaded at its start.
 """
 
 from __future__ import annotations
@@ -52,19 +50,11 @@ def _can_write(folder: str) -> bool:
 
 
 def _temporary_folder() -> str:
+    """Return a new folder that only this user may enter, since numba runs the files in it; deleted at the end."""
     import atexit
     import shutil
     import tempfile
 
-    folder = os.path.join(tempfile.gettempdir(), f"hopstate-kernels-{os.getuid()}")
-    try:
-        os.makedirs(folder, 0o700, exist_ok=True)
-        found = os.lstat(folder)
-        private = found.st_uid == os.getuid() and not found.st_mode & 0o077
-        if private and not os.path.islink(folder) and os.access(folder, os.W_OK):
-            return folder
-    except OSError:
-        pass
     made = tempfile.mkdtemp(prefix="hopstate-kernels-")
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return made

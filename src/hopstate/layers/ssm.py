@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
 from hopstate.ops.conv1d import conv1d
+from hopstate.ops.discretize import inverse_softplus
 from hopstate.ops.selective_scan import selective_scan
-from hopstate.ops.softplus import inverse_softplus
 
 Carried = tuple[Tensor, Tensor | None]  # inputs of the convolution still in its window (< conv_width, inner); states
 STEP_RANGE = (1e-3, 1e-1)  # steps at the start, log-uniform, as in Mamba

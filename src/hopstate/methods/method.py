@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch takes a second, and help names methods without it
     from hopstate.data.graph import Graph
     from hopstate.data.graph_set import GraphSet
     from hopstate.datasets.temporal_generators import PathSequences
-    from hopstate.training.exported import ExportSpec
+    from hopstate.methods.shared.programs import ExportSpec
     from hopstate.training.tasks.task import Task
 
     Record = Graph | GraphSet | EventStream | PathSequences  # what methods work on

@@ -17,6 +17,12 @@ from torch import Tensor
 
 from hopstate.errors import ConfigError, nearest
 
+
+def inverse_softplus(value: Tensor) -> Tensor:
+    """Return r with softplus(r) = value, for values above 0; exact far from 0 and near it."""
+    return value + torch.log(-torch.expm1(-value))
+
+
 Discretization = Literal["zoh", "euler"]
 NEAR_ZERO = 0.5  # the closed form of phi loses log2(2 / |x|) bits: one bit or two beyond this, all of them at zero
 TERMS = 16  # of phi's series: the next one is 0.5**16 / 17! < 1e-19

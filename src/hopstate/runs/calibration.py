@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.errors import CheckpointError, DataError, HopstateError, HopstateWarning, StorageError
-from hopstate.evaluation.metrics import Curve
+from hopstate.evaluation.calibration import Curve
 from hopstate.runs.load import load_run
 from hopstate.streaming.live import fingerprint
 from hopstate.training.run_folder import RunFolder

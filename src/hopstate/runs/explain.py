@@ -410,7 +410,7 @@ def unit_words(clock: Clock) -> str:
     unit, second = float(clock.unit), IN_SECOND.get(clock.time_unit, 1)
     span = shown_span(int(unit) if unit.is_integer() else unit, clock.time_unit)
     span += "" if clock.time_unit in IN_SECOND else " in the numbers of the data's own times"
-    chosen = ", the median gap between training events" if clock.bounded and unit != second else ""
+    chosen = ", the median gap between training events" if unit not in (1, second) else ""
     return f"1 unit = {span}{chosen}; values 'since ...' are ln(1 + units)"
 
 

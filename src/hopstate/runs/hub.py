@@ -1,46 +1,109 @@
-"""A run again from a folder that travelled or from the hub of Hugging Face, and one to there (by huggingface_hub)."""
+"""A trained run as a folder for others, a run of such a folder again, and both by the hub of Hugging Face.
+
+The folder holds weights as safetensors, JSON files, the NumPy arrays of a run (its splits, the negatives of its
+evaluation, the ids of its nodes), `hopstate.json` with a SHA-256 of each, and a card, README.md. It holds no data, no
+state of streamed events, and no path or command line of the machine that trained it. Nothing is read by unpickling.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hopstate.errors import ConfigError, DownloadError, MissingExtraError, MissingFileError
+from hopstate.errors import CheckpointError, ConfigError, DownloadError, MissingExtraError, MissingFileError
+from hopstate.evaluation.metrics import of_class
+from hopstate.io.files import NAME as LOCK
+from hopstate.io.files import locked, replace_files
 from hopstate.io.opening import exists, shown
-from hopstate.runs.pretrained.travel import check_saved, save_pretrained, unpack
-from hopstate.runs.run import Run, new_folder, open_run
-from hopstate.training.run_folder import RunFolder
+from hopstate.methods import method_of_run
+from hopstate.methods.shared.baselines import below
+from hopstate.runs.card import target_lines
+from hopstate.runs.data import known_data
+from hopstate.runs.load import IDS_FILE, SPLIT_FILE
+from hopstate.runs.run import Run, load, output_folder
+from hopstate.training.checkpoint import load_checkpoint
+from hopstate.training.run_folder import CURVES, RUN_FORMAT, RunFolder, flatten, json_text, kept_curves
 
-FILES = ["*.json", "*.safetensors", "README.md"]  # all that is ever fetched or sent
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+FORMAT = "hopstate-pretrained-2"
+HEAD, WEIGHTS = "hopstate.json", "model.safetensors"
+TEXTS = ("config.json", "data.json", "result.json", "floors.json", "environment.json", CURVES)
+NEEDED = {"config.json", "data.json", "result.json", WEIGHTS}
+FILES = ["*.json", "*.safetensors", "*.npy", "*.npz", "README.md"]  # all that is ever fetched or sent
+_ALLOWED = re.compile("|".join([*map(re.escape, (*TEXTS, WEIGHTS, IDS_FILE, SPLIT_FILE)), r"negatives/\w+\.npz"]))
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_FOLDERS = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[/\\](?:[^/\\:\n]+[/\\])*")  # before a file's name, in a text
+_AGAIN = "fetch it again, or save it again where it was trained"
 
 
-def fetched(source: str | Path, revision: str | None = None) -> Path:
-    """Return the folder of a saved model: source itself, or what the hub has by that name.
+def save_pretrained(run: str | Path, folder: str | Path, *, ids: bool = True) -> Path:
+    """Write a finished run as a folder that can be given to others; return the folder.
+
+    A run whose answers depend on the past of its own data, as those of `score` and `rank`, needs these data
+    (data= of `hopstate.from_pretrained`).
 
     Args:
-        source, revision: as in `from_pretrained`.
+        run: the run folder.
+        folder: a new or empty one, or one that was written so before, which is replaced.
+        ids: whether the ids of a graph's nodes go with it, which `predict` on a grown graph needs.
 
     Raises:
-        MissingFileError: no folder, and no name of the hub.
-        MissingExtraError: huggingface_hub is not installed.
-        DownloadError: the hub did not give it.
+        CheckpointError, MissingFileError: no finished run is there, or it is damaged.
+        ConfigError: the folder holds something else.
+        StorageError: it could not be written.
     """
-    if exists(source) and Path(source).is_dir():
-        return Path(source)
-    if isinstance(source, Path) or not _NAME.fullmatch(source):
-        raise MissingFileError(f"no folder at {shown(source)}; the hub's names are OWNER/NAME")
-    try:
-        return Path(_hub().snapshot_download(source, revision=revision, allow_patterns=FILES))
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DownloadError(
-            f"no folder {source} is here, and the hub does not give it ({reason}); fetch it by hand and name its folder"
-        ) from None
+    source, folder = RunFolder.open(run), Path(folder)
+    if not exists(source.path / "result.json"):
+        raise CheckpointError(f"{run} was not finished; continue it with resume (--resume --out {run})")
+    load_checkpoint(source.weights)  # a damaged one goes nowhere
+    if exists(folder) and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; name a folder")
+    if folder.is_dir() and not exists(folder / HEAD) and any(file.name != LOCK for file in folder.iterdir()):
+        raise ConfigError(f"{folder} is not empty and holds no saved model ({HEAD}); choose another folder")
+    texts = {name: _without_paths(source.read_json(name)) for name in TEXTS if exists(source.path / name)}
+    texts.get("environment.json", {}).pop("command", None)
+    writes: dict[str, Any] = {name: _writer(json_text(value)) for name, value in texts.items()}
+    arrays = [path.relative_to(source.path).as_posix() for path in source.path.rglob("*.np[yz]")]
+    copied = [name for name in arrays if _ALLOWED.fullmatch(name) and (ids or name != IDS_FILE)]
+    writes |= {name: partial(shutil.copyfile, source.path / name) for name in copied}
+    writes[WEIGHTS] = partial(shutil.copyfile, source.weights)
+    with locked(folder, "a saved model"):
+        replace_files({folder / name: write for name, write in writes.items()}, marker=folder / HEAD)
+        head = {"format": FORMAT, "method": texts["config.json"]["method"]}
+        head["sha256"] = {name: _sha256(folder / name) for name in sorted(writes)}
+        card = model_card(RunFolder(folder), ids=IDS_FILE in writes)
+        replace_files({folder / "README.md": _writer(card), folder / HEAD: _writer(json_text(head))})
+    (folder / LOCK).unlink(missing_ok=True)
+    return folder
+
+
+def _writer(text: str) -> partial[int]:
+    return partial(Path.write_bytes, data=text.encode())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _without_paths(value: Any) -> Any:
+    """Return settings or notes in which files are called by their names alone."""
+    if isinstance(value, Mapping):
+        return {key: _without_paths(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_paths(part) for part in value]
+    if not isinstance(value, str):
+        return value
+    if "://" in value:
+        return value.partition("://")[2].partition("?")[0].rpartition("/")[2]  # neither host nor password
+    return Path(value).name if Path(value).is_absolute() and "\n" not in value else _FOLDERS.sub("", value)
 
 
 def from_pretrained(
@@ -56,7 +119,7 @@ def from_pretrained(
     Args:
         source: the folder, or the hub's "owner/name".
         out: the run folder to make; by default a new one under runs/.
-        data: the run's own data, where its questions need them: `score` and `rank` stand on the past.
+        data: the run's own data, where its questions need them: `score` and `rank` depend on the past.
         read: settings of reading that differ here, e.g. {"features": "features.csv"}.
         revision: a branch, tag or commit of the hub.
 
@@ -70,10 +133,76 @@ def from_pretrained(
         StorageError: it could not be written.
     """
     folder = fetched(source, revision)
-    check_saved(folder)
-    path = Path(out) if out is not None else new_folder(RunFolder(folder).settings()["method"], folder.name)
-    unpack(folder, path, data=data, read=read)
-    return open_run(path)
+    files = check_saved(folder)
+    settings = RunFolder(folder).settings()
+    unknown = sorted(set(read or {}) - set(settings["read"]))
+    if unknown:
+        raise ConfigError(f"read has no {unknown[0]!r}; it has {', '.join(settings['read'])}")
+    settings["read"] |= {key: _absolute(value) for key, value in (read or {}).items()}
+    settings["data"] = settings["data"] if data is None else _absolute(data)
+    with output_folder(out, settings["method"], folder.name) as path, locked(path):
+        if any(file.name != LOCK for file in path.iterdir()):
+            raise ConfigError(f"{path} is not empty; choose another out")
+        writes: dict[Path, Any] = {path / name: partial(shutil.copyfile, folder / name) for name in files}
+        del writes[path / "config.json"]  # last: it makes the folder a run
+        writes[path / "config.json"] = _writer(json_text({"format": RUN_FORMAT, **settings}))
+        replace_files(writes, marker=path / "config.json")
+    return load(path)
+
+
+def _absolute(value: Any) -> Any:
+    """Return a file by its whole path, everything else as it is."""
+    text = str(value) if isinstance(value, Path) else value
+    return str(Path(text).resolve()) if isinstance(text, str) and exists(text) else text
+
+
+def check_saved(folder: Path) -> list[str]:
+    """Return the names of the files of a saved model, each compared with its checksum.
+
+    Raises:
+        CheckpointError: it holds no saved model, or one that is damaged or of another version.
+    """
+    if not exists(folder / HEAD):
+        raise CheckpointError(f"{folder} holds no saved model ({HEAD} is missing); save_pretrained writes one")
+    head = RunFolder(folder).read_json(HEAD)
+    if head.get("format") != FORMAT:
+        raise CheckpointError(f"{folder} has the format {shown(head.get('format'))}, {FORMAT} is read here; upgrade")
+    sums = head.get("sha256")
+    names = set(sums) if isinstance(sums, dict) else set()
+    wrong = sorted(name for name in names if not _ALLOWED.fullmatch(name)) or sorted(NEEDED - names)
+    if wrong:
+        raise CheckpointError(f"{folder / HEAD} lists {shown(wrong[0])} wrongly; {_AGAIN}")
+    for name in names:
+        if not exists(folder / name):
+            raise CheckpointError(f"{folder} lacks {name}; {_AGAIN}")
+        if _sha256(folder / name) != sums[name]:
+            raise CheckpointError(f"{folder / name} is not what was saved; {_AGAIN}")
+    saved = RunFolder(folder)
+    method_of_run(saved.settings().get("method"), str(folder / "config.json"))
+    saved.result(), saved.floors(), kept_curves(saved), known_data(saved), load_checkpoint(saved.weights)
+    return sorted(names)
+
+
+# ---- the hub -------------------------------------------------------------------------------------------------------
+def fetched(source: str | Path, revision: str | None = None) -> Path:
+    """Return the folder of a saved model: source itself, or what the hub has by that name.
+
+    Raises:
+        MissingFileError: no folder, and no name of the hub.
+        MissingExtraError: huggingface_hub is not installed.
+        DownloadError: the hub did not give it.
+    """
+    if exists(source) and Path(source).is_dir():
+        return Path(source)
+    if isinstance(source, Path) or not _HUB_NAME.fullmatch(source):
+        raise MissingFileError(f"no folder at {shown(source)}; the hub's names are OWNER/NAME")
+    try:
+        return Path(_hub().snapshot_download(source, revision=revision, allow_patterns=FILES))
+    except (OSError, ValueError) as error:
+        raise DownloadError(
+            f"no folder {source} is here, and the hub does not give it ({_reason(error)}); fetch it by hand and name "
+            f"its folder"
+        ) from None
 
 
 def push_to_hub(run: str | Path, name: str, *, private: bool = True, ids: bool = False, **options: Any) -> str:
@@ -92,18 +221,22 @@ def push_to_hub(run: str | Path, name: str, *, private: bool = True, ids: bool =
         DownloadError: the hub refused it, or cannot be reached.
         CheckpointError, MissingFileError: no finished run is there.
     """
-    if not _NAME.fullmatch(name):
+    if not _HUB_NAME.fullmatch(name):
         raise ConfigError(f"{shown(name)} is no name of the hub: OWNER/NAME")
     api = _hub().HfApi()
     with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch:
         folder = save_pretrained(run, Path(scratch) / "model", ids=ids)
         try:
             api.create_repo(name, private=private, exist_ok=True)
-            told = api.upload_folder(repo_id=name, folder_path=folder, allow_patterns=FILES, **options)
+            return str(api.upload_folder(repo_id=name, folder_path=folder, allow_patterns=FILES, **options))
         except (OSError, ValueError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DownloadError(f"the hub did not take {name} ({reason}); nothing of the run has changed") from None
-    return str(told)
+            raise DownloadError(
+                f"the hub did not take {name} ({_reason(error)}); nothing of the run has changed"
+            ) from None
+
+
+def _reason(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _hub() -> ModuleType:
@@ -114,4 +247,83 @@ def _hub() -> ModuleType:
     return huggingface_hub
 
 
-__all__ = ["fetched", "from_pretrained", "push_to_hub"]
+# ---- the card ------------------------------------------------------------------------------------------------------
+def model_card(saved: RunFolder, *, ids: bool) -> str:
+    """Return the card of a saved model.
+
+    Args:
+        saved: the folder, with all but the card in it.
+        ids: whether ids of nodes go with it.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    settings, result, known = saved.settings(), saved.result(), known_data(saved)
+    method = method_of_run(settings.get("method"), str(saved.path / "config.json"))
+    task = str(settings.get("task") or ("link" if method.data == "events" else "node"))
+    name, test = str(known.get("name", settings.get("data"))), result["metrics"].get("test", {})
+    metrics = [{"type": metric, "value": value} for metric, value in test.items() if value is not None]
+    index = {"task": {"type": "graph-ml", "name": task}, "dataset": {"name": name, "type": name}, "metrics": metrics}
+    floors = saved.floors()
+    template = Path(__file__).with_name("model_card.md").read_text("utf-8")
+    return Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True).from_string(
+        template
+    ).render(
+        method=method,
+        task=task,
+        name=name,
+        results=[{"name": method.name, "results": [index]}],
+        settings=json.dumps(settings, indent=1),
+        data=_data_lines(settings, known),
+        ids=ids,
+        groups=_group_lines(settings),
+        seed=settings["loop"].get("seed"),
+        result=result,
+        figures=_figures(result, floors, kept_curves(saved).get("intervals", {})),
+        floors=[floor for floor, values in floors.items() if values.get(result["metric"]) is not None],
+        not_above=below(test, floors, result["metric"], result.get("mode", "max")),
+        needs_data=(method.data == "events" and "evaluation" in settings) or task == "link",
+        source=settings.get("data"),
+    )  # fmt: skip
+
+
+def _data_lines(settings: Mapping[str, Any], known: Mapping[str, Any]) -> list[str]:
+    lines = [f"`{settings.get('data')}`: {known.get('num_nodes', 0):,} nodes; contents `{known['content_hash'][:16]}`"]
+    dims = [f"{key} {value}" for key, value in (known.get("feature_dims") or {}).items() if value]
+    lines += [f"features: {', '.join(dims)}"] if dims else []
+    lines += [f"times in {known['time_unit']}"] if known.get("time_unit") else []
+    return lines + [" ".join(line.split()) for line in target_lines(known, settings)]
+
+
+def _group_lines(settings: Mapping[str, Any]) -> list[str]:
+    """Return the settings of splits and evaluation, a line a group."""
+    lines = []
+    for group in ("split", "evaluation"):
+        values = flatten(settings.get(group) or {})
+        texts = [
+            f"{k} {', '.join(map(str, v)) if isinstance(v, list) else v}" for k, v in values.items() if v is not None
+        ]
+        lines += [f"{group}: {', '.join(texts)}"] if texts else []
+    return lines
+
+
+def _figures(
+    result: Mapping[str, Any], floors: Mapping[str, Mapping[str, Any]], intervals: Mapping[str, Sequence[float]]
+) -> list[list[str]]:
+    """Return rows of a table: the names of columns, then a metric a row, with its 95% limits where there are any."""
+    columns: dict[str, dict[str, Any]] = {split: dict(values) for split, values in result["metrics"].items() if values}
+    for metric, (low, high) in intervals.items():
+        columns.get("test", {}).update({f"{metric}_low": low, f"{metric}_high": high})
+    columns |= {f"{name} (floor, test)": dict(values) for name, values in floors.items()}
+    metrics = dict.fromkeys(m for values in columns.values() for m in values if not m.endswith(("_low", "_high")))
+    rows = [["", *columns]]
+    for metric in metrics:
+        label = of_class(metric, result.get("positive_class"))
+        rows.append([label, *(_cell(values, metric) for values in columns.values())])
+    return rows
+
+
+def _cell(values: Mapping[str, Any], metric: str) -> str:
+    value, low, high = (values.get(f"{metric}{end}") for end in ("", "_low", "_high"))
+    if value is None or isinstance(value, int):  # a count
+        return "" if value is None else f"{value:,}"
+    return f"{value:.4f}" + (f" [{low:.4f}, {high:.4f}]" if low is not None and high is not None else "")

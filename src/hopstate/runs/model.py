@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.methods.shared.programs import ExportSpec
 from hopstate.runs.data import dates_of, settings_of_run
 from hopstate.runs.load import load_run
 from hopstate.runs.query_inputs import times_in
@@ -24,7 +25,6 @@ from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import PairQueries, outputs_at
 from hopstate.streaming.memory_scorer import FollowingMemory
 from hopstate.streaming.protocols import LiveTask
-from hopstate.training.exported import ExportSpec
 from hopstate.training.precision import bare
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.event_node import EventNodeTask

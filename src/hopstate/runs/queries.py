@@ -15,7 +15,7 @@ import numpy as np
 from hopstate.data.dates import shown_times
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, HopstateError
-from hopstate.evaluation.metrics import Curve
+from hopstate.evaluation.calibration import Curve
 from hopstate.io.output import write_table
 from hopstate.random import named_rng
 from hopstate.runs.calibration import probabilities

@@ -111,28 +111,14 @@ def write_report(
     ]
     path = Path(out)
     count = sum(len(group.runs) for group in groups) + len(lines)
-    write_text(path, _html(title, count, [section for section in sections if section is not None]))
+    write_text(path, _html(title, count, [section for section in sections if section.blocks]))
     return path
 
 
 # ---- run folders ---------------------------------------------------------------------------------------------------
 @dataclass(kw_only=True)
 class RunInfo:
-    """One run folder.
-
-    Args:
-        path: the folder.
-        method: its name.
-        data: its name, and what tells it from other data or protocols of that name.
-        source: where the data were, as in the configuration.
-        content_hash: digest of the data; "" for a run that was stopped before it knew.
-        number: seed, and split or fold where there is one, in words.
-        settings: flat, without what numbers a run or changes no result.
-        history: a row an epoch.
-        result, environment: as in the folder; no result for a run that was not finished.
-        floors: baselines → test metrics.
-        curves: curves of the test split.
-    """
+    """One run folder; `data` also holds what tells the data from others of that name, `number` is seed and split."""
 
     path: Path
     method: str
@@ -150,12 +136,7 @@ class RunInfo:
 
 @dataclass
 class Group:
-    """Runs that differ in their numbers alone.
-
-    Args:
-        label: the method, and what tells it from other groups of the same method on the same data.
-        runs: in the order of their folders.
-    """
+    """Runs that differ in their numbers alone; `label` is the method and what tells it from other groups of it."""
 
     label: str
     runs: list[RunInfo]
@@ -189,13 +170,7 @@ class Group:
 
 
 def collect(paths: Iterable[str | Path]) -> tuple[list[Group], dict[Path, pd.DataFrame]]:
-    """Return the runs of folders, grouped, and the explanations among the files and in the run folders.
-
-    Raises:
-        MissingFileError: nothing there, or no run in a folder.
-        FormatError: a CSV file that `hopstate explain` did not write.
-        CheckpointError: a run folder that is damaged.
-    """
+    """Return the runs of folders, grouped, and the explanations among the files and in the run folders."""
     runs: dict[Path, RunInfo] = {}
     files: list[Path] = []
     for path in map(Path, paths):
@@ -216,11 +191,7 @@ def collect(paths: Iterable[str | Path]) -> tuple[list[Group], dict[Path, pd.Dat
 
 
 def read_run(path: Path) -> RunInfo:
-    """Return what a report says of a run folder, finished or not.
-
-    Raises:
-        CheckpointError: a file of it is missing or damaged.
-    """
+    """Return what a report says of a run folder, finished or not."""
     folder = RunFolder.open(path)
     config = folder.settings()
     flat = flatten(config)
@@ -304,14 +275,7 @@ def _protocol(settings: dict[str, Any]) -> str:
 
 
 def read_explanation(path: Path) -> pd.DataFrame:
-    """Return a table of `hopstate explain`, or of the importances of trees.
-
-    Returns:
-        Columns `feature` and `contribution` or `gain`; or those of INFLUENCE, `t` with numbers or dates.
-
-    Raises:
-        FormatError: another kind of file.
-    """
+    """Return a table of `hopstate explain` (columns INFLUENCE, or feature and contribution) or of gains of trees."""
     import pandas as pd
 
     with reading(path, "a table of `hopstate explain --out FILE.csv`"):
@@ -331,13 +295,11 @@ def read_explanation(path: Path) -> pd.DataFrame:
 
 # ---- page ----------------------------------------------------------------------------------------------------------
 class Section:
-    """A section of the page: paragraphs, tables and charts, which the template renders."""
+    """A section of the page, which the template renders; without any block it is left out."""
 
     def __init__(self, heading: str, about: str = "") -> None:
-        self.heading = heading
+        self.heading, self.about = heading, about
         self.blocks: list[dict[str, Any]] = []
-        if about:
-            self.paragraph(about)
 
     def subsection(self, heading: str) -> None:
         self.blocks.append({"kind": "subsection", "text": heading})
@@ -361,6 +323,8 @@ class Section:
             rows: cells by column; the first names the row.
             marks: of rows by number, "best" or "floor".
         """
+        if not rows:
+            return
         filled = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in rows)]
         found = [{"cells": [row[i] for i in filled], "mark": (marks or {}).get(n, "")} for n, row in enumerate(rows)]
         self.blocks.append(
@@ -466,7 +430,7 @@ def _floors(groups: Sequence[Group], metrics: Iterable[str]) -> dict[str, dict[s
 
 
 # ---- sections ------------------------------------------------------------------------------------------------------
-def _verdict(groups: Sequence[Group]) -> Section | None:
+def _verdict(groups: Sequence[Group]) -> Section:
     """Say which method is best, how good, above which baseline, at what cost."""
     sets: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
@@ -479,7 +443,7 @@ def _verdict(groups: Sequence[Group]) -> Section | None:
         notes = [*_verdict_sentences(metric, members)]
         notes += [f"{waiting} {'run was' if waiting == 1 else 'runs were'} not finished."] if waiting else []
         section.paragraph(" ".join(filter(None, notes)), "verdict")
-    return section if sets else None
+    return section
 
 
 def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
@@ -500,7 +464,7 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
     sentences = [
         f"{start}." if events is None else f"{start} of {events:,} events.",
         few_events_note(events, "test figures"),
-        own_event_note(best.runs[0].result["metrics"].get("test", {})),
+        own_event_note(best.runs[0].result.get("metrics", {}).get("test", {})),
         _above_floor(metric, test.mean, groups),
         _cost(best),
     ]
@@ -566,10 +530,8 @@ def _higher(metric: str, best: Group, methods: Sequence[Group]) -> str:
     return f"The best test figure is that of {first.label} ({figure(metric, mean)}); validation did not choose it."
 
 
-def _results(groups: Sequence[Group]) -> Section | None:
+def _results(groups: Sequence[Group]) -> Section:
     """Test and validation metrics of all runs, with 95% confidence intervals."""
-    if not groups:
-        return None
     section = Section(
         "Results",
         "Test metric of the epoch that validation chose: mean ± standard deviation over runs; shares in percent. "
@@ -617,10 +579,8 @@ def _result_row(group: Group) -> list[str]:
     ]
 
 
-def _published(lines: Sequence[Line]) -> Section | None:
+def _published(lines: Sequence[Line]) -> Section:
     found = compared(lines)
-    if not found:
-        return None
     section = Section(
         "Published against measured",
         "A published figure is a reference. Where it states a spread and a number of runs the test is Welch's t, else "
@@ -638,14 +598,13 @@ def _published(lines: Sequence[Line]) -> Section | None:
     return section
 
 
-def _curves(groups: Sequence[Group]) -> Section | None:
+def _curves(groups: Sequence[Group]) -> Section:
     """Validation metric and training loss by epoch."""
     section = Section(
         "Learning curves",
         "Runs of the same settings share a color: one line a run, and of three runs or more their mean in a 95% "
         "confidence interval.",
     )
-    charts = 0
     for data, members in _by_data(groups).items():
         metrics = dict.fromkeys(group.metric for group in members if group.metric)
         columns = {f"val_{m}": f"validation {metric_label(m, _positive(members))}" for m in metrics}
@@ -654,8 +613,7 @@ def _curves(groups: Sequence[Group]) -> Section | None:
             if lines:
                 about = f"{label} by epoch of {', '.join(lines)}"
                 section.chart(f"{label} on {data}", about, partial(_draw_curves, lines=lines, label=label))
-                charts += 1
-    return section if charts else None
+    return section
 
 
 def _histories(group: Group, column: str) -> list[dict[float, float]]:
@@ -694,7 +652,7 @@ def _draw_curves(axes: Axes, lines: Mapping[str, Sequence[dict[float, float]]], 
     axes.set(xlabel="epoch", ylabel=_printable(label))
 
 
-def _links(groups: Sequence[Group]) -> Section | None:
+def _links(groups: Sequence[Group]) -> Section:
     """Link prediction by kind of negatives, for all links and those with new nodes, with the baselines."""
     section = Section(
         "Link prediction by kind of negatives",
@@ -706,7 +664,6 @@ def _links(groups: Sequence[Group]) -> Section | None:
         for strategy in STRATEGIES
         for metric in ("average_precision", "roc_auc", "mrr")
     ]
-    tables = 0
     for data, members in _by_data([group for group in groups if _predicts_links(group)]).items():
         metric = next((group.metric for group in members if group.metric), "")
         best = _best([group for group in members if group.metric == metric], metric)
@@ -725,8 +682,7 @@ def _links(groups: Sequence[Group]) -> Section | None:
             columns = ["method", "no better than", *(metric_label(name.removeprefix("new_")) for name in present)]
             section.table(f"Links of {data}: {links_label(prefix)}{of}", columns, rows, marks)
             section.paragraph(few_events_note(events, links_label(prefix)))
-            tables += 1
-    return section if tables else None
+    return section
 
 
 def _predicts_links(group: Group) -> bool:
@@ -748,14 +704,13 @@ def _links_row(
     return [label, not_above(means[label], rivals), *cells]
 
 
-def _rankings(groups: Sequence[Group]) -> Section | None:
+def _rankings(groups: Sequence[Group]) -> Section:
     """Hits@k over k, a line a group: the mean over its runs."""
     section = Section(
         "Ranking curves",
         "Share of the test split's answers that stand among the first k (Hits@k), over k: the mean over runs, the "
         "higher the better. What k an application can use is its own choice.",
     )
-    charts = 0
     for data, members in _by_data(groups).items():
         for of, lines in _hits(members).items():
             places = sorted({k for points in lines.values() for k in points})
@@ -769,8 +724,7 @@ def _rankings(groups: Sequence[Group]) -> Section | None:
             section.chart(f"Hits@k on {data}, among {of}", f"Hits@k of {', '.join(lines)}", draw)
             rows = [[name, *(f"{v[k]:.2f}" if k in v else "" for k in places)] for name, v in lines.items()]
             section.table(f"Hits@k on {data}, in percent, among {of}", ["method", *(f"@{k}" for k in places)], rows)
-            charts += 1
-    return section if charts else None
+    return section
 
 
 def _hits(groups: Sequence[Group]) -> dict[str, dict[str, dict[int, float]]]:
@@ -789,7 +743,7 @@ def _hits(groups: Sequence[Group]) -> dict[str, dict[str, dict[int, float]]]:
     return means
 
 
-def _reliability(groups: Sequence[Group]) -> Section | None:
+def _reliability(groups: Sequence[Group]) -> Section:
     """Reliability diagrams, one a group, with counts and expected calibration errors."""
     section = Section(
         "Calibration",
@@ -797,7 +751,6 @@ def _reliability(groups: Sequence[Group]) -> Section | None:
         "dotted diagonal it came true as often as was said. ECE is the mean distance from the diagonal, by counts. "
         "Calibrated on validation is what hopstate score gives.",
     )
-    tables = 0
     for data, members in _by_data(groups).items():
         rows = []
         order = [group.label for group in _ranked(members, next((g.metric for g in members if g.metric), ""))]
@@ -818,10 +771,8 @@ def _reliability(groups: Sequence[Group]) -> Section | None:
 
                 about = "; ".join(f"{how}: ECE {ece:.2f}" for how, (_, ece) in ways.items())
                 section.chart(f"{group.label}, {of} on {data}", about, draw)
-        if rows:
-            section.table(f"Calibration on {data}", ["method", "of", "probabilities", "ECE in percent", "count"], rows)
-            tables += 1
-    return section if tables else None
+        section.table(f"Calibration on {data}", ["method", "of", "probabilities", "ECE in percent", "count"], rows)
+    return section
 
 
 def _pooled(group: Group) -> dict[str, dict[str, tuple[Any, float]]]:
@@ -850,10 +801,8 @@ def _pooled(group: Group) -> dict[str, dict[str, tuple[Any, float]]]:
     return found
 
 
-def _costs(groups: Sequence[Group]) -> Section | None:
+def _costs(groups: Sequence[Group]) -> Section:
     done = [group for group in groups if group.mean("seconds") is not None]
-    if not done:
-        return None
     section = Section(
         "Time and memory",
         "Time is of training, evaluation on validation included; memory is the largest resident memory of the process, "
@@ -876,17 +825,16 @@ def _costs(groups: Sequence[Group]) -> Section | None:
     return section
 
 
-def _influences(explanations: Mapping[Path, pd.DataFrame]) -> Section | None:
+def _influences(explanations: Mapping[Path, pd.DataFrame]) -> Section:
     """What past events contributed to scores."""
-    found = {path: table for path, table in explanations.items() if "feature" not in table}
-    if not found:
-        return None
     section = Section(
         "Influence of past events",
         "What each past event added to the score of a pair, in logits: circles are the source's past, squares the "
         "target's; the dotted line is the moment of the query.",
     )
-    for path, table in found.items():
+    for path, table in explanations.items():
+        if "feature" in table:
+            continue
 
         def draw(axes: Axes, table: pd.DataFrame = table) -> None:
             events, query = table[table["event_id"] >= 0], table[table["event_id"] < 0]["t"]
@@ -915,17 +863,16 @@ def _time(t: Any) -> str:
     return str(t) if isinstance(t, datetime) else f"{t:.15g}"
 
 
-def _features(explanations: Mapping[Path, pd.DataFrame]) -> Section | None:
+def _features(explanations: Mapping[Path, pd.DataFrame]) -> Section:
     """What features of trees gained over all, and what they added to scores."""
-    found = {path: table for path, table in explanations.items() if "feature" in table}
-    if not found:
-        return None
     section = Section(
         "What trees look at",
         "The share of each feature in what all splits of a run gained, and what features added to single scores, in "
         "logits; the ten largest of each.",
     )
-    for path, table in found.items():
+    for path, table in explanations.items():
+        if "feature" not in table:
+            continue
         amount = "contribution" if "contribution" in table else "gain"
         largest = table.sort_values(amount, key=abs, ascending=False).head(10)
         if amount == "gain":
@@ -939,10 +886,8 @@ def _features(explanations: Mapping[Path, pd.DataFrame]) -> Section | None:
     return section
 
 
-def _runs(groups: Sequence[Group]) -> Section | None:
+def _runs(groups: Sequence[Group]) -> Section:
     """What was run where, by which command."""
-    if not groups:
-        return None
     section = Section("Runs")
     rows = []
     for group in groups:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_reset
-from hopstate.io.files import cache_folder
+from hopstate.io.files import cache_folder, locked, make_folder, named_errors, remove_file, replace_file
 from hopstate.methods import get_method
 from hopstate.methods.config import as_dict, parse_given
 from hopstate.methods.method import Context, Method
 from hopstate.random import random_state_kept
-from hopstate.runs.beginnings import held, new_folder
 from hopstate.runs.calibration import keep_curve
 from hopstate.runs.data import (
     check_same_data,
@@ -40,7 +42,7 @@ from hopstate.training.memory_limit import within_memory
 from hopstate.training.precision import bare, make_fabric
 from hopstate.training.progress import note
 from hopstate.training.ranks import Ranks, check_task, current_ranks
-from hopstate.training.run_folder import ReadOnlyRunFolder, RunFolder, flatten, floors_of
+from hopstate.training.run_folder import LEFT, ReadOnlyRunFolder, RunFolder, flatten, floors_of
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.trainer import SPLITS, Trainer, seed_everything
 
@@ -58,84 +60,10 @@ __all__ = [
     "fit",
     "fit_config",
     "load",
-    "new_folder",
-    "open_run",
+    "output_folder",
     "predict",
     "score_stream",
 ]
-
-
-class Common(TypedDict, total=False):
-    """Options of all of them."""
-
-    device: str | None
-    method: str | None
-
-
-class _Past(Common, total=False):
-    fresh: bool
-    own: Any
-
-
-class NodeOptions(_Past, total=False):
-    """Options of `hopstate.node_outputs`."""
-
-    state: str | Path | None
-
-
-class EvaluateOptions(Common, total=False):
-    """Options of `hopstate.evaluate`."""
-
-    split: str
-    read: Mapping[str, Any] | None
-    evaluation: Mapping[str, Any] | None
-    fresh: bool
-
-
-class _Table(_Past, total=False):
-    read: Mapping[str, Any] | None
-    out: str | Path | None
-    raw: bool
-
-
-class PredictOptions(_Table, total=False):
-    """Options of `hopstate.predict`."""
-
-    split: str
-
-
-class StreamOptions(_Table, total=False):
-    """Options of `hopstate.score_stream`."""
-
-    state: str | Path | None
-    save: str | Path | None
-    again: bool
-
-
-class ScoreOptions(_Table, total=False):
-    """Options of `hopstate.score`."""
-
-    events: Any
-    explain: bool
-    state: str | Path | None
-
-
-class RankOptions(ScoreOptions, total=False):
-    """Options of `hopstate.rank`."""
-
-    top: int | None
-    time: Any
-    candidates: Any
-    new_only: bool
-    exclude_seen: bool
-    prefilter: int | None
-
-
-class VectorOptions(TypedDict, total=False):
-    """Options of a run's `embeddings`."""
-
-    data: Any
-    device: str | None
 
 
 @dataclass(frozen=True)
@@ -168,48 +96,48 @@ class Run:
 
         return TrainedModel(self.path)
 
-    def embeddings(self, nodes: Any = None, **options: Unpack[VectorOptions]) -> pd.DataFrame:
+    def embeddings(self, nodes: Any = None, **options: Any) -> pd.DataFrame:
         """Return a vector of each node beside its id; see `hopstate.runs.model.embeddings` for the options."""
         from hopstate.runs.model import embeddings
 
         return embeddings(self.path, nodes, **options)
 
-    def evaluate(self, data: Any = None, **options: Unpack[EvaluateOptions]) -> dict[str, float]:
+    def evaluate(self, data: Any = None, **options: Any) -> dict[str, float]:
         """Return the metrics of a split; see `hopstate.evaluate` for the options."""
         return evaluate(self.path, data=data, **options)
 
-    def predict(self, data: Any = None, **options: Unpack[PredictOptions]) -> pd.DataFrame:
+    def predict(self, data: Any = None, **options: Any) -> pd.DataFrame:
         """Return predictions with the user's own ids; see `hopstate.predict` for the options."""
         return predict(self.path, data=data, **options)
 
-    def score_stream(self, data: Any, **options: Unpack[StreamOptions]) -> pd.DataFrame:
+    def score_stream(self, data: Any, **options: Any) -> pd.DataFrame:
         """Return scores of new events and keep the state after them; see `hopstate.score_stream` for the options."""
         return score_stream(self.path, data, **options)
 
-    def node_outputs(self, nodes: Any, t: Any = None, **options: Unpack[NodeOptions]) -> pd.DataFrame:
+    def node_outputs(self, nodes: Any, t: Any = None, **options: Any) -> pd.DataFrame:
         """Return the chances of the classes of nodes at times; see `hopstate.node_outputs` for the options."""
         from hopstate.runs.stream import node_outputs
 
         return node_outputs(self.path, nodes, t, **options)
 
-    def score(self, pairs: Any, time: Any = None, **options: Unpack[ScoreOptions]) -> pd.DataFrame:
+    def score(self, pairs: Any, time: Any = None, **options: Any) -> pd.DataFrame:
         """Return how likely pairs are to meet at a time; see `hopstate.score` for the options."""
         from hopstate.runs.queries import score
 
         return score(self.path, pairs, time, **options)
 
     def save_pretrained(self, folder: str | Path, *, ids: bool = True) -> Path:
-        """Write the run as a folder for others, with a card; see `hopstate.runs.pretrained.travel`.
+        """Write the run as a folder for others, with a card; see `hopstate.runs.hub`.
 
         Args:
             folder: a new or empty one, or one that was written so before.
             ids: whether the ids of a graph's nodes go along.
         """
-        from hopstate.runs.pretrained.travel import save_pretrained
+        from hopstate.runs.hub import save_pretrained
 
         return save_pretrained(self.path, folder, ids=ids)
 
-    def rank(self, sources: Any, **options: Unpack[RankOptions]) -> pd.DataFrame:
+    def rank(self, sources: Any, **options: Any) -> pd.DataFrame:
         """Return whom sources most likely meet next, best first; see `hopstate.rank` for the options."""
         from hopstate.runs.queries import rank
 
@@ -309,7 +237,7 @@ def fit_config(
     ranks = current_ranks()
     if ranks.size > 1:
         _connect(method, config, record, ranks)
-    with held(out, method.name, config.data, ranks) as folder:
+    with _locked_run(out, method.name, config.data, ranks) as folder:
         run, told = (RunFolder if ranks.first else ReadOnlyRunFolder)(folder), ""
         if ranks.first:
             _check_resumed(run, method, record)  # before anything of the run is rewritten
@@ -395,7 +323,7 @@ def stored_config(method: Method, config: RunConfig) -> dict[str, Any]:
     return stored
 
 
-def open_run(path: str | Path) -> Run:
+def load(path: str | Path) -> Run:
     """Return a finished run from its folder.
 
     Raises:
@@ -409,13 +337,100 @@ def open_run(path: str | Path) -> Run:
     return Run(folder.path, result["method"], result["metrics"], False, result["best_epoch"])
 
 
-def load(path: str | Path) -> Run:
-    """Return a finished run from its folder: what `open_run` returns, by a shorter name.
+# ---- where a run begins --------------------------------------------------------------------------------------------
+@contextlib.contextmanager
+def output_folder(out: str | Path | None, method: str, data: str) -> Iterator[Path]:
+    """Yield the folder out, or a new one under runs/; folders that were missing and are empty after an error go.
 
     Args:
-        path: the run folder.
+        out: the folder, or None.
+        method, data: name a new one.
+    """
+    stem = f"{method}-{Path(data).stem or 'data'}".replace(":", "-")
+    base = Path(os.environ.get("HOPSTATE_RUNS", "runs")) / f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    folder = base if out is None else Path(out)
+    missing = [path for path in (folder.parent if out is None else folder, *folder.parents) if not path.exists()]
+    if out is None:
+        folder = _new_folder(base)
+        missing.insert(0, folder)
+    try:
+        yield folder
+    except BaseException:
+        for path in missing:
+            with contextlib.suppress(OSError):  # it holds something
+                path.rmdir()
+        raise
+
+
+def _new_folder(base: Path) -> Path:
+    """Make base, or base-2, base-3, ...: two processes of one second get two folders."""
+    make_folder(base.parent)
+    for number in itertools.count(1):
+        path = base if number == 1 else base.with_name(f"{base.name}-{number}")
+        with named_errors(path), contextlib.suppress(FileExistsError):
+            path.mkdir()
+            return path
+    raise AssertionError
+
+
+@contextlib.contextmanager
+def _locked_run(out: str | Path | None, method: str, data: str, ranks: Ranks) -> Iterator[Path]:
+    """Yield the locked folder of a run that begins; where the run is refused it is put back as it was.
+
+    Rank 0 does all that; the others take the folder that it broadcasts.
 
     Raises:
-        MissingFileError, CheckpointError: as `open_run`.
+        BusyError: another process is training in that folder.
     """
-    return open_run(path)
+    if not ranks.first:
+        yield Path(ranks.broadcast(str))
+        return
+    with output_folder(out, method, data) as folder, locked(folder), _restored_on_failure(RunFolder(folder)):
+        ranks.broadcast(lambda: str(folder))
+        yield folder
+
+
+@contextlib.contextmanager
+def _restored_on_failure(run: RunFolder) -> Iterator[None]:
+    """Put a folder back as it was where what follows fails before an epoch or a checkpoint of it.
+
+    A folder of other things is left alone: no run begins there. A run that Ctrl-C stopped may go on.
+    """
+    if not (run.never_trained() or (run.path / "config.json").is_file()):
+        yield
+        return
+    trained, folders, files = _progress(run.path), _folders(run.path), _run_files(run.path)
+    texts = {path: path.read_bytes() for path in files if path.suffix == ".json" and path.parent == run.path}
+    try:
+        yield
+    except Exception:
+        if _progress(run.path) == trained:
+            with contextlib.suppress(OSError, HopstateError):  # of a failing disk; the first error is raised
+                for path in _run_files(run.path) - files:
+                    remove_file(path)
+                for path, text in texts.items():
+                    if not path.is_file() or path.read_bytes() != text:
+                        replace_file(path, partial(Path.write_bytes, data=text))
+                for path in sorted(_folders(run.path) - folders, reverse=True):
+                    with contextlib.suppress(OSError):  # it holds something
+                        path.rmdir()
+        raise
+
+
+def _run_files(folder: Path) -> set[Path]:
+    """Return the files that a run may make before its first step."""
+    patterns = (*LEFT, "metrics.jsonl", "metrics.csv", "tensorboard/*", "logger-*.json")
+    found = (path for pattern in patterns for path in folder.glob(pattern))
+    return {path for path in found if path.is_file() and not path.is_symlink()}
+
+
+def _folders(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_dir()}
+
+
+def _progress(folder: Path) -> list[tuple[int, int]]:
+    """Return what changes if something was trained: times and sizes of checkpoint and result, rows of metrics."""
+    saved = [folder / name for name in ("checkpoint.safetensors", "result.json")]
+    stats = [path.stat() for path in saved if path.is_file()]
+    rows = folder / "metrics.jsonl"
+    return [*((s.st_mtime_ns, s.st_size) for s in stats), (0, rows.stat().st_size if rows.is_file() else 0)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.errors import ConfigError
-from hopstate.evaluation.metrics import Curve, fitted
+from hopstate.evaluation.calibration import Curve, fitted
 from hopstate.methods.shared.static_link import rows_of
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.load import load_run

@@ -382,5 +382,5 @@ def node_outputs(
             )
         found = outputs_at(task, past, asked.rows, times)
         times = shown_times(times, past.time_unit or "", dates)
-        table = pd.DataFrame({"node": asked.names, "t": times} | task.classes.columns(found))
+        table = pd.DataFrame({"node": asked.names, "t": times} | task.targets.columns(found))
         return with_index_of(table, given)

@@ -7,25 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hopstate.evaluation.metrics import FULL, of_class
+from hopstate.evaluation.metrics import FULL, METRICS, of_class
 from hopstate.sampling.negatives import parse_metric
 
-LABELS = {
+LABELS = {  # of what a metric of `METRICS` is taken over
     "mean_average_precision": "mean AP",
-    "mrr": "MRR",
     "met_mrr": "MRR where the pair met before",
     "new_pair_mrr": "MRR of new pairs",
     "new_node_mrr": "MRR with new nodes",
     "known_mrr": "MRR among those met before",
-    "ndcg@10": "NDCG@10",
-    "roc_auc": "ROC AUC",
-    "average_precision": "AP",
-    "macro_f1": "macro F1",
-    "balanced_accuracy": "accuracy-SBM",
-    "mae": "MAE",
 }
 FLOORS = ("recency", "edgebank", "pair-trees")  # baselines of event streams that are methods, too
-ERRORS = ("mae", "rmse", "loss")
 
 
 @dataclass(frozen=True)
@@ -106,7 +98,9 @@ def metric_label(metric: str, positive: str | None = None) -> str:
     name, strategy, new = parse_metric(metric)
     parts = [strategy.label] if strategy.name != "random" else []
     parts += ["new nodes"] if new else []
-    return ", ".join([of_class(name, positive, LABELS.get(name, name.replace("_", " "))), *parts])
+    known = METRICS.get(name)
+    label = known.label if known is not None else LABELS.get(name, name.replace("_", " "))
+    return ", ".join([of_class(name, positive, label), *parts])
 
 
 def floor_label(name: str) -> str:
@@ -127,7 +121,8 @@ def links_label(metric: str) -> str:
 # ---- figures -------------------------------------------------------------------------------------------------------
 def is_error(metric: str) -> bool:
     """Return whether a metric measures an error: in its own unit, the smaller the better; others are shares of 1."""
-    return metric.split("_")[-1] in ERRORS
+    known = METRICS.get(metric.split("_")[-1])
+    return known is not None and not known.higher_is_better
 
 
 def rank(metric: str, mean: float) -> float:

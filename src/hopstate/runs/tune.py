@@ -37,10 +37,9 @@ from hopstate.methods.config import SETTINGS_BYTES, as_dict, config_from, load_y
 from hopstate.methods.method import Method, RunConfig
 from hopstate.methods.space import Range, Space, parse_values, printable, scalar
 from hopstate.random import named_rng
-from hopstate.runs.beginnings import begun
 from hopstate.runs.data import load_data, settle
 from hopstate.runs.in_memory import name_of
-from hopstate.runs.run import fit_config, stored_config
+from hopstate.runs.run import fit_config, output_folder, stored_config
 from hopstate.training.run_folder import PATHS, RunFolder, flatten
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ def tune_config(
         "seed": seed,
         "content_hash": record.content_hash,
     }
-    with begun(out, f"tune-{method.name}", config.data) as folder, locked(folder):
+    with output_folder(out, f"tune-{method.name}", config.data) as folder, locked(folder):
         search = _open(folder, json.loads(json.dumps(facts)))
         try:
             return _search(search, method, config, space, trials, folder, record)

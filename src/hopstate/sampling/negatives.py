@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -174,6 +174,20 @@ class NoOtherPairError(DataError):
     """Every pair that could stand beside a batch of events is in it."""
 
 
+class HowDrawn(TypedDict, total=False):
+    """How negatives for evaluation are drawn.
+
+    Args:
+        num_negatives: of an event, where it has many; 100 by default.
+        seed: of strategies without published seeds; 0 by default.
+        most: events that are evaluated (see `hopstate.sampling.event_batches.judged`); None for all.
+    """
+
+    num_negatives: int | Literal["all"]
+    seed: int
+    most: int | None
+
+
 class NegativeStrategy(ABC):
     """A kind of negative pairs for evaluation."""
 
@@ -182,24 +196,13 @@ class NegativeStrategy(ABC):
     ranking = False  # an event is ranked among many destinations (MRR, Hits@k) in place of told from one pair (AP)
 
     @abstractmethod
-    def draw(
-        self,
-        stream: EventStream,
-        splits: EventSplit,
-        split: str,
-        *,
-        num_negatives: int | Literal["all"] = 100,
-        seed: int = 0,
-        most: int | None = None,
-    ) -> Negatives:
+    def draw(self, stream: EventStream, splits: EventSplit, split: str, **how: Unpack[HowDrawn]) -> Negatives:
         """Draw the negatives of a split's events.
 
         Args:
             stream, splits: the data.
             split: "train", "val", "test", "new_val" or "new_test".
-            num_negatives: of an event, where it has many.
-            seed: of strategies without published seeds.
-            most: events that are evaluated (see `hopstate.sampling.event_batches.judged`); None for all.
+            how: see `HowDrawn`.
 
         Raises:
             DataError: the split has no events.
@@ -235,17 +238,8 @@ class Batches:
 class OnePerEvent(NegativeStrategy):
     """One negative pair for each event, batch by batch; see `draw_negatives`."""
 
-    def draw(
-        self,
-        stream: EventStream,
-        splits: EventSplit,
-        split: str,
-        *,
-        num_negatives: int | Literal["all"] = 1,
-        seed: int = 0,
-        most: int | None = None,
-    ) -> Negatives:
-        return draw_negatives(stream, splits, split, self.name, most=most)
+    def draw(self, stream: EventStream, splits: EventSplit, split: str, **how: Unpack[HowDrawn]) -> Negatives:
+        return draw_negatives(stream, splits, split, self.name, most=how.get("most"))
 
     @abstractmethod
     def pairs(self, batches: Batches) -> tuple[np.ndarray, np.ndarray]:
@@ -295,17 +289,8 @@ class ManyNegatives(NegativeStrategy):
 
     name, label, ranking = "many", "many negatives", True
 
-    def draw(
-        self,
-        stream: EventStream,
-        splits: EventSplit,
-        split: str,
-        *,
-        num_negatives: int | Literal["all"] = 100,
-        seed: int = 0,
-        most: int | None = None,
-    ) -> Negatives:
-        return one_against_many(stream, splits, split, num_negatives=num_negatives, seed=seed, most=most)
+    def draw(self, stream: EventStream, splits: EventSplit, split: str, **how: Unpack[HowDrawn]) -> Negatives:
+        return one_against_many(stream, splits, split, **how)
 
 
 STRATEGIES: dict[str, NegativeStrategy] = {
@@ -610,9 +595,7 @@ def load_or_draw(
     splits: EventSplit,
     split: str,
     strategy: str = "random",
-    *,
-    num_negatives: int | Literal["all"] = 100,
-    most: int | None = None,
+    **how: Unpack[HowDrawn],
 ) -> Negatives:
     """Load saved negatives of a split, or draw and save them; other arguments as of `NegativeStrategy.draw`.
 
@@ -620,11 +603,11 @@ def load_or_draw(
         DataError: the file holds negatives of another strategy or of other events.
     """
     if not exists(path):
-        drawn = strategy_of(strategy).draw(stream, splits, split, num_negatives=num_negatives, most=most)
+        drawn = strategy_of(strategy).draw(stream, splits, split, **how)
         drawn.save(path)
         return drawn
     loaded = Negatives.load(path, stream)
-    rows = judged(stream.additions(splits.rows(split)), most)
+    rows = judged(stream.additions(splits.rows(split)), how.get("most"))
     if loaded.strategy != strategy or not np.array_equal(loaded.rows, rows):
         raise DataError(f"{path} holds {loaded.strategy} negatives of other settings; remove it or use another name")
     return loaded

@@ -12,8 +12,9 @@ Deviation: for GraphSAINT's node and edge samplers, probabilities of nodes and e
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -46,19 +47,19 @@ class NodeSet:
     loss_weight: np.ndarray | None = None
 
 
-class NodeSampler(Protocol):
+class NodeSampler(ABC):
     """Draws node sets."""
 
+    @abstractmethod
     def num_batches(self, epoch: int) -> int:
         """Return the number of batches of an epoch."""
-        ...
 
+    @abstractmethod
     def node_set(self, epoch: int, number: int) -> NodeSet:
         """Return one batch of an epoch."""
-        ...
 
 
-class ClusterSampler:
+class ClusterSampler(NodeSampler):
     """Some clusters of a partition to a batch, in an order drawn for every epoch.
 
     Args:
@@ -89,11 +90,9 @@ class ClusterSampler:
         self.per_batch, self.seed, self.shuffle = per_batch, seed, shuffle
 
     def num_batches(self, epoch: int) -> int:
-        """Return how many batches hold all clusters."""
         return -(-len(self._members) // self.per_batch)
 
     def node_set(self, epoch: int, number: int) -> NodeSet:
-        """Return the nodes of one batch, cluster after cluster."""
         order = named_rng(DRAWS, self.seed, 1, epoch if self.shuffle else 0).permutation(len(self._members))
         if not self.shuffle:
             number = int(named_rng(DRAWS, self.seed, 2, epoch).permutation(self.num_batches(epoch))[number])
@@ -101,7 +100,7 @@ class ClusterSampler:
         return NodeSet(np.concatenate([self._members[p] for p in chosen]))
 
 
-class UniformSampler:
+class UniformSampler(NodeSampler):
     """All rows in batches of a size, shuffled for every epoch.
 
     Args:
@@ -118,11 +117,9 @@ class UniformSampler:
         self._drawn: tuple[int, Nodes] | None = None  # an epoch and its order
 
     def num_batches(self, epoch: int) -> int:
-        """Return how many batches hold all rows."""
         return -(-len(self.rows) // self.batch_size)
 
     def node_set(self, epoch: int, number: int) -> NodeSet:
-        """Return one batch in ascending order."""
         drawn, key = self._drawn, epoch if self.shuffle else 0
         if drawn is None or drawn[0] != key:
             drawn = self._drawn = key, named_rng(DRAWS, self.seed, 3, key).permutation(self.rows)
@@ -136,7 +133,7 @@ class UniformSampler:
 SaintKind = Literal["node", "edge", "walk"]
 
 
-class SaintSampler:
+class SaintSampler(NodeSampler):
     """GraphSAINT: random subgraphs, and the probabilities that make their sums unbiased.
 
     Args:
@@ -174,7 +171,6 @@ class SaintSampler:
         self._batches = max(1, round(graph.num_nodes / max(1.0, float(self.node_probability.sum()))))
 
     def num_batches(self, epoch: int) -> int:
-        """Return N over the expected number of nodes of a batch."""
         return self._batches
 
     def node_set(self, epoch: int, number: int) -> NodeSet:
@@ -277,7 +273,6 @@ class LayerSampler:
         self._cutter = cutter_of(graph)
 
     def num_batches(self, epoch: int) -> int:
-        """Return how many batches hold all seeds."""
         return self.seeds.num_batches(epoch)
 
     def layers(self, epoch: int, number: int, seeds: Nodes | None = None) -> list[LocalGraph]:
@@ -294,7 +289,7 @@ class LayerSampler:
         return found
 
 
-class ShadowSampler:
+class ShadowSampler(NodeSampler):
     """Seeds, each in a small induced subgraph of its own, on which a model of any depth is run.
 
     It draws node sets too: the subgraphs' nodes together, of which only the seeds count in the loss.
@@ -328,13 +323,13 @@ class ShadowSampler:
         self._cutter = cutter_of(graph)
 
     def num_batches(self, epoch: int) -> int:
-        """Return how many batches hold all seeds."""
         return self.seeds.num_batches(epoch)
 
     def subgraphs(self, epoch: int, number: int, seeds: Nodes | None = None) -> tuple[LocalGraph, np.ndarray]:
         """Return the seeds' subgraphs stacked in one graph, and the rows of the seeds in it; see `LayerSampler`."""
         seeds = self.seeds.node_set(epoch, number).nodes if seeds is None else seeds
-        return self.around(seeds, key=named_rng(DRAWS, self.seed, 7, epoch, number))
+        offsets, nodes = self._reach(seeds, named_rng(DRAWS, self.seed, 7, epoch, number))
+        return self._cutter.union(offsets, nodes), offsets[:-1]
 
     def node_set(self, epoch: int, number: int) -> NodeSet:
         """Return the nodes of all the seeds' subgraphs, ascending; weighted losses are a mean over the seeds."""
@@ -343,11 +338,6 @@ class ShadowSampler:
         weight = np.zeros(len(nodes), np.float32)
         weight[np.searchsorted(nodes, seeds)] = len(self.seeds.rows) / len(seeds)
         return NodeSet(nodes, weight)
-
-    def around(self, seeds: Nodes, *, key: np.random.Generator) -> tuple[LocalGraph, np.ndarray]:
-        """Return what `subgraphs` does for any seeds; key is where its random numbers come from."""
-        offsets, nodes = self._reach(seeds, key)
-        return self._cutter.union(offsets, nodes), offsets[:-1]
 
     def _reach(self, seeds: Nodes, key: np.random.Generator) -> tuple[np.ndarray, Nodes]:
         """Return (offsets, nodes): each seed first, then the others of its subgraph."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +19,80 @@ from hopstate.layers.message import Adjacency, Normalization, Propagator
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.sampling.samplers import LayerSampler, NodeSampler, NodeSet, SaintSampler, ShadowSampler, cutter_of
+
+LARGE, FEW = 2 << 30, 4096  # bytes of features beyond which, where they are mapped, so many rows are read at a time
+
+
+@dataclass(frozen=True, eq=False)
+class GraphBatch:
+    """One step's input.
+
+    Args:
+        x: (n, F) features of the nodes that the model reads.
+        graph: what it convolves over.
+        nodes: (r,) int64 rows of the graph that the model's output rows are for.
+        rows: (t,) int64 output rows that the loss looks at.
+        weight: (t,) their weights in a mean over training nodes, or None where all count alike.
+    """
+
+    x: Tensor
+    graph: Propagator
+    nodes: np.ndarray
+    rows: Tensor
+    weight: Tensor | None = None
+
+
+class BatchSource(ABC):
+    """Makes batches; a batch depends on (epoch, number) alone."""
+
+    @abstractmethod
+    def num_batches(self, epoch: int) -> int: ...
+
+    @abstractmethod
+    def batch(self, epoch: int, number: int) -> GraphBatch: ...
+
+
+class Compensation(ABC):
+    """What stands for the neighbours that a batch lacks."""
+
+    @abstractmethod
+    def propagator(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> Propagator:
+        """Return what a model convolves over in a batch of nodes (distinct rows of the graph)."""
+
+    def row_bytes(self) -> int:
+        """Return the bytes of a node that a batch takes from files; 0 where all is in memory."""
+        return 0
+
+    def read_ahead(self, nodes: np.ndarray) -> None:  # noqa: B027
+        """Hold what batches take from files of nodes (n,), ascending, in place of what was held."""
+
+
+class NoBatches(BatchSource):
+    """Of a finished run: nothing is trained any more, so that the graph need not be cut."""
+
+    def num_batches(self, epoch: int) -> int:
+        return 0
+
+    def batch(self, epoch: int, number: int) -> GraphBatch:
+        raise IndexError(f"there is no batch {number}")
+
+
+class Layered:
+    """Another adjacency for every layer, each over fewer nodes than the one before.
+
+    Args:
+        layers: the adjacency of layer 0, 1, ...; the receivers of one are the nodes of the next.
+    """
+
+    def __init__(self, layers: list[Adjacency]) -> None:
+        self.layers = layers
+
+    def to(self, device: torch.device | str) -> Layered:
+        return Layered([layer.to(device) for layer in self.layers])
+
+    def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
+        """Return the output at this layer's receivers."""
+        return self.layers[layer].propagate(conv, normalization, layer, *nodes)
 
 
 class RowsAhead:
@@ -88,162 +163,7 @@ class SetsAhead:
         return sets
 
 
-def whole_adjacency(graph: Graph) -> Adjacency:
-    into = graph.incoming
-    everything = slice(None)
-    return Adjacency.of(
-        into.indptr, into.indices, weight=into.weight_of(everything), edge_attr=into.attr_of(everything)
-    )
-
-
-def inside_adjacency(graph: Graph, local: LocalGraph) -> Adjacency:
-    return Adjacency.of(local.indptr, local.indices, num_nodes=len(local.nodes), **_carried(graph, local))
-
-
-def around_adjacency(graph: Graph, local: LocalGraph, *, scale: np.ndarray | None = None) -> Adjacency:
-    """Return the adjacency of a local graph, weighted by the whole graph's degrees.
-
-    Args:
-        graph: that it was cut from.
-        local: nodes and edges.
-        scale: (e,) factors of the edges; by default 1 / probability where they were sampled.
-    """
-    return Adjacency.of(
-        local.indptr,
-        local.indices,
-        num_nodes=len(local.nodes),
-        degree=graph.incoming.degree[local.nodes],
-        scale=local.weight if scale is None else scale,
-        **_carried(graph, local),
-    )
-
-
-def rows_adjacency(graph: Graph, rows: np.ndarray, degree: Tensor) -> Adjacency:
-    """Return the adjacency of some rows (r,), ascending, over all nodes, weighted by the whole graph's degree (N,)."""
-    into = graph.incoming
-    counts = into.count[rows]
-    indptr = bounds_of(counts)
-    if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
-        edges: slice | np.ndarray = slice(into.indptr[rows[0]], into.indptr[rows[-1] + 1])
-    else:
-        edges = ranges(into.indptr[rows], counts)
-    tensors = (torch.from_numpy(np.array(array, np.int64)) for array in (indptr, into.indices[edges], rows))
-    starts, columns, receivers = tensors
-    weight, attr = into.weight_of(edges), into.attr_of(edges)
-    return Adjacency(
-        starts,
-        columns,
-        num_nodes=graph.num_nodes,
-        receivers=receivers,
-        degree=degree,
-        weight=None if weight is None else torch.from_numpy(np.array(weight)),
-        edge_attr=None if attr is None else torch.from_numpy(np.array(attr)),
-    )
-
-
-def _carried(graph: Graph, local: LocalGraph) -> dict[str, np.ndarray | None]:
-    into = graph.incoming
-    if into.rows is None:
-        return {}
-    assert local.edges is not None
-    return {"weight": into.weight_of(local.edges), "edge_attr": into.attr_of(local.edges)}
-
-
-LARGE, FEW = 2 << 30, 4096  # bytes of features beyond which, where they are mapped, so many rows are read at a time
-
-
-@dataclass(frozen=True, eq=False)
-class GraphBatch:
-    """One step's input.
-
-    Args:
-        x: (n, F) features of the nodes that the model reads.
-        graph: what it convolves over.
-        nodes: (r,) int64 rows of the graph that the model's output rows are for.
-        rows: (t,) int64 output rows that the loss looks at.
-        weight: (t,) their weights in a mean over training nodes, or None where all count alike.
-    """
-
-    x: Tensor
-    graph: Propagator
-    nodes: np.ndarray
-    rows: Tensor
-    weight: Tensor | None = None
-
-
-class BatchSource(Protocol):
-    """Makes batches; a batch depends on (epoch, number) alone."""
-
-    def num_batches(self, epoch: int) -> int: ...
-
-    def batch(self, epoch: int, number: int) -> GraphBatch: ...
-
-
-@runtime_checkable
-class SeedSource(Protocol):
-    """Makes batches around any seeds too."""
-
-    def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
-        """Return the batch of distinct seeds, whose rows come in their order."""
-        ...
-
-    def seeds(self, epoch: int, number: int) -> np.ndarray:
-        """Return the seeds of one batch; what is sampled around each depends on (epoch, number) and it alone."""
-        ...
-
-
-class Compensation(Protocol):
-    """What stands for the neighbours that a batch lacks."""
-
-    def propagator(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> Propagator:
-        """Return what a model convolves over in a batch of nodes (distinct rows of the graph)."""
-        ...
-
-
-@runtime_checkable
-class ReadsAhead(Protocol):
-    """A compensation that takes rows of files for every batch."""
-
-    def row_bytes(self) -> int:
-        """Return the bytes of a node that are taken from files; 0 where all is in memory."""
-        ...
-
-    def read_ahead(self, nodes: np.ndarray) -> None:
-        """Hold what is taken of nodes (n,), ascending, in place of what was held."""
-        ...
-
-
-class NoBatches:
-    """Of a finished run: nothing is trained any more, so that the graph need not be cut."""
-
-    def num_batches(self, epoch: int) -> int:
-        """Return 0."""
-        return 0
-
-    def batch(self, epoch: int, number: int) -> GraphBatch:
-        """Refuse: there is none."""
-        raise IndexError(f"there is no batch {number}")
-
-
-class Layered:
-    """Another adjacency for every layer, each over fewer nodes than the one before.
-
-    Args:
-        layers: the adjacency of layer 0, 1, ...; the receivers of one are the nodes of the next.
-    """
-
-    def __init__(self, layers: list[Adjacency]) -> None:
-        self.layers = layers
-
-    def to(self, device: torch.device | str) -> Layered:
-        return Layered([layer.to(device) for layer in self.layers])
-
-    def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
-        """Return the output at this layer's receivers."""
-        return self.layers[layer].propagate(conv, normalization, layer, *nodes)
-
-
-class NodeSetSource:
+class NodeSetSource(BatchSource):
     """Batches of node sets: plain induced subgraphs, compensated ones, or ones with a cache (GAS).
 
     Args:
@@ -285,14 +205,14 @@ class NodeSetSource:
 
     def _room(self) -> int:
         size = 0 if self._x is None else 4 * self._x.shape[1]
-        if isinstance(self.missing, ReadsAhead):
+        if self.missing is not None:
             size += self.missing.row_bytes()
         return self.ahead // size if size else 0
 
     def _read(self, nodes: np.ndarray) -> None:
         if self._x is not None:
             self._near.read(nodes, [self._x], lambda _, rows: features(self.graph, rows.numpy()))
-        if isinstance(self.missing, ReadsAhead):
+        if self.missing is not None:
             self.missing.read_ahead(nodes)
 
     def propagator(self, chosen: NodeSet) -> Propagator:
@@ -306,61 +226,50 @@ class NodeSetSource:
         return inside_adjacency(self.graph, local)
 
 
-class LayerSource:
-    """Batches of seeds with sampled neighbours for each layer.
+SamplerT = TypeVar("SamplerT", LayerSampler, ShadowSampler)
+
+
+class SeedSource(BatchSource, Generic[SamplerT]):
+    """Batches of seeds with what is sampled around them, the loss on all of them; of any other seeds too.
 
     Args:
         graph: the whole graph.
         sampler: draws them.
     """
 
-    def __init__(self, graph: Graph, sampler: LayerSampler) -> None:
-        self.graph, self.sampler = graph, sampler
+    def __init__(self, graph: Graph, sampler: SamplerT) -> None:
+        self.graph = graph
+        self.sampler: SamplerT = sampler
 
     def num_batches(self, epoch: int) -> int:
         return self.sampler.num_batches(epoch)
 
-    def batch(self, epoch: int, number: int) -> GraphBatch:
-        """Return the batch of some seeds, the loss on all of them."""
-        return self._of(self.sampler.layers(epoch, number))
-
-    def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
-        return self._of(self.sampler.layers(epoch, number, seeds))
-
     def seeds(self, epoch: int, number: int) -> np.ndarray:
+        """Return the seeds of one batch; what is sampled around each depends on (epoch, number) and it alone."""
         return self.sampler.seeds.node_set(epoch, number).nodes
 
-    def _of(self, layers: list[LocalGraph]) -> GraphBatch:
-        seeds = layers[-1].nodes[: layers[-1].num_receivers]
+    def batch(self, epoch: int, number: int) -> GraphBatch:
+        return self.around(self.seeds(epoch, number), epoch, number)
+
+    @abstractmethod
+    def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
+        """Return the batch of distinct seeds, whose rows come in their order."""
+
+
+class LayerSource(SeedSource[LayerSampler]):
+    """Batches of seeds with sampled neighbours for each layer."""
+
+    def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
+        layers = self.sampler.layers(epoch, number, seeds)
         graph = Layered([around_adjacency(self.graph, local) for local in layers])
         return GraphBatch(features(self.graph, layers[0].nodes), graph, seeds, torch.arange(len(seeds)))
 
 
-class ShadowSource:
-    """Batches of seeds, each in its own small subgraph.
-
-    Args:
-        graph: the whole graph.
-        sampler: draws them.
-    """
-
-    def __init__(self, graph: Graph, sampler: ShadowSampler) -> None:
-        self.graph, self.sampler = graph, sampler
-
-    def num_batches(self, epoch: int) -> int:
-        return self.sampler.num_batches(epoch)
-
-    def batch(self, epoch: int, number: int) -> GraphBatch:
-        """Return the batch of some seeds, the loss on all of them."""
-        return self._of(*self.sampler.subgraphs(epoch, number))
+class ShadowSource(SeedSource[ShadowSampler]):
+    """Batches of seeds, each in its own small subgraph."""
 
     def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
-        return self._of(*self.sampler.subgraphs(epoch, number, seeds))
-
-    def seeds(self, epoch: int, number: int) -> np.ndarray:
-        return self.sampler.seeds.node_set(epoch, number).nodes
-
-    def _of(self, local: LocalGraph, roots: np.ndarray) -> GraphBatch:
+        local, roots = self.sampler.subgraphs(epoch, number, seeds)
         graph = inside_adjacency(self.graph, local)
         return GraphBatch(features(self.graph, local.nodes), graph, local.nodes, torch.from_numpy(roots))
 
@@ -420,3 +329,64 @@ def all_features(graph: Graph) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(np.asarray(graph.x))
+
+
+def whole_adjacency(graph: Graph) -> Adjacency:
+    into = graph.incoming
+    everything = slice(None)
+    return Adjacency.of(
+        into.indptr, into.indices, weight=into.weight_of(everything), edge_attr=into.attr_of(everything)
+    )
+
+
+def inside_adjacency(graph: Graph, local: LocalGraph) -> Adjacency:
+    return Adjacency.of(local.indptr, local.indices, num_nodes=len(local.nodes), **_carried(graph, local))
+
+
+def around_adjacency(graph: Graph, local: LocalGraph, *, scale: np.ndarray | None = None) -> Adjacency:
+    """Return the adjacency of a local graph, weighted by the whole graph's degrees.
+
+    Args:
+        graph: that it was cut from.
+        local: nodes and edges.
+        scale: (e,) factors of the edges; by default 1 / probability where they were sampled.
+    """
+    return Adjacency.of(
+        local.indptr,
+        local.indices,
+        num_nodes=len(local.nodes),
+        degree=graph.incoming.degree[local.nodes],
+        scale=local.weight if scale is None else scale,
+        **_carried(graph, local),
+    )
+
+
+def rows_adjacency(graph: Graph, rows: np.ndarray, degree: Tensor) -> Adjacency:
+    """Return the adjacency of some rows (r,), ascending, over all nodes, weighted by the whole graph's degree (N,)."""
+    into = graph.incoming
+    counts = into.count[rows]
+    indptr = bounds_of(counts)
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
+        edges: slice | np.ndarray = slice(into.indptr[rows[0]], into.indptr[rows[-1] + 1])
+    else:
+        edges = ranges(into.indptr[rows], counts)
+    tensors = (torch.from_numpy(np.array(array, np.int64)) for array in (indptr, into.indices[edges], rows))
+    starts, columns, receivers = tensors
+    weight, attr = into.weight_of(edges), into.attr_of(edges)
+    return Adjacency(
+        starts,
+        columns,
+        num_nodes=graph.num_nodes,
+        receivers=receivers,
+        degree=degree,
+        weight=None if weight is None else torch.from_numpy(np.array(weight)),
+        edge_attr=None if attr is None else torch.from_numpy(np.array(attr)),
+    )
+
+
+def _carried(graph: Graph, local: LocalGraph) -> dict[str, np.ndarray | None]:
+    into = graph.incoming
+    if into.rows is None:
+        return {}
+    assert local.edges is not None
+    return {"weight": into.weight_of(local.edges), "edge_attr": into.attr_of(local.edges)}

@@ -20,12 +20,12 @@ from hopstate.errors import HopstateError
 from hopstate.io.files import is_broken
 from hopstate.runs.query_inputs import times_in
 from hopstate.serving.log import BETWEEN
-from hopstate.tokens.kernels import LAST
 
 REMEMBERED_IDS = (
     1 << 18
 )  # ids of a run's own data up to which all are remembered; of more, those that came, up to so many
 ID = "event_id"
+LAST = int(np.iinfo(np.int64).max)  # of ids and times
 LONGEST = 1_000  # characters of an id; each node's takes as much memory as the longest
 _NUMBERS: set[type] = {int, float}
 _quoted = json.encoder.encode_basestring_ascii

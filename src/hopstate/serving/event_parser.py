@@ -35,8 +35,7 @@ from hopstate.io.files import is_broken
 from hopstate.runs.data import config_of_run, known_data, own_reading, reading, settings_of_run
 from hopstate.runs.prepare import as_trained, prepared_as
 from hopstate.runs.query_inputs import times_in
-from hopstate.serving.event_columns import ID, LONGEST, Columns, Fields, KnownRows, columns, own_rows
-from hopstate.tokens.kernels import LAST
+from hopstate.serving.event_columns import ID, LAST, LONGEST, Columns, Fields, KnownRows, columns, own_rows
 from hopstate.training.run_folder import RunFolder
 
 AUTO, NEVER = "auto", "never"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.data.neighbor_store import Histories, NeighborStore
-from hopstate.layers.evaluating import evaluating
+from hopstate.layers.modes import evaluating
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventBatch

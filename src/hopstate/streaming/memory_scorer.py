@@ -21,7 +21,7 @@ from hopstate.data.dates import Clock
 from hopstate.data.events import ADD, EventBatch, EventStream, edge_ends
 from hopstate.data.neighbor_store import Histories
 from hopstate.data.stream_state import Memories, NodeFeatures, StreamState
-from hopstate.layers.evaluating import evaluating
+from hopstate.layers.modes import evaluating
 from hopstate.ops.threads import one_thread
 from hopstate.sampling.event_batches import pieces
 from hopstate.streaming.active_batch import ActiveBatch, LookUp, recent_context

@@ -7,6 +7,7 @@ scores, bit for bit. `MemoryModel` and `HistoryModel` are the modules behind the
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -132,17 +133,35 @@ class LooksUp(LinkFollower, Protocol):
         ...
 
 
-@runtime_checkable
-class OnlyLooksUp(LinkFollower, Protocol):
-    """A scorer that holds nothing of the events: put over a past, it scores from that past's look-ups alone."""
+class OnlyLooksUp(ABC):
+    """A scorer that holds nothing of the events: it scores from look-ups strictly before the query time."""
 
+    by_time = False
+    observes = False
+
+    @abstractmethod
     def over(self, past: StreamState) -> LinkFollower:
         """Return the same over all events of a past."""
-        ...
 
+    @abstractmethod
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) scores of pairs src (Q,), dst (Q,) at times t (Q,)."""
+
+    def reset(self) -> None:  # noqa: B027
+        """Nothing to forget."""
+
+    def observe(self, batch: EventBatch) -> None:  # noqa: B027
+        """Nothing to do: the store holds the events."""
+
+    def state(self) -> None:
+        return None
+
+    def restore(self, state: None) -> None:  # noqa: B027
+        """Nothing to do."""
+
+    @abstractmethod
     def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) log-odds of pairs before they are calibrated; scores where these are no probabilities."""
-        ...
 
 
 # ---- live runs -----------------------------------------------------------------------------------------

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric import nn as gnn
 
-from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.probes import basic_embeddings
-from hopstate.compensation.top.top import Top
-from hopstate.compensation.top.wrap.module import top
+from hopstate.compensation.top.top import Top, TopConfig
+from hopstate.compensation.top.wrapper import top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.methods.message_passing.batching import embedder

@@ -5,12 +5,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hopstate.compensation.top.basis import range_basis
+from hopstate.compensation.top.basis import best_ridge, range_basis, ridge_inverse
 from hopstate.compensation.top.batch import GeneralTop, LinearTop
-from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.probes import LayerInputs, basic_embeddings, current_embeddings
-from hopstate.compensation.top.ridge import best_ridge, ridge_inverse
-from hopstate.compensation.top.top import Top
+from hopstate.compensation.top.top import Top, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.methods.message_passing.backbones import BACKBONES

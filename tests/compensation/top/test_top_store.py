@@ -13,10 +13,9 @@ from torch import nn
 from torch_geometric import nn as gnn
 
 from hopstate.compensation.top import top as compensation_store
-from hopstate.compensation.top.config import TopConfig
-from hopstate.compensation.top.top import Top
-from hopstate.compensation.top.wrap import module
-from hopstate.compensation.top.wrap.module import ToppedModel
+from hopstate.compensation.top import wrapper
+from hopstate.compensation.top.top import Top, TopConfig
+from hopstate.compensation.top.wrapper import ToppedModel
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, StorageError
 from hopstate.methods.message_passing.backbones import BACKBONES
@@ -95,7 +94,7 @@ def test_what_was_made_for_something_else_is_refused(change: dict, tmp_path: Pat
 
 
 def prepared_module(folder: Path, model: nn.Module) -> ToppedModel:
-    return module.top(model, graph_of(), TopConfig(refresh=0, folder=str(folder)))
+    return wrapper.top(model, graph_of(), TopConfig(refresh=0, folder=str(folder)))
 
 
 class Scaled(nn.Module):
@@ -150,7 +149,7 @@ def test_keys_are_the_same_in_every_process() -> None:
     code = (
         "import numpy as np, torch; from torch_geometric import nn as gnn;"
         "from hopstate.compensation.top.top import fingerprint;"
-        "from hopstate.compensation.top.config import TopConfig;"
+        "from hopstate.compensation.top.top import TopConfig;"
         "from hopstate.data.graph import Graph; g = Graph.from_edges(np.array([[0, 1]]), 2);"
         "m = gnn.Sequential('x, e', [(gnn.GAT(5, 8, 2, 3, act=torch.tanh, norm='batch'), 'x, e -> x')]);"
         "print(fingerprint(g, m, TopConfig(), 0, None)['model'])"

@@ -16,7 +16,7 @@ pytest.importorskip("duckdb", reason="prepare needs the extra prepare")
 pytest.importorskip("ibis", reason="prepare needs the extra prepare")
 
 from hopstate.data.prepare import prepare
-from hopstate.data.prepare.prepare import by_time, check_engine, open_engine
+from hopstate.data.prepare.engines import by_time, check_engine, open_engine
 from hopstate.errors import DataError, MissingExtraError, StorageError
 
 ROWS = 3000

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hopstate.data.prepare.prepare import Npy
+from hopstate.data.prepare.writer import Npy
 from hopstate.errors import StorageError
 
 

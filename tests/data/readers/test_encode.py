@@ -6,6 +6,7 @@ import pytest
 
 import hopstate
 from hopstate.data.readers.encode import MOST
+from hopstate.data.readers.local import date_forms
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 
 N = 40
@@ -32,6 +33,25 @@ def test_texts_are_categories_and_dates_are_numbers():
     assert any("when" in note for note in graph.notes)
 
 
+@pytest.mark.parametrize(
+    ("texts", "forms"),
+    [
+        (["1 Mar 2024", "12 Dec 2023"], ("%d %b %Y",)),
+        (["Mar 1, 2024", "Dec 12, 2023"], ("%b %d, %Y",)),
+        (["31.12.2026 14:05", "1.2.2026 0:00"], ("%d.%m.%Y %H:%M",)),
+        (["2/31/26, 10:05 PM", "2/13/26, 1:05 AM"], ("%m/%d/%y, %I:%M %p",)),
+        (["1/2/26", "3/4/26"], ("%d/%m/%y", "%m/%d/%y")),
+        (["2024/03/01", ""], ("%Y/%m/%d",)),
+        (["1.2.3", "10.0.0.1"], ()),
+        (["2024-03-01"], ()),
+        (["a", "b", "1/2/2026"], ()),
+        ([], ()),
+    ],
+)
+def test_forms_of_dates(texts: list[str], forms: tuple[str, ...]) -> None:
+    assert date_forms(pd.Series(texts, dtype=str)) == forms
+
+
 def test_the_order_of_rows_is_of_no_matter():
     edges, features = graph_tables()
     one = hopstate.read_graph(edges, features=features, num_nodes=N)
@@ -51,7 +71,7 @@ def test_the_order_of_rows_is_of_no_matter():
             ["2020-01-01", *["2020-13-45"] * (N - 1)],
             "2020-13-45.*row 1",
         ),
-        ([*range(N - 1), np.inf], "row 39.*venue"),
+        ([*range(N - 1), np.inf], "venue.*row 39"),
     ],
 )
 def test_a_slip_among_numbers_and_dates_is_refused_by_its_row(column, words):

@@ -12,12 +12,12 @@ from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.summary import summarize
 from hopstate.errors import ConfigError, DataError, FormatError
-from hopstate.evaluation.event_targets import event_classes
 from hopstate.methods.method import Context
 from hopstate.methods.shared.event_run import EventReadOptions
 from hopstate.methods.shared.link import HistoryLinkRun
 from hopstate.runs.prepare import as_trained, prepared
 from hopstate.testing.conformance import F32, F32_TIGHT
+from hopstate.training.tasks.event_node import event_classes
 
 
 def table(tmp_path: Path, *times: str) -> Path:
@@ -75,7 +75,7 @@ def test_what_is_no_time_at_all_is_refused_also_where_missing_ones_are_dropped(t
 def test_the_rows_named_are_those_of_the_file(tmp_path):
     path = tmp_path / "e.csv"
     path.write_text("src,dst,t,feat_0\n0,1,,1\n1,2,3,2\n2,3,4,\n")
-    with pytest.raises(DataError, match=r"row 2.*feat_0"):
+    with pytest.raises(DataError, match=r"feat_0.*row 2"):
         read_events(path, missing_time="drop")
 
 
@@ -207,7 +207,7 @@ def test_missing_event_features_are_filled_and_marked_by_a_named_choice(tmp_path
     feature = pd.read_csv(labelled(tmp_path))["feat_0"].to_numpy().copy()
     feature[[3, 290]] = np.nan
     path = labelled(tmp_path, feat_0=feature)
-    with pytest.raises(DataError, match=r"row 3.*row 290.*feat_0"):
+    with pytest.raises(DataError, match=r"feat_0.*row 3.*2 such rows"):
         read_events(path)
     stream, kept = ready(path, tmp_path, missing="median")
     assert np.flatnonzero(stream.edge_attr[:, 1]).tolist() == [3, 290]

@@ -10,7 +10,8 @@ import pyarrow.feather
 import pytest
 
 import hopstate
-from hopstate.errors import HopstateError
+from hopstate.data.readers.tables import read_table
+from hopstate.errors import DataError, HopstateError
 from made_tables import tables
 
 
@@ -68,6 +69,17 @@ def test_every_kind_of_table_gives_the_same_events(tmp_path):
     assert found[0].node_ids.ids.tolist() == ["007", "a", "b", "c"]
     assert found[0].t.tolist() == columns["time"]
     assert len({stream.content_hash for stream in found}) == 1
+
+
+def test_a_check_names_the_first_bad_cell_as_it_is_written(tmp_path):
+    (tmp_path / "e.csv").write_text("source,weight\na,1e2\nb,1e300\nc,1e301\n")
+    table = read_table(tmp_path / "e.csv")
+    large = table.frame["weight"] > 1e299
+    with pytest.raises(
+        DataError, match=r"too large: got '1e300' in .*e\.csv, column 'weight', row 1 \(line 3\) \(2 such"
+    ):
+        table.check(large, "weight", "too large", "Scale it.")
+    table.check(large & False, "weight", "too large", "Scale it.")
 
 
 def test_types_of_ids_are_kept():

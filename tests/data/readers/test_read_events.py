@@ -261,7 +261,7 @@ def test_features_that_do_not_match_are_named(tmp_path):
         read_events(path, x=np.zeros((2, 4)))
     np.save(tmp_path / "x.npy", np.zeros((3, 4)))
     assert read_events(path, x=tmp_path / "x.npy").x.shape == (3, 4)
-    with pytest.raises(DataError, match="event 1"):
+    with pytest.raises(DataError, match="row 1"):
         read_events(path, num_nodes=2)
 
 

@@ -248,8 +248,8 @@ def test_kinds_of_labels(tmp_path: Path) -> None:
 
 
 BROKEN = [
-    ("edges", "source,target\n0,1\n,2\n", {}, DataError, r"no id in column 'source', row 1 \(line 3\)"),
-    ("edges", "source,target\n0,1\n-3,2\n", {}, DataError, r"negative id -3 in column 'source', row 1 \(line 3\)"),
+    ("edges", "source,target\n0,1\n,2\n", {}, DataError, r"column 'source', row 1 \(line 3\)"),
+    ("edges", "source,target\n0,1\n-3,2\n", {}, DataError, r"negative id.*-3.*column 'source', row 1 \(line 3\)"),
     ("edges", "source,target\n0,1\n1.5,2\n", {}, DataError, r"id 1\.5 in row 1 \(line 3\) is no integer"),
     ("edges", "source,target\n0,1\n5,2\n", {"num_nodes": 4}, DataError, r"id 5 in row 1 is not in 0\.\.3"),
     ("edges", "a,b\nb,c\n", {"num_nodes": 4}, DataError, r"holds strings such as 'a'"),

@@ -31,7 +31,7 @@ from hopstate.io.files import locked
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.runs.run import Run, evaluate, fit, open_run, predict, score_stream
+from hopstate.runs.run import Run, evaluate, fit, load, predict, score_stream
 from hopstate.testing.conformance import F32, F32_TIGHT
 from made_events import SMALL, small_run, table
 
@@ -72,7 +72,7 @@ def test_training_and_evaluation_move_the_memory_by_one_batch_size() -> None:
 def run(trained: Callable[[str], Run], tmp_path: Path) -> Run:
     """Return a copy of a trained run on 160 events at the times 0 to 106."""
     shutil.copytree(trained("ctdg-ssm").path, tmp_path / "run")
-    return open_run(tmp_path / "run")
+    return load(tmp_path / "run")
 
 
 def later(first: int, count: int, **changed: Any) -> pd.DataFrame:

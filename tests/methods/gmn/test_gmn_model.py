@@ -14,7 +14,7 @@ from hopstate.layers.message import Adjacency
 from hopstate.layers.mpnn import WalkEncoder
 from hopstate.methods.gmn.batches import token_inputs
 from hopstate.methods.gmn.model import GMN, GMNInputs
-from hopstate.methods.gmn.orders import node_order, order_key
+from hopstate.methods.gmn.orders import node_order
 from hopstate.methods.gmn.tokens import WalkSettings, token_order, walk_tokens
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable
@@ -31,7 +31,7 @@ def inputs_of(graph: Graph, settings: WalkSettings, kind: str = "subgraph", *, s
         table, nodes = WalkTable.of(graph.indptr, graph.indices), np.arange(graph.num_nodes)
         tokens = walk_tokens(table, nodes, settings, kind=kind, seed=seed, edges=edges)
         extra = {**token_inputs(tokens), "token_order": token_order(graph.num_nodes, settings, None)}
-    key = order_key(graph.indptr, graph.indices, "column", column=graph.x[:, 0])  # distinct keys
+    key = graph.x[:, 0].astype(np.float64)  # distinct keys
     return GMNInputs(
         x=torch.from_numpy(graph.x.copy()),
         graph=Adjacency.of(graph.indptr, graph.indices),

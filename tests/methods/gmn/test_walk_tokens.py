@@ -1,5 +1,7 @@
 """Packed walk tokens, their shuffles and resampling; orders; structural encodings."""
 
+from functools import partial
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -94,7 +96,8 @@ def test_shuffle_permutes_equal_lengths_only_and_keeps_the_node_last():
 
 def test_resampler_redraws_on_time_and_repeats_itself(record):
     table, nodes = WalkTable.of(record.indptr, record.indices), np.arange(51)
-    make = lambda every: Resampler(table, nodes, SETTINGS, kind="subgraph", seed=1, every=every)  # noqa: E731
+    draw = lambda number: walk_tokens(table, nodes, SETTINGS, kind="subgraph", seed=number)  # noqa: E731
+    make = partial(Resampler, draw)
     running = make(2)
     drawn = [running.at(epoch) for epoch in range(5)]
     assert drawn[0] is drawn[1]
@@ -114,8 +117,9 @@ def test_orders_equal_networkx(g, record):
     np.testing.assert_allclose(
         keys["pagerank"], np.array([rank[v] for v in range(51)]) / max(rank.values()), atol=F32_LAST
     )
-    ppr = nx.pagerank(g, personalization={5: 1}, dangling={5: 1}, tol=1e-12)
-    got = order_key(record.indptr, record.indices, "ppr", seeds=np.array([5]))
+    hub = int(np.argmax(keys["degree"]))
+    ppr = nx.pagerank(g, personalization={hub: 1}, dangling={hub: 1}, tol=1e-12)
+    got = order_key(record.indptr, record.indices, "ppr")
     np.testing.assert_allclose(got, np.array([ppr[v] for v in range(51)]) / max(ppr.values()), atol=F32_LAST)
     vector = nx.eigenvector_centrality_numpy(g.subgraph(range(50)))
     got = order_key(record.indptr, record.indices, "eigenvector")[:50]
@@ -168,11 +172,11 @@ def test_a_column_of_the_features_is_asked_for_by_number_or_by_its_digits():
             node_keys(graph, OrderConfig(kind="column", column=asked))
 
 
-def test_order_columns_are_checked(record):
+def test_order_columns_are_checked(record, tmp_path):
+    path = tmp_path / "keys.csv"
+    path.write_text("node,key\n" + "".join(f"{v},{v}\n" for v in range(51) if v != 3))
     with pytest.raises(DataError, match="3"):
-        order_key(record.indptr, record.indices, "column", column=np.where(np.arange(51) == 3, np.nan, 1.0))
-    with pytest.raises(DataError, match="column"):
-        order_key(record.indptr, record.indices, "column", column=np.zeros(4))
+        node_keys(record, OrderConfig(kind="column", file=str(path)))
     with pytest.raises(ConfigError, match="degre"):
         order_key(record.indptr, record.indices, "degre")
 

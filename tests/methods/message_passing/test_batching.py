@@ -12,8 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hopstate.compensation.top.config import TopConfig
-from hopstate.compensation.top.top import Top
+from hopstate.compensation.top.top import Top, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.io.scratch import Scratch

@@ -59,16 +59,6 @@ def test_a_run_that_is_resumed_or_applied_keeps_its_own(installed: set[str], tmp
     assert chosen(tmp_path, trained={"partitioner": "bisection"}) == ("bisection", "bisection")
 
 
-@pytest.mark.parametrize(("there", "meant"), [({"kaminpar", "pymetis"}, "metis"), ({"kaminpar"}, "bisection")])
-def test_a_run_that_noted_nothing_means_what_there_was_then(
-    there: set[str], meant: str, installed: set[str], tmp_path: Path
-) -> None:
-    installed |= there
-    note(tmp_path)
-    assert chosen(tmp_path) == (meant, meant)
-    assert chosen(tmp_path, trained={}) == (meant, meant)
-
-
 def test_an_unknown_partitioner_is_named(installed: set[str], tmp_path: Path) -> None:
     note(tmp_path, partitioner=["x"])
     with pytest.raises(CheckpointError, match="partitioner"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from hopstate.compensation.top.config import TopConfig
+from hopstate.compensation.top.top import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.methods import get_method

@@ -128,11 +128,11 @@ def test_weights_of_classes_are_of_the_training_events(tmp_path: Path) -> None:
     labels[140:] = 2  # of test events, which say nothing
     task = built(labels, tmp_path, class_weights="balanced")
     share = np.bincount(labels[task.split.train]) / len(task.split.train)
-    balanced = np.array(task.target.class_weights)
+    balanced = np.array(task.targets.target.class_weights)
     np.testing.assert_allclose(balanced / balanced[0], share[0] / share, rtol=1e-6)
-    complement = np.array(built(labels, tmp_path, class_weights="complement").target.class_weights)
+    complement = np.array(built(labels, tmp_path, class_weights="complement").targets.target.class_weights)
     np.testing.assert_allclose(complement / complement[0], (1 - share) / (1 - share[0]), rtol=1e-6)
-    assert built(labels, tmp_path).target.class_weights is None
+    assert built(labels, tmp_path).targets.target.class_weights is None
 
 
 def test_the_metric_is_a_setting(tmp_path: Path) -> None:

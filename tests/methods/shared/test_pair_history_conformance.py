@@ -10,7 +10,7 @@ from configured import configured
 from torch import Tensor, nn
 
 from hopstate.data.events import EventStream
-from hopstate.layers.pair_history import PairHistory
+from hopstate.layers.decoders import PairHistory
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.streaming.protocols import MemoryModel

@@ -105,7 +105,7 @@ def test_weights_that_mean_nothing_are_named(said, words, tmp_path):
 def test_the_command_line_takes_weights():
     words = ["--data=x", "--class_weights=[spam=5, ham=1]"]
     parser = parser_of(METHODS["mlp"])
-    config = parse_words(METHODS["mlp"], parser, words)({})
+    config = parse_words(METHODS["mlp"], parser, words)[1]({})
     assert config.class_weights == ("spam=5", "ham=1")
     assert config_from(METHODS["mlp"], json.loads(json.dumps(as_dict(config)))) == config
     assert config_from(METHODS["mlp"], {"data": "x", "class_weights": "balanced"}).class_weights == "balanced"

@@ -14,7 +14,7 @@ from hopstate.data.events import ADD, DELETE, EventStream, check_deletes
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.evaluation.leak import check_leak
-from hopstate.layers.pair_history import PairHistory
+from hopstate.layers.decoders import PairHistory
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.streaming.live import go_on, past_of

@@ -13,7 +13,7 @@ import torch
 from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
-from hopstate.layers.time import TimeEncoding
+from hopstate.layers.encodings import TimeEncoding
 from hopstate.methods import MODULES, get_method
 from hopstate.methods.config import parse_given
 from hopstate.methods.ctdg_ssm.model import CTDGSSM

@@ -13,9 +13,8 @@ from test_report import make_run, table
 import hopstate
 from hopstate.errors import CheckpointError
 from hopstate.evaluation import summaries
-from hopstate.evaluation.calibration import calibration
+from hopstate.evaluation.calibration import calibration, fitted
 from hopstate.evaluation.link import LinkReport, LinkScores
-from hopstate.evaluation.metrics import fitted
 from hopstate.runs.report import write_report
 from hopstate.training.run_folder import RunFolder, kept_curves
 

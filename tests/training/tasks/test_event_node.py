@@ -8,11 +8,10 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
 from hopstate.errors import ConfigError, DataError
-from hopstate.evaluation.event_targets import event_classes
 from hopstate.methods.dyg_mamba.model import DyGMambaConfig, DyGMambaNodes
 from hopstate.streaming.history_scorer import HistoryNodeScorer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
-from hopstate.training.tasks.event_node import EventNodeTask, event_target
+from hopstate.training.tasks.event_node import EventNodeTask, event_classes
 from hopstate.training.tasks.events import HistoryNodes
 
 
@@ -34,19 +33,18 @@ def _task(stream: EventStream | None = None, **options: object) -> EventNodeTask
     train = NeighborStore.from_events(stream.src[rows], stream.dst[rows], stream.t[rows], None, stream.num_nodes)
     torch.manual_seed(0)
     config = DyGMambaConfig(channel_dim=8, time_dim=4, out_dim=8)
-    classes = event_classes(stream)
-    target = event_target(classes, split)
+    targets = event_classes(stream)
     source = HistoryNodes(
         DyGMambaNodes(config, **stream.used_features),
         stream,
         split,
         train_inputs=HistoryTokenizer(train, stream, history),
         inputs=lambda events: HistoryTokenizer(NeighborStore.from_stream(events), events, history),
-        y=classes.y,
-        target=target,
+        y=targets.y,
+        target=targets.target,
         batch_size=options.pop("batch_size", 32),
     )
-    return EventNodeTask(source, classes=classes, target=target, **options)
+    return EventNodeTask(source, targets=targets, **options)
 
 
 def test_batches_hold_the_training_events_in_order():

@@ -6,10 +6,10 @@
 | Eq. 4-6: linear compensation | `top.Top`, `batch.LinearTop` |
 | Alg. 1, Eq. 11: basic embeddings | `probes.basic_embeddings` |
 | the range finder | `basis.range_basis` |
-| Eq. 12: least squares for a batch | `ridge.fit_in_range` |
+| Eq. 12: least squares for a batch | `basis.fit_in_range` |
 | App. B.1, Eq. 10: any aggregator | `batch.GeneralTop` |
-| Alg. 2, Eq. 13: a training step of any model | `wrap.module.top`, `ToppedModel` |
+| Alg. 2, Eq. 13: a training step of any model | `wrapper.top`, `ToppedModel` |
 | GAS, to compare with | `compensation.gas.GasCache`, `GasBatch` |
 
-`store` keeps what is prepared in files; `refresh` makes it anew from a model's present weights.
+`top.CompensationStore` keeps what is prepared in files; `top.Refresher` makes it anew from a model's present weights.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from hopstate.compensation.top.ridge import LowRankCompensation
+from hopstate.compensation.top.basis import LowRankCompensation
 from hopstate.errors import ConfigError
 from hopstate.layers.message import Adjacency, Normalization
 

@@ -110,9 +110,6 @@ def basic_embeddings(model: nn.Module, embed: Embed, *, initialisations: int, se
         embed: passes over the whole graph with a copy.
         initialisations: number of copies.
         seed: fixes their weights.
-
-    Raises:
-        ConfigError: the model has no message-passing layer, or trains parameters that nothing draws anew.
     """
     found: list[list[LayerInputs]] = [[] for _ in message_layers(model)]
     for number in range(initialisations):
@@ -145,11 +142,7 @@ def with_changes(model: nn.Module, embed: Embed, count: int, *, seed: int) -> It
 def current_embeddings(
     model: nn.Module, forward: Forward, keep: Callable[[Tensor], LayerInputs]
 ) -> list[list[LayerInputs]]:
-    """Return what is kept of what each message-passing layer of model receives, one for each of its calls.
-
-    Raises:
-        ConfigError: the model has no message-passing layer.
-    """
+    """Return what is kept of what each message-passing layer of model receives, one for each of its calls."""
     layers = message_layers(model)
     found: list[list[LayerInputs]] = [[] for _ in layers]
 
@@ -173,11 +166,7 @@ def current_embeddings(
 
 
 def message_layers(model: nn.Module) -> list[nn.Module]:
-    """Return a model's torch-geometric message-passing layers.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Return a model's torch-geometric message-passing layers."""
     from torch_geometric.nn import MessagePassing
 
     layers = [module for module in model.modules() if isinstance(module, MessagePassing)]
@@ -190,11 +179,7 @@ def message_layers(model: nn.Module) -> list[nn.Module]:
 
 
 def _reinitialised(model: nn.Module, seed: int) -> nn.Module:
-    """Return a copy with freshly drawn weights; the caller's random state is left as it was.
-
-    Raises:
-        ConfigError: parameters that train but that nothing draws anew.
-    """
+    """Return a copy with freshly drawn weights; the caller's random state is left as it was."""
     other = copy.deepcopy(model)
     trained = {name: p for name, p in other.named_parameters() if p.requires_grad and not is_lazy(p)}
     for p in trained.values():

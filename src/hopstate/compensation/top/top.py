@@ -16,50 +16,151 @@ is the one that best predicts, in each batch, embeddings that the basis was not 
 
 from __future__ import annotations
 
-import enum
-import functools
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.compensation.top.basis import FEW, random_mixing, range_mixing, times
-from hopstate.compensation.top.batch import GeneralTop, LinearTop, not_linear
-from hopstate.compensation.top.config import TopConfig
-from hopstate.compensation.top.probes import Embed, Forward, LayerInputs, WholePass, basic_embeddings, with_changes
-from hopstate.compensation.top.ridge import (
+from hopstate.compensation.top.basis import (
+    FEW,
     FIXED_RIDGE,
     PROBES,
     Basis,
     LowRankCompensation,
     best_ridge,
     fit_in_range,
+    random_mixing,
+    range_mixing,
     ridge_inverse,
+    times,
 )
+from hopstate.compensation.top.batch import GeneralTop, LinearTop, not_linear
+from hopstate.compensation.top.probes import Embed, Forward, LayerInputs, WholePass, basic_embeddings, with_changes
 from hopstate.data.graph import Graph
-from hopstate.errors import CheckpointError, ConfigError, DataError
+from hopstate.errors import CheckpointError, ConfigError, DataError, check_range
 from hopstate.io.files import remove_stale
 from hopstate.io.scratch import Scratch
 from hopstate.io.tensors import read_tensors, write_tensors
-from hopstate.layers.evaluating import evaluating
 from hopstate.layers.message import Adjacency, Normalization
+from hopstate.layers.modes import evaluating
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.ops.threads import one_thread
 from hopstate.random import named_rng
 from hopstate.sampling.samplers import DRAWS, cutter_of
-from hopstate.sampling.subgraph import RowsAhead, around_adjacency, whole_adjacency
+from hopstate.sampling.subgraph import Compensation, RowsAhead, around_adjacency, whole_adjacency
+
+
+class Refresher:
+    """Refreshes a compensation: often while weights move fast, then every so many epochs.
+
+    A checkpoint holds the weights of the last two refreshes in place of what was made from them.
+
+    Args:
+        top: the compensation, prepared for model.
+        model: as it was when `top` was prepared.
+        embed: passes over the whole graph with the model.
+        every: epochs between refreshes in the long run.
+    """
+
+    def __init__(self, top: Top, model: nn.Module, embed: Embed, every: int) -> None:
+        self.top, self.model, self.embed, self.every = top, model, embed, every
+        self.last = _weights(model)
+        self.before: dict[str, Tensor] | None = None
+
+    def due(self, epoch: int) -> bool:
+        """Return whether an epoch begins with a refresh: epochs 1, 2, 4, ... and multiples of `every`."""
+        return epoch > 0 and (epoch % self.every == 0 or (epoch < self.every and epoch & (epoch - 1) == 0))
+
+    def __call__(self, model: nn.Module, epoch: int) -> None:
+        if self.due(epoch):
+            self.before, self.last = self.last, _weights(self.model)
+            self.top.refresh(self.model, self.embed)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the weights of the last two refreshes."""
+        named = {"last": self.last} if self.before is None else {"last": self.last, "before": self.before}
+        return {f"{when}.{name}": tensor for when, weights in named.items() for name, tensor in weights.items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what `state` returned, and make from it what the compensation was.
+
+        Raises:
+            CheckpointError: weights of another model.
+        """
+        present = _weights(self.model)
+        kept: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in state.items():
+            when, key = name.split(".", 1)
+            kept.setdefault(when, {})[key] = tensor
+        if "last" not in kept or any(weights.keys() != present.keys() for weights in kept.values()):
+            raise CheckpointError("the saved compensation is of another model; start the run anew")
+        self.last, self.before, self.top.previous = kept["last"], kept.get("before"), None
+        for weights in (self.before, self.last):
+            if weights is not None:
+                self.model.load_state_dict(weights)
+                self.top.refresh(self.model, self.embed)
+        self.model.load_state_dict(present)
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopConfig:
+    """Settings of TOP.
+
+    Args:
+        form: "linear" adds a low-rank product, "general" makes missing rows; "auto" is linear where the model allows.
+        basis: one basis of the whole graph ("global"), or one for each batch ("batch", as in the paper's text).
+        layers: "each" expresses the messages of each layer by what that layer receives, "shared" those of all layers
+            by one basis of them together (as in the paper's text).
+        rank: k, most columns of a basis; null takes as many as one set of weights gives, with directions up to four
+            times as many (basis=batch: the width d of a layer's messages).
+        refresh: make the basis from the model's weights at the start, and anew after 1, 2, 4, ... epochs and then every
+            so many; 0 makes it once, from random weights.
+        directions: express also how messages change when the weights do, in so many random directions (8, say): the
+            gradient of the layers below passes through missing neighbours by that. It helps batches of many times more
+            nodes than the model is wide; every direction is one more pass over the graph a refresh.
+        initialisations: random initialisations whose embeddings are joined where nothing is refreshed.
+        samples: |S|, most in-batch nodes that missing ones are expressed by; null takes all (basis=batch: k).
+        ridge: added to the mean diagonal of the normal equations, as a share of it; null chooses it for each batch.
+        folder: keep what was prepared for each batch in files there and continue from them; needs refresh=0.
+    """
+
+    form: Literal["auto", "linear", "general"] = "auto"
+    basis: Literal["global", "batch"] = "global"
+    layers: Literal["each", "shared"] = "each"
+    rank: int | None = None
+    refresh: int = 5
+    directions: int = 0
+    initialisations: int = 3
+    samples: int | None = None
+    ridge: float | None = None
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        check_range("top.", least=1, rank=self.rank, initialisations=self.initialisations, samples=self.samples)
+        check_range("top.", least=0, refresh=self.refresh, directions=self.directions, ridge=self.ridge)
+        if self.directions and not self.refresh:
+            raise ConfigError(f"top.directions={self.directions} needs refreshes; got top.refresh={self.refresh}")
+        if self.folder is not None and self.refresh:
+            raise ConfigError(
+                f"top.folder keeps what is made once, but top.refresh={self.refresh} makes it anew; set top.refresh=0"
+            )
+
 
 FORMAT = "hopstate-compensation-1"
 OTHER = {"graph": "another graph", "model": "another model", "settings": "other settings", "nodes": "other nodes"}
-PLAIN = (bool, int, float, complex, str, bytes, np.generic, torch.dtype, enum.Enum)
+PLAIN = (bool, int, float, str, torch.dtype)
 Key = dict[str, str]
 
 
@@ -67,11 +168,9 @@ def fingerprint(graph: Graph, model: nn.Module, config: TopConfig, seed: int, ro
     """Return hex digests of all that a preparation from random weights depends on, by name."""
     shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.state_dict().items()]
     settings = {k: v for k, v in asdict(config).items() if k != "folder"}
-    if not graph.is_undirected:
-        settings["messages"] = "from sources to targets"  # folders of version 0.1.0 had them the other way
     return {
         "graph": graph.content_hash,
-        "model": _digest(repr(model), repr(shapes), *_kept(model)),
+        "model": _digest(repr(model), repr(shapes), *_fixed(model)),
         "settings": _digest(repr(sorted(settings.items())), repr(seed)),
         "nodes": "all" if rows is None else _digest(rows.tobytes()),
     }
@@ -150,49 +249,31 @@ class CompensationStore:
         write_tensors(path, flat, self.key, format=FORMAT)
 
 
-def _kept(model: nn.Module) -> Iterator[str | bytes]:
+def _fixed(model: nn.Module) -> Iterator[str | bytes]:
     """Yield what random initialisations leave as it is in each module: its plain attributes, and fixed tensors."""
     common = vars(nn.Module())
     for path, module in model.named_modules():
-        yield f"{path} {_name(type(module))}"
+        yield f"{path} {type(module).__qualname__}"
         for key, value in sorted(vars(module).items()):
             compiled = getattr(value, "__self__", None) is module  # by torch-geometric, under a name that it draws
-            if key not in common and not compiled and not _may_be_cache(value):
+            if key not in common and not compiled:
                 yield f"{key}={_plain(value)}"
         if hasattr(module, "reset_parameters"):
             continue
         fixed = (p for p in module.named_parameters(recurse=False) if not p[1].requires_grad)
         for key, tensor in [*fixed, *module.named_buffers(recurse=False)]:
-            yield key
-            yield tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.ndim else str(tensor)
-
-
-def _may_be_cache(value: Any) -> bool:
-    parts = value if isinstance(value, (list, tuple)) else [value]
-    return value is None or any(isinstance(part, Tensor) for part in parts)
+            yield f"{key}={tensor.detach().cpu().tolist()}"
 
 
 def _plain(value: Any) -> str:
-    """Return a description that is the same in every process: values of plain data, names of anything else."""
-    if value is None or isinstance(value, PLAIN):
+    """Return a description that is the same in every process; empty for tensors, which layers may cache."""
+    if isinstance(value, PLAIN) or is_dataclass(value):
         return repr(value)
-    if isinstance(value, functools.partial):
-        return f"partial{_plain((value.func, value.args, value.keywords))}"
-    if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
-        return _name(value)
-    if is_dataclass(value):
-        return _name(type(value)) + _plain({key: getattr(value, key) for key in value.__dataclass_fields__})
-    if type(value) is dict:  # others hold hooks
-        return f"{{{','.join(sorted(f'{_plain(k)}:{_plain(v)}' for k, v in value.items()))}}}"
     if isinstance(value, (list, tuple)):
-        return f"({','.join(map(_plain, value))})"
-    if isinstance(value, (set, frozenset)):
-        return f"{{{','.join(sorted(map(_plain, value)))}}}"
-    return _name(type(value))
-
-
-def _name(value: type | Callable[..., Any]) -> str:
-    return f"{getattr(value, '__module__', '')}.{value.__qualname__}"
+        return " ".join(map(_plain, value)).strip()
+    if value is None or isinstance(value, Tensor):
+        return ""
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
 def _digest(*parts: str | bytes) -> str:
@@ -215,7 +296,7 @@ class _Own(threading.local):
         return _Own, ()  # a copy makes its own
 
 
-class Top:
+class Top(Compensation):
     """Makes compensated batches of one graph for one model.
 
     Args:
@@ -477,11 +558,9 @@ class Top:
         return out
 
     def row_bytes(self) -> int:
-        """Return the bytes of a node that a batch takes from files."""
         return 0 if self._made.folder is None else sum(t.shape[1] * t.element_size() for t in self._kept())
 
     def read_ahead(self, nodes: np.ndarray) -> None:
-        """Hold what batches take of nodes (n,), ascending, in place of what was held."""
         if self._made.folder is not None:
             self._near.read(self._at(nodes).numpy(), self._kept(), self._taken)
 

@@ -22,33 +22,28 @@ import pyarrow.parquet as pq
 import pyarrow.types as types
 
 from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED, UNITS, beyond_clock, zone_of
-from hopstate.data.readers.edge_list import ends_of
-from hopstate.data.readers.event_tables import named_columns
-from hopstate.data.readers.ids import EXACT, MISSING, NO_ID, no_id_but
-from hopstate.data.readers.notes import say_nothing
+from hopstate.data.labels import several_columns
+from hopstate.data.readers.edge_list import ends_of, feature_columns
+from hopstate.data.readers.event_tables import ROLES, EventTableOptions, roles_of, text_columns
+from hopstate.data.readers.ids import EXACT, MISSING, NO_ID, NO_ID_REMEDY, WHOLE, ZEROS
+from hopstate.data.readers.read_graph import TABLE_OPTIONS
 from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, read_as
 from hopstate.data.readers.tables import Table, is_numeric
 from hopstate.data.readers.text import Text, read_layout
-from hopstate.data.readers.times import check_cut, check_digits
+from hopstate.data.readers.times import ABSENT, beyond_nanoseconds, described, exact_unit, with_clock
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
 from hopstate.io.opening import bounded, exists, expanded, open_regular, reading, shown
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
-OPTIONS = (
-    *("source_column", "target_column", "time_column", "kind_column", "label_column", "edge_columns", "time_unit"),
-    *("header", "bipartite"),
-)
-EDGE_OPTIONS = (
-    *("source_column", "target_column", "edge_columns", "undirected", "duplicates", "self_loops", "num_nodes"),
-    *("header", "features", "labels", "id_column", "label_column", "split_column"),
-    *("missing", "unlabelled", "task", "label_cells", "order"),
+OPTIONS = (*ROLES, "edge_columns", "time_unit", "header", "bipartite")
+EDGE_OPTIONS = tuple(
+    name
+    for name in (*TABLE_OPTIONS, "undirected", "duplicates", "self_loops", "order")
+    if name not in ("columns", "text_ids", "bipartite")
 )
 LARGEST = float(np.finfo(np.float32).max)
 _SAMPLE = 1000  # rows that tell what columns hold
-_ABSENT = [*{word.lower() for word in MISSING}, "nat"]
-_WHOLE = r"^[+-]?[0-9]+(?:\.0*)?$"
-_ZEROS = r"^[+-]?0[0-9]"
 _NEGATIVE = r"^-0*[1-9]"
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _WIDER = {"integer": "number", "number": "text"}
@@ -63,7 +58,8 @@ class Columns:
         features: names of columns of numbers.
         notes: sentences on how the table was read.
         sets: see `hopstate.data.readers.roles.sets_by_name`; `ONE` if the user says so.
-        kinds: of times "date", "integer" or "number"; of labels "integer", "number" or "text".
+        time_kind: "date", "integer" or "number".
+        label_kind: "integer", "number" or "text".
     """
 
     source: str
@@ -73,7 +69,8 @@ class Columns:
     features: tuple[str, ...]
     notes: tuple[str, ...]
     sets: str = ONE
-    kinds: tuple[tuple[str, str], ...] = (("time", "integer"), ("label", "integer"))
+    time_kind: str = "integer"
+    label_kind: str = "integer"
 
     @property
     def names(self) -> list[str]:
@@ -81,12 +78,9 @@ class Columns:
         names = [self.source, self.target, self.time, self.label, *self.features]
         return list(dict.fromkeys(name for name in names if name))
 
-    def kind(self, role: str) -> str:
-        """Return what the times or labels are."""
-        return dict(self.kinds)[role]
-
     def wider(self, role: str) -> Columns:
-        return replace(self, kinds=tuple({**dict(self.kinds), role: _WIDER[self.kind(role)]}.items()))
+        """Return the columns with the next wider kind of times ("time_kind") or labels ("label_kind")."""
+        return replace(self, **{role: _WIDER[getattr(self, role)]})  # type: ignore[arg-type]
 
 
 class Wider(Exception):  # noqa: N818
@@ -126,17 +120,12 @@ def files_of(source: str | Path) -> list[Path]:
 
 
 def open_source(paths: Sequence[Path], read: Mapping[str, Any], *, edges: bool) -> tuple[list[File], Columns]:
-    """Return the files that have rows, and the columns of all of them.
-
-    Raises:
-        ConfigError: an unknown option.
-        DataError: files with other columns, types of columns, ids or times than the first.
-    """
+    """Return the files that have rows, and the columns of all of them."""
     options = EDGE_OPTIONS if edges else OPTIONS
     for name in read:
         if name not in options:
             raise ConfigError(f"prepare has no option {name!r}{nearest(name, options)}; it has: {', '.join(options)}")
-    given = [read[name] for name in options[: 2 if edges else 5] if read.get(name)]
+    given = [read[name] for name in ROLES[: 2 if edges else 5] if read.get(name)]
     known = [*SOURCES, *TARGETS, *(() if edges else TIMES), *given]
     samples = []
     for path in paths:
@@ -203,14 +192,12 @@ def _all_whole(table: Table, name: str) -> bool | None:
     cells = table.frame[name].dropna()
     if is_numeric(cells):
         return True
-    whole = cells.astype(str).str.strip().str.contains(_WHOLE, regex=True)
+    whole = cells.astype(str).str.strip().str.fullmatch(WHOLE)
     return bool(whole.all()) if whole.all() or not whole.any() else None
 
 
 def _has_dates(table: Table, name: str) -> bool:
     cells = table.frame[name].dropna()
-    if cells.dtype.kind == "M" or (len(cells) and not isinstance(cells.iloc[0], str) and not is_numeric(cells)):
-        return True
     if is_numeric(cells):
         return False
     text = cells.astype(str).str.strip()
@@ -219,35 +206,37 @@ def _has_dates(table: Table, name: str) -> bool:
 
 
 def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
-    ends = tuple(read.get(name) for name in OPTIONS[:5])
-    named, features, sets, notes = named_columns(table, ends, read.get("edge_columns"), read.get("time_unit") or "")
-    source, target, time, kind, label = named
-    if kind is not None:
+    chosen = {name: read.get(name) for name in (*ROLES, "edge_columns")}
+    if several_columns(table, chosen["label_column"]):
+        raise ConfigError(f"{table.path}: a store holds one column of labels, not several; read the table in memory")
+    roles = roles_of(table, EventTableOptions(**chosen), {})  # type: ignore[arg-type]
+    if clock := with_clock(table, roles.time)[1]:
+        raise DataError(f"{table.path}: {clock[0]}: prepare takes times of one column; write them as one, with a T")
+    if roles.kind is not None:
         raise DataError(
-            f"{table.path}: column {kind!r} has kinds of events; prepare takes events that add. Leave the column out "
-            "with --read.kind_column '', or read the file with read_events and write it with write_events"
+            f"{table.path}: column {roles.kind!r} has kinds of events; prepare takes events that add. Leave the column "
+            "out with --read.kind_column '', or read the file with read_events and write it with write_events"
         )
-    assert source is not None and target is not None and time is not None  # noqa: PT018
+    when = table.frame[roles.time]
+    numbers = when.dropna().to_numpy(np.float64) if is_numeric(when) else np.empty(0)
+    times = described(numbers, read.get("time_unit") or "", "" if is_numeric(when) else "dates")
+    left = text_columns(table, [roles.source, roles.target, roles.time, *roles.labels, *roles.features])
+    notes = (roles.read_as(table, times, roles.sets), *table.notes, *roles.notes, *left)
     bipartite = bipartite_of(read.get("bipartite", "auto"))
     if bipartite is True:
         raise ConfigError(f"{table.path}: a store has one set of nodes; write ids such as u7 and i7, or read the table")
-    kinds = (("time", "date" if _has_dates(table, time) else "integer"), ("label", "integer"))
-    return Columns(source, target, time, label, tuple(features), notes, sets if bipartite == "auto" else ONE, kinds)
+    time_kind = "date" if _has_dates(table, roles.time) else "integer"
+    sets = roles.sets if bipartite == "auto" else ONE
+    label = next(iter(roles.labels), None)
+    return Columns(roles.source, roles.target, roles.time, label, roles.features, notes, sets, time_kind)
 
 
 def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     chosen = read.get("edge_columns")
-    source, target = ends_of(table, read.get("source_column"), read.get("target_column"), chosen or ())
-    rest = [str(name) for name in table.frame.columns if name not in (source, target)]
-    if chosen is None:
-        without, _ = say_nothing(table.frame, rest)
-        chosen = [name for name in rest if is_numeric(table.frame[name]) and name not in without]
-    for name in chosen:
-        table.column(name, (), None, "edge_columns")
-    left = [name for name in rest if name not in chosen]
-    notes: tuple[str, ...] = (*table.notes, read_as(table, {"source": source, "target": target}, chosen))
-    notes += (f"columns {', '.join(left)} of edges were left out",) if left else ()
-    return Columns(source, target, None, None, tuple(chosen), notes)
+    ends = ends_of(table, read.get("source_column"), read.get("target_column"), chosen or ())
+    features, notes = feature_columns(table, ends, chosen, {})
+    roles = read_as(table, {"source": ends[0], "target": ends[1]}, features)
+    return Columns(*ends, None, None, tuple(features), (roles, *table.notes, *notes))
 
 
 # ---- rows -------------------------------------------------------------------------------------------------------
@@ -418,12 +407,11 @@ class _Facts:
             low, high = t.min().item(), t.max().item()
             self.least = low if self.least is None else min(self.least, low)
             self.most = high if self.most is None else max(self.most, high)
-            if self.columns.kind("time") == "date":
-                exact = next(unit for unit, size in UNITS.items() if not (t % size).any())
-                self.unit = max(self.unit, exact, key=list(UNITS).index)
+            if self.columns.time_kind == "date":
+                self.unit = max(self.unit, exact_unit(t), key=list(UNITS).index)
         if "label" in good.column_names:
             self.unlabelled += good["label"].null_count
-            if self.columns.kind("label") == "integer":
+            if self.columns.label_kind == "integer":
                 self.minus += pc.sum(pc.equal(good["label"], -1)).as_py() or 0
 
     # ---- ids ----
@@ -438,7 +426,10 @@ class _Facts:
             if row >= 0:
                 at = int(rows[row])
                 place = f"row {at}" if self.file.text is None else f"row {at} (line {self.file.line(at)})"
-                raise no_id_but(f"{self.file.path}: ", ids[row].as_py(), name, place)
+                raise DataError(
+                    f"a word for nothing among ids: got {ids[row].as_py()!r} in {self.file.path}, column {name!r}, "
+                    f"{place}. {NO_ID_REMEDY}"
+                )
         return ids, pc.fill_null(absent, True).to_numpy(zero_copy_only=False)
 
     def _count_ids(self, side: int, ids: pa.ChunkedArray) -> None:
@@ -452,9 +443,9 @@ class _Facts:
         if self.file.text is None:
             facts["other"] += len(ids)
             return
-        whole = pc.match_substring_regex(ids, _WHOLE)
+        whole = pc.match_substring_regex(ids, f"^{WHOLE}$")
         numbers, rest = ids.filter(whole), ids.filter(pc.invert(whole))
-        zeros = _total(pc.match_substring_regex(numbers, _ZEROS))
+        zeros = _total(pc.match_substring_regex(numbers, f"^{ZEROS}"))
         odd = pc.or_(pc.is_in(rest, pa.array(MISSING)), pc.match_substring_regex(rest, "^[#%]"))
         below = numbers.filter(pc.match_substring_regex(numbers, _NEGATIVE))
         self.negative[side] = self.negative[side] or (below[0].as_py() if len(below) else "")
@@ -466,7 +457,7 @@ class _Facts:
 
     # ---- times ----
     def _times(self, column: pa.ChunkedArray, reasons: dict[int, str]) -> pa.Array:
-        name, kind = self.columns.time, self.columns.kind("time")
+        name, kind = self.columns.time, self.columns.time_kind
         if types.is_timestamp(column.type) or types.is_date(column.type) or kind == "date":
             t, bad = _dates(column)
             self.zones |= {zone_of(column.filter(pa.array(~bad)).to_pandas())} if not bad.all() else set()
@@ -481,42 +472,32 @@ class _Facts:
         return pa.array(t)
 
     def _numbers_of_time(self, column: pa.ChunkedArray, whole: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return times as int64, or float64, and which cannot be used.
-
-        Raises:
-            Wider: a time is a fraction, and integers are expected.
-            DataError: float64 does not have the digits that are written.
-        """
+        """Return times as int64, or float64, and which cannot be used."""
         text = None
         if whole and types.is_floating(column.type):
-            raise Wider("time")
+            raise Wider("time_kind")
         if types.is_string(column.type):
-            text = column = _present(column, _ABSENT, lower=True)
+            text = column = _present(column, list(ABSENT), lower=True)
         try:
             t = pc.fill_null(pc.cast(column, pa.int64() if whole else pa.float64()), 0).to_numpy()
             bad = np.asarray(column.is_null())
         except pa.ArrowInvalid:
             if text is None:
-                raise Wider("time") from None
+                raise Wider("time_kind") from None
             cells = pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64, na_value=np.nan)
             bad = ~np.isfinite(cells)
             t = np.where(bad, 0, cells)
             if whole:
                 digits = pc.match_substring_regex(column.filter(pa.array(~bad)), r"^[+-]?[0-9]{1,18}$")
                 if not pc.all(digits).as_py():
-                    raise Wider("time") from None
+                    raise Wider("time_kind") from None
                 t = pc.fill_null(pc.cast(pc.if_else(pa.array(bad), None, text), pa.int64()), 0).to_numpy()
         bad = bad | beyond_clock(t) | ~np.isfinite(t)
-        if text is not None and not whole:
-            said = (f"{self.file.path}: ", self.columns.time, lambda row: f"row {row} of a batch")
-            values = np.where(bad, 0, t)
-            check_cut(values, text.to_pandas, said)
-            check_digits(values, text.to_pandas(), *said)
         return t, bad
 
     # ---- labels ----
     def _labels(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        kind = self.columns.kind("label")
+        kind = self.columns.label_kind
         if types.is_boolean(column.type):
             column = pc.cast(column, pa.int64())
         elif not types.is_string(column.type):
@@ -525,11 +506,11 @@ class _Facts:
         if kind == "text":
             return text
         if kind == "integer" and types.is_floating(column.type):
-            raise Wider("label")
+            raise Wider("label_kind")
         try:
             return pc.cast(text, pa.int64() if kind == "integer" else pa.float64())
         except pa.ArrowInvalid:
-            raise Wider("label") from None
+            raise Wider("label_kind") from None
 
 
 def _mark(reasons: dict[int, str], bad: np.ndarray, why: str) -> None:
@@ -587,17 +568,14 @@ def _bytes(texts: pa.Array) -> np.ndarray:
 def _dates(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     """Return dates as nanoseconds since 1970, and which are missing or beyond what int64 can hold."""
     if types.is_string(column.type):
-        text = _present(column, _ABSENT, lower=True).to_pandas()
+        text = _present(column, list(ABSENT), lower=True).to_pandas()
         dates = pd.to_datetime(text, utc=True, format="ISO8601", errors="coerce").dt.tz_localize(None).to_numpy()
     else:
         unit = column.type.unit if types.is_timestamp(column.type) else ("s" if types.is_date32(column.type) else "ms")
         stamps = pc.fill_null(pc.cast(pc.cast(column, pa.timestamp(unit)), pa.int64()), np.iinfo(np.int64).min)
         dates = stamps.to_numpy().view(f"datetime64[{unit}]")
-    size = UNITS[np.datetime_data(dates.dtype)[0]]
-    limit = (np.iinfo(np.int64).max - 1) // size
-    count = dates.astype(np.int64)
-    bad = np.isnat(dates) | (count > limit) | (count < -limit)
-    return np.where(bad, 0, count) * size, bad
+    bad = beyond_nanoseconds(dates)
+    return np.where(bad, 0, dates.astype(np.int64)) * UNITS[np.datetime_data(dates.dtype)[0]], bad
 
 
 def _numbers(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:

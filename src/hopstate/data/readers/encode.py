@@ -8,7 +8,7 @@ their own follows from training rows alone (`hopstate.data.preprocessing`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -46,11 +46,7 @@ class Declared:
 
 
 def declared(columns: Sequence[str] | None) -> dict[str, Declared]:
-    """Return what is said of columns, from "venue=category", "when=date:%d/%m/%Y", ...
-
-    Raises:
-        ConfigError: no such kind, or no name.
-    """
+    """Return what is said of columns, from "venue=category", "when=date:%d/%m/%Y", ..."""
     found: dict[str, Declared] = {}
     for text in columns or ():
         name, sign, said = str(text).rpartition("=")
@@ -104,20 +100,10 @@ def _if_there(text: str) -> str:
     return f"{name}={kind.removesuffix(IF_THERE)}{IF_THERE}{sign}{form}"
 
 
-@dataclass
-class _Read:
-    """What was made of the columns so far: numbers to be, blocks of columns by name, and notes."""
-
-    numbers: dict[str, pd.Series] = field(default_factory=dict)
-    texts: list[TextColumn] = field(default_factory=list)
-    blocks: dict[str, Block] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-
 def encoded(
     table: Table, columns: Sequence[str], what: str, nan: str, missing: str, said: Mapping[str, Declared] | None = None
 ) -> tuple[FeatureTable | None, tuple[str, ...]]:
-    """Return features of columns, and notes on what was made of dates and texts; None where no column is left.
+    """Return features of columns, and notes on what was made of dates and texts; None if no column is left.
 
     Args:
         table: one row each.
@@ -125,61 +111,48 @@ def encoded(
         what: how messages call them.
         nan, missing: see `Table.numbers`; they are of numbers and dates.
         said: what columns hold, where it is said.
-
-    Raises:
-        DataError: see `Table.numbers`; or a text among numbers, or another text among dates.
     """
-    read = _Read()
+    import pandas as pd
+
+    said = said or {}
+    numbers: dict[str, pd.Series] = {}
+    texts: list[TextColumn] = []
+    blocks: dict[str, Block] = {}  # of each column that is used, numbers to follow
+    notes: list[str] = []
     for name in columns:
-        if name not in (said or {}):
+        if name not in said:
             check_plain(table, name, what)
-        one = (said or {}).get(name) or _looks(table, name)
+        one = said.get(name) or _looks(table, name)
         if one.kind == "number":
-            read.numbers[name] = _numbers(table, name, one.format) if one.format else table.frame[name]
+            numbers[name] = _numbers(table, name, one.format) if one.format else table.frame[name]
         elif one.kind == "date":
-            read.numbers[f"{DATE}{name}"] = _dates(table, name, one.format, what)
-            read.notes.append(f"column {name!r} holds dates, read as seconds since 1970")
+            numbers[f"{DATE}{name}"] = _dates(table, name, one.format, what)
+            notes.append(f"column {name!r} holds dates, read as seconds since 1970")
         elif one.kind == "category":
-            column = TextColumn.of(name, _texts(table, name), declared=name in (said or {}), before=len(read.numbers))
+            column = TextColumn.of(name, _texts(table, name), declared=name in said, before=len(numbers))
             words = column.categories(least=1)
-            read.notes.append(_told(column, words))
-            read.texts.append(column if words is not None else column.recurring())
+            notes.append(_told(column, words))
+            texts.append(column if words is not None else column.recurring())
             if words is not None:
-                if name not in (said or {}):
+                if name not in said:
                     _check_words(table, name, what)
                     check_dates(_texts(table, name), f"{table.path}: column {name!r} of {what}", table.place, name)
                 own = column.names(words)
                 found = np.zeros((len(table.frame), len(own)), np.float32)
                 column.encode(found, own)
-                read.blocks[name] = own, found
-    return _joined(table, columns, read, what, nan, missing), tuple(read.notes)
-
-
-def _joined(
-    table: Table, columns: Sequence[str], read: _Read, what: str, nan: str, missing: str
-) -> FeatureTable | None:
-    import pandas as pd
-
-    numeric = list(read.numbers)
-    values = np.empty((len(table.frame), 0))
-    if numeric:
-        numbers = Table(pd.DataFrame(read.numbers), table.path, table.first_line, table.rows)
-        values = numbers.numbers(numeric, what, nan, missing)
-    if numeric == list(columns):
-        return FeatureTable.of(tuple(columns), values)
-    empty = [name for name in numeric if read.numbers[name].isna().all()]
-    read.notes.extend(f"column {name!r} holds nothing" for name in empty)
-    names: list[str] = []
-    parts = []
-    for name in columns:
-        if name in read.blocks:
-            own, part = read.blocks[name]
-        else:
-            own = tuple(n for n in (name, f"{DATE}{name}") if n in read.numbers)[:1]
-            part = values[:, [numeric.index(n) for n in own]]
-        names += own
-        parts.append(part)
-    return FeatureTable.of(tuple(names), np.concatenate(parts, 1), tuple(read.texts)) if names else None
+                blocks[name] = own, found
+    if numbers:
+        kept = Table(pd.DataFrame(numbers), table.path, table.first_line, table.rows)
+        values = kept.numbers(list(numbers), what, nan, missing)
+        if list(numbers) == list(columns):
+            return FeatureTable.of(tuple(columns), values), tuple(notes)
+        blocks |= {name: ((name,), values[:, [at]]) for at, name in enumerate(numbers)}
+        notes += [f"column {name!r} holds nothing" for name, column in numbers.items() if column.isna().all()]
+    used = [key for name in columns for key in (name, f"{DATE}{name}") if key in blocks]
+    if not used:
+        return None, tuple(notes)
+    names = tuple(name for key in used for name in blocks[key][0])
+    return FeatureTable.of(names, np.concatenate([blocks[key][1] for key in used], 1), tuple(texts)), tuple(notes)
 
 
 def _looks(table: Table, name: str) -> Declared:
@@ -192,69 +165,57 @@ def _looks(table: Table, name: str) -> Declared:
     if is_numeric(values):
         return Declared("number")
     known = values.dropna().astype(str)
-    if len(known) and float(known.str.match(ISO).mean()) >= 0.5:
+    if known.str.match(ISO).mean() >= 0.5:
         return Declared("date")
-    numbers = float(pd.to_numeric(known, errors="coerce").notna().mean()) if len(known) else 0.0
-    return Declared("number" if numbers >= 0.5 else "category")
+    return Declared("number" if pd.to_numeric(known, errors="coerce").notna().mean() >= 0.5 else "category")
 
 
 def _check_words(table: Table, name: str, what: str) -> None:
     """Raise DataError for a text that may be a word for nothing, as labels are asked about."""
-    words = table.worded(name).isin(NO_LABEL).to_numpy(bool)
+    worded = table.worded(name)
+    words = worded.isin(NO_LABEL)
     if table.source is not None and words.any():
         row = int(np.argmax(words))
         raise DataError(
-            f"{table.path}: column {name!r} of {what} holds '{table.worded(name).iloc[row]}' in {int(words.sum()):,} "
-            f"rows, the first {table.place(row)}; is it a text like the others, say --read.columns "
-            f"'[{name}=category]'; if it stands for none, leave those cells empty"
+            f"{table.path}: column {name!r} of {what} holds {worded.iloc[row]!r} in {int(words.sum()):,} rows, the "
+            f"first {table.place(row)}; is it a text like the others, say --read.columns '[{name}=category]'; if it "
+            "stands for none, leave those cells empty"
         )
+
+
+def _written(table: Table, name: str) -> pd.Series:
+    """Return a column as it is written, "" where nothing is."""
+    values = table.worded(name)
+    written = table.text(name) if is_numeric(values) else None
+    text = values.astype(object) if written is None else written
+    return text.where(values.notna(), "").astype(str).str.strip()
 
 
 def _texts(table: Table, name: str) -> pd.Series:
-    """Return a column as it is written, "" where nothing is; 5.0 is 5, whatever stands in other rows."""
-    values = table.worded(name)
-    written = table.text(name) if is_numeric(values) else None
-    text = (values.astype(object) if written is None else written).where(values.notna(), "").astype(str).str.strip()
-    return text.str.replace(r"^([+-]?\d+)\.0*$", r"\1", regex=True)
+    """Return a column of categories; 5.0 is 5, whatever stands in other rows."""
+    return _written(table, name).str.replace(r"^([+-]?\d+)\.0*$", r"\1", regex=True)
 
 
 def check_plain(table: Table, name: str, what: str) -> None:
-    """Raise DataError where a column of texts holds numbers as people write them, and say the options."""
+    """Raise DataError if a column of texts holds numbers as people write them, and say the options."""
     values = table.frame[name]
     if is_numeric(values) or values.dtype.kind in "Mb":
         return
-    text = values.where(values.notna(), "").astype(str).str.strip()
-    where = f"{table.path}: column {name!r} of {what}"
     ways = f", or say what it is: --read.columns '[{name}=number:point]' (1,234.5), '[{name}=number:comma]' (1.234,5) "
-    check_numbers(text, where, table.place, f"{ways}or '[{name}=category]'")
+    where = f"{table.path}: column {name!r} of {what}"
+    check_numbers(_written(table, name), where, table.place, f"{ways}or '[{name}=category]'")
 
 
 def _numbers(table: Table, name: str, form: str) -> pd.Series:
-    """Return a column of numbers as people write them; NaN where a cell is empty.
-
-    Raises:
-        DataError: a cell that is no such number; its row is named.
-    """
-    values = table.frame[name]
-    written = table.text(name) if is_numeric(values) else None
-    text = (values if written is None else written).where(values.notna(), "").astype(str).str.strip()
+    """Return a column of numbers as people write them; NaN if a cell is empty."""
+    text = _written(table, name)
     found = as_numbers(text, form)
-    bad = (found.isna() & (text != "")).to_numpy(bool)
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise DataError(
-            f"{table.path}: column {name!r} holds {text.iloc[row]!r} in {table.place(row)}, which is no number with a "
-            f"decimal {form} ({int(bad.sum()):,} rows in all)"
-        )
+    table.check(found.isna() & (text != ""), name, f"no number with a decimal {form}", "Correct it.")
     return found
 
 
 def _dates(table: Table, name: str, form: str, what: str) -> pd.Series:
-    """Return a column of dates as seconds since 1970, UTC, NaN where there is none.
-
-    Raises:
-        DataError: a cell that is no such date; its row is named.
-    """
+    """Return a column of dates as seconds since 1970, UTC, NaN if there is none."""
     import pandas as pd
 
     values = table.frame[name]
@@ -262,22 +223,19 @@ def _dates(table: Table, name: str, form: str, what: str) -> pd.Series:
         found = pd.to_datetime(values, utc=True)
     else:
         text = _texts(table, name).where(values.notna(), "")
-        known = text != ""
-        found = pd.to_datetime(text.where(known), utc=True, format=form or "ISO8601", errors="coerce")
-        bad = (known & found.isna()).to_numpy()
-        if bad.any():
-            row = int(np.argmax(bad))
-            good = text[(known & found.notna()).to_numpy()]
-            beside = f" among dates such as {good.iloc[0]}" if len(good) else ""
-            raise DataError(
-                f"{table.path}: column {name!r} of {what} holds {text.iloc[row]!r} in {table.place(row)}{beside} "
-                f"({int(bad.sum()):,} rows in all); write dates alike, or say what the column holds: --read.columns "
-                f"'[{name}=date:%d/%m/%Y]' for a form of your own, '[{name}=category]' or '[{name}=drop]'"
-            )
+        found = pd.to_datetime(text.where(text != ""), utc=True, format=form or "ISO8601", errors="coerce")
+        good = text[found.notna()]
+        like = f" such as {good.iloc[0]}" if len(good) else ""
+        remedy = (
+            f"Write dates alike, or say what the column holds: --read.columns '[{name}=date:%d/%m/%Y]' for a form of "
+            f"your own, '[{name}=category]' or '[{name}=drop]'."
+        )
+        table.check(found.isna() & (text != ""), name, f"no date like the others{like} among {what}", remedy)
     return (found - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
 
 
 def _told(column: TextColumn, words: tuple[str, ...] | None) -> str:
+    """Return the note on a column of texts: which categories it has, or why it has none."""
     import pandas as pd
 
     rows = {one: int(n) for one, n in zip(column.words, column.counts()) if one}
@@ -296,6 +254,3 @@ def _told(column: TextColumn, words: tuple[str, ...] | None) -> str:
         rarer = some - sum(rows[one] for one in order)
         told += f"; {len(rows) - MOST:,} rarer ones, {rarer:,} rows, are one more"
     return told
-
-
-__all__ = ["Declared", "check_declared", "declared", "encoded", "kinds_of"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.labels import labels_of_events, several_columns
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import Declared, check_declared, declared, encoded
-from hopstate.data.readers.ids import whole_numbers
+from hopstate.data.readers.ids import check_not_negative, of_one_kind, whole_numbers
 from hopstate.data.readers.local import like_numbers
 from hopstate.data.readers.roles import (
     ONE,
@@ -29,267 +29,198 @@ from hopstate.data.readers.roles import (
     check_unnamed,
     in_sets,
     is_unnamed,
-    moments,
     read_as,
     role,
     sets_by_name,
 )
 from hopstate.data.readers.tables import SEPARATORS, Table, is_numeric, read_table, stem_of
-from hopstate.data.readers.times import timed, with_clock
-from hopstate.data.vocabulary import TEXT, Vocabulary
+from hopstate.data.readers.times import described, timed, with_clock
+from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LABELS = ("label", "y", "state_label")
-
-COMMAS = 1000  # texts of a column that are looked at
-
+KINDS = ("kind", "op", "operation")
+NONE = ""  # in place of a column's name: none
 FEATURE = re.compile(r"(feat|feature|edge_attr|msg|f)_?\d+", re.IGNORECASE)
+_LOOKED_AT = 1000  # cells of a column of texts that may be numbers
+_KIND_WORDS = {"add": ADD, "+": ADD, "insert": ADD, "delete": DELETE, "remove": DELETE, "-": DELETE}
+_KIND_WORDS |= {f"{verb}{gap}node": GONE for verb in ("delete", "remove") for gap in "-_ "}
 
 
-def read_event_table(
-    source: Any,
-    /,
-    *,
-    source_column: str | None = None,
-    target_column: str | None = None,
-    time_column: str | None = None,
-    kind_column: str | None = None,
-    label_column: str | None = None,
-    edge_columns: Sequence[str] | None = None,
-    text_ids: bool = False,
-    header: bool | None = None,
-    **fields: Any,
-) -> EventStream:
-    """Return the events of a file or a table in memory; see `events_from_table`.
+@dataclass(frozen=True, kw_only=True)
+class EventTableOptions:
+    """How the columns of a table of events are read; see `hopstate.data.readers.read_events.read_events`."""
 
-    Text without a header, as SNAP's edge lists, is read as source, target, time. text_ids: ids are texts, as written.
-    header: whether the first line holds names of columns; None goes by what stands in it.
-    """
-    given = [c for c in (source_column, target_column, time_column, kind_column) if c is not None]
-    given += [] if label_column is None else [label_column, *(part.strip() for part in label_column.split(","))]
-    known = [*SOURCES, *TARGETS, *TIMES, *given]
-    table = read_table(source, known, num_ids=2, header=header, what="the table of events")
-    table = replace(table, text_ids=text_ids)
-    columns = (source_column, target_column, time_column, kind_column, label_column)
-    own = {"name": stem_of(Path(table.path)), "source": str(table.path)}
-    return events_from_table(table, columns, edge_columns, **{**own, **fields})
+    source_column: str | None = None
+    target_column: str | None = None
+    time_column: str | None = None
+    kind_column: str | None = None
+    label_column: str | None = None
+    edge_columns: Sequence[str] | None = None
+    columns: Sequence[str] | None = None
+    header: bool | None = None
+    missing: str = "error"
+    missing_time: str = "error"
+    task: str = "auto"
+    label_cells: str = "whole"
+    unlabelled: str | None = None
+    text_ids: bool = False
+    bipartite: Any = "auto"
+
+    @property
+    def named(self) -> dict[str, str | None]:
+        """Columns by option, in the order in which columns without names stand."""
+        return {name: getattr(self, name) for name in ROLES}
 
 
-def events_from_table(
-    table: Table, ends: tuple[str | None, ...], edge_columns: Sequence[str] | None, **fields: Any
-) -> EventStream:
-    """Return the events of a table.
+ROLES = tuple(field.name for field in fields(EventTableOptions))[:5]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roles:
+    """What each column of a table of events is.
 
     Args:
-        table: one row for each event.
-        ends: names of source, target, time, kind and label; None goes by the usual names.
-        edge_columns: edge features; by default the columns named feat_0, f1, msg3 and so on, and a note names
-            numeric columns beyond them. An empty list takes none.
-        fields: of `EventStream`; missing ("error", "mean", "median") of event features without a number, which then
-            stay in edge_table; columns, what such columns hold (`hopstate.data.readers.encode.declared`), which takes
-            them as features; missing_time ("error", "drop") of events without a time; task ("regression" takes labels
-            as amounts); unlabelled; label_cells ("whole", or "all": of texts such as "a;b" each label is a target
-            of its own). Several columns of labels are named "a,b", and are targets of their own too; bipartite (True,
-            False, "auto"): sources and targets are two sets of nodes, see `hopstate.data.readers.roles`.
-
-    Raises:
-        FormatError: a column that is missing (the nearest is suggested), or times that are neither numbers nor dates.
-        DataError: no rows, or ids or times that cannot be used; the row is named.
-        ConfigError: a time_unit that dates are not read in.
+        source, target, time: their columns.
+        kind: of events that add and delete; None if all add.
+        labels: columns of labels; several are targets of their own.
+        features: columns of event features.
+        sets: see `hopstate.data.readers.roles.sets_by_name`.
+        notes: sentences on columns that are not used.
     """
+
+    source: str
+    target: str
+    time: str
+    kind: str | None
+    labels: tuple[str, ...]
+    features: tuple[str, ...]
+    sets: str
+    notes: tuple[str, ...]
+
+    def read_as(self, table: Table, times: str, sets: str) -> str:
+        roles = {"source": self.source, "target": self.target, "time": self.time, "kind": self.kind}
+        return read_as(table, roles | {"label": ", ".join(self.labels)}, self.features, times, sets)
+
+
+def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> EventStream:
+    """Return the events of a file or a table in memory.
+
+    Text without a header, as SNAP's edge lists, is read as source, target, time.
+
+    Args:
+        source: as `hopstate.data.readers.tables.read_table`.
+        options: how columns are read.
+        own: fields of `EventStream`.
+    """
+    given = [part.strip() for name in options.named.values() if name for part in (name, *name.split(","))]
+    known = [*SOURCES, *TARGETS, *TIMES, *given]
+    table = read_table(source, known, num_ids=2, header=options.header, what="the table of events")
+    table = replace(table, text_ids=options.text_ids)
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
-    fields["file_length"] = len(table.frame)
-    bipartite = bipartite_of(fields.pop("bipartite", "auto"))
-    missing, missing_time = fields.pop("missing", "error"), fields.pop("missing_time", "error")
-    task, cells = fields.pop("task", "auto"), fields.pop("label_cells", "whole")
-    unlabelled = fields.pop("unlabelled", None)
-    several = several_columns(table, ends[-1])
-    said = declared(fields.pop("columns", None))
+    own = {"name": stem_of(Path(table.path)), "source": str(table.path), **own, "file_length": len(table.frame)}
+    bipartite, said = bipartite_of(options.bipartite), declared(options.columns)
     check_declared(said, table.frame.columns, str(table.path))
-    named, edge_columns, idle = _roles(table, ends, edge_columns, said)
-    source, target, time, kind, label = named
-    assert source is not None and target is not None  # noqa: PT018
-    form = said[str(time)].format if time in said and said[str(time)].kind == "date" else ""
+    roles = roles_of(table, options, said)
+
     notes: tuple[str, ...] = ()
-    if time not in said:
-        table, notes = with_clock(table, str(time))
-    dates = zone_of(table.frame[str(time)]) if not form else NAIVE
-    table, t, fields["time_unit"], told = timed(table, str(time), fields.get("time_unit", ""), missing_time, form)
-    notes = (*notes, *told)
-    fields["file_rows"] = table.rows
+    form = said[roles.time].format if roles.time in said and said[roles.time].kind == "date" else ""
+    if roles.time not in said:
+        table, notes = with_clock(table, roles.time)
+    dates = NAIVE if form else zone_of(table.frame[roles.time])
+    table, t, unit, told = timed(table, roles.time, own.get("time_unit", ""), options.missing_time, form)
+    notes += told
     kinds = None
-    if kind is not None:
-        table, kinds = node_deletions(table, kinds_of(table, kind), source, target)
-    src, dst = table.ids(source), table.ids(target)
-    for name, ids in ((source, src), (target, dst)):
-        if ids.dtype.kind == "i" and ids.min() < 0:
-            bad = int(np.argmax(ids < 0))
-            raise DataError(f"{table.path}: negative id {ids[bad]} in column {name!r}, {table.place(bad)}")
+    if roles.kind is not None:
+        table, kinds = node_deletions(table, kinds_of(table, roles.kind), roles.source, roles.target)
+
+    src, dst = plain = table.ids(roles.source), table.ids(roles.target)
+    for name, ids in ((roles.source, src), (roles.target, dst)):
+        check_not_negative(table, name, ids)
     sets = ONE
-    if (fields.get("node_ids") is None and not _are_rows(src, fields)) or bipartite is True:
-        by_name = sets_by_name(source, target, unnamed=is_unnamed(table))
-        gone = None if kinds is None else kinds == GONE
-        plain = src
-        src, dst, sets = in_sets((src, dst), gone, by_name, bipartite, f"{table.path}: columns {source!r}, {target!r}")
-        fields["two_sets"] = src is not plain
-    roles = _said(table, named, several, edge_columns, moments(t, fields["time_unit"], dates), sets)
-    rows = _rows(src, dst, fields)
-    notes = (roles, *table.notes, *notes, *idle)
-    features, more = _event_features(table, edge_columns, missing, said, kinds) if len(edge_columns) else (None, ())
-    labels, names, told = labels_of_events(table, several or (label,), task, cells, unlabelled)
-    left = _text_columns(table, [*named, *several, *edge_columns, *said])
-    own = {"class_names": names, "notes": (*notes, *more, *told, *left), "dates": dates}
-    return EventStream.from_arrays(
-        *rows,
-        t,
-        kind=kinds,
-        labels=labels,
-        edge_attr=None if features is None else features.plain(),
-        edge_table=features,
-        **own | fields,
+    if (own.get("node_ids") is None and not _are_rows(src, own)) or bipartite is True:
+        where = f"{table.path}: columns {roles.source!r}, {roles.target!r}"
+        src, dst, sets = in_sets(plain, None if kinds is None else kinds == GONE, roles.sets, bipartite, where)
+        own["two_sets"] = src is not plain[0]
+    src, dst = _rows(src, dst, own)
+
+    features: FeatureTable | None = None
+    more: tuple[str, ...] = ()
+    if roles.features:
+        features, more = _event_features(table, roles.features, options.missing, said, kinds)
+    labels, names, of_labels = labels_of_events(
+        table, roles.labels or (None,), options.task, options.label_cells, options.unlabelled
     )
+    left = text_columns(
+        table, [roles.source, roles.target, roles.time, roles.kind, *roles.labels, *roles.features, *said]
+    )
+    first = roles.read_as(table, described(t, unit, dates), sets)
+    own = {
+        "class_names": names,
+        "notes": (first, *table.notes, *notes, *roles.notes, *more, *of_labels, *left),
+        "dates": dates,
+        **own,
+        "time_unit": unit,
+        "file_rows": table.rows,
+    }
+    attr = None if features is None else features.plain()
+    return EventStream.from_arrays(src, dst, t, kind=kinds, labels=labels, edge_attr=attr, edge_table=features, **own)
 
 
-def named_columns(
-    table: Table, ends: tuple[str | None, ...], edge_columns: Sequence[str] | None, unit: str = ""
-) -> tuple[list[str | None], list[str], str, tuple[str, ...]]:
-    """Return source, target, time, kind and label as `events_from_table` names them, its features, sets, and notes.
-
-    Raises:
-        ConfigError: several columns of labels.
-    """
-    if several_columns(table, ends[-1]):
-        raise ConfigError(f"a store holds one column of labels, not several ({ends[-1]}); read the table in memory")
-    named, features, idle = _roles(table, ends, edge_columns, {})
-    if clock := with_clock(table, str(named[2]))[1]:
-        raise DataError(
-            f"{table.path}: {clock[0]}: prepare takes times of one column; write them as one, with a T between"
-        )
-    when, numbers = table.frame[str(named[2])], is_numeric(table.frame[str(named[2])])
-    what = moments(when.dropna().to_numpy(np.float64) if numbers else np.empty(0), unit, "" if numbers else "dates")
-    sets = sets_by_name(str(named[0]), str(named[1]), unnamed=is_unnamed(table))
-    roles = _said(table, named, (), features, what, sets)
-    return named, list(features), sets, (roles, *table.notes, *idle, *_text_columns(table, [*named, *features]))
-
-
-def _said(
-    table: Table, named: Sequence[str | None], several: Sequence[str], features: Sequence[str], what: str, sets: str
-) -> str:
-    roles = dict(zip(("source", "target", "time", "kind", "label"), named, strict=True))
-    roles |= {"label": ", ".join(several)} if several else {}
-    return read_as(table, roles, features, what, sets)
-
-
-def _roles(
-    table: Table, ends: tuple[str | None, ...], edge_columns: Sequence[str] | None, said: Mapping[str, Declared]
-) -> tuple[list[str | None], Sequence[str], tuple[str, ...]]:
-    several = several_columns(table, ends[-1])
-    other = {*said, *(edge_columns or ()), *(name for name in ends if name), *several}
+# ---- roles of columns --------------------------------------------------------------------------------------------
+def roles_of(table: Table, options: EventTableOptions, said: Mapping[str, Declared]) -> Roles:
+    """Return what each column is: as the user names it, else by the usual names, else, without names, by place."""
+    named = options.named
+    several = several_columns(table, options.label_column)
+    chosen = options.edge_columns
+    other = {*said, *(chosen or ()), *(name for name in named.values() if name), *several}
     dates = {name for name, one in said.items() if one.kind == "date"}
-    named = _named(table, (*ends[:-1], several[0]) if several else ends, other, dates)
-    taken = [*named, *several]
-    meant = [name for name, one in said.items() if one.kind != "drop" and name in table.frame.columns]
-    meant = [name for name in meant if name not in named]
-    features, idle = _feature_columns(table, taken, said) if edge_columns is None else (edge_columns, ())
-    if edge_columns is None or len(edge_columns):  # an empty list takes none
-        features = [*features, *(name for name in meant if name not in features)]
-    features = [name for name in features if name not in said or said[name].kind != "drop"]
-    twice = [name for name in features if name in (named[-1], *several)]
-    if twice:
-        raise ConfigError(f"{table.path}: column {twice[0]!r} is a label, and no feature of the same event")
-    if ends[1] is None:
-        unused = [str(name) for name in table.frame.columns if name not in (*taken, *features, *said)]
-        check_target(table, str(named[1]), [name for name in unused if is_numeric(table.frame[name])])
-    return named, features, idle
-
-
-def _named(
-    table: Table, columns: Sequence[str | None], other: Collection[str], dates: Collection[str]
-) -> list[str | None]:
-    """Return the columns of source, target, time, kind and label; those of a table without names go by their place."""
-    given = dict(zip(OPTIONS, columns, strict=True))
-    ends = {option: given[option] for option in OPTIONS[:3]}
+    ends = {option: named[option] for option in ROLES[:3]}
     check_unnamed(table, ends, ["time_column"])
     if is_unnamed(table):
-        given |= by_place(table, ends)
-    found = [
-        _needed(
-            table,
-            role(table, given[option], known, option, {*other} - {*(dates if known is TIMES else ())}),
-            known,
-            option,
-        )
-        for option, known in zip(OPTIONS[:3], (SOURCES, TARGETS, TIMES), strict=True)
-    ]
-    if given["time_column"] is None:
-        check_moment(table, found[2], {*found[:2], *other})
-    kind, label = given["kind_column"], given["label_column"]
-    kind = kind_column(table, {*other, *found}) if kind is None else role(table, kind or None, (), "kind_column")
-    label = None if label == NONE else role(table, label, LABELS, "label_column", {*other, *found, kind})
-    return [*found, kind or None, label]
+        ends = by_place(table, ends)
+    source, target, time = (
+        _needed(table, option, ends[option], known, other - (dates if known is TIMES else set()))
+        for option, known in zip(ROLES[:3], (SOURCES, TARGETS, TIMES), strict=True)
+    )
+    if named["time_column"] is None:
+        check_moment(table, time, {source, target, *other})
+    taken = {*other, source, target, time}
+    if named["kind_column"] is None:
+        kind = kind_column(table, taken) or None
+    else:
+        kind = role(table, named["kind_column"] or None, (), "kind_column")
+    labels = several
+    if not several and options.label_column != NONE:
+        label = role(table, options.label_column, LABELS, "label_column", {*taken, kind})
+        labels = () if label is None else (label,)
 
-
-def _feature_columns(
-    table: Table, named: Sequence[str | None], said: Mapping[str, Declared]
-) -> tuple[list[str], tuple[str, ...]]:
-    from pandas.api.types import is_numeric_dtype
-
-    rest = [str(name) for name in table.frame.columns if name not in named]
-    taken = [name for name in rest if FEATURE.fullmatch(name) or name in said]
-    unused = [name for name in rest if name not in taken and is_numeric_dtype(table.frame[name])]
-    if not unused:
-        return taken, ()
-    return taken, (
-        f"numeric columns that are not used: {', '.join(unused)}; take them as event features with "
-        f"--read.edge_columns '[{', '.join(taken + unused)}]' (edge_columns in Python), or leave them out with "
-        f"'[{', '.join(taken)}]'",
+    used = (source, target, time, kind, *labels)
+    features, notes = _feature_columns(table, used, chosen, said)
+    twice = [name for name in features if name in labels]
+    if twice:
+        raise ConfigError(f"{table.path}: column {twice[0]!r} is a label, and no feature of the same event")
+    if named["target_column"] is None:
+        unused = [name for name in table.names if name not in (*used, *features, *said)]
+        check_target(table, target, [name for name in unused if is_numeric(table.frame[name])])
+    sets = sets_by_name(source, target, unnamed=is_unnamed(table))
+    return Roles(
+        source=source, target=target, time=time, kind=kind, labels=labels, features=features, sets=sets, notes=notes
     )
 
 
-def _text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
-    left = [str(name) for name in table.frame.columns if name not in used and not is_numeric(table.frame[name])]
-    how = f"--read.columns '[{left[0]}=category]' takes one as event features" if left else ""
-    commas = [name for name in left if _with_commas(table.frame[name])]
-    told: tuple[str, ...] = (f"columns of text that are not used: {', '.join(left)} ({how})",) if left else ()
-    if commas:
-        told += (
-            f"{', '.join(commas)}: numbers with separators or signs, which are read as text; write 1234.5, or say "
-            f"--read.columns '[{commas[0]}=number:point]' (1,234.5) or '[{commas[0]}=number:comma]' (1.234,5)",
-        )
-    return told
-
-
-def _with_commas(column: pd.Series) -> bool:
-    return bool(like_numbers(column.head(COMMAS).dropna().astype(str).str.strip()).any())
-
-
-def _event_features(
-    table: Table, columns: Sequence[str], missing: str, said: Mapping[str, Declared], kinds: np.ndarray | None = None
-) -> tuple[FeatureTable | None, tuple[str, ...]]:
-    """Return features of events, and notes; of a deletion, what it leaves empty among numbers is 0."""
-    if kinds is not None and (kinds != ADD).any() and set(columns) <= set(map(str, table.frame.columns)):
-        numeric = [name for name in columns if is_numeric(table.frame[name])]
-        blank = table.frame[numeric].isna() & (kinds != ADD)[:, None]
-        table = replace(table, frame=table.frame.assign(**{c: table.frame[c].mask(blank[c], 0) for c in numeric}))
-    for name in columns:
-        table.column(name, (), None, "edge_columns")
-    return encoded(table, list(columns), "event features", "error", missing, said)
-
-
-OPTIONS = ("source_column", "target_column", "time_column", "kind_column", "label_column")
-
-
-def _needed(table: Table, found: str | None, known: Sequence[str], option: str) -> str:
-    """Return the column that was found; raise FormatError where none was."""
+def _needed(table: Table, option: str, given: str | None, known: Sequence[str], taken: Collection[str]) -> str:
+    """Return the column of a role that every table of events has."""
+    found = role(table, given, known, option, taken)
     if found is not None:
         return found
-    names = [str(name) for name in table.frame.columns]
     if is_unnamed(table):
         raise table.too_narrow(option)
+    names = table.names
     free = [name for name in names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
     near = next((hint for word in known if (hint := nearest(word, free))), "")
     near = f"; {SEPARATORS}" if len(names) == 1 else near
@@ -299,20 +230,78 @@ def _needed(table: Table, found: str | None, known: Sequence[str], option: str) 
     )
 
 
-def _are_rows(src: np.ndarray, fields: Mapping[str, Any]) -> bool:
-    return src.dtype.kind == "i" and (fields.get("num_nodes", -1) >= 0 or fields.get("x") is not None)
+def _feature_columns(
+    table: Table, used: Collection[str | None], chosen: Sequence[str] | None, said: Mapping[str, Declared]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns of features: those chosen, else those of usual names, and those declared; and notes."""
+    notes: tuple[str, ...] = ()
+    if chosen is not None and not len(chosen):  # an empty list takes none
+        return (), notes
+    features = list(chosen or ())
+    if chosen is None:
+        rest = [name for name in table.names if name not in used]
+        features = [name for name in rest if FEATURE.fullmatch(name) or name in said]
+        unused = [name for name in rest if name not in features and is_numeric(table.frame[name])]
+        if unused:
+            notes = (
+                f"numeric columns that are not used: {', '.join(unused)}; take them as event features with "
+                f"--read.edge_columns '[{', '.join(features + unused)}]' (edge_columns in Python), or leave them out "
+                f"with '[{', '.join(features)}]'",
+            )
+    features += [name for name in table.names if name in said and name not in (*used, *features)]
+    return tuple(name for name in features if name not in said or said[name].kind != "drop"), notes
 
 
-def _rows(src: np.ndarray, dst: np.ndarray, fields: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
+    """Return notes on columns of texts that are not used, and on those of them that may be numbers."""
+    left = [name for name in table.names if name not in used and not is_numeric(table.frame[name])]
+    if not left:
+        return ()
+    how = f"--read.columns '[{left[0]}=category]' takes one as event features"
+    told = (f"columns of text that are not used: {', '.join(left)} ({how})",)
+    numbers = [name for name in left if _with_separators(table.frame[name])]
+    if not numbers:
+        return told
+    return (
+        *told,
+        f"{', '.join(numbers)}: numbers with separators or signs, which are read as text; write 1234.5, or say "
+        f"--read.columns '[{numbers[0]}=number:point]' (1,234.5) or '[{numbers[0]}=number:comma]' (1.234,5)",
+    )
+
+
+def _with_separators(column: pd.Series) -> bool:
+    return bool(like_numbers(column.head(_LOOKED_AT).dropna().astype(str).str.strip()).any())
+
+
+def _event_features(
+    table: Table, columns: Sequence[str], missing: str, said: Mapping[str, Declared], kinds: np.ndarray | None
+) -> tuple[FeatureTable | None, tuple[str, ...]]:
+    """Return features of events, and notes; of a deletion, what it leaves empty among numbers is 0."""
+    for name in columns:
+        table.column(name, (), None, "edge_columns")
+    if kinds is not None and (kinds != ADD).any():
+        numeric = [name for name in columns if is_numeric(table.frame[name])]
+        blank = table.frame[numeric].isna() & (kinds != ADD)[:, None]
+        table = replace(table, frame=table.frame.assign(**{c: table.frame[c].mask(blank[c], 0) for c in numeric}))
+    return encoded(table, list(columns), "event features", "error", missing, said)
+
+
+# ---- rows of nodes -----------------------------------------------------------------------------------------------
+def _are_rows(src: np.ndarray, own: Mapping[str, Any]) -> bool:
+    """Return whether ids are rows: the caller gives the number of nodes, or their features by row."""
+    return src.dtype.kind == "i" and (own.get("num_nodes", -1) >= 0 or own.get("x") is not None)
+
+
+def _rows(src: np.ndarray, dst: np.ndarray, own: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return node rows; sets node_ids where the ids are not rows already."""
     if src.dtype.kind != dst.dtype.kind:
-        src, dst = src.astype(TEXT), dst.astype(TEXT)
-    if _are_rows(src, fields):
-        return src, dst  # the caller says that ids are rows, or gives features by row
-    known = fields.get("node_ids") or Vocabulary.of(src, dst)
-    if not known.is_text and np.array_equal(known.ids, np.arange(len(known))):
+        src, dst = of_one_kind(src, dst)
+    if _are_rows(src, own):
         return src, dst
-    fields["node_ids"] = known
+    known = own.get("node_ids") or Vocabulary.of(src, dst)
+    if known.is_rows:
+        return src, dst
+    own["node_ids"] = known
     rows = known.rows(src), known.rows(dst)
     for ids, found in zip((src, dst), rows, strict=True):
         if (found < 0).any():
@@ -320,39 +309,21 @@ def _rows(src: np.ndarray, dst: np.ndarray, fields: dict[str, Any]) -> tuple[np.
     return rows
 
 
-KINDS = ("kind", "op", "operation")
-
-NONE = ""  # in place of a column's name: none
-
-_KIND_WORDS = {"add": ADD, "+": ADD, "insert": ADD, "delete": DELETE, "remove": DELETE, "-": DELETE}
-
-_KIND_WORDS |= {f"{verb}{gap}node": GONE for verb in ("delete", "remove") for gap in "-_ "}
-
-
+# ---- kinds -------------------------------------------------------------------------------------------------------
 def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) -> tuple[Table, np.ndarray]:
-    """Return the table with the source for the target of events that delete a node, and the kinds that tell those.
-
-    Raises:
-        DataError: one names another node as its target.
-    """
-    values = table.frame[target]
+    """Return the table with the source for the target of events that delete a node, and the kinds that tell those."""
+    values, sources = table.frame[target], table.frame[source]
     empty = values.isna().to_numpy() | (values.astype(str).str.strip() == "").to_numpy()
     gone = (kinds == GONE) | ((kinds == DELETE) & empty)
     if not gone.any():
         return table, kinds
-    sources = table.frame[source]
     numbers = is_numeric(values) and is_numeric(sources)
     same = (values == sources) if numbers else (values.astype(str) == sources.astype(str))
-    other = gone & ~empty & ~same.to_numpy()
-    if other.any():
-        bad = int(np.argmax(other))
-        raise DataError(
-            f"{table.path}: {table.place(bad)} deletes node '{sources.iloc[bad]}' but names '{values.iloc[bad]}' in "
-            f"column {target!r}; leave that cell empty, or write delete for an edge"
-        )
+    remedy = "Leave that cell empty, or write delete for an edge."
+    table.check(gone & ~empty & ~same.to_numpy(), target, "a deleted node with another node beside it", remedy)
     filled = values.where(~gone, sources)
     if not filled.isna().any() and filled.dtype.kind == "f" and sources.dtype.kind in "iu":
-        whole_numbers(filled.to_numpy(), f"{table.path}: id", table.place)  # what an empty cell made a fraction
+        whole_numbers(filled.to_numpy(), f"{table.path}: id", table.place)  # empty cells made floats of them
         filled = filled.astype(np.int64)
     written, own = table.text(target), table.text(source)
     texts = {} if written is None or own is None else {target: written.where(~gone, own)}
@@ -361,17 +332,9 @@ def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) ->
 
 
 def kind_column(table: Table, taken: Collection[str]) -> str:
-    """Return the column that is called as one of kinds and says some in words; else `NONE`.
-
-    Args:
-        table: of events.
-        taken: columns that hold something else.
-
-    Raises:
-        DataError: several could be it, or it holds codes, which may stand for anything.
-    """
+    """Return the column that is called as one of kinds and says some in words, else `NONE`; codes are an error."""
     found = role(table, None, KINDS, "kind_column", taken)
-    if found is None or not _said_kinds(table, found)[1].any():
+    if found is None or not _parsed_kinds(table, found)[1].any():
         return NONE
     values = table.frame[found]
     if is_numeric(values):
@@ -385,32 +348,23 @@ def kind_column(table: Table, taken: Collection[str]) -> str:
     return found
 
 
-def _said_kinds(table: Table, column: str) -> tuple[np.ndarray, np.ndarray]:
+def _parsed_kinds(table: Table, column: str) -> tuple[np.ndarray, np.ndarray]:
     """Return kinds of events (E,) by a column's numbers or words, and (E,) where it holds a kind."""
     values = table.frame[column].to_numpy()
     if values.dtype.kind in "iufb":
-        kinds = np.where(values < 0, 1, 0) if (values < 0).any() else values
-        good = np.isin(values, (-1, 1)) if (values < 0).any() else np.isin(values, (ADD, DELETE, GONE))
-    else:
-        words = np.char.lower(values.astype(str))
-        good = np.isin(words, list(_KIND_WORDS))
-        kinds = np.array([_KIND_WORDS.get(word, 0) for word in words.tolist()])
-    return kinds, good
+        signed = (values < 0).any()
+        kinds = np.where(values < 0, DELETE, ADD) if signed else values
+        return kinds, np.isin(values, (-1, 1) if signed else (ADD, DELETE, GONE))
+    words = np.char.lower(values.astype(str)).tolist()
+    return np.array([_KIND_WORDS.get(word, ADD) for word in words]), np.isin(words, list(_KIND_WORDS))
 
 
 def kinds_of(table: Table, column: str) -> np.ndarray:
-    """Return `ADD`, `DELETE` and `GONE` from 0/1/2, +1/-1 or words.
-
-    Raises:
-        DataError: something else; its row is named.
-    """
-    kinds, good = _said_kinds(table, column)
-    if not good.all():
-        values = table.frame[column].to_numpy()
-        bad = int(np.argmin(good))
-        raise DataError(
-            f"{table.path}: {values[bad]!r} in column {column!r}, {table.place(bad)}, is no kind of event; "
-            "use add, delete and delete-node, 0, 1 and 2, or +1/-1; where the column holds something else, say what: "
-            f"--read.columns '[{column}=category]' takes it as event features, '[{column}=drop]' leaves it out"
-        )
+    """Return `ADD`, `DELETE` and `GONE` from 0/1/2, +1/-1 or words."""
+    kinds, good = _parsed_kinds(table, column)
+    remedy = (
+        "Use add, delete and delete-node, 0, 1 and 2, or +1/-1; if the column holds something else: --read.columns "
+        f"'[{column}=category]' takes it as event features, '[{column}=drop]' leaves it out."
+    )
+    table.check(~good, column, "no kind of event", remedy)
     return kinds.astype(np.int8)

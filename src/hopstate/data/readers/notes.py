@@ -20,7 +20,7 @@ _NAMES_ROWS = re.compile(r"(?i:id|index)|.*(?:_(?i:id)|[a-z]I[dD])")  # names of
 
 
 def notes_of_list(edges: Any, num_nodes: int, options: dict[str, Any]) -> tuple[str, ...]:
-    """Return `edge_notes` of a list of edges with options of `Graph.from_edges`; none where it is no good list.
+    """Return `edge_notes` of a list of edges with options of `Graph.from_edges`; none if it is no good list.
 
     Args:
         edges: (E, 2) or (2, E) integers.
@@ -35,23 +35,25 @@ def notes_of_list(edges: Any, num_nodes: int, options: dict[str, Any]) -> tuple[
         return ()  # building the graph says what is amiss
     build = {"undirected": True, "duplicates": "drop", "self_loops": "keep"}
     build |= {key: value for key, value in options.items() if key in build}
-    weights = options.get("edge_weight")
     told = edge_notes(edges, num_nodes, **build, features=options.get("edge_attr") is not None)  # type: ignore[arg-type]
+    weights = options.get("edge_weight")
     if build["undirected"] and build["duplicates"] == "drop" and weights is not None and len(weights) == len(edges):
-        told += _weight_note(edges, num_nodes, np.asarray(weights).reshape(len(edges), -1))
+        told += _weight_note(edges, np.asarray(weights).reshape(len(edges), -1)[:, 0])
     return told
 
 
-def _weight_note(edges: np.ndarray, num_nodes: int, weights: np.ndarray) -> tuple[str, ...]:
-    key = edges.min(1) * num_nodes + edges.max(1)
-    _, first, group = np.unique(key, return_index=True, return_inverse=True)
-    other = np.unique(group[(weights != weights[first[group]]).any(1)])
-    if not len(other):
+def _weight_note(edges: np.ndarray, weights: np.ndarray) -> tuple[str, ...]:
+    """Return a note on pairs of nodes with several weights (E,), of which the first is kept."""
+    import pandas as pd
+
+    pairs = pd.DataFrame({"u": edges.min(1), "v": edges.max(1), "weight": weights}).groupby(["u", "v"], sort=True)
+    several = pairs["weight"].nunique(dropna=False) > 1
+    if not several.any():
         return ()
-    u, v = edges[first[other[0]]].tolist()
+    pair: Any = several.idxmax()
     return (
-        f"of {len(other):,} pairs of nodes with several weights, one in each direction, the first was kept: "
-        f"{weights[first[other[0]], 0]:g} of nodes {u} and {v} (--read.undirected false keeps both)",
+        f"of {int(several.sum()):,} pairs of nodes with several weights, one in each direction, the first was kept: "
+        f"{pairs['weight'].first()[pair]:g} of nodes {pair[0]} and {pair[1]} (--read.undirected false keeps both)",
     )
 
 
@@ -66,34 +68,32 @@ def edge_notes(
         undirected, duplicates, self_loops: as given to `Graph.from_edges`.
         features: the edges have features.
     """
-    sources, targets = edges[:, 0], edges[:, 1]
-    loop = sources == targets
-    key = sources * num_nodes + targets
-    distinct = np.unique(key)
-    repeated = len(key) - len(distinct)
-    distinct = distinct[distinct // num_nodes != distinct % num_nodes]
-    back = (distinct % num_nodes) * num_nodes + distinct // num_nodes
-    place = np.minimum(np.searchsorted(distinct, back), max(len(distinct) - 1, 0))
-    both = int((distinct[place] == back).sum()) // 2 if len(distinct) else 0
-    said = []
+    sources, targets = edges.T
+    distinct = np.unique(sources * num_nodes + targets)
+    repeated = len(edges) - len(distinct)
+    loops = int((sources == targets).sum())
+    one, other = np.divmod(distinct, num_nodes)
+    apart = one != other
+    both = int(np.isin(other[apart] * num_nodes + one[apart], distinct, assume_unique=True).sum()) // 2
+    notes = []
     if repeated and duplicates == "drop":
         whose = ", with the features of the first" if features else ""
-        said.append(
-            f"{repeated:,} of {len(key):,} edges are listed more than once and were merged{whose} "
+        notes.append(
+            f"{repeated:,} of {len(edges):,} edges are listed more than once and were merged{whose} "
             f"(--read.duplicates keep)"
         )
-    if undirected and 2 * both < len(distinct):
+    if undirected and 2 * both < int(apart.sum()):
         pairs = f"; {both:,} pairs of nodes are listed in both directions, the others in one" if both else ""
-        said.append(
+        notes.append(
             f"every edge is stored in both directions, so that the direction it is listed in is lost{pairs} "
             f"(--read.undirected false keeps it)"
         )
     if undirected and both and features and duplicates == "drop":
-        said.append(f"of {both:,} edges listed in both directions the features of the first were kept")
-    if loop.any():
+        notes.append(f"of {both:,} edges listed in both directions the features of the first were kept")
+    if loops:
         what = "dropped" if self_loops == "drop" else "kept (--read.self_loops drop leaves them out)"
-        said.append(f"{int(loop.sum()):,} edges join a node to itself: {what}")
-    return tuple(said)
+        notes.append(f"{loops:,} edges join a node to itself: {what}")
+    return tuple(notes)
 
 
 def say_nothing(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:

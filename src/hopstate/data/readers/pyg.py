@@ -37,11 +37,7 @@ UNPICKLED = "hopstate does not unpickle files, because a pickle can run any code
 
 
 def read_pyg_file(path: Path, **fields: Any) -> Graph:
-    """Return the graph of a file written by torch.save(data), or by an InMemoryDataset that holds one graph.
-
-    Raises:
-        FormatError: damaged, holds objects that only unpickling could load, or more than one graph.
-    """
+    """Return the graph of a file written by torch.save(data), or by an InMemoryDataset that holds one graph."""
     import torch
     from torch_geometric.data import Data
 
@@ -93,10 +89,6 @@ def read_pyg_dataset(address: str, **fields: Any) -> Graph:
         address: "pyg:Class", then ":name" where the class takes a name, then "?key=value&..." for its other
             arguments; root is by default a folder of the cache.
         fields: options of `Graph.from_edges` and fields of `Graph`.
-
-    Raises:
-        FormatError: an unknown class, arguments it does not take, or files that only unpickling could read.
-        DownloadError: the class could not fetch its files.
     """
     dataset, name = open_pyg_dataset(address)
     return Graph.from_pyg(dataset[0], **{"source": address, "name": name, **fields})
@@ -203,10 +195,6 @@ def read_pyg_set(address: str, **fields: Any) -> GraphSet:
     Args:
         address: see `hopstate.data.readers.pyg.read_pyg_dataset`.
         fields: fields of `GraphSet.from_pyg`, over what is found.
-
-    Raises:
-        DataError: a data set whose task is none of the classes, labels or values of graphs, nodes or edges.
-        FormatError, DownloadError, MissingFileError: as `hopstate.data.readers.pyg.read_pyg_dataset`.
     """
     kind, _, name = address.removeprefix("pyg:").partition("?")[0].partition(":")
     if name == "PCQM-Contact":
@@ -240,11 +228,7 @@ def stratified_folds(y: np.ndarray, count: int = 10, seed: int = 0) -> dict[str,
 
 
 def with_features(listed: list[Data]) -> list[Data]:
-    """Return the graphs with float features: categories as columns, positions joined, degree profiles where none are.
-
-    Raises:
-        DataError: an edge list that is no (2, E) array, as of a graph without edges that was stored wrongly.
-    """
+    """Return the graphs with float features: categories as columns, positions joined, else degree profiles."""
     import torch
 
     for number, data in enumerate(listed):
@@ -307,11 +291,6 @@ def read_ogb(name: str, /, **fields: Any) -> Graph | GraphSet:
         name: as the benchmark writes it.
         fields: options of `Graph.from_pyg` or of `GraphSet.from_pyg`. A single graph is made
             undirected unless they say otherwise.
-
-    Raises:
-        ConfigError: the package is not installed, or another kind of data set.
-        DownloadError: the files are not there and could not be fetched.
-        FormatError: a file holds more than tensors.
     """
     dataset = _opened(name)
     number = len(dataset)
@@ -384,6 +363,3 @@ def _check_split(name: str, splits: dict[str, np.ndarray], items: int) -> None:
     rows = np.concatenate(list(splits.values()))
     if len(np.unique(rows)) < len(rows):
         raise FormatError(f"ogb:{name}: the official split names something twice; fetch it again")
-
-
-__all__ = ["degree_profile", "read_ogb", "read_pyg_set", "stratified_folds", "with_features"]

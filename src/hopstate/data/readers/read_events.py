@@ -11,22 +11,21 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from hopstate.data.dates import beyond_clock, why_beyond
 from hopstate.data.events import TIES, EventStream, Ties, check_deletes, in_own_order
 from hopstate.data.labels import AS_STORED
-from hopstate.data.readers import event_tables
-from hopstate.data.readers.ids import EXACT, whole_numbers
+from hopstate.data.readers.event_tables import EventTableOptions, read_event_table
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
-from hopstate.data.readers.tables import is_array, is_frame, plain_array, stem_of
-from hopstate.data.readers.times import check_digits
+from hopstate.data.readers.tables import Table, is_array, is_frame, is_numeric, plain_array, read_table, stem_of
+from hopstate.data.readers.text import Text, named_lines
+from hopstate.data.readers.times import timed
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
-from hopstate.io.files import is_broken, replace_file
+from hopstate.io.files import replace_file
 from hopstate.io.opening import (
     Bounded,
     at_most,
@@ -44,9 +43,6 @@ from hopstate.io.opening import (
 )
 from hopstate.io.tensors import load_npy
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 def read_dyglib(path: Path, **fields: Any) -> EventStream:
     """Return the events of DyGLib's triple ml_X.csv, ml_X.npy (edge features) and ml_X_node.npy (node features).
@@ -56,22 +52,20 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
 
     Args:
         path: the .csv, or the folder that holds one.
-
-    Raises:
-        MissingFileError: no such file.
-        FormatError: columns or arrays that are not DyGLib's.
-        DataError: features that do not match the events.
     """
-    path = _dyglib_csv(path)
-    table = _csv(path, "DyGLib's CSV")
-    missing = [name for name in ("u", "i", "ts", "idx") if name not in table]
+    if path.is_dir():
+        found = sorted(path.glob("ml_*.csv"))
+        if len(found) != 1:
+            raise MissingFileError(f"{path} holds {len(found)} files ml_*.csv; name the one to read")
+        path = found[0]
+    table = read_table(path, ("u", "i", "ts", "idx"), num_ids=2)
+    missing = [name for name in ("u", "i", "ts", "idx") if name not in table.names]
     if missing:
-        raise FormatError(f"{path} is not DyGLib's: no column {', '.join(missing)}; it has {', '.join(table.columns)}")
-    if not len(table):
+        raise FormatError(f"{path} is not DyGLib's: no column {', '.join(missing)}; it has {', '.join(table.names)}")
+    if not len(table.frame):
         raise DataError(f"{path} holds no events")
-    u, i, index = (_whole(table, name, path) for name in ("u", "i", "idx"))
-    if min(u.min(), i.min()) < 1:
-        raise DataError(f"{path}: DyGLib's ids start from 1; the smallest is {min(u.min(), i.min())}")
+    u, i, index = (_whole_column(table, name) for name in ("u", "i", "idx"))
+    table.check((u < 1) | (i < 1), "u" if u.min() < 1 else "i", "an id below 1", "DyGLib's ids start from 1.")
     largest = int(max(u.max(), i.max()))
     edge, node = (_feature_rows(path.with_name(f"{path.stem}{end}.npy")) for end in ("", "_node"))
     if edge is not None and not (len(edge) > index.max() and index.min() >= 0):
@@ -80,60 +74,29 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
         raise DataError(f"{path.stem}_node.npy has {len(node)} rows, but ids reach {largest}; they do not match")
     num_nodes = largest if node is None else len(node) - 1
     if node is None:
-        check_num_nodes(num_nodes, len(table), str(path), fields.get("num_nodes"))
+        check_num_nodes(num_nodes, len(table.frame), str(path), fields.get("num_nodes"))
+    label = "label" if "label" in table.names else None
+    features = "none" if edge is None else f"{path.stem}.npy"
+    roles = f"source=u, target=i, time=ts{f', label={label}' if label else ''}"
     return EventStream.from_arrays(
         u - 1,
         i - 1,
-        _times(path, table, "ts"),
-        labels=table.label.to_numpy() if "label" in table else None,
+        timed(table, "ts", "", "error")[1],
+        labels=table.frame[label].to_numpy() if label else None,
         edge_attr=None if edge is None else edge[index],
         x=None if node is None else node[1:],
         node_ids=Vocabulary(np.arange(1, num_nodes + 1)),
-        notes=(
-            f"{READ_AS}source=u, target=i, time=ts{', label=label' if 'label' in table else ''}, features: "
-            f"{'none' if edge is None else f'{path.stem}.npy'}; {ONE if u.max() >= i.min() else TWO}",
-        ),
+        notes=(f"{READ_AS}{roles}, features: {features}; {ONE if u.max() >= i.min() else TWO}",),
         **{"name": path.stem.removeprefix("ml_"), "source": str(path), **fields},
     )
 
 
-def _dyglib_csv(path: Path) -> Path:
-    if path.is_dir():
-        found = sorted(path.glob("ml_*.csv"))
-        if len(found) != 1:
-            raise MissingFileError(f"{path} holds {len(found)} files ml_*.csv; name the one to read")
-        return found[0]
-    return path
-
-
-def _csv(path: Path, what: str, **options: Any) -> pd.DataFrame:
-    import pandas as pd
-
-    with bounded(path, text=True) as file, reading(path, what):
-        return pd.read_csv(file, low_memory=False, **options)
-
-
-def _whole(table: pd.DataFrame, name: Any, path: Path) -> np.ndarray:
+def _whole_column(table: Table, name: str) -> np.ndarray:
     """Return a column of whole numbers as int64."""
-    values = table[name].to_numpy()
-    if values.dtype.kind not in "iuf":
-        raise FormatError(f"{path}: column {name!r} holds {values.dtype}, not whole numbers")
-    return whole_numbers(values, f"{path}: {name!r}", lambda row: f"row {row} (line {row + 2})")
-
-
-def _times(path: Path, table: pd.DataFrame, name: Any, **options: Any) -> np.ndarray:
-    t: np.ndarray = table[name].to_numpy()
-
-    def place(row: int) -> str:
-        return f"row {row} (line {row + 2})"
-
-    if t.dtype.kind == "f" and (np.abs(t) >= EXACT).any():
-        text = _csv(path, "a column of times", usecols=[name], dtype=str, **options)[name].fillna("")
-        check_digits(t, text, f"{path}: ", name, place)
-    if t.dtype.kind in "iuf" and (beyond := beyond_clock(t) & np.isfinite(t)).any():
-        row = int(np.argmax(beyond))
-        raise DataError(f"{path}: {str(t[row])!r} in column {name!r}, {place(row)}, {why_beyond(t)}")
-    return t
+    ids = table.ids(name)
+    if ids.dtype.kind != "i":
+        raise FormatError(f"{table.path}: column {name!r} holds texts such as {ids[0]!s}, not whole numbers")
+    return ids
 
 
 def _feature_rows(path: Path) -> np.ndarray | None:
@@ -149,34 +112,41 @@ def read_jodie(path: Path, **fields: Any) -> EventStream:
     """Return the events of JODIE's CSV: user, item, time, label, then features without names of their own.
 
     Users and items are two sets of ids; they become the ids u0, u1, ... and i0, i1, ..., users first.
-
-    Raises:
-        MissingFileError, FormatError: no such file, or not JODIE's.
     """
-    table = _csv(path, "JODIE's CSV", header=None, skiprows=1)
-    if table.shape[1] < 4 or any(dtype.kind not in "iuf" for dtype in table.dtypes):
+    table = _jodie_table(path)
+    width = table.frame.shape[1]
+    for name in table.names:
+        table.check(table.frame[name].isna(), name, "a cell is empty", "Fill it in.")
+    if width < 4 or not all(is_numeric(table.frame[name]) for name in table.names):
         raise FormatError(f"{path} is not JODIE's CSV: it needs a header, then user, item, time, label, features...")
-    if table.isna().any(axis=None):
-        row = int(np.argmax(table.isna().any(axis=1)))
-        raise DataError(f"{path}: row {row} (line {row + 2}) lacks a value")
-    users, src = np.unique(_whole(table, 0, path), return_inverse=True)
-    items, dst = np.unique(_whole(table, 1, path), return_inverse=True)
+    users, src = np.unique(_whole_column(table, "user_id"), return_inverse=True)
+    items, dst = np.unique(_whole_column(table, "item_id"), return_inverse=True)
     names = [f"u{k}" for k in users.tolist()] + [f"i{k}" for k in items.tolist()]
-    features = table.iloc[:, 4:].to_numpy(np.float32) if table.shape[1] > 4 else None
     return EventStream.from_arrays(
         src,
         dst + len(users),
-        _times(path, table, 2, header=None, skiprows=1),
-        labels=table[3].to_numpy(),
-        edge_attr=features,
+        timed(table, "timestamp", "", "error")[1],
+        labels=table.frame["state_label"].to_numpy(),
+        edge_attr=table.frame.iloc[:, 4:].to_numpy(np.float32) if width > 4 else None,
         node_ids=Vocabulary(np.array(names)),
         notes=(
-            f"{READ_AS}source=user_id, target=item_id, time=timestamp, label=state_label, features: "
-            f"{table.shape[1] - 4}; {TWO} (sources are called u{users[0]} and so on, targets i{items[0]})",
+            f"{READ_AS}source=user_id, target=item_id, time=timestamp, label=state_label, features: {width - 4}; "
+            f"{TWO} (sources are called u{users[0]} and so on, targets i{items[0]})",
         ),
         two_sets=True,
         **{"name": stem_of(path), "source": str(path), **fields},
     )
+
+
+def _jodie_table(path: Path) -> Table:
+    """Return the table of JODIE's CSV, whose line of names has fewer cells than its rows."""
+    with bounded(path, text=True) as file:
+        file.readline()
+        width = file.readline().count(b",") + 1
+    names = ["user_id", "item_id", "timestamp", "state_label", *(f"f{i}" for i in range(width - 4))]
+    text = Text(path, tuple(names[:width]), {"sep": ",", "skiprows": 1, "low_memory": False})
+    with named_lines(path), reading(path, "JODIE's CSV"):
+        return Table(text.frame(), path, 2, source=text)
 
 
 def is_jodie(path: Path) -> bool:
@@ -190,28 +160,25 @@ JODIE = ("tgbl-wiki", "tgbl-subreddit", "tgbl-lastfm", "tgbl-enron", "tgbl-uci")
 EDGES = re.compile(r"(?P<name>tgbl-\w+)_edgelist(_v\d+)?\.csv")
 
 
-def read_tgb_zip(path: Path, **fields: Any) -> EventStream:
+def read_tgb_zip(path: Path, **options: Any) -> EventStream:
     """Return the events of an archive such as tgbl-wiki-v2.zip, times in seconds.
 
     Weights of events (tgbl-coin) are no features, as TGB has it; edge_columns=weight takes them.
 
     Args:
         path: the archive.
-        fields: of `EventStream`, and options of `read_event_table` where the events are a plain table.
-
-    Raises:
-        FormatError: no archive, a damaged one, or one without TGB's CSV of events.
-        ConfigError: an option that JODIE's layout has no use for.
+        options: fields of `EventStream`, and those of `EventTableOptions` if the events are a plain table.
     """
+    options = {key: value for key, value in options.items() if key not in _ANY_SOURCE}
     with tempfile.TemporaryDirectory(prefix="hopstate-") as folder:
         csv, name = _unpacked(path, Path(folder))
-        fields = {"name": name, "source": str(path), "time_unit": "s", **fields}
-        if name in JODIE:
-            unused = [key for key in fields if key.endswith(("_column", "_columns")) or key.startswith("missing")]
-            if unused:
-                raise ConfigError(f"{path} has its columns in JODIE's order and does not take {', '.join(unused)}")
-            return read_jodie(csv, **fields)
-        return event_tables.read_event_table(csv, **{"edge_columns": (), **fields})
+        options = {"name": name, "source": str(path), "time_unit": "s", **options}
+        columns = {key: options.pop(key) for key in _TABLE_OPTIONS if key in options}
+        if name not in JODIE:
+            return read_event_table(csv, EventTableOptions(**{"edge_columns": (), **columns}), **options)
+        if columns:
+            raise ConfigError(f"{path} has its columns in JODIE's order and does not take {', '.join(columns)}")
+        return read_jodie(csv, **options)
 
 
 def _unpacked(path: Path, folder: Path) -> tuple[Path, str]:
@@ -248,8 +215,9 @@ EVENT_FORMATS = {
 }
 _PARQUET_KEY = b"hopstate"
 _FIELDS = tuple(field.name for field in dataclasses.fields(EventStream))
-OF_TABLES = ("text_ids", "bipartite", "unlabelled")  # options that other sources have no use for
 _FACTS = ("num_nodes", "time_unit", "name", "source", "first_id", "from_start")  # fields that no file's columns give
+_TABLE_OPTIONS = {field.name: field.default for field in dataclasses.fields(EventTableOptions)}
+_ANY_SOURCE = ("text_ids", "bipartite", "unlabelled")  # options that sources other than tables ignore
 
 
 def read_events(
@@ -302,15 +270,10 @@ def read_events(
         )
     if ties not in TIES:
         raise ConfigError(f"read.ties is one of {', '.join(TIES)}; got {ties!r}")
-    usual: dict[str, tuple[Any, ...]] = {  # as good as absent
-        "missing": ("error",),
-        "missing_time": ("error",),
-        "task": ("auto", "classification"),
-        "label_cells": ("whole",),
-        "text_ids": (False,),
-        "bipartite": ("auto",),
-    }
-    options = {k: v for k, v in options.items() if v is not None and v not in usual.get(k, ())}
+    if options.get("task") == "classification":
+        options["task"] = "auto"
+    usual = {key for key in _TABLE_OPTIONS if key in options and options[key] == _TABLE_OPTIONS[key]}
+    options = {key: value for key, value in options.items() if value is not None and key not in usual}
     options |= {} if from_start else {"from_start": False}
     if is_array(options.get("x")):
         options["x"] = plain_array(options["x"], "the array x")
@@ -331,11 +294,9 @@ def read_events(
 
 
 def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
-    from hopstate.data.readers import event_tables
     from hopstate.data.store import load_events
 
     if text.startswith("tgb:"):
-        options = {key: value for key, value in options.items() if key not in OF_TABLES}
         return _from_tgb(text.removeprefix("tgb:"), options)
     path = expanded(text)
     if not exists(path):
@@ -345,53 +306,36 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
         known = {name: options[name] for name in ("num_nodes", "from_start") if name in options}
         return _with_fields(load_events(path, **known), text, options)
     if kind == "tgb-zip":
-        options = {key: value for key, value in options.items() if key not in OF_TABLES}
         return read_tgb_zip(path, published=True, **options)
     if kind in ("dyglib", "jodie"):
-        _check_options(options, f"{text} (read as {kind})", _FACTS)
+        options = _checked(options, f"{text} (read as {kind})", _FACTS)
         return (read_dyglib if kind == "dyglib" else read_jodie)(path, published=True, **options)
-    _check_options(options, text, _table_options())
-    return event_tables.read_event_table(path, **{**_parquet_facts(path, options.get("num_nodes")), **options})
+    return _from_table(path, options, _parquet_facts(path, options.get("num_nodes")))
+
+
+def _from_table(source: Any, options: dict[str, Any], facts: dict[str, Any]) -> EventStream:
+    where = str(source) if isinstance(source, Path) else "a table"
+    options = facts | _checked(options, where, (*_TABLE_OPTIONS, "x", "node_ids", *_FACTS))
+    columns = {name: options.pop(name) for name in _TABLE_OPTIONS if name in options}
+    return read_event_table(source, EventTableOptions(**columns), **options)
 
 
 def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> EventStream:
-    _check_options(options, where, _FIELDS)
+    options = _checked(options, where, _FIELDS)
     return stream.with_(**options) if options else stream
 
 
-def _table_options() -> tuple[str, ...]:
-    from hopstate.data.readers.event_tables import OPTIONS
-
-    own = (
-        "bipartite",
-        "header",
-        "edge_columns",
-        "columns",
-        "x",
-        "node_ids",
-        "missing",
-        "missing_time",
-        "task",
-        "text_ids",
-        "label_cells",
-        "unlabelled",
-    )
-    return (*OPTIONS, *own, *_FACTS)
-
-
-def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) -> None:
-    """Raise a ConfigError for an option that a source has no use for."""
-    if options.get("missing") == "auto" and "missing" not in known:
-        options.pop("missing")  # nothing is asked for
-    if options.get("unlabelled") == AS_STORED and "unlabelled" not in known:
-        options.pop("unlabelled")  # of a file of our own
-    for name in {"text_ids", "bipartite"} - {*known}:
-        options.pop(name, None)  # of tables alone
-    for name in options:
+def _checked(options: dict[str, Any], where: str, known: tuple[str, ...]) -> dict[str, Any]:
+    """Return options without those that ask nothing of this source; raise ConfigError for one that it cannot take."""
+    asked = {key: value for key, value in options.items() if key in known or key not in _ANY_SOURCE}
+    if "missing" not in known and asked.get("missing") == "auto":
+        asked.pop("missing")
+    for name in asked:
         if name not in known:
             raise ConfigError(
                 f"{where} does not take the option {name!r}{nearest(name, known)}; it takes: {', '.join(known)}"
             )
+    return asked
 
 
 def _detect(path: Path) -> str:
@@ -424,11 +368,6 @@ def _is_binary_table(path: Path) -> bool:
         return file.read(8).startswith((b"PAR1", b"ARROW1"))
 
 
-def _is_parquet(path: Path) -> bool:
-    with open_regular(path) as file:
-        return file.read(4) == b"PAR1"
-
-
 def _features(path: Path) -> np.ndarray:
     array = load_npy(path)
     if array.ndim != 2 or array.dtype.kind not in "biuf":
@@ -438,13 +377,10 @@ def _features(path: Path) -> np.ndarray:
 
 def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
     if not is_frame(source) and all(hasattr(source, name) for name in ("src", "dst", "t")):
-        _check_options(options, "a TemporalData", tuple(name for name in _FIELDS if name not in ("src", "dst", "t")))
-        return EventStream.from_pyg(source, **options)
+        known = tuple(name for name in _FIELDS if name not in ("src", "dst", "t"))
+        return EventStream.from_pyg(source, **_checked(options, "a TemporalData", known))
     if is_frame(source) or isinstance(source, Mapping):
-        _check_options(options, "a table", _table_options())
-        from hopstate.data.readers.event_tables import read_event_table
-
-        return read_event_table(source, **{"name": "table", "source": "memory", **options})
+        return _from_table(source, options, {"name": "table", "source": "memory"})
     raise FormatError(f"cannot read events from a {type(source).__name__}; give a path, a table or TemporalData")
 
 
@@ -453,6 +389,7 @@ def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:
         from tgb.linkproppred.dataset import LinkPropPredDataset
     except ImportError:
         raise MissingExtraError("tgb: data sets need py-tgb; install it with: pip install py-tgb") from None
+    options = {key: value for key, value in options.items() if key not in _ANY_SOURCE}
     full = LinkPropPredDataset(name=name, root=options.pop("root", "datasets"), preprocess=True).full_data
     fields = {"edge_attr": full["edge_feat"], "labels": full["edge_label"], "name": name, "source": f"tgb:{name}"}
     fields["published"] = True
@@ -482,67 +419,65 @@ def _write_parquet(stream: EventStream, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    names = None if stream.node_ids is None else stream.node_ids
+    names = stream.node_ids
+    facts: dict[str, Any] = {"name": stream.name, "time_unit": stream.time_unit}
+    facts |= {"num_nodes": stream.num_nodes} if names is None else {"node_ids": names.ids.tolist()}
+    facts |= {} if stream.class_names is None else {"class_names": stream.class_names}
+    facts |= {"dates": stream.dates} if stream.dates else {}
     columns: dict[str, Any] = {
         "src": stream.src if names is None else names.names(stream.src),
         "dst": stream.dst if names is None else names.names(stream.dst),
         "t": stream.t,
     }
-    columns |= {"kind": stream.kind} if stream.kind is not None else {}
-    wide = stream.labels is not None and stream.labels.ndim > 1
-    if wide and stream.labels is not None:
-        if stream.labels.shape[1] == 1:
-            raise FormatError("one column of several labels is written as a folder, not as .parquet")
-        told = [f"label_{i}" for i in range(stream.labels.shape[1])]
-        columns |= dict(zip(told, stream.labels.T, strict=True))
+    if stream.kind is not None:
+        columns["kind"] = stream.kind
+    if stream.labels is not None and stream.labels.ndim == 1:
+        columns["label"] = stream.labels
     elif stream.labels is not None:
-        columns |= {"label": stream.labels}
+        labels = {f"label_{i}": column for i, column in enumerate(stream.labels.T)}
+        if len(labels) == 1:
+            raise FormatError("one column of several labels is written as a folder, not as .parquet")
+        columns |= labels
+        facts["label_column"] = ",".join(labels)
     if stream.edge_attr is not None:
         values = stream.edge_attr if stream.edge_table is None else stream.edge_table.values
-        columns |= {f"feat_{i}": values[:, i] for i in range(values.shape[1])}
-    facts: dict[str, Any] = {"name": stream.name, "time_unit": stream.time_unit}
-    facts |= {"class_names": stream.class_names} if stream.class_names is not None else {}
-    facts |= {"dates": stream.dates} if stream.dates else {}
-    facts |= {"label_column": ",".join(told)} if wide else {}
-    if names is None:
-        facts["num_nodes"] = stream.num_nodes
-    else:
-        facts["node_ids"] = names.ids.tolist()
+        columns |= {f"feat_{i}": column for i, column in enumerate(values.T)}
     table = pa.table(columns)
     pq.write_table(table.replace_schema_metadata({_PARQUET_KEY: json.dumps(facts).encode()}), path)
 
 
 def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
-    """Return the fields that `write_events` kept beside the columns; nothing for other files."""
+    """Return the fields that `write_events` kept in the schema; nothing for other files."""
     import pyarrow.parquet as pq
 
-    if not _is_parquet(path):
-        return {}
+    with open_regular(path) as file:
+        if file.read(4) != b"PAR1":
+            return {}
     try:
-        noted = (pq.read_schema(path).metadata or {}).get(_PARQUET_KEY)
+        schema = pq.read_schema(path)
     except (OSError, ValueError) as error:
         raise FormatError(f"{path} is damaged: {error}") from None
+    noted = (schema.metadata or {}).get(_PARQUET_KEY)
     if noted is None:
         return {}
     facts = parse_json(noted, f"{path}: what hopstate noted in it")
     kinds = {"name": str, "time_unit": str, "num_nodes": int, "node_ids": list, "class_names": list, "dates": str}
     kinds["label_column"] = str
-    for name, value in facts.items():
-        if type(value) is not kinds.get(name):
-            raise FormatError(f"{path}: what hopstate noted in it gives {name} as {str(value)[:60]!r}; write it again")
-    if facts.get("num_nodes", 0) < 0:
-        raise FormatError(f"{path}: what hopstate noted in it gives {facts['num_nodes']} nodes; write it again")
+    wrong = next((name for name, value in facts.items() if type(value) is not kinds.get(name)), None)
+    if wrong is not None or facts.get("num_nodes", 0) < 0:
+        name = wrong or "num_nodes"
+        raise FormatError(
+            f"{path}: what hopstate noted in it gives {name} as {str(facts[name])[:60]!r}; write it again"
+        )
     check_num_nodes(facts.get("num_nodes", 0), pq.read_metadata(path).num_rows, str(path), stated)
-    if "kind" in pq.read_schema(path).names:
+    if "kind" in schema.names:
         facts["kind_column"] = "kind"
     if "node_ids" in facts:
-        facts["node_ids"] = Vocabulary(_ids(facts["node_ids"], path))
+        ids = facts["node_ids"]
+        if not all(type(value) is str for value in ids) and not all(type(value) is int for value in ids):
+            raise FormatError(f"{path}: node ids are all strings or all integers; write the file again")
+        try:
+            facts["node_ids"] = Vocabulary(np.array(ids, None if ids else np.int64))
+        except (DataError, OverflowError) as error:
+            raise FormatError(f"{path}: {error}; write the file again") from None
     return {"unlabelled": AS_STORED, **facts}
-
-
-def _ids(values: list[Any], path: Path) -> np.ndarray:
-    if not all(type(value) is str for value in values) and not all(type(value) is int for value in values):
-        raise FormatError(f"{path}: node ids are all strings or all integers; write the file again")
-    if any(type(value) is str and not value.isprintable() and is_broken(value) for value in values):
-        raise FormatError(f"{path}: a node id holds half of a character (a lone surrogate); write the file again")
-    return np.array(values, None if values else np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Mapping
@@ -12,9 +13,12 @@ import numpy as np
 
 from hopstate.data.graph import Graph, Keep
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.readers.edge_list import EdgeTableOptions, read_edge_list, read_networkx
 from hopstate.data.readers.notes import notes_of_list
+from hopstate.data.readers.pyg import read_ogb, read_pyg_dataset, read_pyg_file, read_pyg_set
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.readers.text import check_archive, is_matrix_market, looks_like_text
+from hopstate.data.readers.tu import is_tu_folder, is_tu_text, read_tu, read_tu_folder
 from hopstate.data.store import check_finished
 from hopstate.data.validate import SPLITS, check_num_nodes, clean_features
 from hopstate.data.vocabulary import Vocabulary
@@ -33,8 +37,6 @@ from hopstate.io.opening import (
 )
 from hopstate.io.tensors import Archive
 
-__all__ = ["is_set", "read_graph_set"]
-
 LAYOUTS = {
     "heterophilous": ("node_features", "node_labels", "edges"),
     "gnn-benchmark": ("adj_indptr", "adj_indices", "adj_shape"),
@@ -42,33 +44,30 @@ LAYOUTS = {
 }
 
 
+# ---- arrays and matrices -----------------------------------------------------------------------------------------
 def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> Graph:
     """Return the graph of an .npz file.
 
     Args:
         path: the file.
-        layout: "heterophilous", "gnn-benchmark", or "auto" to go by the names of its arrays.
+        layout: a key of `LAYOUTS`, or "auto" to go by the names of its arrays.
         nan: "error" or "zero", for features.
         options: options of `Graph.from_edges` and fields of `Graph`.
-
-    Raises:
-        FormatError: truncated, pickled, or neither layout; the arrays it holds are listed.
     """
     with Archive(path) as arrays:
         if layout == "auto":
             layout = next((name for name, keys in LAYOUTS.items() if set(keys) <= set(arrays)), "")
-        missing = [key for key in LAYOUTS.get(layout, ()) if key not in arrays]
-        if not layout or missing:
+        if not layout or any(key not in arrays for key in LAYOUTS[layout]):
             wanted = "; ".join(f"{name}: {', '.join(keys)}" for name, keys in LAYOUTS.items())
             raise FormatError(f"{path} holds the arrays {sorted(arrays)}, which is no known layout ({wanted})")
+        options = {"source": str(path), "name": path.stem, **options}
         if layout == "scipy":
-            return Graph.from_scipy(_saved(arrays), **{"source": str(path), "name": path.stem, **options})
-        edges, fields = (_heterophilous if layout == "heterophilous" else _gnn_benchmark)(arrays)
+            return Graph.from_scipy(_saved_matrix(arrays), **options)
+        edges, num_nodes, fields = (_heterophilous if layout == "heterophilous" else _gnn_benchmark)(arrays)
     if fields.get("x") is not None:
         fields["x"] = clean_features(fields["x"], nan, f"{path}: node features")
-    num_nodes = fields.pop("num_nodes")
     fields["notes"] = (*fields.pop("notes", ()), *notes_of_list(edges, num_nodes, options))
-    return Graph.from_edges(edges, num_nodes, **{"source": str(path), "name": path.stem, **fields, **options})
+    return Graph.from_edges(edges, num_nodes, **{**fields, **options})
 
 
 def read_matrix_market(path: Path, **options: Any) -> Graph:
@@ -77,10 +76,6 @@ def read_matrix_market(path: Path, **options: Any) -> Graph:
     Args:
         path: the file, a sparse ("coordinate") matrix of any symmetry.
         options: options of `Graph.from_edges` and fields of `Graph`.
-
-    Raises:
-        FormatError: a dense matrix, one of complex numbers, or a damaged file.
-        DataError: a matrix that is not square.
     """
     import scipy.io
 
@@ -88,81 +83,82 @@ def read_matrix_market(path: Path, **options: Any) -> Graph:
         rows, columns, entries, layout, kind, _ = scipy.io.mminfo(file)
     if layout != "coordinate" or kind == "complex":
         raise FormatError(f"{path} holds a matrix of kind {layout!r}, {kind!r}; give a sparse matrix of real numbers")
-    if rows != columns or rows < 1:
-        raise DataError(f"{path}: the matrix has shape ({rows}, {columns}); an adjacency is square, a row a node")
+    _check_square(path, (rows, columns))
     check_size(path, 16 * int(entries), what=f"{entries:,} entries")
     check_num_nodes(int(rows), int(entries), str(path), None)
     with bounded(path) as file:
         matrix = scipy.io.mmread(file)
-    bad = np.flatnonzero(~np.isfinite(matrix.data))
-    if len(bad):
-        ends = f"{matrix.row[bad[0]] + 1} -> {matrix.col[bad[0]] + 1}"
-        raise DataError(f"{path}: the weight of the edge {ends} is {matrix.data[bad[0]]}; give it a number")
+    _check_weights(path, matrix, first=1)
     own = {"source": str(path), "name": path.name.split(".")[0], "node_ids": Vocabulary(np.arange(1, rows + 1))}
     return Graph.from_scipy(matrix, **{**own, **options})
 
 
-def _heterophilous(arrays: Archive) -> tuple[np.ndarray, dict[str, Any]]:
-    x, y = (_shaped(arrays, name, axes) for name, axes in (("node_features", (2,)), ("node_labels", (1, 2))))
-    masks = {name: _mask(arrays, f"{name}_masks") for name in SPLITS if f"{name}_masks" in arrays}
-    return _shaped(arrays, "edges", (2,)), {"num_nodes": len(y), "x": x, "y": y, "masks": masks}
+def _check_square(path: Path, shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 1:
+        raise DataError(f"{path}: the matrix has shape {shape}; an adjacency is square, a row a node")
 
 
-def _shaped(arrays: Archive, key: str, axes: tuple[int, ...]) -> np.ndarray:
+def _check_weights(path: Path, matrix: Any, first: int = 0) -> None:
+    """Raise DataError for a weight of an edge that is no number; nodes are counted from first."""
+    bad = np.flatnonzero(~np.isfinite(matrix.data))
+    if len(bad):
+        ends = f"{matrix.row[bad[0]] + first} -> {matrix.col[bad[0]] + first}"
+        raise DataError(
+            f"{path}: the weight of the edge {ends} is {matrix.data[bad[0]]} ({len(bad)} such edges); give it a number"
+        )
+
+
+def _heterophilous(arrays: Archive) -> tuple[np.ndarray, int, dict[str, Any]]:
+    x, y = _numbers(arrays, "node_features", (2,)), _numbers(arrays, "node_labels", (1, 2))
+    masks = {}
+    for name in SPLITS:
+        if f"{name}_masks" in arrays:
+            mask = _numbers(arrays, f"{name}_masks", (1, 2))
+            if not np.isin(mask, (0, 1)).all():
+                raise DataError(f"{arrays.path}: '{name}_masks' marks nodes by true and false; it holds other numbers")
+            masks[name] = mask.astype(bool)
+    return _numbers(arrays, "edges", (2,)), len(y), {"x": x, "y": y, "masks": masks}
+
+
+def _numbers(arrays: Archive, key: str, axes: tuple[int, ...]) -> np.ndarray:
     array = arrays[key]
     if array.ndim not in axes or array.dtype.kind not in "biuf" or 0 in array.shape[1:]:
         wanted = " or ".join("a vector" if n == 1 else "a matrix" for n in axes)
-        found = f"shape {array.shape}" if array.dtype.kind in "biuf" else f"{array.dtype}, not numbers"
-        raise DataError(f"{arrays.path}: {key!r} must be {wanted} of numbers; got {found}")
+        raise DataError(f"{arrays.path}: {key!r} must be {wanted} of numbers; got {array.dtype} of shape {array.shape}")
     return array
 
 
-def _mask(arrays: Archive, key: str) -> np.ndarray:
-    array = _shaped(arrays, key, (1, 2))
-    if not np.isin(array, (0, 1)).all():
-        raise DataError(f"{arrays.path}: {key!r} marks nodes by true and false (or 1 and 0); it holds other numbers")
-    return array.astype(bool)
-
-
-def _gnn_benchmark(arrays: Archive) -> tuple[np.ndarray, dict[str, Any]]:
-    adjacency = _sparse(arrays, "adj")
-    if adjacency.shape[0] != adjacency.shape[1]:
-        raise DataError(f"{arrays.path}: the adjacency has shape {adjacency.shape}; it must be square, a row a node")
+def _gnn_benchmark(arrays: Archive) -> tuple[np.ndarray, int, dict[str, Any]]:
+    adjacency = _sparse(arrays, "adj_")
+    _check_square(arrays.path, adjacency.shape)
     coo = adjacency.tocoo()
-    bad = np.flatnonzero(~np.isfinite(coo.data))
-    if len(bad):
-        raise DataError(
-            f"{arrays.path}: the weight of the edge {coo.row[bad[0]]} -> {coo.col[bad[0]]} is {coo.data[bad[0]]} "
-            f"({len(bad)} such edges); give it a weight, or 0 for no edge"
-        )
+    _check_weights(arrays.path, coo)
     stored = coo.data != 0
-    num_nodes = adjacency.shape[0]
-    fields: dict[str, Any] = {"num_nodes": num_nodes}
+    fields: dict[str, Any] = {}
     if "attr_indptr" in arrays:
-        features = _sparse(arrays, "attr")
+        features = _sparse(arrays, "attr_")
         size = 4 * features.shape[0] * features.shape[1]
         check_size(arrays.path, size, what=f"the features as a dense matrix of shape {features.shape}")
         fields["x"] = features.astype(np.float32).toarray()
     elif "attr_matrix" in arrays:
-        fields["x"] = _shaped(arrays, "attr_matrix", (2,))
+        fields["x"] = _numbers(arrays, "attr_matrix", (2,))
     if (coo.data[stored] != 1).any():
         fields["notes"] = ("values of the adjacency other than 1 are not used as weights",)
     if "labels" in arrays:
-        fields["y"] = _shaped(arrays, "labels", (1, 2))
-    names = _names(arrays, "node_names")
+        fields["y"] = _numbers(arrays, "labels", (1, 2))
+    names, classes = _names(arrays, "node_names"), _names(arrays, "class_names")
     fields["node_ids"] = None if names is None else Vocabulary(names)
-    classes = _names(arrays, "class_names")
     fields["class_names"] = None if classes is None else tuple(classes.tolist())
-    return np.stack([coo.row[stored], coo.col[stored]], 1).astype(np.int64), fields
+    return np.stack([coo.row[stored], coo.col[stored]], 1).astype(np.int64), adjacency.shape[0], fields
 
 
-def _saved(arrays: Archive) -> Any:
+def _saved_matrix(arrays: Archive) -> Any:
+    """Return the matrix that scipy.sparse.save_npz wrote."""
     import scipy.sparse
 
     form = str(np.asarray(arrays["format"]).astype(str))
     shape = tuple(np.asarray(arrays["shape"]).tolist())
-    if len(shape) != 2 or shape[0] != shape[1]:
-        raise DataError(f"{arrays.path}: the matrix has shape {shape}; an adjacency is square, a row a node")
+    _check_square(arrays.path, shape)
     if form in ("csr", "csc"):
         matrix = _sparse(arrays, "")
         return matrix if form == "csr" else matrix.T
@@ -177,39 +173,26 @@ def _saved(arrays: Archive) -> Any:
 
 
 def _sparse(arrays: Archive, prefix: str) -> Any:
+    """Return the CSR matrix of the arrays PREFIXdata, PREFIXindices, PREFIXindptr and PREFIXshape."""
     import scipy.sparse
 
-    names = {key: f"{prefix}_{key}".lstrip("_") for key in ("data", "indices", "indptr", "shape")}
-    parts = {key: arrays[name] for key, name in names.items() if name in arrays}
-    if len(parts) < 4:
-        raise FormatError(
-            f"{arrays.path}: {prefix}_data, _indices, _indptr and _shape are needed; found {sorted(parts)}"
-        )
-    for key in ("indices", "indptr", "shape"):
-        if parts[key].ndim != 1 or parts[key].dtype.kind not in "iu":
-            raise DataError(
-                f"{arrays.path}: {prefix}_{key} is a vector of whole numbers; got {parts[key].dtype} of shape "
-                f"{parts[key].shape}"
-            )
-    if parts["data"].ndim != 1 or parts["data"].dtype.kind not in "biuf":
-        raise DataError(f"{arrays.path}: {prefix}_data is a vector of numbers; got {parts['data'].dtype}")
-    shape = tuple(int(n) for n in parts["shape"])
-    if len(shape) != 2 or min(shape) < 1 or shape[0] + 1 != len(parts["indptr"]):
-        raise DataError(
-            f"{arrays.path}: {prefix}_shape says {shape}, but {prefix}_indptr has {len(parts['indptr'])} numbers; it "
-            "has one more than there are rows"
-        )
-    bounds, count = parts["indptr"], len(parts["indices"])
-    if bounds[0] != 0 or bounds[-1] != count or (bounds[1:] < bounds[:-1]).any() or len(parts["data"]) != count:
-        raise DataError(
-            f"{arrays.path}: {prefix}_indptr must rise from 0 to the length of {prefix}_indices, {count}, and "
-            f"{prefix}_data be as long; they are damaged"
-        )
+    keys = [f"{prefix}{part}" for part in ("data", "indices", "indptr", "shape")]
+    absent = [key for key in keys if key not in arrays]
+    if absent:
+        raise FormatError(f"{arrays.path}: {', '.join(keys)} are needed; {', '.join(absent)} are missing")
+    data, indices, indptr, shape = (_numbers(arrays, key, (1,)) for key in keys)
+    if any(part.dtype.kind not in "iu" for part in (indices, indptr, shape)):
+        raise DataError(f"{arrays.path}: {', '.join(keys[1:])} are vectors of whole numbers")
+    size = tuple(shape.tolist())
+    fits = len(size) == 2 and min(size) >= 1 and len(indptr) == size[0] + 1 and len(indices) == len(data)
+    # scipy drops what is beyond the last bound
+    if not fits or indptr[0] != 0 or indptr[-1] != len(data) or (indptr[1:] < indptr[:-1]).any():
+        raise DataError(f"{arrays.path}: {', '.join(keys)} do not fit together; they are damaged")
     try:
-        matrix = scipy.sparse.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
+        matrix = scipy.sparse.csr_array((data, indices, indptr), shape=size)
         matrix.check_format(full_check=True)
     except (ValueError, OverflowError) as error:
-        raise DataError(f"{arrays.path}: the parts of {prefix} are no CSR matrix: {error}") from None
+        raise DataError(f"{arrays.path}: {', '.join(keys)} are no CSR matrix: {error}") from None
     return matrix
 
 
@@ -233,19 +216,8 @@ FORMATS = {
     "folder": "folder that Graph.save wrote",
     "pyg": "torch-geometric Data saved as .pt, or pyg:Class:name?root=... for its own data sets",
 }
+TABLE_OPTIONS = {field.name: field.default for field in dataclasses.fields(EdgeTableOptions)}
 TABLES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".parquet", ".pq", ".tab", ".dat")
-_ONLY_TABLES = (
-    *("header", "features", "labels", "num_nodes", "source_column", "target_column"),
-    *("edge_columns", "columns", "id_column", "label_column", "split_column"),
-    *("missing", "unlabelled", "task", "label_cells", "text_ids", "bipartite"),
-)
-_USUAL = {
-    "missing": "error",
-    "task": "auto",
-    "label_cells": "ask",
-    "text_ids": False,
-    "bipartite": "auto",
-}  # as good as not given
 
 
 def read_graph(
@@ -271,8 +243,24 @@ def read_graph(
         self_loops: "keep" or "drop" edges from a node to itself.
         max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
             files a hundred times their size, at least 2 GiB.
-        options: for tables of edges, those of `hopstate.data.readers.edge_list.read_edge_list` (features, labels,
-            num_nodes, source_column, missing, ...); for all, fields of `Graph` such as name. None counts as not given.
+        options: fields of `Graph` such as name, and for tables of edges the following; None counts as not given.
+
+            - features: table with an id column, all others features; it may be the table of labels too, whose columns
+              of labels and splits are then no features. labels: table with an id and a label column, and optionally
+              one named split: train, val, test or empty. Both may be .npy files or arrays for nodes 0..N-1.
+            - num_nodes: the ids are rows 0..num_nodes-1, also those that no edge names.
+            - header: whether the first line of edges holds names of columns; by default it goes by what stands there.
+            - source_column, target_column: by default source/src/from..., target/dst/to..., else the first two.
+            - edge_columns: edge features; by default every other numeric column. An empty list takes none.
+            - columns: what columns of features hold, if it is not as it looks; see
+              `hopstate.data.readers.encode.declared`.
+            - id_column, label_column, split_column: by default id/node..., label/y/class..., split.
+            - missing: "error" names the columns and rows of features without a number; with "mean" or "median" they
+              stay in the graph's tables, to be filled by training nodes and their edges once these are known.
+            - unlabelled, task, label_cells: see `hopstate.data.labels.LabelOptions`.
+            - text_ids: ids are texts, as they are written in all tables.
+            - bipartite: True, False or "auto": whether sources and targets are two sets of nodes; "auto" takes two if
+              no node is in both columns. See `hopstate.data.readers.roles`.
 
     Raises:
         MissingFileError: nothing at that path.
@@ -281,37 +269,30 @@ def read_graph(
         DataError: content that breaks a promise of `Graph`; the message names the rows.
         ConfigError: an option that this kind of source does not take.
     """
-    options = {k: v for k, v in options.items() if v is not None and not (k in _USUAL and v == _USUAL[k])}
+    columns, options = _table_options(options)
     build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
     _check_options(format, duplicates, self_loops, options)
     if isinstance(source, Graph):
         return source
     if is_frame(source) or isinstance(source, Mapping):
-        from hopstate.data.readers.edge_list import read_edge_list
-
-        own = {"name": "table", "source": "memory"}
+        own = {"name": "table", "source": "memory", **options}
         with at_most(max_bytes):
-            return read_edge_list(source, nan=nan, **build, **{**own, **options})
+            return read_edge_list(source, EdgeTableOptions(**columns), nan=nan, **build, **own)
     if _is_networkx(source):
-        from hopstate.data.readers.edge_list import read_networkx
-
-        return read_networkx(source, nan=nan, **build, **options)
+        return read_networkx(source, EdgeTableOptions(**columns), nan=nan, **build, **options)
     if not isinstance(source, (str, os.PathLike)):
-        return _from_object(source, {**build, **options}, nan)
+        return _from_object(source, columns, {**build, **options}, nan)
     with at_most(max_bytes), reading(source, "a graph"):
-        return _from_path(os.fspath(source), format, nan, build, options)
+        return _from_path(os.fspath(source), format, columns, {"nan": nan, **build, **options})
 
 
-def _from_path(text: str, format: str, nan: str, build: dict[str, Any], options: dict[str, Any]) -> Graph:
+def _from_path(text: str, format: str, columns: dict[str, Any], options: dict[str, Any]) -> Graph:
     if text.startswith("pyg:"):
-        from hopstate.data.readers.pyg import read_pyg_dataset
-
-        options = _no_tables(options, "a torch-geometric data set")
-        return read_pyg_dataset(text, nan=nan, published=True, **build, **options)
+        _check_no_table(columns, "a torch-geometric data set")
+        return read_pyg_dataset(text, published=True, **options)
     if text.startswith("ogb:"):
-        from hopstate.data.readers.pyg import read_ogb
-
-        return read_ogb(text[4:], nan=nan, published=True, **build, **_no_tables(options, "a data set of OGB"))  # type: ignore[return-value]
+        _check_no_table(columns, "a data set of OGB")
+        return read_ogb(text[4:], published=True, **options)  # type: ignore[return-value]
     path = expanded(text)
     if not exists(path):
         raise MissingFileError(
@@ -319,27 +300,20 @@ def _from_path(text: str, format: str, nan: str, build: dict[str, Any], options:
         )
     kind = format if format != "auto" else detect_format(path)
     if kind == "edges":
-        from hopstate.data.readers.edge_list import read_edge_list
-
-        return read_edge_list(path, nan=nan, **build, **options)
-    options = _no_tables(options, f"the format {kind}")
+        return read_edge_list(path, EdgeTableOptions(**columns), **options)
+    _check_no_table(columns, f"the format {kind}")
     if kind == "folder":
         return Graph.load(str(path))
     if kind == "pyg":
-        from hopstate.data.readers.pyg import read_pyg_file
-
-        return read_pyg_file(path, nan=nan, **build, **options)
+        return read_pyg_file(path, **options)
     if kind == "matrix-market":
-        return read_matrix_market(path, **build, **options)
-    return read_npz(path, kind, nan=nan, published=True, **build, **options)
+        options.pop("nan")
+        return read_matrix_market(path, **options)
+    return read_npz(path, kind, published=True, **options)
 
 
 def detect_format(path: Path) -> str:
-    """Return the format of a file or folder: a key of `FORMATS`, or "auto" for an .npz of yet unknown layout.
-
-    Raises:
-        FormatError: none of them, with what was found.
-    """
+    """Return the format of a file or folder: a key of `FORMATS`, or "auto" for an .npz of yet unknown layout."""
     if path.is_dir():
         if (path / "graph.json").is_file():
             return "folder"
@@ -380,11 +354,12 @@ def _is_networkx(source: Any) -> bool:
     return networkx is not None and isinstance(source, networkx.Graph)
 
 
-def _from_object(source: Any, options: dict[str, Any], nan: str) -> Graph:
+def _from_object(source: Any, columns: dict[str, Any], options: dict[str, Any], nan: str) -> Graph:
     if hasattr(source, "edge_index") or hasattr(source, "adj_t"):
-        missing = options.pop("missing", "error")
-        return Graph.from_pyg(source, nan=nan, missing=missing, **_no_tables(options, "an object in memory"))
-    options = _no_tables(options, "an object in memory")
+        missing = columns.pop("missing", "error")
+        _check_no_table(columns, "an object in memory")
+        return Graph.from_pyg(source, nan=nan, missing=missing, **options)
+    _check_no_table(columns, "an object in memory")
     if hasattr(source, "tocoo"):
         return Graph.from_scipy(source, **options)
     raise FormatError(
@@ -399,20 +374,27 @@ def _check_options(format: str, duplicates: str, self_loops: str, options: dict[
     for name, value in (("duplicates", duplicates), ("self_loops", self_loops)):
         if value not in ("keep", "drop"):
             raise ConfigError(f"{name} is 'keep' or 'drop'; got {value!r}")
-    known = [*_ONLY_TABLES, "name", "class_names", "source"]
+    own = ("name", "class_names", "source")
     for key in options:
-        if key not in known:
-            raise ConfigError(f"read_graph takes no {key!r}{nearest(key, known)}")
+        if key not in own:
+            raise ConfigError(f"read_graph takes no {key!r}{nearest(key, [*TABLE_OPTIONS, *own])}")
 
 
-def _no_tables(options: dict[str, Any], what: str) -> dict[str, Any]:
-    """Return options, unless one of them belongs to tables of edges only."""
-    if options.get("missing") == "auto":
-        options = {key: value for key, value in options.items() if key != "missing"}
-    wrong = [key for key in options if key in _ONLY_TABLES]
+def _table_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of tables that ask something, and the others."""
+    asked = {key: value for key, value in options.items() if value is not None}
+    columns = {key: asked.pop(key) for key in TABLE_OPTIONS if key in asked}
+    for key in ("missing", "task", "label_cells", "text_ids", "bipartite"):
+        if key in columns and columns[key] == TABLE_OPTIONS[key]:
+            columns.pop(key)
+    return columns, asked
+
+
+def _check_no_table(columns: dict[str, Any], what: str) -> None:
+    """Raise ConfigError if an option of tables of edges was given to another kind of source."""
+    wrong = [key for key in columns if (key, columns[key]) != ("missing", "auto")]
     if wrong:
         raise ConfigError(f"{', '.join(wrong)} belong to tables of edges; {what} does not take them")
-    return options
 
 
 PYG_SETS = ("TUDataset", "GNNBenchmarkDataset", "LRGBDataset", "MalNetTiny", "ZINC")
@@ -446,8 +428,6 @@ def is_set(source: str) -> bool:
     Addresses are those of torch-geometric's TUDataset, GNNBenchmarkDataset, LRGBDataset, MalNetTiny and ZINC, and OGB's
     ogbg data sets.
     """
-    from hopstate.data.readers.tu import is_tu_folder, is_tu_text
-
     if source.startswith("pyg:"):
         return source[4:].partition(":")[0] in PYG_SETS
     return source.startswith("ogb:ogbg-") or is_tu_folder(source) or is_tu_text(source)
@@ -455,18 +435,12 @@ def is_set(source: str) -> bool:
 
 def _read(source: str, build: dict[str, Any]) -> GraphSet:
     if source.startswith("pyg:"):
-        from hopstate.data.readers.pyg import read_pyg_set
-
         return read_pyg_set(source).as_published()
     if source.startswith("ogb:"):
-        from hopstate.data.readers.pyg import read_ogb
-
         found = read_ogb(source[4:])
         if not isinstance(found, GraphSet):
             raise ConfigError(f"{source} is one graph; take a method of nodes for it")
         return found.as_published()
-    from hopstate.data.readers.tu import is_tu_folder, read_tu, read_tu_folder
-
     if is_tu_folder(source):
         return read_tu_folder(source, **build)
     return read_tu(source, table=True, **build)

@@ -24,15 +24,11 @@ def _keys(*names: str) -> tuple[str, ...]:
 
 # of two sets of nodes: who acts, and on what
 USERS = _keys("user", "customer", "client", "buyer", "member", "visitor", "viewer", "listener", "reviewer", "reader")
-
 ITEMS = _keys("item", "product", "movie", "song", "track", "book", "article", "merchant", "shop", "ad", "video", "game")
 # of one set
 SOURCES: tuple[str, ...] = ("src", "source", "u", "from", "node1", "head", "sender", "source_id", "src_id", *USERS)
-
 TARGETS: tuple[str, ...] = ("dst", "destination", "target", "i", "v", "to", "node2", "tail", "receiver", *ITEMS)
-
 TARGETS += ("target_id", "dst_id")
-
 TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime")
 
 MOMENT = re.compile(r"(?:.*_)?(?:time|timestamp|ts|date|datetime|year|month|day|hour|minute|clock)", re.IGNORECASE)
@@ -45,29 +41,22 @@ _FEW = 20  # rows by which a column of two values is no accident
 
 _PLACE = "column "
 
-_SINCE_1970 = (6.3e8, 4.2e9)  # seconds from 1990 to 2103
-
-_UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
-
 
 def role(
     table: Table, given: str | None, known: Collection[str], option: str, taken: Collection[str | None] = ()
 ) -> str | None:
-    """Return the column of a role: the one given, else the one whose name is known, None where none is.
+    """Return the column of a role: the one given, else the one whose name is known, or None.
 
     Args:
         table: where it stands.
-        given: what the user names.
+        given: what the user names with the option.
         known: names in lower case.
-        option: by which it is named.
+        option: read.OPTION.
         taken: columns that hold something else.
-
-    Raises:
-        DataError: the given column is not there, or several could be meant.
     """
     if given is not None:
         return table.column(given, (), None, option)
-    could = [str(name) for name in table.frame.columns if str(name).lower() in known and name not in taken]
+    could = [name for name in table.names if name.lower() in known and name not in taken]
     if len(could) > 1:
         raise ambiguous(table, could, option)
     return could[0] if could else None
@@ -84,18 +73,18 @@ def ambiguous(table: Table, could: Sequence[str], option: str) -> DataError:
 
 def is_unnamed(table: Table) -> bool:
     """Return whether a table's columns have no names, only places."""
-    return all(str(name).startswith(_PLACE) for name in table.frame.columns)
+    return all(name.startswith(_PLACE) for name in table.names)
 
 
 def check_unnamed(table: Table, given: Mapping[str, str | None], asked: Sequence[str]) -> None:
-    """Raise DataError where a table has more than three columns without names, and the user says of none what it is.
+    """Raise DataError if more than three columns have no names, and none of the options asked for is given.
 
     Args:
-        table: whose columns may be called by their places.
+        table: of edges or events.
         given: option → name, or None, in the order in which columns without names stand.
-        asked: options of which one must be given.
+        asked: some of these options.
     """
-    names = [str(name) for name in table.frame.columns]
+    names = table.names
     if not is_unnamed(table) or len(names) <= 3 or any(given[option] is not None for option in asked):
         return
     first = ", ".join(f"{name!r} ({table.frame[name].iloc[0]})" for name in names[:_SHOWN] if len(table.frame))
@@ -108,26 +97,20 @@ def check_unnamed(table: Table, given: Mapping[str, str | None], asked: Sequence
 
 def by_place(table: Table, given: Mapping[str, str | None]) -> dict[str, str | None]:
     """Return the columns of roles by option, in a table without names: those given, the others in their order."""
-    rest = iter([name for name in map(str, table.frame.columns) if name not in given.values()])
+    rest = iter([name for name in table.names if name not in given.values()])
     return {option: name if name is not None else next(rest, None) for option, name in given.items()}
 
 
 def check_moment(table: Table, time: str, taken: Collection[str | None]) -> None:
     """Raise DataError where another column than that of times has the name of a time, or of a part of one."""
-    could = [str(name) for name in table.frame.columns if name == time or MOMENT.fullmatch(str(name))]
+    could = [name for name in table.names if name == time or MOMENT.fullmatch(name)]
     could = [name for name in could if name == time or name not in taken]
     if len(could) > 1:
         raise ambiguous(table, could, "time_column")
 
 
 def check_target(table: Table, target: str, unused: Sequence[str]) -> None:
-    """Raise DataError where a column called target holds two numbers beside columns that nothing is made of: a label.
-
-    Args:
-        table: of events.
-        target: its column of targets, found by its name.
-        unused: columns of numbers without a role.
-    """
+    """Raise DataError if a column called target holds 0 and 1, so that one of the unused columns may be the target."""
     values = table.frame[target]
     if target.lower() == "target" and unused and len(values) >= _FEW and set(values.unique()) <= {0, 1}:
         raise DataError(
@@ -135,18 +118,6 @@ def check_target(table: Table, target: str, unused: Sequence[str]) -> None:
             f"{', '.join(map(repr, unused[:_SHOWN]))} the target; say which is: --read.target_column {unused[0]} "
             f"--read.label_column {target}, or --read.target_column {target}"
         )
-
-
-def moments(t: np.ndarray, unit: str, dates: str) -> str:
-    """Return what times are, for people: dates, seconds since 1970, or numbers of a unit that nobody named."""
-    if dates:
-        return "dates"
-    if unit:
-        return f"in {unit}"
-    for name, size in _UNITS.items():
-        if len(t) and t.min() >= _SINCE_1970[0] * size and t.max() <= _SINCE_1970[1] * size:
-            return f"Unix {name}"
-    return "numbers of unknown unit"
 
 
 def read_as(
@@ -162,7 +133,7 @@ def read_as(
         sets: whether the ends are of one set of nodes or of two.
     """
     used = {*features, *roles.values(), *(part.strip() for name in roles.values() if name for part in name.split(","))}
-    ignored = [str(name) for name in table.frame.columns if name not in used]
+    ignored = [name for name in table.names if name not in used]
     parts = [f"{what}={name}{f' ({said})' if what == 'time' and said else ''}" for what, name in roles.items() if name]
     told = f"{READ_AS}{', '.join(parts)}, features: {_listed(features) or 'none'}{f'; {sets}' if sets else ''}"
     return f"{told}; ignored: {_listed(ignored)}" if ignored else told
@@ -179,11 +150,7 @@ Bipartite = bool | Literal["auto"]
 
 
 def bipartite_of(value: Any) -> Bipartite:
-    """Return the option, of which texts are words of a command.
-
-    Raises:
-        ConfigError: it is another.
-    """
+    """Return the option, of which texts are words of a command."""
     found = {"auto": "auto", "true": True, "false": False}.get(str(value).lower())
     if found is None:
         raise ConfigError(f"read.bipartite is auto, true or false; got {value!r}")
@@ -210,9 +177,6 @@ def in_sets(
         named: see `sets_by_name`.
         bipartite: as the user says; True always puts letters in front.
         where: how messages call the columns.
-
-    Raises:
-        DataError: the same numbers in both, and nothing says whether they are the same nodes.
     """
     src, dst = ends
     met = slice(None) if gone is None else ~gone
@@ -234,29 +198,3 @@ def shared_ids(where: str, why: str) -> DataError:
         f"{where}: {why}, and nothing says whether they are the same nodes; say --read.bipartite false where they are, "
         "true where sources and targets are two sets, as users and items are (bipartite in Python)"
     )
-
-
-__all__ = [
-    "ITEMS",
-    "ONE",
-    "READ_AS",
-    "SOURCES",
-    "TARGETS",
-    "TIMES",
-    "TWO",
-    "USERS",
-    "Bipartite",
-    "ambiguous",
-    "bipartite_of",
-    "by_place",
-    "check_moment",
-    "check_target",
-    "check_unnamed",
-    "in_sets",
-    "is_unnamed",
-    "moments",
-    "read_as",
-    "role",
-    "sets_by_name",
-    "shared_ids",
-]

@@ -67,11 +67,7 @@ class Table:
         return f"row {row}" if self.first_line is None else f"row {row} (line {row + self.first_line})"
 
     def column(self, given: str | None, known: Sequence[str], otherwise: int | None, option: str) -> str | None:
-        """Return the name of a column: the one given, else one of the known names, else the one at a position.
-
-        Raises:
-            DataError: the given column does not exist, or the table has too few.
-        """
+        """Return the name of a column: the one given, else one of the known names, else the one at a position."""
         names = self.names
         if given is not None:
             if given not in names:
@@ -125,6 +121,19 @@ class Table:
         """Return whether anything in the file may be a number with leading zeros."""
         return self.source is not None and self.source.leading_zeros
 
+    def check(self, bad: Any, column: str, wrong: str, remedy: str) -> None:
+        """Raise DataError that names the first of the bad rows (rows,) with what stands in a column there."""
+        rows = np.flatnonzero(np.asarray(bad, bool))
+        if len(rows):
+            first = int(rows[0])
+            text = self.text(column)
+            cell = (self.frame[column] if text is None else text).iloc[first]
+            shown = repr(cell.strip()[:60]) if isinstance(cell, str) else str(cell)
+            more = f" ({len(rows):,} such rows)" if len(rows) > 1 else ""
+            raise DataError(
+                f"{wrong}: got {shown} in {self.path}, column {column!r}, {self.place(first)}{more}. {remedy}"
+            )
+
     def numbers(self, columns: Sequence[str], what: str, nan: str, missing: str) -> np.ndarray:
         """Return columns of numbers as (rows, columns) float64.
 
@@ -133,63 +142,32 @@ class Table:
             what: how messages call them.
             nan: "zero" puts 0 for what is missing or infinite.
             missing: "error" rejects what is missing or infinite, "auto" what is infinite; others leave it as it is.
-
-        Raises:
-            DataError: text in a column, or a missing number; column and row are named.
-            ConfigError: another nan or missing.
         """
+        import pandas as pd
+
         if nan not in ("error", "zero"):
             raise ConfigError(f"nan is 'error' or 'zero'; got {nan!r}")
         if missing not in MISSING_OPTIONS:
             raise ConfigError(f"missing is one of {', '.join(MISSING_OPTIONS)}; got {missing!r}")
         for name in columns:
-            if not is_numeric(self.frame[name]):
-                self._reject_text(name, what)
+            column = self.frame[name]
+            if not is_numeric(column):
+                bad = pd.to_numeric(column, errors="coerce").isna() & column.notna()
+                declare = f"--read.columns '[{name}=category]' or '[{name}=drop]'"
+                self.check(bad, name, f"a text among {what}", f"Correct it, or declare the column: {declare}.")
         values = self.frame[list(columns)].to_numpy(np.float64, na_value=np.nan)
         bad = ~np.isfinite(values)
         if nan == "zero":
             return np.where(bad, 0, values)
-        large = np.isfinite(values) & (np.abs(values) > _LARGEST)
-        if large.any():
-            row, at = map(int, np.argwhere(large)[0])
-            raise DataError(
-                f"{self.path}: {what} hold {values[row, at]:g} in {self.place(row)} of column {columns[at]!r}, beyond "
-                f"{_LARGEST:.1e}, the largest number of 32 bits; scale the column"
-            )
-        rejected = bad if missing == "error" else np.isinf(values) & (missing == "auto")
-        if rejected.any():
-            raise self._gaps(rejected, columns, what, missing)
-        return values
-
-    def _reject_text(self, name: str, what: str) -> None:
-        import pandas as pd
-
-        bad = pd.to_numeric(self.frame[name], errors="coerce").isna() & self.frame[name].notna()
-        row = int(np.argmax(bad.to_numpy()))
-        raise DataError(
-            f"{self.path}: column {name!r} of {what} holds {self.frame[name].iloc[row]!r} in {self.place(row)}; "
-            f"correct it, or declare the column: --read.columns '[{name}=category]' or '[{name}=drop]'"
-        )
-
-    def _gaps(self, bad: np.ndarray, columns: Sequence[str], what: str, missing: str) -> DataError:
-        """Return the error of cells without a usable number; bad: (rows, columns)."""
-        counts = bad.sum(0)
-        where = np.flatnonzero(counts)
-        parts = []
-        for at in where[:5].tolist():
-            rows = np.flatnonzero(bad[:, at])
-            more = f" ({len(rows)} rows in all)" if len(rows) > 1 else ""
-            parts.append(f"{', '.join(self.place(int(row)) for row in rows[:3])} of column {columns[at]!r}{more}")
-        cells = "; ".join(parts) + (f"; and {len(where) - 5} more columns" if len(where) > 5 else "")
-        named = f"{', '.join(columns[:3])}{', ...' * (len(columns) > 3)}"
+        large = ~bad & (np.abs(values) > _LARGEST)
+        refused = bad if missing == "error" else np.isinf(values) & (missing == "auto")
         unusable = "NaN or infinities" if missing == "error" else "infinities"
-        fill = "choose --read.missing mean, median (of the training rows) or zero, with a column that marks them"
-        either = f"{fill}, or --read.nan zero"
-        hints = {"node features": either, "edge features": either, "event features": fill}
-        return DataError(
-            f"{self.path}: {what} ({named}) hold {unusable} in {cells}; fill them in, or "
-            f"{hints.get(what, '--read.nan zero')}"
-        )
+        fill = "--read.missing mean, median or zero, with a column that marks them"
+        zero = "" if what == "event features" else ", or --read.nan zero"
+        for at, name in enumerate(columns):
+            self.check(large[:, at], name, f"{what} beyond {_LARGEST:.1e}, the most of 32 bits", "Scale the column.")
+            self.check(refused[:, at], name, f"{unusable} among {what}", f"Fill them in, or choose {fill}{zero}.")
+        return values
 
 
 def is_numeric(values: pd.Series) -> bool:
@@ -376,11 +354,7 @@ def as_frame(value: Any) -> Any:
 
 
 def plain_array(value: Any, what: str) -> np.ndarray:
-    """Return an array or a tensor as an array of numbers or texts.
-
-    Raises:
-        DataError: it holds something else.
-    """
+    """Return an array or a tensor as an array of numbers or texts."""
     array = value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
     if array.dtype.kind in "OUS" and array.ndim == 1:
         return array.astype(str)
@@ -390,12 +364,7 @@ def plain_array(value: Any, what: str) -> np.ndarray:
 
 
 def read_npy(path: Path) -> np.ndarray:
-    """Return the array of a .npy file, memory-mapped.
-
-    Raises:
-        MissingFileError, UnreadableFileError, FormatError: as `hopstate.io.tensors.load_npy`.
-        DataError: neither a vector nor a matrix, or of neither numbers nor strings.
-    """
+    """Return the array of a .npy file, memory-mapped."""
     array = load_npy(path, mmap=True)
     if array.dtype.kind not in "biufUS" or array.ndim not in (1, 2):
         raise DataError(f"{path} holds {array.dtype} of shape {array.shape}; a vector or a matrix is needed")
@@ -446,19 +415,18 @@ def _plain(frame: Any, what: str) -> pd.DataFrame:
 
 def _plain_column(column: pd.Series, name: str, what: str) -> pd.Series:
     import pandas as pd
+    import pyarrow as pa
 
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        column = column.astype(column.cat.categories.dtype)
-    if isinstance(column.dtype, pd.ArrowDtype):
-        import pyarrow as pa
-
-        column = pd.Series(_column_of_arrow(pa.chunked_array(column.array.__arrow_array__()), name, what))
+    kind: Any = column.dtype
+    if isinstance(kind, pd.CategoricalDtype):
+        column = column.astype(kind.categories.dtype)
+    elif isinstance(kind, pd.ArrowDtype) or (
+        isinstance(kind, pd.api.extensions.ExtensionDtype) and kind.kind in "iufb"
+    ):
+        arrow = pa.Table.from_pandas(column.to_frame("column"), preserve_index=False).column(0)
+        column = pd.Series(_column_of_arrow(arrow, name, what))
     if column.dtype.kind == "c":
         raise DataError(f"{what}: column {name!r} holds complex numbers; give their parts as two columns")
-    if isinstance(column.dtype, pd.api.extensions.ExtensionDtype) and column.dtype.kind in "iufb":
-        if not column.isna().any():
-            return column.astype(column.dtype.numpy_dtype)  # type: ignore[attr-defined]
-        return column if column.dtype.kind in "iu" else column.astype(float if column.dtype.kind == "f" else object)
     if column.dtype == object:
         column = _of_objects(column, name, what)
     if column.dtype.kind != "O":
@@ -493,9 +461,6 @@ def node_ids(table: Table, column: str, named: str | None) -> tuple[np.ndarray, 
     Args:
         table, column: the table and its column of ids.
         named: the name that a user gave.
-
-    Raises:
-        DataError: no ids, or one twice; without names of columns, with what to do if rows are the nodes.
     """
     unnamed = named is None and column == "column 0"
     try:
@@ -527,6 +492,3 @@ def given(*values: Any) -> list[Any]:
 def stem_of(path: Path) -> str:
     """Return a file's name before its first dot."""
     return path.name.split(".")[0]
-
-
-__all__ = ["IDS", "Table", "as_frame", "is_array", "is_frame", "is_numeric", "read_npy", "read_table"]

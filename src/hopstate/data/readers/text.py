@@ -42,7 +42,7 @@ _OTHER_FORMATS = (  # name, what the beginning of the file matches, the line tha
     ("a DOT file of Graphviz", r"\s*(strict\s+)?(di)?graph\b[^\n,;\t]*\{", "networkx.nx_pydot.read_dot('{name}')"),
 )
 _ADJLIST = "networkx.to_pandas_edgelist(networkx.read_adjlist('{name}')).to_csv('edges.csv', index=False)"
-_SIGNS, _BEFORE = (np.isin(np.arange(256), np.frombuffer(chars, np.uint8)) for chars in (b"+-", b'\r\n\t ,;"'))
+_LEADING_ZERO = re.compile(rb'[\r\n\t ,;"][+-]?0[0-9]')
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,9 @@ class Text:
     def leading_zeros(self) -> bool:
         """Whether any number of the file may begin with a zero, as 007 does."""
         with bounded(self.path) as file:
-            last = b"\n\n"
+            last = b"\n"
             while block := file.read(1 << 22):
-                text = np.frombuffer(last + block, np.uint8)
-                at = np.flatnonzero(text[2:-1] == ord("0")) + 2
-                at = at[(text[at + 1] >= ord("0")) & (text[at + 1] <= ord("9"))]
-                signed = _SIGNS[text[at - 1]]
-                if (_BEFORE[text[at - 1]] | (signed & _BEFORE[text[at - 2]])).any():
+                if _LEADING_ZERO.search(last + block):
                     return True
                 last = (last + block)[-3:]
         return False
@@ -189,29 +185,23 @@ def _header(
     """Return whether the first line holds names of columns, and whether that is sure."""
     if header is not None:
         return header, True
-    numbered = _is_numbered(rows[0])
-    if numbered and num_ids == 2 and rows[0][0] and len(rows) > 1 and plain:
-        raise DataError(
-            f"{path}: its first line, {','.join(rows[0])}, may be numbers of columns, as pandas writes them, or a "
-            "row like the others; choose: --read.header true or --read.header false (header in Python)"
-        )
-    found, sure = _has_header(rows, known, num_ids, path)
-    return found or (numbered and not rows[0][0]), sure
-
-
-def _has_header(rows: list[list[str]], known: Sequence[str], num_ids: int, path: Path) -> tuple[bool, bool]:
     first, body = rows[0], rows[1:]
-    names = [field.strip().lower() for field in first]
-    if any(name in {k.lower() for k in known} for name in names):
+    if _is_numbered(first):
+        if num_ids == 2 and first[0] and body and plain:
+            raise DataError(
+                f"{path}: its first line, {','.join(first)}, may be numbers of columns, as pandas writes them, or a "
+                "row like the others; choose: --read.header true or --read.header false (header in Python)"
+            )
+        return not first[0], True
+    if {cell.strip().lower() for cell in first} & {name.lower() for name in known}:
         return True, True
-    if any(_is_number(field) for field in first):
+    if any(_is_number(cell) for cell in first):
         return False, True
-    for i in range(len(first)):
-        column = [row[i] for row in body if len(row) > i]
-        if column and all(_is_number(field) for field in column):
+    for place in range(len(first)):
+        column = [row[place] for row in body if len(row) > place]
+        if column and all(_is_number(cell) for cell in column):
             return True, True  # words above numbers
-    seen = {field for row in body for field in row[:num_ids]}
-    if seen & set(first[:num_ids]):
+    if {cell for row in body for cell in row[:num_ids]} & set(first[:num_ids]):
         return False, True
     return ".csv" in path.name.lower(), not body
 
@@ -361,6 +351,3 @@ def _unequal(path: Path, line: int, found: int, expected: int) -> FormatError:
         f"{expected} before it. If it is an adjacency list (a node and its neighbors), write a list of edges, in "
         f"Python: {_ADJLIST.replace('{name}', path.name)}"
     )
-
-
-__all__ = ["SPACES", "Text", "check_archive", "looks_like_text", "named_lines", "read_layout", "short_lines"]

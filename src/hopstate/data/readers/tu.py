@@ -19,6 +19,7 @@ Source: Morris et al. 2020, arXiv:2007.08663 (TUDataset); Zhang et al. 2018, git
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,23 @@ from hopstate.data.graph import Graph, Keep
 from hopstate.data.graph_set import GraphSet, folds
 from hopstate.data.preprocessing import TAG, FeatureTable
 from hopstate.data.readers.notes import notes_of_list
+from hopstate.data.readers.pyg import degree_profile
 from hopstate.errors import FormatError, MissingFileError
 from hopstate.io.opening import check_size, exists, is_file, open_regular, read_text
+
+EDGES = "_A.txt"
+
+
+# ---- the text file -------------------------------------------------------------------------------------------------
+def is_tu_text(path: str | Path) -> bool:
+    """Return whether a text file begins as one of these does: a line of one whole number, then one of two."""
+    if not is_file(path):
+        return False
+    with open_regular(path) as file:
+        lines = file.read(200).decode(errors="replace").split("\n")
+    return len(lines) > 2 and all(
+        re.fullmatch(rf"\s*[+-]?\d+(\s+[+-]?\d+){{{more}}}\s*", line) for line, more in zip(lines, (0, 1))
+    )
 
 
 def read_tu(
@@ -47,140 +63,127 @@ def read_tu(
     Args:
         path: the file, NAME.txt.
         fold_folder: folder with NAME-train_idx-K.txt and NAME-test_idx-K.txt, K = 1..num_folds; by default "10fold"
-            beside the file where it is there.
+            in the folder of the file, if there is one.
         num_folds: folds to read.
         undirected: store every edge in both directions, whichever of its ends lists the other.
         duplicates, self_loops: see `Graph.from_edges`.
         table: keep the features' names ("tag 3", "attribute 0") with them, so that they are scaled, and matched by name
             where other graphs are read for a trained model.
-
-    Raises:
-        MissingFileError: no such file, or a fold is missing.
-        FormatError: not such a file, or truncated; the message names the line.
     """
     path = Path(path)
-    lines = read_text(path).split("\n")
-    where, at, first = str(path), 1, 0
-    graphs = _whole(lines, 0, where)
-    if len(graphs) != 1 or graphs[0] < 1:
-        raise FormatError(f"{where}, line 1: expected the number of graphs, got {lines[0][:60]!r}")
+    lines = _Lines(path)
+    (count,) = lines.whole(width=1)
+    if count < 1:
+        raise lines.error("the number of graphs, at least 1")
     sizes: list[int] = []
-    labels, tags, attributes, edges = [], [], [], []
-    for _ in range(graphs[0]):
-        head = _whole(lines, at, where)
-        if len(head) != 2 or head[0] < 1:
-            raise FormatError(f"{where}, line {at + 1}: expected 'nodes label' of a graph, got {lines[at][:60]!r}")
-        size = head[0]
-        for v in range(size):
-            tag, neighbours, rest = _node(lines, at + 1 + v, size, where)
+    labels: list[int] = []
+    tags: list[int] = []
+    attributes: list[list[float]] = []
+    edges: list[tuple[int, int]] = []
+    for _ in range(count):
+        size, label = lines.whole(width=2)
+        if size < 1:
+            raise lines.error("'nodes label' of a graph with at least one node")
+        first = len(tags)
+        for node in range(first, first + size):
+            tag, neighbors, rest = lines.node(size)
             tags.append(tag)
             attributes.append(rest)
-            edges += [(first + v, first + u) for u in neighbours]
+            edges += [(node, first + other) for other in neighbors]
         sizes.append(size)
-        labels.append(head[1])
-        at, first = at + size + 1, first + size
-    left = next((number for number in range(at, len(lines)) if lines[number].strip()), None)
-    if left is not None:
-        raise FormatError(
-            f"{where}, line 1 says {graphs[0]} graphs, but line {left + 1} goes on with {lines[left][:60]!r}; correct "
-            "the number or remove what is left over"
-        )
+        labels.append(label)
+    lines.check_end(count)
     names, y = np.unique(np.array(labels, np.int64), return_inverse=True)
+    columns, x = _features(np.array(tags, np.int64), attributes, path)
     build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
-    columns, x = _features(np.array(tags, np.int64), attributes, where)
     pairs = np.array(edges, np.int64).reshape(-1, 2)
     union = Graph.from_edges(
-        pairs, sum(sizes), **build, name=path.stem, source=where, x=x,
+        pairs, len(tags), **build, name=path.stem, source=str(path), x=x,
         table=FeatureTable(columns, x) if table else None,
-        notes=notes_of_list(pairs, sum(sizes), build),
+        notes=notes_of_list(pairs, len(tags), build),
     )  # fmt: skip
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    masks = read_folds(path, fold_folder, num_folds, len(sizes))
-    class_names = tuple(str(n) for n in names)
-    return GraphSet(union=union, offsets=offsets, y=y.astype(np.int64), masks=masks, class_names=class_names)
+    masks = _read_folds(path, fold_folder, num_folds, len(sizes))
+    return GraphSet(union=union, offsets=offsets, y=y.astype(np.int64), masks=masks, class_names=_texts(names))
 
 
-def is_tu_text(path: str | Path) -> bool:
-    """Return whether a text file begins as one of these does: a line of one whole number, then one of two."""
-    if not is_file(path):
-        return False
-    with open_regular(path) as file:
-        lines = file.read(200).decode(errors="replace").split("\n")
-    return len(lines) > 2 and all(len(_ints(line)) == n for line, n in zip(lines, (1, 2), strict=False))
+class _Lines:
+    """The lines of a text file, one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lines, self._next = path, read_text(path).split("\n"), 0
+
+    def numbers(self) -> list[float]:
+        """Return the numbers of the next line."""
+        self._next += 1
+        if self._next > len(self._lines) or not self._lines[self._next - 1].strip():
+            raise FormatError(f"{self._path} ends at line {self._next}, in the middle of a graph; it is truncated")
+        try:
+            return [float(word) for word in self._lines[self._next - 1].split()]
+        except ValueError:
+            raise self.error("numbers") from None
+
+    def whole(self, width: int) -> list[int]:
+        """Return the numbers of the next line, which are whole."""
+        numbers = self.numbers()
+        if len(numbers) != width or not all(map(_is_whole, numbers)):
+            raise self.error(f"{width} whole numbers")
+        return [int(number) for number in numbers]
+
+    def node(self, size: int) -> tuple[int, list[int], list[float]]:
+        """Return tag, neighbors and attributes of the next line, of a node of a graph of some size."""
+        numbers = self.numbers()
+        degree = int(numbers[1]) if len(numbers) > 1 and _is_whole(numbers[1]) else -1
+        whole = numbers[: 2 + degree]
+        if not 0 <= degree <= len(numbers) - 2 or not all(map(_is_whole, whole)):
+            raise self.error("'tag degree neighbors', whole numbers")
+        neighbors = [int(number) for number in whole[2:]]
+        if any(not 0 <= other < size for other in neighbors):
+            raise self.error(f"neighbors within 0..{size - 1}")
+        return int(whole[0]), neighbors, numbers[2 + degree :]
+
+    def check_end(self, count: int) -> None:
+        left = next((at for at in range(self._next, len(self._lines)) if self._lines[at].strip()), None)
+        if left is not None:
+            raise FormatError(
+                f"{self._path}, line 1 says {count} graphs, but line {left + 1} goes on with "
+                f"{self._lines[left][:60]!r}; correct the number or remove what is left over"
+            )
+
+    def error(self, expected: str) -> FormatError:
+        line = self._lines[self._next - 1]
+        return FormatError(f"{self._path}, line {self._next}: expected {expected}, got {line[:60]!r}")
 
 
-def _ints(line: str) -> list[str]:
-    words = line.split()
-    return words if all(word.lstrip("+-").isdecimal() for word in words) else []
+def _is_whole(number: float) -> bool:
+    return number == number // 1 and abs(number) < 2**53
 
 
-def _node(lines: list[str], number: int, size: int, where: str) -> tuple[int, list[int], list[float]]:
-    """Return (tag, neighbours, attributes) of a node of a graph of some size."""
-    words = _words(lines, number, where)
-    try:
-        tag, degree = _int(words[0]), _int(words[1])
-        neighbours = [_int(word) for word in words[2 : 2 + max(0, degree)]]
-        if not 0 <= degree <= len(words) - 2 or any(not 0 <= u < size for u in neighbours):
-            raise ValueError
-    except (IndexError, ValueError, OverflowError):
-        raise FormatError(
-            f"{where}, line {number + 1}: not 'tag degree neighbours', whole numbers, neighbours within 0..{size - 1}: "
-            f"{lines[number][:60]!r}"
-        ) from None
-    try:
-        rest = [float(word) for word in words[2 + degree :]]
-    except ValueError:
-        raise FormatError(
-            f"{where}, line {number + 1}: attributes that are no numbers: {words[2 + degree :][:5]}"
-        ) from None
-    return tag, neighbours, rest
-
-
-def _int(word: str) -> int:
-    """Return a whole number, also one that is written 3.0 or 1e2; raise ValueError for any other."""
-    if len(word) <= 18 and word.lstrip("+-").isdecimal():
-        return int(word)
-    number = float(word)
-    if number != int(number) or abs(number) >= 2**53:
-        raise ValueError
-    return int(number)
-
-
-def _whole(lines: list[str], number: int, where: str) -> list[int]:
-    words = _words(lines, number, where)
-    try:
-        return [_int(word) for word in words]
-    except (ValueError, OverflowError):
-        raise FormatError(f"{where}, line {number + 1}: expected whole numbers, got {lines[number][:60]!r}") from None
-
-
-def _words(lines: list[str], number: int, where: str) -> list[str]:
-    if number >= len(lines) or not lines[number].strip():
-        raise FormatError(f"{where} ends at line {number + 1}, in the middle of a graph; it is truncated")
-    return lines[number].split()
-
-
-def _features(tags: np.ndarray, attributes: list[list[float]], where: str) -> tuple[tuple[str, ...], np.ndarray]:
+def _features(tags: np.ndarray, attributes: list[list[float]], path: Path) -> tuple[tuple[str, ...], np.ndarray]:
     """Return names and (N, F) float32 of features: a column a tag, then the attributes."""
     widths = {len(row) for row in attributes}
     if len(widths) > 1:
-        raise FormatError(f"{where}: nodes have different numbers of attributes, {sorted(widths)}")
-    kinds, place = np.unique(tags, return_inverse=True)
-    check_size(where, 4 * len(tags) * (len(kinds) + max(widths)), what=f"one column for each of {len(kinds):,} tags")
-    onehot = np.eye(len(kinds), dtype=np.float32)[place]
-    names = (*(f"{TAG}{kind}" for kind in kinds.tolist()), *(f"attribute {i}" for i in range(max(widths))))
-    return names, np.concatenate([onehot, np.array(attributes, np.float32)], 1) if widths != {0} else onehot
+        raise FormatError(f"{path}: nodes have different numbers of attributes, {sorted(widths)}")
+    names, onehot = _onehot(tags, path, TAG)
+    (width,) = widths
+    names += [f"attribute {i}" for i in range(width)]
+    return tuple(names), np.concatenate([onehot, np.array(attributes, np.float32)], 1)
 
 
-def read_folds(path: Path, folder: str | Path | None, num_folds: int, num_graphs: int) -> dict[str, np.ndarray]:
-    """Return the masks of the folds of a set; none where there is no folder of them.
+def _onehot(values: np.ndarray, path: Path, prefix: str) -> tuple[list[str], np.ndarray]:
+    """Return names and (n, K) float32 of a column for each of K values."""
+    kinds, place = np.unique(values, return_inverse=True)
+    check_size(path, 4 * len(values) * len(kinds), what=f"one column for each of {len(kinds):,} values")
+    return [f"{prefix}{kind}" for kind in kinds.tolist()], np.eye(len(kinds), dtype=np.float32)[place]
 
-    Args:
-        path: folder/NAME.txt.
-        folder: as `fold_folder` of `read_tu`.
-        num_folds: that are read.
-        num_graphs: of the set.
-    """
+
+def _texts(values: np.ndarray) -> tuple[str, ...]:
+    return tuple(map(str, values.tolist()))
+
+
+# ---- folds ---------------------------------------------------------------------------------------------------------
+def _read_folds(path: Path, folder: str | Path | None, num_folds: int, num_graphs: int) -> dict[str, np.ndarray]:
+    """Return the masks of the folds of a set; none if there is no folder of them."""
     chosen = path.parent / "10fold" if folder is None else Path(folder)
     if folder is None and not exists(chosen / f"{path.stem}-test_idx-1.txt"):
         return {}
@@ -193,13 +196,12 @@ def read_folds(path: Path, folder: str | Path | None, num_folds: int, num_graphs
                 raise MissingFileError(f"fold {k} of {path.stem} is missing: no file {file}")
             found.append(_fold(file, num_graphs))
         train, test = parts["train"][-1], parts["test"][-1]
-        both = np.intersect1d(train, test)
+        both, again = np.intersect1d(train, test), test[tested[test] > 0]
         if len(both):
             raise FormatError(
                 f"{file}: graph {both[0]} is also among those that fold {k} trains on ({len(both)} such graphs); "
                 "make the folds again"
             )
-        again = test[tested[test] > 0]
         if len(again):
             raise FormatError(
                 f"{file}: fold {tested[again[0]]} tests graph {again[0]} too ({len(again)} such graphs); each graph is "
@@ -210,23 +212,21 @@ def read_folds(path: Path, folder: str | Path | None, num_folds: int, num_graphs
 
 
 def _fold(file: Path, num_graphs: int) -> np.ndarray:
-    words = read_text(file).split()
     try:
-        numbers = np.array([_int(word) for word in words], np.int64)
-    except (ValueError, OverflowError):
+        numbers = np.array(read_text(file).split(), np.float64)
+    except ValueError:
         raise FormatError(f"{file} holds something else than numbers of graphs") from None
-    if not len(numbers):
+    found = _integers(numbers[:, None], file)[:, 0]
+    if not len(found):
         raise FormatError(f"{file} names no graph")
-    if numbers.min() < 0 or numbers.max() >= num_graphs:
+    if found.min() < 0 or found.max() >= num_graphs:
         raise FormatError(f"{file} names graphs outside 0..{num_graphs - 1}")
-    if len(np.unique(numbers)) < len(numbers):
+    if len(np.unique(found)) < len(found):
         raise FormatError(f"{file} names a graph twice")
-    return numbers
+    return found
 
 
-EDGES = "_A.txt"
-
-
+# ---- the folder ----------------------------------------------------------------------------------------------------
 def is_tu_folder(path: str | Path) -> bool:
     path = Path(path)
     try:
@@ -251,46 +251,41 @@ def read_tu_folder(
         path: the folder, or the NAME_A.txt in it.
         undirected: store every edge in both directions, whichever of them are listed.
         duplicates, self_loops: see `Graph.from_edges`.
-
-    Raises:
-        MissingFileError: no such folder, or a file that each such folder has is not there.
-        FormatError: the files disagree, or hold what they cannot; the message names file and line.
     """
     stem = _stem(Path(path))
     file = _file(stem, "graph_indicator")
-    indicator = _integers(_numbers(stem, "graph_indicator", width=1), file)[:, 0]
+    indicator = _integers(_numbers(file, width=1), file)[:, 0]
     offsets = _offsets(indicator, file)
     nodes, graphs = len(indicator), len(offsets) - 1
     edges = _edges(stem, indicator)
     notes: list[str] = []
     y, names = _targets(stem, graphs, notes)
-    build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
     x, of_edges = (_table(stem, kind, rows) for kind, rows in (("node", nodes), ("edge", len(edges))))
-    fields = {"x": _profile(edges, nodes, notes)} if x is None else {"x": x.plain(), "table": x}
+    if x is None:
+        notes.append("nodes have neither labels nor attributes: the profile of their degrees stands in for features")
+    fields = {"x": degree_profile(edges.T, nodes)} if x is None else {"x": x.plain(), "table": x}
+    build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
     attr = None if of_edges is None else of_edges.plain()
     union = Graph.from_edges(
         edges, nodes, **build, **fields, name=stem.name, source=str(stem.parent), edge_table=of_edges,
         notes=(*notes_of_list(edges, nodes, {**build, "edge_attr": attr}), *notes),
     )  # fmt: skip
-    masks = read_folds(stem.with_name(f"{stem.name}.txt"), None, 10, graphs)
+    masks = _read_folds(stem.with_name(f"{stem.name}.txt"), None, 10, graphs)
     return GraphSet(union=union, offsets=offsets, y=y, masks=masks, class_names=names)
 
 
-# ---- files ---------------------------------------------------------------------------------------------------------
 def _edge_files(folder: Path) -> list[Path]:
     return sorted(file for place in (folder, folder / "raw") if place.is_dir() for file in place.glob(f"*{EDGES}"))
 
 
 def _stem(path: Path) -> Path:
-    if str(path).endswith(EDGES):
-        return path.with_name(path.name.removesuffix(EDGES))
-    found = _edge_files(path)
+    """Return the path of a set's files up to the name of the set."""
+    found = [path] if str(path).endswith(EDGES) else _edge_files(path)
     if len(found) != 1:
-        listed = ", ".join(file.name for file in found[:5])
+        listed = ", ".join(file.name for file in found[:5]) or f"NAME{EDGES} is missing"
         raise MissingFileError(
-            f"{path} holds the edges of {len(found)} sets of graphs ({listed}); give one of these files"
-            if found else f"{path} holds no NAME{EDGES}, the edges of a TU collection"
-        )  # fmt: skip
+            f"{path} holds the edges of {len(found)} sets of graphs ({listed}); give the file of one set"
+        )
     return found[0].with_name(found[0].name.removesuffix(EDGES))
 
 
@@ -298,48 +293,29 @@ def _file(stem: Path, what: str) -> Path:
     return stem.with_name(f"{stem.name}_{what}.txt")
 
 
-def _numbers(stem: Path, what: str, *, rows: int | None = None, of: str = "", width: int | None = None) -> np.ndarray:
-    """Return (R, C) float64 of a file of numbers, commas between those of a line."""
-    file = _file(stem, what)
+def _numbers(file: Path, *, rows: int | None = None, width: int | None = None) -> np.ndarray:
+    """Return (rows, width) float64 of a file of numbers, commas between those of a line."""
     text = read_text(file).rstrip()
     if not text:
         raise FormatError(f"{file} is empty")
-    raw = np.frombuffer(text.encode(), np.uint8)
-    ends = np.append(np.flatnonzero(raw == ord("\n")), len(raw))
-    per_line = 1 + np.diff(np.searchsorted(np.flatnonzero(raw == ord(",")), ends), prepend=0)
-    width = int(per_line[0]) if width is None else width
-    uneven = np.flatnonzero(per_line != width)
-    if len(uneven):
-        raise FormatError(f"{file}, line {uneven[0] + 1}: {per_line[uneven[0]]} numbers where {width} belong")
-    values = _parsed(text)
-    if len(values) != width * len(ends):
-        raise FormatError(_first_bad(file, text))
-    if rows is not None and len(ends) != rows:
-        raise FormatError(
-            f"{file} has {len(ends):,} lines for {rows:,} {of}; one of the files is cut off or of another set"
-        )
-    return values.reshape(-1, width)
-
-
-def _parsed(text: str) -> np.ndarray:
-    """Return the numbers of a text; none if it holds something else."""
-    import pandas as pd
-
-    options: dict[str, Any] = {"header": None, "keep_default_na": False, "na_values": ["nan", "NaN", "NAN", "-nan"]}
+    gap = re.search(r"\n\s*\n", text)
+    if gap:
+        raise FormatError(f"{file}, line {text.count(chr(10), 0, gap.start()) + 2}: it is empty")
     try:
-        frame = pd.read_csv(io.StringIO(text), dtype=np.float64, skipinitialspace=True, **options)
-    except ValueError:
-        return np.zeros(0)
-    return frame.to_numpy().reshape(-1)
-
-
-def _first_bad(file: Path, text: str) -> str:
-    for number, line in enumerate(text.split("\n"), 1):
-        try:
-            [float(word) for word in line.split(",")]
-        except ValueError:
-            return f"{file}, line {number}: expected numbers with commas between them, got {line[:60]!r}"
-    return f"{file} holds something else than numbers"
+        values = np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2, comments=None)
+    except ValueError as error:
+        place = re.search(r"(.*) at row (\d+)", str(error))
+        line, why = ("1", error) if place is None else (place[2], place[1])
+        number = int(line) + ("convert" in str(why))  # numpy counts cells from row 0, and lengths from row 1
+        raise FormatError(f"{file}, line {number}: expected numbers with commas between them: {why}") from None
+    if width is not None and values.shape[1] != width:
+        raise FormatError(f"{file}, line 1: {values.shape[1]} numbers where {width} belong")
+    if rows is not None and len(values) != rows:
+        raise FormatError(
+            f"{file} has {len(values):,} lines, and {rows:,} belong to the other files; one of them is cut off or of "
+            "another set"
+        )
+    return values
 
 
 def _integers(values: np.ndarray, file: Path, hint: str = "") -> np.ndarray:
@@ -351,20 +327,15 @@ def _integers(values: np.ndarray, file: Path, hint: str = "") -> np.ndarray:
     return values.astype(np.int64)
 
 
-# ---- what they hold -------------------------------------------------------------------------------------------------
 def _offsets(indicator: np.ndarray, file: Path) -> np.ndarray:
     """Return (G+1,) bounds of the graphs' nodes."""
     step = np.diff(indicator, prepend=0)
-    wrong = np.flatnonzero((step < 0) | (step > 1))
+    wrong = np.flatnonzero((step < 0) | (step > 1) | ((step == 0) & (indicator == 0)))
     if len(wrong):
-        line, graph = int(wrong[0]), int(indicator[wrong[0]])
-        before = int(indicator[line - 1]) if line else 0
-        why = f"graph {graph} follows graph {before}; graphs are counted from 1, and each has nodes"
-        if 1 <= graph < before:
-            why = f"graph {graph} goes on after graph {before}; nodes of a graph stand together"
-        raise FormatError(f"{file}, line {line + 1}: {why}")
-    if indicator[0] != 1:
-        raise FormatError(f"{file}, line 1: graph {indicator[0]}; graphs are counted from 1")
+        raise FormatError(
+            f"{file}, line {wrong[0] + 1}: graph {indicator[wrong[0]]}; graphs are counted from 1, each has nodes, and "
+            "they stand together"
+        )
     return np.concatenate([np.flatnonzero(step), [len(indicator)]]).astype(np.int64)
 
 
@@ -373,7 +344,7 @@ def _edges(stem: Path, indicator: np.ndarray) -> np.ndarray:
     file = _file(stem, "A")
     if not read_text(file).strip():
         return np.zeros((0, 2), np.int64)
-    ends = _integers(_numbers(stem, "A", width=2), file)
+    ends = _integers(_numbers(file, width=2), file)
     outside = np.flatnonzero(((ends < 1) | (ends > len(indicator))).any(1))
     if len(outside):
         raise FormatError(
@@ -383,57 +354,47 @@ def _edges(stem: Path, indicator: np.ndarray) -> np.ndarray:
     graph = indicator[ends - 1]
     across = np.flatnonzero(graph[:, 0] != graph[:, 1])
     if len(across):
-        a, b = graph[across[0]]
+        (u, v), (a, b) = ends[across[0]], graph[across[0]]
         raise FormatError(
-            f"{file}, line {across[0] + 1}: an edge joins node {ends[across[0], 0]} of graph {a} and node "
-            f"{ends[across[0], 1]} of graph {b}"
+            f"{file}, line {across[0] + 1}: an edge joins node {u} of graph {a} and node {v} of graph {b}"
         )
     return ends - 1
 
 
 def _targets(stem: Path, graphs: int, notes: list[str]) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
+    """Return classes and their names, else the targets of regression, NaN if one is unknown."""
     attributes = None
     if exists(_file(stem, "graph_attributes")):
-        found = _numbers(stem, "graph_attributes", rows=graphs, of="graphs")
         with np.errstate(over="ignore"):
-            attributes = found.astype(np.float32)
+            attributes = _numbers(_file(stem, "graph_attributes"), rows=graphs).astype(np.float32)
         attributes[np.isinf(attributes)] = np.nan
-    if not exists(_file(stem, "graph_labels")):
-        return (None if attributes is None else attributes[:, 0] if attributes.shape[1] == 1 else attributes), None
+    file = _file(stem, "graph_labels")
+    if not exists(file):
+        return attributes[:, 0] if attributes is not None and attributes.shape[1] == 1 else attributes, None
     hint = f"; amounts to predict go into {stem.name}_graph_attributes.txt"
-    labels = _numbers(stem, "graph_labels", rows=graphs, of="graphs", width=1)
-    names, y = np.unique(_integers(labels, _file(stem, "graph_labels"), hint)[:, 0], return_inverse=True)
+    labels = _integers(_numbers(file, rows=graphs, width=1), file, hint)
+    names, y = np.unique(labels[:, 0], return_inverse=True)
     if attributes is not None:
         notes.append(
-            f"classes of {stem.name}_graph_labels.txt are learned; the {attributes.shape[1]} attributes of graphs are "
-            f"left out (without that file they are the targets)"
+            f"classes of {file.name} are learned; the {attributes.shape[1]} attributes of graphs are left out (without "
+            "that file they are the targets)"
         )
-    return y.astype(np.int64), tuple(str(name) for name in names)
+    return y.astype(np.int64), _texts(names)
 
 
 def _table(stem: Path, kind: str, rows: int) -> FeatureTable | None:
-    """Return the features of nodes or edges: columns of their labels, then attributes; None where there are none."""
+    """Return the features of nodes or edges: columns of their labels, then attributes; None if there are none."""
     columns: list[str] = []
     parts: list[np.ndarray] = []
     file = _file(stem, f"{kind}_labels")
     if exists(file) and rows:
-        labels = _integers(_numbers(stem, f"{kind}_labels", rows=rows, of=f"{kind}s"), file)
+        labels = _integers(_numbers(file, rows=rows), file)
         for number, column in enumerate(labels.T):
-            kinds, place = np.unique(column, return_inverse=True)
-            check_size(file, 4 * rows * len(kinds), what=f"one column for each of {len(kinds):,} labels")
-            parts.append(np.eye(len(kinds), dtype=np.float32)[place])
-            columns += [f"{TAG}{name}" if not number else f"{TAG}{number}: {name}" for name in kinds.tolist()]
-    if exists(_file(stem, f"{kind}_attributes")) and rows:
-        parts.append(_numbers(stem, f"{kind}_attributes", rows=rows, of=f"{kind}s"))
+            names, onehot = _onehot(column, file, f"{TAG}{number}: " if number else TAG)
+            columns += names
+            parts.append(onehot)
+    file = _file(stem, f"{kind}_attributes")
+    if exists(file) and rows:
+        parts.append(_numbers(file, rows=rows))
         columns += [f"attribute {i}" for i in range(parts[-1].shape[1])]
     return FeatureTable.of(tuple(columns), np.concatenate(parts, 1)) if parts else None
-
-
-def _profile(edges: np.ndarray, nodes: int, notes: list[str]) -> np.ndarray:
-    from hopstate.data.readers.pyg import degree_profile
-
-    notes.append("nodes have neither labels nor attributes: the profile of their degrees stands in for features")
-    return degree_profile(edges.T, nodes)
-
-
-__all__ = ["is_tu_folder", "read_tu_folder"]

@@ -14,20 +14,17 @@ from torch import Tensor, nn
 
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, ShapeError, check_range
-from hopstate.layers.cooccurrence import CountEncoding
-from hopstate.layers.decoders import LinkHead
-from hopstate.layers.packed_attention import PackedLayout, PackedTransformerBlock
-from hopstate.layers.pair_history import PairHistory
-from hopstate.layers.time import TimeEncoding
+from hopstate.layers.attention import PackedLayout, PackedTransformerBlock
+from hopstate.layers.decoders import LinkHead, PairHistory
+from hopstate.layers.encodings import CountEncoding, TimeEncoding
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
-from hopstate.methods.shared.programs import history_spec
+from hopstate.methods.shared.programs import ExportSpec, history_spec
 from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
 from hopstate.tokens.pair_features import NAMES
-from hopstate.training.exported import ExportSpec
 from hopstate.training.precision import bare
 from hopstate.training.tasks.link import LinkTask
 

@@ -18,29 +18,57 @@ from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
-from hopstate.layers.decoders import LinkHead
-from hopstate.layers.mlp_mixer import MixerBlock
-from hopstate.layers.pair_history import PairHistory
-from hopstate.layers.time import TimeEncoding
+from hopstate.layers.decoders import LinkHead, PairHistory
+from hopstate.layers.encodings import TimeEncoding
 from hopstate.methods.baselines.dygformer import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.around import AroundTokenizer
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
-from hopstate.methods.shared.programs import history_spec, packed_tokens
+from hopstate.methods.shared.programs import ExportSpec, Tensors, history_spec, packed_tokens
 from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer, HistoryTokens
 from hopstate.tokens.pair_features import NAMES
-from hopstate.training.exported import ExportSpec, Tensors
 from hopstate.training.precision import bare
 from hopstate.training.tasks.link import LinkTask
+from hopstate.types import Float, shapecheck
 
 if TYPE_CHECKING:
     from hopstate.data.dates import Clock
     from hopstate.data.events import EventStream
     from hopstate.data.neighbor_store import Histories
     from hopstate.data.stream_state import StreamState
+
+
+class MixerBlock(nn.Module):
+    """x + MLP over tokens of LN(x), then x + MLP over channels of LN(x); a perceptron is Linear, GELU, Linear.
+
+    Args:
+        num_tokens: tokens of every sequence.
+        dim: channels of a token.
+        token_ratio, channel_ratio: inner widths, in multiples of num_tokens and of dim.
+        dropout: probability that an element is dropped in training, after each layer of a perceptron.
+    """
+
+    def __init__(
+        self, num_tokens: int, dim: int, *, token_ratio: float = 0.5, channel_ratio: float = 4.0, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.token_norm, self.channel_norm = nn.LayerNorm(num_tokens), nn.LayerNorm(dim)
+        self.token_mlp = _perceptron(num_tokens, int(token_ratio * num_tokens), dropout)
+        self.channel_mlp = _perceptron(dim, int(channel_ratio * dim), dropout)
+
+    @shapecheck
+    def forward(self, x: Float[Tensor, "sequence token channel"]) -> Float[Tensor, "sequence token channel"]:
+        x = x + self.token_mlp(self.token_norm(x.transpose(1, 2))).transpose(1, 2)
+        return x + self.channel_mlp(self.channel_norm(x))
+
+
+def _perceptron(dim: int, hidden: int, dropout: float) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(dim, hidden), nn.GELU(), nn.Dropout(dropout), nn.Linear(hidden, dim), nn.Dropout(dropout)
+    )
 
 
 class RecentLinks(NamedTuple):

@@ -25,7 +25,7 @@ from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig, Readout
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.backbone import init_context, suit_init, take_backbone
-from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
+from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, event_targets
 from hopstate.methods.shared.link import (
     PAIRS,
     SCHEDULE,
@@ -36,15 +36,13 @@ from hopstate.methods.shared.link import (
     pair_features,
     suit_epochs,
     suit_pairs,
-    training_store,
     used_features,
 )
-from hopstate.methods.shared.programs import logit_port, rows_port
+from hopstate.methods.shared.programs import ExportSpec, Port, Program, StateQuery, Tensors, logit_port, rows_port
 from hopstate.methods.space import Space
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.config import LoopConfig, OptimConfig
-from hopstate.training.exported import ExportSpec, Port, Program, StateQuery, Tensors
 from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
@@ -213,14 +211,13 @@ def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> LinkTask
 def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> EventNodeTask:
     """Return the task of classifying sources of stream's events."""
     split, built = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
-    classes, target = learned_classes(stream, split, config, context)
-    made = _Build.of(stream, config, built, "node", classes.width)
+    targets = event_targets(stream, split, config, context)
+    made = _Build.of(stream, config, built, "node", targets.width)
     frozen = take_backbone(made.model, config, context, links="ctdg-ssm", head=("readout",))
-    questions = ClassQuestions(stream, made.split, made.train_inputs, y=classes.y, target=target)
+    questions = ClassQuestions(stream, made.split, made.train_inputs, y=targets.y, target=targets.target)
     return EventNodeTask(
         made.windows(stream, config, questions, config.batch_size),
-        classes=classes,
-        target=target,
+        targets=targets,
         eval_batch_size=config.batch_size,
         bootstrap=config.bootstrap,
         clock=made.clock,
@@ -259,7 +256,7 @@ class _Build:
             told = None if head is None else pair_features(store, events, clock)
             return ActiveEvents(model, events, store, neighbors=config.num_neighbors, clock=clock, told=told)
 
-        known = inputs(stream, training_store(stream, split))
+        known = inputs(stream, NeighborStore.from_stream(stream, split.train))
         if head is not None and known.told is not None and context.trained is None:
             fit_scale(head, known.told, stream, split, config.loop.seed)
         return cls(model=model, split=split, clock=clock, inputs=inputs, train_inputs=known)

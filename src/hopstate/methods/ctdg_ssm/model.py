@@ -25,8 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, TimeOrderError, check_range, refuse_idle
-from hopstate.layers.pair_history import PairHistory
-from hopstate.layers.time import TimeEncoding
+from hopstate.layers.decoders import PairHistory
+from hopstate.layers.encodings import TimeEncoding
 from hopstate.methods.ctdg_ssm.hippo import FilterShape, FilterStart, HippoCell, PolynomialFilter, filter_coefficients
 from hopstate.ops.filters.laplacian import dense_laplacian, noisy_laplacian, sparse_laplacian
 from hopstate.ops.filters.transition import DenseTransition, SparseTransition, Transition
@@ -436,9 +436,11 @@ class Readout(nn.Module):
         self.pair_history = PairHistory(len(NAMES)) if c.pair_history else None
         inputs = (2 if links else 1) * width + pair + self.gaps * c.time_dim
         inputs += 0 if self.pair_history is None else self.pair_history.dim
-        self.decoder: nn.Module = nn.Linear(inputs, outputs)
+        self.decoder: nn.Module
         if c.hidden:
             self.decoder = nn.Sequential(nn.Linear(inputs, c.hidden), nn.GELU(), nn.Linear(c.hidden, outputs))
+        else:
+            self.decoder = nn.Linear(inputs, outputs)
 
     def forward(self, ends: Sequence[Tensor], gap: Tensor | None) -> Tensor:
         """Return (e, C) logits.

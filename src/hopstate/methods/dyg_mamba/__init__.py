@@ -3,8 +3,8 @@
 | DyG-Mamba, arXiv:2408.06966 | function |
 |---|---|
 | the first-hop interaction sequence | `tokens.history.HistoryTokenizer`, `data.neighbor_store.NeighborStore` |
-| time encoding | `layers.time.TimeEncoding` |
-| Eq. 5, co-occurrence | `ops.neighbors.neighbors.cooccurrence`, `layers.cooccurrence.CountEncoding` |
+| time encoding | `layers.encodings.TimeEncoding` |
+| Eq. 5, co-occurrence | `ops.neighbors.neighbors.cooccurrence`, `layers.encodings.CountEncoding` |
 | Eq. 6, aligned encodings | `encoder.HistoryEncoder` |
 | Eq. 7-10, Alg. 1 | `timespan.TimeSpanBlock` |
 | Eq. 11, the step from the time span | `timespan.SpanStep`, `ops.span_step.step.span_step` |

@@ -17,7 +17,7 @@ from hopstate.methods.dyg_mamba.timespan import frozen_bounds
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.backbone import init_context, suit_init, take_backbone
-from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
+from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, event_targets
 from hopstate.methods.shared.event_run import event_loop
 from hopstate.methods.shared.link import (
     HistoryLinkRun,
@@ -26,14 +26,12 @@ from hopstate.methods.shared.link import (
     history_features,
     history_method,
     history_task,
-    training_store,
     used_features,
 )
-from hopstate.methods.shared.programs import history_spec
+from hopstate.methods.shared.programs import ExportSpec, history_spec
 from hopstate.methods.space import Space
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
 from hopstate.training.config import LoopConfig
-from hopstate.training.exported import ExportSpec
 from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.events import EventTask, HistoryNodes
@@ -103,7 +101,7 @@ class DyGMambaNodesRun(EventNodeRun):
 
 def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context) -> EventNodeTask:
     split = config.split.of(stream)
-    classes, target = learned_classes(stream, split, config, context)
+    targets = event_targets(stream, split, config, context)
     built = init_context(config, context, links="dyg-mamba")
     clock, kept = clock_of(stream, split, config.gap_unit, built), deletions_of(stream, config.deletions, built)
     keeps_deletions = kept != "left-out"
@@ -112,20 +110,20 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
         return HistoryTokenizer(store, events, config.history, clock, kept, config.loop.float_type)
 
     model = DyGMambaNodes(
-        config.model, classes.width, **history_features(used_features(stream, built), stream, config.deletions, built)
+        config.model, targets.width, **history_features(used_features(stream, built), stream, config.deletions, built)
     )
     frozen = take_backbone(model, config, context, links="dyg-mamba", head=("head",))
     source = HistoryNodes(
         model,
         stream,
         split,
-        train_inputs=tokenizer(training_store(stream, split, deletions=keeps_deletions), stream),
+        train_inputs=tokenizer(NeighborStore.from_stream(stream, split.train, deletions=keeps_deletions), stream),
         inputs=lambda events: tokenizer(NeighborStore.from_stream(events, deletions=keeps_deletions), events),
         batch_size=config.batch_size,
-        y=classes.y,
-        target=target,
+        y=targets.y,
+        target=targets.target,
     )
-    return EventNodeTask(source, classes=classes, target=target, bootstrap=config.bootstrap, clock=clock, frozen=frozen)
+    return EventNodeTask(source, targets=targets, bootstrap=config.bootstrap, clock=clock, frozen=frozen)
 
 
 def export_spec(task: EventTask[Any]) -> ExportSpec:

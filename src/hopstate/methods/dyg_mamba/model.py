@@ -20,11 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
-from hopstate.layers.cooccurrence import CountEncoding
-from hopstate.layers.decoders import LinkHead, NodeHead
-from hopstate.layers.packed_attention import CrossAttention
-from hopstate.layers.pair_history import PairHistory
-from hopstate.layers.time import TimeEncoding
+from hopstate.layers.attention import CrossAttention
+from hopstate.layers.decoders import LinkHead, NodeHead, PairHistory
+from hopstate.layers.encodings import CountEncoding, TimeEncoding
 from hopstate.methods.dyg_mamba.timespan import TimeSpanBlock, TimeSpanConfig
 from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel

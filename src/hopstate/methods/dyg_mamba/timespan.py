@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError, check_range, refuse_idle
 from hopstate.layers.ssm import STEP_RANGE, StateSpace, StepProjection
 from hopstate.ops.conv1d import conv1d
+from hopstate.ops.discretize import inverse_softplus
 from hopstate.ops.selective_scan import selective_scan
-from hopstate.ops.softplus import inverse_softplus
 from hopstate.ops.span_step import span_step
 from hopstate.types import Float, Int, shapecheck
 

@@ -151,7 +151,6 @@ class EnsembleSource(EventSource[EnsembleScorer]):
         self.names = [member.name for member in members]
 
     def scorer(self, model: Any, split: str) -> EnsembleScorer:
-        """Return the ensemble over the training events for "train", else over the whole stream."""
         return EnsembleScorer(self.stack, self.names, [task.scorer(split) for task in self.tasks])
 
     def scorer_over(self, model: Any, stream: EventStream) -> EnsembleScorer:

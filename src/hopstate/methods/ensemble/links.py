@@ -49,7 +49,6 @@ class LinkEnsembleTask(StaticLinkTask):
         return [{"epoch": 1, **{f"val_{name}": value for name, value in self.evaluate("val").items()}}], 1
 
     def scorer(self, split: str = "test") -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-        """Return rows u (n,), v (n,) → (n,) logits over the messages of a split."""
         scorers = [member.task.scorer(split) for member in self.members]
         return lambda u, v: self.stack.logits(np.stack([score(u, v) for score in scorers], 1))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,15 @@ from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.orders import OrderKind, node_order, order_key
-from hopstate.methods.gmn.tokens import Resampler, Tokens, WalkSettings, drawing_seed, token_order, walk_tokens
+from hopstate.methods.gmn.tokens import (
+    Resampler,
+    TokenKind,
+    Tokens,
+    WalkSettings,
+    drawing_seed,
+    token_order,
+    walk_tokens,
+)
 from hopstate.methods.shared.edges import turned
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable, random_walks
@@ -82,7 +90,7 @@ class PreparedGraph:
             x[:, -self.signs :] *= np.repeat(flips, sizes, 0)
         return torch.from_numpy(x)
 
-    def tokens(self, rows: np.ndarray, kind: Any, seed: int, names: np.ndarray | None = None) -> Tokens:
+    def tokens(self, rows: np.ndarray, kind: TokenKind, seed: int, names: np.ndarray | None = None) -> Tokens:
         """Draw the tokens of some nodes; see `walk_tokens`."""
         edges = self.edge_attr is not None
         return walk_tokens(self.table, rows, self.settings, kind=kind, seed=seed, edges=edges, names=names)
@@ -174,6 +182,11 @@ def gmn_inputs(
     return whole_inputs(prepared, tokens, named_rng(seed))
 
 
+def _round(prepared: PreparedGraph, kind: TokenKind, seed: int, number: int) -> Tokens:
+    """Return the tokens of all nodes in a round of drawing."""
+    return prepared.tokens(np.arange(len(prepared.x)), kind, drawing_seed(seed, number))
+
+
 class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
     """All nodes in one step; orders, shuffles and signs are drawn anew every epoch, walks every few.
 
@@ -195,19 +208,12 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         super().__init__(labels)
         self.config, self.prepared, self.seed, self.draws = config, prepared, seed, draws
         self.kind, self.resample_every = config.token_kind, resample_every
-        self._walks = self._resampler(resample_every) if prepared.settings.tokens > 1 else None
+        self._draw = partial(_round, prepared, self.kind, seed)  # a method of its own would be a reference cycle
+        self._walks = Resampler(self._draw, resample_every) if prepared.settings.tokens > 1 else None
         self._held: tuple[Tokens | None, dict[str, Any]] = (None, {})
         self._eval: GMNInputs | None = None
 
-    def _resampler(self, every: int) -> Resampler:
-        m = self.prepared
-        return Resampler(
-            m.table, np.arange(len(m.x)), m.settings, kind=self.kind, seed=self.seed, every=every,
-            edges=m.edge_attr is not None,
-        )  # fmt: skip
-
     def num_batches(self, epoch: int) -> int:
-        """Return 1."""
         return 1
 
     def batches(
@@ -233,7 +239,6 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         return model(batch[0])[batch[1]]
 
     def logits(self, model: nn.Module, rows: np.ndarray) -> Tensor:
-        """Return (n, C) logits of rows, on the CPU; ties are broken by node id."""
         device = device_of(model)
         if self._eval is None or self._eval.x.device != device:
             self._eval = self._evaluated(0, model)
@@ -256,7 +261,7 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         if self._walks is None:
             return whole_inputs(self.prepared, {}, rng)
         if rng is None and (self.resample_every or epoch):  # the running rounds stay as they are
-            return whole_inputs(self.prepared, token_inputs(self._resampler(0).drawn(epoch)), rng)
+            return whole_inputs(self.prepared, token_inputs(self._draw(epoch)), rng)
         tokens = self._walks.at(epoch)
         if self._held[0] is not tokens:  # made once a round, so that adjacencies keep their weighted forms
             self._held = tokens, token_inputs(tokens)
@@ -323,7 +328,6 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         return model(batch[0])
 
     def logits(self, model: nn.Module, rows: np.ndarray) -> Tensor:
-        """Return (n, C) logits of rows, on the CPU; those of the whole graph, whichever rows are asked for."""
         return self.predict_all(model)[torch.from_numpy(rows)].float()
 
     def left_out(self) -> str:

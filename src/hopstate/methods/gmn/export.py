@@ -13,12 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.layers.edge_list import EdgeList
+from hopstate.layers.message import EdgeList
 from hopstate.methods.gmn.batches import VisitedNodes, WholeSequence
 from hopstate.methods.gmn.layerwise import NodeOutputs
 from hopstate.methods.gmn.model import GMN, GMNInputs, WalkFeatureEncoder
-from hopstate.methods.shared.programs import graph_spec, rows_port
-from hopstate.training.exported import ExportSpec, Port, Program, Tensors
+from hopstate.methods.shared.programs import ExportSpec, Port, Program, Tensors, graph_spec, rows_port
 from hopstate.training.tasks.node import NodeBatches, NodeTask
 from hopstate.training.tasks.static_link import StaticLinkTask
 
@@ -58,9 +57,6 @@ def gmn_spec(model: nn.Module, *, draws: int = 1, many: bool = False) -> ExportS
         model: the network.
         draws: times that the run draws walks for an answer.
         many: its nodes are of several graphs, each a sequence of its own.
-
-    Raises:
-        ConfigError: another network.
     """
     if not isinstance(model, GMN):
         raise ConfigError(f"{type(model).__name__} is no Graph Mamba Network and has no program over tokens of walks")

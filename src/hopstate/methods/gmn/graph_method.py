@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.splits import random_split
 from hopstate.errors import ConfigError, DataError, HopstateError, check_range
-from hopstate.evaluation.event_targets import positive_last
 from hopstate.io.opening import parse_bytes
 from hopstate.layers.message import Adjacency
 from hopstate.layers.mpnn import BatchNorm, Reading, pool, read_width
@@ -41,7 +40,7 @@ from hopstate.methods.method import Context, Method, ReadOptions, SetRun, SplitC
 from hopstate.methods.shared.baselines import graph_set_baselines
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, turned
 from hopstate.methods.shared.node import check_filled, save_npz
-from hopstate.methods.shared.programs import rows_port
+from hopstate.methods.shared.programs import ExportSpec, Port, Program, rows_port
 from hopstate.methods.shared.suit_nodes import metric_of
 from hopstate.methods.shared.targets_as_trained import targets_as_trained
 from hopstate.methods.space import Range, Space
@@ -49,10 +48,16 @@ from hopstate.ops.cpu.random_kernels import mix
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.training.checkpoint import replace_file
 from hopstate.training.config import LoopConfig, OptimConfig
-from hopstate.training.exported import ExportSpec, Port, Program
 from hopstate.training.precision import bare
 from hopstate.training.tasks.graph import GraphTask, Level, level_targets
-from hopstate.training.tasks.target import ClassWeights, goal_of, target_of, trained_target, warn_one_class
+from hopstate.training.tasks.target import (
+    ClassWeights,
+    goal_of,
+    positive_last,
+    target_of,
+    trained_target,
+    warn_one_class,
+)
 
 __all__ = ["METHODS", "GINRun", "GMNGraphsRun", "build", "build_gin", "prepared_set"]
 

@@ -32,9 +32,7 @@ from hopstate.methods.gmn.tokens import (
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column, turned
-from hopstate.methods.shared.graph_task import graph_task
-from hopstate.methods.shared.network import NodeNetwork
-from hopstate.methods.shared.node import NodeRun
+from hopstate.methods.shared.node import NodeNetwork, NodeRun, graph_task
 from hopstate.methods.shared.suit_nodes import LINKS, MANY, facts, suit_links, suit_metric
 from hopstate.methods.space import Space
 from hopstate.tokens.encodings import Share, laplacian_encoding

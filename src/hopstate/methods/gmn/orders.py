@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -16,94 +16,58 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, nearest
 
 OrderKind = Literal["degree", "pagerank", "ppr", "kcore", "eigenvector", "random", "column"]
-_KINDS = ("degree", "pagerank", "ppr", "kcore", "eigenvector", "random", "column")
+DAMPING = 0.85
 
 
 def order_key(
-    indptr: np.ndarray, indices: np.ndarray, kind: str, *, column: np.ndarray | None = None,
-    seeds: np.ndarray | None = None, offsets: np.ndarray | None = None,
-) -> np.ndarray:  # fmt: skip
+    indptr: np.ndarray, indices: np.ndarray, kind: OrderKind, *, offsets: np.ndarray | None = None
+) -> np.ndarray:
     """Return (N,) float64 sort keys of the nodes.
 
     Args:
         indptr, indices: CSR adjacency.
-        kind: "degree", "pagerank", "ppr" (PageRank that restarts at seeds only), "kcore", "eigenvector" (centrality),
-            "random" (all equal: ties are broken at random) or "column".
-        column: (N,) the user's own keys, for kind "column".
-        seeds: nodes where personalised PageRank restarts; each graph's first node of highest degree by default.
+        kind: "degree", "pagerank", "ppr" (PageRank that restarts at each graph's first node of highest degree),
+            "kcore", "eigenvector" (centrality), or "random" (all equal: ties are broken at random).
         offsets: (G+1,) bounds of the graphs of a set, no edge between two; each gets the keys that it has alone.
-
-    Raises:
-        ConfigError: an unknown kind, or "column" without one.
-        DataError: a column of another length, or with NaN.
     """
-    if kind not in _KINDS:
-        raise ConfigError(f"unknown order {kind!r}{nearest(kind, _KINDS)}; known: {', '.join(_KINDS)}")
-    n = len(indptr) - 1
-    degree = np.diff(indptr)
-    if kind == "column":
-        return _column(column, n)
+    n, degree = len(indptr) - 1, np.diff(indptr)
+    bounds = np.array([0, n]) if offsets is None else np.asarray(offsets)
     if kind == "random" or n == 0:
         return np.zeros(n)
     if kind == "degree":
         return degree.astype(np.float64)
     if kind == "kcore":
         return _core_numbers(indptr, indices).astype(np.float64)
-    bounds = np.array([0, n]) if offsets is None else np.asarray(offsets)
     if kind == "eigenvector":
         return _eigenvector(indptr, indices, bounds)
     sizes = np.diff(bounds)
-    restart = np.repeat(1 / np.maximum(sizes, 1), sizes)
+    if kind == "pagerank":
+        return _pagerank(indptr, indices, np.repeat(1 / np.maximum(sizes, 1), sizes), bounds)
     if kind == "ppr":
-        chosen = _first_of_highest(degree, bounds) if seeds is None else np.asarray(seeds)
-        restart = np.bincount(chosen, minlength=n).astype(np.float64)
-        restart /= np.repeat(np.maximum(np.add.reduceat(restart, bounds[:-1]), 1), sizes)
-    return _pagerank(indptr, indices, restart, bounds)
+        graph = np.repeat(np.arange(len(sizes)), sizes)
+        first = np.lexsort((np.arange(n), -degree, graph))[bounds[:-1]]
+        restart = np.zeros(n)
+        restart[first] = 1
+        return _pagerank(indptr, indices, restart, bounds)
+    known = [name for name in get_args(OrderKind) if name != "column"]
+    raise ConfigError(f"unknown order {kind!r}{nearest(kind, known)}; known: {', '.join(known)}")
 
 
-def _column(column: np.ndarray | None, n: int) -> np.ndarray:
-    if column is None:
-        raise ConfigError("order=column needs a column of keys, one a node")
-    column = np.asarray(column, np.float64)
-    if column.shape != (n,):
-        raise DataError(f"the order column must hold one number a node, shape ({n},); got {column.shape}")
-    bad = np.flatnonzero(np.isnan(column))
-    if len(bad):
-        raise DataError(f"the order column is NaN for {len(bad)} nodes, the first is row {bad[0]}; fill them in")
-    return column
-
-
-def _transition(indptr: np.ndarray, indices: np.ndarray):  # type: ignore[no-untyped-def]
+def _pagerank(indptr: np.ndarray, indices: np.ndarray, restart: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """Return PageRank of each graph; a node without edges gives its rank to its graph's restart."""
     import scipy.sparse
 
-    degree = np.diff(indptr)
+    n, degree, sizes = len(restart), np.diff(indptr), np.diff(bounds)
     weights = np.repeat(1 / np.maximum(degree, 1), degree)
-    n = len(degree)
-    return scipy.sparse.csr_array((weights, indices, indptr), shape=(n, n)), degree == 0
-
-
-def _first_of_highest(degree: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """Return (G,) the first node of highest degree of each graph."""
-    sizes = np.diff(bounds)
-    graph = np.repeat(np.arange(len(sizes)), sizes)
-    best = np.lexsort((np.arange(len(degree)), -degree, graph))
-    return best[bounds[:-1]]
-
-
-def _pagerank(
-    indptr: np.ndarray, indices: np.ndarray, restart: np.ndarray, bounds: np.ndarray, damping: float = 0.85
-) -> np.ndarray:
-    """Return PageRank of each graph, its restart and what is stuck in it staying inside; bounds as offsets."""
-    step, dangling = _transition(indptr, indices)
-    rank, first, sizes = restart.copy(), bounds[:-1], np.diff(bounds)
-    stuck, moving = np.flatnonzero(dangling), True
-    graph = np.repeat(np.arange(len(sizes)), sizes)
-    for _ in range(200):  # damping**200 < 1e-14
-        stuck_rank = np.bincount(graph[stuck], rank[stuck], len(sizes))
-        new = damping * (step.T @ rank + np.repeat(stuck_rank, sizes) * restart) + (1 - damping) * restart
-        moving = np.add.reduceat(np.abs(new - rank), first).max() >= 1e-12
+    step = scipy.sparse.csr_array((weights, indices, indptr), shape=(n, n)).T
+    graph, dangling = np.repeat(np.arange(len(sizes)), sizes), np.flatnonzero(degree == 0)
+    rank = restart.copy()
+    for _ in range(200):  # DAMPING**200 < 1e-14
+        stuck = np.bincount(graph[dangling], rank[dangling], len(sizes))
+        new = DAMPING * (step @ rank + stuck[graph] * restart) + (1 - DAMPING) * restart
+        change = np.add.reduceat(np.abs(new - rank), bounds[:-1]).max()
         rank = new
-        if not moving:
+        if change < 1e-12:
             break
     return _rounded(rank, bounds)
 
@@ -112,12 +76,12 @@ def _eigenvector(indptr: np.ndarray, indices: np.ndarray, bounds: np.ndarray) ->
     """Power iteration on A + I of each graph, which has A's vectors and converges on bipartite graphs too."""
     import scipy.sparse
 
-    n, first, sizes = len(indptr) - 1, bounds[:-1], np.diff(bounds)
+    n, sizes = len(indptr) - 1, np.diff(bounds)
     a = scipy.sparse.csr_array((np.ones(len(indices)), indices, indptr), shape=(n, n))
     x = np.repeat(sizes**-0.5, sizes)
     for _ in range(1000):
         new = a @ x + x
-        new /= np.repeat(np.sqrt(np.add.reduceat(new**2, first)), sizes)
+        new /= np.repeat(np.sqrt(np.add.reduceat(new**2, bounds[:-1])), sizes)
         change = np.abs(new - x).max()
         x = new
         if change < 1e-10:
@@ -181,16 +145,14 @@ class OrderConfig:
 
 
 def node_keys(graph: Graph, config: OrderConfig, offsets: np.ndarray | None = None) -> np.ndarray:
-    """Return (N,) float64 sort keys; offsets (G+1,) bound the graphs of a set, each with keys of its own.
-
-    Raises:
-        ConfigError: an unknown kind, or "column" without one.
-        DataError: no such column, NaN in it, or a node without a key.
-    """
-    column = None
-    if config.kind == "column":
-        column = _from_file(graph, config) if config.file is not None else _from_features(graph, config.column)
-    return order_key(graph.indptr, graph.indices, config.kind, column=column, offsets=offsets)
+    """Return (N,) float64 sort keys; offsets (G+1,) bound the graphs of a set, each with keys of its own."""
+    if config.kind != "column":
+        return order_key(graph.indptr, graph.indices, config.kind, offsets=offsets)
+    column = _from_features(graph, config.column) if config.file is None else _from_file(graph, config)
+    bad = np.flatnonzero(np.isnan(column))
+    if len(bad):
+        raise DataError(f"the order column is NaN for {len(bad)} nodes, the first is row {bad[0]}; fill them in")
+    return np.asarray(column, np.float64)
 
 
 def _from_features(graph: Graph, given: int | str | None) -> np.ndarray:

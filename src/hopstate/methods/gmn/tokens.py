@@ -1,6 +1,10 @@
-"""Random-walk tokens of a graph's nodes as packed tensors, drawn anew every few epochs in a background thread.
+"""What a node is read from: its random-walk tokens as packed tensors, and structural encodings of nodes and edges.
 
-Source: Behrouz & Hashemi 2024 (Graph Mamba Networks), Algorithm 1 and section 4.1.
+Tokens are drawn anew every few epochs in a background thread. Encodings are computed once and cached by content.
+
+Source: Behrouz & Hashemi 2024 (Graph Mamba Networks), Algorithm 1, section 4.1 and figure 1 (sums of non-diagonal
+elements, anonymous walks, pairwise differences as edge features); Dwivedi et al. 2022, arXiv:2110.07875 (diagonal of
+RW^k); Ivanov & Burnaev 2018 (anonymous walks).
 """
 
 from __future__ import annotations
@@ -247,19 +251,14 @@ class Resampler:
     """Tokens of fixed nodes, drawn anew every few epochs; the next ones are drawn while the present ones are used.
 
     Args:
-        table, nodes, settings, kind, edges: see `walk_tokens`.
-        seed: with the round's number, fixes its walks.
+        draw: number of a round → its tokens.
         every: epochs that use the same walks; 0 never draws again.
     """
 
-    def __init__(
-        self, table: WalkTable, nodes: np.ndarray, settings: WalkSettings, *, kind: TokenKind, seed: int,
-        every: int = 0, edges: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, draw: Callable[[int], Tokens], every: int = 0) -> None:
         if every < 0:
             raise ConfigError(f"resample_every counts epochs, 0 for never; got {every}")
-        self.table, self.nodes, self.settings = table, nodes, settings
-        self.kind, self.seed, self.every, self.edges = kind, seed, every, edges
+        self.draw, self.every = draw, every
         self._round: int | None = None
         self._tokens: Tokens = {}
         self._next: tuple[int, Future[Tokens]] | None = None
@@ -270,13 +269,8 @@ class Resampler:
         number = epoch // self.every if self.every else 0
         if number != self._round:
             ready = self._next is not None and self._next[0] == number
-            self._tokens = self._next[1].result() if ready and self._next else self.drawn(number)
+            self._tokens = self._next[1].result() if ready and self._next else self.draw(number)
             self._round, self._next = number, None
         if self._pool is not None and self._next is None:
-            self._next = (number + 1, self._pool.submit(self.drawn, number + 1))
+            self._next = (number + 1, self._pool.submit(self.draw, number + 1))
         return self._tokens
-
-    def drawn(self, number: int) -> Tokens:
-        """Return the tokens of a round."""
-        seed = drawing_seed(self.seed, number)
-        return walk_tokens(self.table, self.nodes, self.settings, kind=self.kind, seed=seed, edges=self.edges)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from hopstate.data.dates import Clock
-from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
@@ -23,7 +23,7 @@ from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.shared.link import LinkRun, clock_of, kept_negatives, suit_judged
 from hopstate.sampling.negatives import Negatives
-from hopstate.streaming.protocols import LooksUp
+from hopstate.streaming.protocols import LooksUp, OnlyLooksUp
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import Untrained
 from hopstate.training.tasks.link import LinkTask
@@ -32,7 +32,7 @@ from hopstate.training.tasks.task import Task
 NEVER = -100.0  # the score of a pair that never met; gaps are held to scores above it
 
 
-class Recency:
+class Recency(OnlyLooksUp):
     """Score a pair by how lately it met.
 
     Args:
@@ -41,39 +41,21 @@ class Recency:
         clock: what a gap of 1 is, in the unit of the store's times; None takes them as they stand.
     """
 
-    by_time = False
-    observes = False
-
     def __init__(self, store: Histories, *, directed: bool = False, clock: Clock | None = None) -> None:
         self.store: Histories = store
         self.directed, self.clock = directed, clock or Clock()
 
     def over(self, past: StreamState) -> Recency:
-        """Return the same over all events of a past."""
         made = copy(self)
         made.store, made.clock = past.store(), self.clock.over(past.time_unit or "")
         return made
 
-    def reset(self) -> None:
-        """Nothing to forget: what is visible follows from the query time."""
-
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) scores of pairs src (Q,), dst (Q,) at times t (Q,)."""
         last, met = self.store.last_meeting(src, dst, t, directed=self.directed)
         return np.where(met, -self.clock.log_gaps(t, last, -NEVER), NEVER)
 
     def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return `score`, which is no probability."""
         return self.score(src, dst, t)
-
-    def observe(self, batch: EventBatch) -> None:
-        """Nothing to do: the store holds the events."""
-
-    def state(self) -> None:
-        """Return None: the store holds the events."""
-
-    def restore(self, state: None) -> None:
-        """Nothing to do."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -225,11 +225,7 @@ BACKBONES: dict[str, Convolution] = {kind.name: kind for kind in (MLP(), GCN(), 
 
 
 def get_backbone(name: str) -> Convolution:
-    """Return a backbone by name.
-
-    Raises:
-        ConfigError: there is none of that name.
-    """
+    """Return a backbone by name."""
     if name not in BACKBONES:
         raise ConfigError(f"unknown backbone {name!r}{nearest(name, BACKBONES)}; known: {', '.join(BACKBONES)}")
     return BACKBONES[name]

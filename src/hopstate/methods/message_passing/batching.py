@@ -12,10 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.compensation.gas import GasCache
-from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.probes import BlockPass, Embed
-from hopstate.compensation.top.refresh import Refresher
-from hopstate.compensation.top.top import Top
+from hopstate.compensation.top.top import Refresher, Top, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, check_range
 from hopstate.io.opening import parse_bytes

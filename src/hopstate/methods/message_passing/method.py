@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.io.opening import shown
-from hopstate.layers.edge_list import EdgeList
-from hopstate.layers.message import Adjacency
+from hopstate.layers.message import Adjacency, EdgeList
 from hopstate.methods.message_passing.backbones import BACKBONES
 from hopstate.methods.message_passing.batching import NODE_SETS, Batching, batched_source
 from hopstate.methods.message_passing.model import Backbone, BackboneConfig
@@ -29,16 +28,13 @@ from hopstate.methods.shared.edges import (
     edge_columns,
     message_graph,
 )
-from hopstate.methods.shared.graph_task import graph_task
-from hopstate.methods.shared.network import NodeNetwork
-from hopstate.methods.shared.node import NodeRun
-from hopstate.methods.shared.programs import graph_spec, rows_port
+from hopstate.methods.shared.node import NodeNetwork, NodeRun, graph_task
+from hopstate.methods.shared.programs import ExportSpec, Port, Program, Tensors, graph_spec, rows_port
 from hopstate.methods.shared.suit_nodes import LINKS, Facts, facts, suit_links, suit_metric
 from hopstate.methods.space import Range, Space
-from hopstate.sampling.partition import MODULES, NAMES, Partitioner, first_installed
+from hopstate.sampling.partition import MODULES, NAMES, first_installed
 from hopstate.sampling.subgraph import whole_adjacency, whole_graph
 from hopstate.training.config import LoopConfig, OptimConfig
-from hopstate.training.exported import ExportSpec, Port, Program, Tensors
 from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, Subgraphs, WholeGraph, as_taken
 from hopstate.training.tasks.static_link import StaticLinkTask
@@ -140,29 +136,24 @@ def _call(model: Backbone, given: Tensors) -> Tensor:
 
 
 def with_partitioner(config: Batching, context: Context, loop: LoopConfig) -> Batching:
-    """Return settings in which "auto" is the partitioner that makes the run's clusters, noted for data.json.
+    """Return settings with the partitioner of the run's clusters in place of "auto", and note it for data.json.
 
-    A new run takes the first that is installed. A run that is resumed or applied takes its own; what is trained before
-    KaMinPar was among them has none noted, and means METIS where it is installed, as it did then.
-
-    Raises:
-        CheckpointError: the run's data.json names no partitioner that there is.
+    A new run takes the first that is installed; a run that is resumed or applied keeps its own.
     """
     if config.kind not in NODE_SETS or config.nodes != "clusters":
         return config
-    if config.partitioner != "auto":
-        context.noted["partitioner"] = config.partitioner
-        return config
-    known = context.begun()
-    chosen = first_installed() if known is None else known.get("partitioner", first_installed(("metis",)))
-    if not isinstance(chosen, str) or chosen not in NAMES:
-        raise CheckpointError(f"{context.run}: data.json gives the partitioner as {shown(chosen)!r}; train again")
+    chosen: Any = config.partitioner
+    if chosen == "auto":
+        known = context.begun()
+        chosen = first_installed() if known is None else known.get("partitioner")
+        if not isinstance(chosen, str) or chosen not in NAMES:
+            raise CheckpointError(f"{context.run}: data.json gives the partitioner as {shown(chosen)!r}; train again")
+        if context.trained is None:
+            better = " or ".join(f"hopstate[{how}]" for how in MODULES)
+            more = f"; {better} cuts fewer edges" if chosen == "bisection" and known is None else ""
+            note(loop, f"note: clusters by {NAMES[chosen]}{more}")
     context.noted["partitioner"] = chosen
-    if context.trained is None:
-        better = [f"hopstate[{how}]" for how in MODULES] if chosen == "bisection" and known is None else []
-        more = f"; {better[0]} or {better[1]} cuts fewer edges" if better else ""
-        note(loop, f"note: clusters by {NAMES[chosen]}{more}")
-    return replace(config, partitioner=cast(Partitioner, chosen))
+    return replace(config, partitioner=chosen)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,15 +22,12 @@ from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.methods.shared.edges import EdgeConfig, message_graph
-from hopstate.methods.shared.graph_task import graph_task
-from hopstate.methods.shared.network import NodeNetwork
-from hopstate.methods.shared.node import NodeRun
-from hopstate.methods.shared.programs import graph_spec, rows_port
+from hopstate.methods.shared.node import NodeNetwork, NodeRun, graph_task
+from hopstate.methods.shared.programs import ExportSpec, Port, graph_spec, rows_port
 from hopstate.methods.shared.suit_nodes import LINKS, facts, suit_links, suit_metric
 from hopstate.methods.space import Range, Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig, OptimConfig
-from hopstate.training.exported import ExportSpec, Port
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask
 

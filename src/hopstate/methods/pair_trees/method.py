@@ -12,14 +12,14 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 from torch import nn
 
 from hopstate.data.dates import Clock
-from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
@@ -29,10 +29,11 @@ from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.method import heuristic_floors
 from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
-from hopstate.methods.shared.link import Known, LinkRun, clock_of, kept_negatives, suit_judged, used_features
+from hopstate.methods.shared.link import HistoryIndex, LinkRun, clock_of, kept_negatives, suit_judged, used_features
 from hopstate.methods.space import Range
 from hopstate.random import named_rng
 from hopstate.sampling.negatives import Negatives, draw_negatives
+from hopstate.streaming.protocols import OnlyLooksUp
 from hopstate.tokens.pair_features import GROWING, MOST_COLUMNS, NAMES, PairFeatures, varied_columns
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note
@@ -69,7 +70,7 @@ def tree_floor(stream: EventStream, config: LinkRun, context: Context) -> dict[s
     return trees.evaluate("test") | {name: value for name, value in rows[0].items() if name == key}
 
 
-class PairTreesScorer:
+class PairTreesScorer(OnlyLooksUp):
     """Scores pairs by trees over their features; holds no memory but the features' store.
 
     Args:
@@ -77,30 +78,14 @@ class PairTreesScorer:
         features: over the events that are known.
     """
 
-    by_time = False
-    observes = False
-
     def __init__(self, model: PairTrees, features: PairFeatures) -> None:
         self.model, self.features = model, features
         self.forest: Forest = model.forest()
 
     def over(self, past: StreamState) -> PairTreesScorer:
-        """Return the same over all events of a past."""
         made = copy(self)
         made.features = self.features.over(past)
         return made
-
-    def reset(self) -> None:
-        """Nothing to forget: what is visible follows from the query time."""
-
-    def observe(self, batch: EventBatch) -> None:
-        """Nothing to do: the store holds the events."""
-
-    def state(self) -> None:
-        """Return None: the store holds the events."""
-
-    def restore(self, state: None) -> None:
-        """Nothing to do."""
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) sigmoids of the log-odds of pairs src (Q,), dst (Q,) at times t (Q,)."""
@@ -109,7 +94,6 @@ class PairTreesScorer:
         return expit(self.log_odds(src, dst, t))
 
     def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) log-odds of pairs src (Q,), dst (Q,) at times t (Q,)."""
         return self.forest.scores(self.features.pairs(src, dst, t))
 
     def feature_shares(
@@ -124,16 +108,15 @@ MIN_LEAVES = 20  # a leaf holds at most one of so many rows, however few there a
 MIN_KNOWN = 1e-3  # share of rows in which a feature is known; scikit-learn finds no bins of one that is always missing
 
 
-class PairReader(Protocol):
-    """What makes features of pairs."""
-
-    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q, F) float32 features of pairs u (Q,), v (Q,) at times t (Q,)."""
-        ...
-
-
 def training_table(
-    stream: EventStream, split: EventSplit, features: PairReader, *, seed: int, most: int, random: int, historical: int
+    stream: EventStream,
+    split: EventSplit,
+    features: PairFeatures,
+    *,
+    seed: int,
+    most: int,
+    random: int,
+    historical: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return features (R, F) and outcomes (R,) of the latest training events and their negatives.
 
@@ -164,7 +147,7 @@ def training_table(
     # all are drawn before any is looked up: of a large stream, either takes gigabytes
     x = np.concatenate([features.pairs(src, dst, stream.t[rows]) for src, dst in pairs])
     let_go(stream.src, stream.dst, stream.t)
-    if isinstance(features, PairFeatures) and isinstance(features.store, NeighborStore):
+    if isinstance(features.store, NeighborStore):
         features.store.let_go()
     return x, np.repeat([1, 0], [len(rows), len(x) - len(rows)])
 
@@ -241,7 +224,7 @@ class TreeFeatures(EventSource[PairTreesScorer]):
     ) -> None:
         super().__init__(model, stream, split, feature_dims=(0, model.edge_dim))
         self.trees, self.clock = model, clock
-        self._known = Known(stream, deletions=False)
+        self._known = HistoryIndex(stream, deletions=False)
 
     def over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
         return PairFeatures(store, stream, self.clock, self.trees.columns.numpy())
@@ -252,11 +235,9 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         return self.over(self._known.histories(self.stream, rows), self.stream)
 
     def index(self) -> NeighborStore | None:
-        """See `EventSource.index`."""
         return self._known.index()
 
     def scorer(self, model: nn.Module, split: str) -> PairTreesScorer:
-        """Return the trees over the training events for "train", else over the whole stream."""
         return PairTreesScorer(self.trees, self.of(split))
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> PairTreesScorer:

@@ -57,9 +57,6 @@ def take_backbone(
         context: of the build; a trained model is not touched.
         links: the method of the run.
         head: names of the parts that are trained anew.
-
-    Raises:
-        CheckpointError: the run is of another method, or not finished, or its weights are of other shapes.
     """
     if config.init is None:
         return []

@@ -51,10 +51,6 @@ def message_graph(graph: Graph, config: EdgeConfig, place: Place, method: str, l
         place: what the method has a place for: one weight an edge, features, neither, or it reads no edges at all.
         method: its name, for messages.
         loop: says whether progress is shown.
-
-    Raises:
-        ConfigError: edges carry what the method has no place for.
-        DataError: a column that does not exist, or weights that are negative.
     """
     if place == "unused":
         return _bare(graph)
@@ -91,9 +87,6 @@ def learned_features(graph: Graph, use: Use, reads: bool, loop: LoopConfig, *, o
         reads: whether the network has a place for edge features.
         loop: says whether progress is shown.
         otherwise: where it has none, what to do about it, as an error says it; None leaves them out and says so.
-
-    Raises:
-        ConfigError: edges carry what the network has no place for, and otherwise is given.
     """
     carried = _carries(graph)
     if carried == "nothing":
@@ -127,11 +120,7 @@ def edge_columns(graph: Graph) -> int:
 
 
 def raw_column(graph: Graph, column: int) -> np.ndarray:
-    """Return (E,) float32 of one column of the edge features as it was read, not scaled.
-
-    Raises:
-        DataError: a number is missing there.
-    """
+    """Return (E,) float32 of one column of the edge features as it was read, not scaled."""
     if graph.edge_table is None:
         assert graph.edge_attr is not None
         return graph.edge_attr[:, column]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,22 +12,18 @@ from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
 from hopstate.data.validate import default_names
 from hopstate.errors import ConfigError
-from hopstate.evaluation.event_targets import (
-    EventAmounts,
-    EventClasses,
-    EventTargets,
-    amounts_of,
-    check_amounts,
-    check_known,
-    check_targets,
-    event_classes,
-    last_known,
-)
 from hopstate.methods.method import Context
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.targets_as_trained import targets_as_trained
-from hopstate.training.tasks.event_node import EventNodeTask, event_target
-from hopstate.training.tasks.target import ClassWeights, Target, target_of, trained_target, warn_one_class
+from hopstate.training.tasks.event_node import (
+    EventNodeTask,
+    EventTargets,
+    check_known,
+    event_amounts,
+    event_classes,
+    trained_event_classes,
+)
+from hopstate.training.tasks.target import ClassWeights, target_of, trained_target, warn_one_class
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +56,8 @@ class EventNodeRun(EventRun):
             raise ConfigError("freeze holds a backbone that was trained before: name its run too (--init RUN)")
 
 
-def learned_classes(
-    stream: EventStream, split: EventSplit, config: EventNodeRun, context: Context
-) -> tuple[EventClasses | EventAmounts | EventTargets, Target]:
-    """Return what is learned of a stream's events, classes, amounts or several targets, and how; that of a run applied.
+def event_targets(stream: EventStream, split: EventSplit, config: EventNodeRun, context: Context) -> EventTargets:
+    """Return what is learned of a stream's events, and how; what a trained run learned where one is applied.
 
     Args:
         stream, split: the data.
@@ -69,83 +65,43 @@ def learned_classes(
         context: of the build.
 
     Raises:
-        DataError: no classes, or none known among training or validation events.
+        DataError: no labels, or none known among training or validation events.
         ConfigError: a metric or weights that are unknown or do not fit.
     """
-    found, target = _learned(stream, split, config, context)
-    if context.trained is None:
-        if config.read.positive_class is not None and not isinstance(found, EventClasses):
-            raise ConfigError(f"read.positive_class={config.read.positive_class} names a class; these targets are not")
-        warn_one_class(target, found.y, {part: split.rows(part) for part in ("val", "test")}, stream.name)
-    return found, target
-
-
-def _learned(
-    stream: EventStream, split: EventSplit, config: EventNodeRun, context: Context
-) -> tuple[EventClasses | EventAmounts | EventTargets, Target]:
-    trained = (context.trained or {}).get("target") or {}
-    of_several = trained.get("goal") == "labels" or len(trained.get("center") or ()) > 1
-    if of_several or (context.trained is None and stream.labels is not None and stream.labels.ndim > 1):
-        return _several(stream, split, config, context)
-    if trained.get("goal") == "values" or (context.trained is None and config.read.task == "regression"):
-        return _amounts(stream, split, config, context)
-    classes = event_classes(
-        stream, metric=config.metric, trained=context.trained, train=split.train, positive=config.read.positive_class
-    )
-    if context.trained is None:
-        check_known(classes, split, stream.name)
-        target = event_target(classes, split, config.class_weights)
-    elif context.trained.get("target"):
-        target = trained_target(context.trained, "auto")
-    else:
-        target = event_target(classes, split)
-    return replace(classes, weights=target.weights), target
-
-
-def _amounts(
-    stream: EventStream, split: EventSplit, config: EventNodeRun, context: Context
-) -> tuple[EventAmounts, Target]:
-    y = amounts_of(stream)
-    if context.trained is None:
-        check_amounts(y, split, stream)
-        target = target_of(y, split.train, None, config.metric, weights=config.class_weights, amounts=True)
-    else:
-        target = trained_target(context.trained, config.metric)
-    (center,), (scale,) = target.center or (0.0,), target.scale or (1.0,)
-    return EventAmounts(y=y, metrics_of=target.metrics, center=center, scale=scale), target
-
-
-def _several(
-    stream: EventStream, split: EventSplit, config: EventNodeRun, context: Context
-) -> tuple[EventTargets, Target]:
-    if context.trained is None:
-        y = np.asarray(stream.labels)
-        names = stream.class_names or default_names(y.shape[1])
-        check_targets(y, names, split, stream)
-        amounts = config.read.task == "regression"
+    if context.trained is not None:
+        return _trained_targets(stream, config.metric, context.trained)
+    amounts = config.read.task == "regression"
+    several = stream.labels is not None and stream.labels.ndim > 1
+    if amounts or several:
+        y = np.asarray(stream.labels) if several else event_amounts(stream, required=True)
+        names = (stream.class_names or default_names(y.shape[1])) if several else None
         target = target_of(y, split.train, names, config.metric, weights=config.class_weights, amounts=amounts)
+        found = EventTargets(y=y, target=target)
+        if config.read.positive_class is not None:
+            raise ConfigError(f"read.positive_class={config.read.positive_class} names a class; these targets are not")
     else:
-        target = trained_target(context.trained, config.metric)
-        listed = context.trained.get("label_cells") == "all"
-        own = stream.labels if len(stream) else None
-        y = targets_as_trained(own, stream.class_names, target, len(stream), stream.name, listed=listed)
-    made = EventTargets(
-        y=y, names=target.names, metrics_of=target.metrics, labels=target.goal == "labels",
-        center=target.center or (), scale=target.scale or (),
-    )  # fmt: skip
-    return made, target
+        found = event_classes(
+            stream,
+            metric=config.metric,
+            train=split.train,
+            positive=config.read.positive_class,
+            weights=config.class_weights,
+        )
+    check_known(found, split, stream.name)
+    warn_one_class(found.target, found.y, {part: split.rows(part) for part in ("val", "test")}, stream.name)
+    return found
 
 
-def _said_of(classes: EventClasses, stream: EventStream, split: EventSplit, part: str) -> dict[str, np.ndarray]:
-    """Return probabilities of a part's classes as `EventClasses.metrics` takes them, by what says them."""
-    count, rows = len(classes.names), split.rows(part)
-    known = np.where((classes.y >= 0) & (classes.y < count), classes.y, np.nan)
-    train = known[split.train]
-    shares = np.bincount(train[~np.isnan(train)].astype(np.int64), minlength=count) / max((~np.isnan(train)).sum(), 1)
-    last = last_known(stream, known, rows)
-    shown = np.where(np.isnan(last)[:, None], shares, np.eye(count)[np.nan_to_num(last).astype(np.int64)])
-    said = {"majority": np.broadcast_to(shares, shown.shape), "last": shown}
-    return {name: one[:, 1] if classes.width == 1 else one for name, one in said.items()}
+def _trained_targets(stream: EventStream, metric: str, trained: Mapping[str, Any]) -> EventTargets:
+    goal = trained["target"]["goal"]
+    if goal == "classes":
+        return trained_event_classes(stream, trained, metric)
+    target = trained_target(trained, metric)
+    if goal == "values" and target.width == 1:
+        return EventTargets(y=event_amounts(stream), target=target)
+    own, listed = stream.labels if len(stream) else None, trained.get("label_cells") == "all"
+    y = targets_as_trained(own, stream.class_names, target, len(stream), stream.name, listed=listed)
+    return EventTargets(y=y, target=target)
 
 
 def event_floors(
@@ -153,24 +109,7 @@ def event_floors(
 ) -> dict[str, dict[str, float]]:
     """Return test metrics that need no model, and of validation the one that chooses a model ("val_<metric>").
 
-    Of classes "majority", the shares of the training events, and "last", the last class of the same source that is
-    known from earlier events, these shares without one. Of amounts "mean" and "median" of the training events'
-    amounts, and "last": the last one of the same source that is known from earlier events, the mean without one.
-    Of several targets see `EventTargets.floors`.
+    See `EventTargets.baselines`.
     """
-    test, val = (_without_model(stream, task, part) for part in ("test", "val"))
+    test, val = (task.targets.baselines(stream, task.split, part) for part in ("test", "val"))
     return {name: own | {f"val_{task.metric}": val[name][task.metric]} for name, own in test.items()}
-
-
-def _without_model(stream: EventStream, task: EventNodeTask, part: str) -> dict[str, dict[str, float]]:
-    amounts, rows = task.classes, task.split.rows(part)
-    if isinstance(amounts, EventTargets):
-        return amounts.floors(stream, task.split, part)
-    if isinstance(amounts, EventClasses):
-        amounts = replace(amounts, weights=None)  # nothing is learned from weighted classes
-        return {name: amounts.metrics(rows, one) for name, one in _said_of(amounts, stream, task.split, part).items()}
-    known = amounts.y[task.split.train][~np.isnan(amounts.y[task.split.train])]
-    last = last_known(stream, amounts.y, rows)
-    said = {"mean": np.full(len(rows), known.mean()), "median": np.full(len(rows), np.median(known))}
-    said["last"] = np.where(np.isnan(last), known.mean(), last)
-    return {name: amounts.metrics(rows, (one - amounts.center) / amounts.scale) for name, one in said.items()}

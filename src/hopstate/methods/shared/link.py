@@ -18,26 +18,238 @@ from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.io.scratch import let_go
-from hopstate.layers.pair_history import PairHistory
+from hopstate.layers.decoders import PairHistory
 from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.shared.around import AroundTokenizer
 from hopstate.methods.shared.event_run import EventRun
+from hopstate.methods.shared.programs import ExportSpec
 from hopstate.methods.space import Space
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches, judged, number_or_all
 from hopstate.sampling.mixture import TrainingNegatives
-from hopstate.sampling.negatives import STRATEGIES, Negatives, NoOtherPairError, load_or_draw
+from hopstate.sampling.negatives import STRATEGIES, HowDrawn, Negatives, NoOtherPairError, load_or_draw
 from hopstate.streaming.history_scorer import Input, PairTokenizer
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
 from hopstate.tokens.pair_features import PairFeatures
 from hopstate.training.config import LoopConfig
-from hopstate.training.exported import ExportSpec
 from hopstate.training.progress import note
 from hopstate.training.tasks.events import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 
+
+@dataclass(frozen=True, kw_only=True)
+class LinkRun(EventRun):
+    """What the configurations of methods for links in time share.
+
+    Args:
+        evaluation: protocol and negatives.
+    """
+
+    evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedLinkRun(LinkRun):
+    """What the configurations of methods that learn from links share.
+
+    Args:
+        negatives: negative pairs of training.
+        batch_size: events a step.
+    """
+
+    negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
+    batch_size: int = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryLinkRun(LearnedLinkRun):
+    """What the configurations of models fed from histories share.
+
+    Args:
+        max_events: training events that an epoch takes at most; of more, whole batches spread over all of them, drawn
+            anew for each epoch. "all" takes every event. Histories hold all of them either way.
+        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
+            tokens like any other.
+    """
+
+    max_events: int | Literal["all"] = 1_000_000
+    deletions: Deletions = "marked"
+
+    def __post_init__(self) -> None:
+        check_range(least=1, batch_size=self.batch_size)
+        number_or_all("max_events", self.max_events)
+
+    @property
+    def most(self) -> int | None:
+        """Training events of an epoch at most, None for all."""
+        return number_or_all("max_events", self.max_events)
+
+
+def feature_dims(stream: EventStream, context: Context) -> dict[str, int]:
+    """Return how many features a node and an event have: those of the data that a model was trained on."""
+    return dict((context.trained or {}).get("feature_dims") or stream.feature_dims)
+
+
+def used_features(stream: EventStream, context: Context) -> dict[str, int]:
+    """Return the same without features that are zero throughout."""
+    return dict((context.trained or {}).get("used_features") or stream.used_features)
+
+
+def history_task(
+    stream: EventStream,
+    config: HistoryLinkRun,
+    context: Context,
+    *,
+    model: HistoryModel,
+    tokenizer: Callable[[NeighborStore, EventStream, Clock, Deletions, type[np.floating]], PairTokenizer],
+    microbatch_size: int | None = None,
+    microbatch_tokens: int | None = None,
+) -> LinkTask:
+    """Return the task of training a model fed from histories; training looks training events up, evaluation all.
+
+    Args:
+        tokenizer: (store, stream, clock, deletions, type of gaps) → the model's tokenizer.
+        microbatch_size, microbatch_tokens: pairs and tokens computed together in a training step; None for all.
+    """
+    split = config.split.of(stream)
+    clock = clock_of(stream, split, config.gap_unit, context)
+    marks = deletions_of(stream, config.deletions, context)
+    head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
+
+    known = HistoryIndex(stream, deletions=marks != "left-out")
+
+    def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
+        store = known.histories(events, rows)
+        own = tokenizer(store, events, clock, marks, config.loop.float_type)
+        if head is None:
+            return own
+        met = known.meetings(events, rows) if own.deletions and events.has_deletes else store
+        return PairHistoryTokenizer(own, pair_features(met, events, clock))
+
+    train_inputs = inputs(stream, split.train)
+    if head is not None and context.trained is None:
+        assert isinstance(train_inputs, PairHistoryTokenizer)
+        fit_scale(head, train_inputs.features, stream, split, config.loop.seed)
+    source = HistoryPairs(
+        model,
+        stream,
+        split,
+        train_inputs=train_inputs,
+        inputs=inputs,
+        index=known.index,
+        batch_size=config.batch_size,
+        max_events=config.most,
+        microbatch_size=microbatch_size,
+        microbatch_tokens=microbatch_tokens,
+        seed=config.loop.seed,
+        mixture=config.negatives,
+    )
+    tell_epoch(len(stream.additions(split.train)), config, context)
+    negatives = kept_negatives(stream, split, config, context)
+    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=clock)
+
+
+class HistoryIndex:
+    """Histories of a stream, or of some of its events.
+
+    Look-ups see earlier events alone, so that events at a mapped stream's beginning need no index of their own: there
+    the whole stream's serves, and is built once. In memory training's holds nothing else than it may see.
+    """
+
+    def __init__(self, stream: EventStream, deletions: bool) -> None:
+        self._stream, self._deletions = stream, deletions
+        self._whole: NeighborStore | None = None
+
+    def histories(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
+        """Return what a model's tokens are of.
+
+        Args:
+            events: the stream, or another of its kind.
+            rows: (P,) of the events that may be seen, None for all.
+        """
+        rows = _needed(events, rows)
+        if rows is not None or events is not self._stream or folder_of(events) is None:
+            return NeighborStore.from_stream(events, rows, deletions=self._deletions)
+        if self._whole is None:
+            self._whole = NeighborStore.from_stream(events, deletions=self._deletions)
+        return self._whole
+
+    def index(self) -> NeighborStore | None:
+        """Return that of the whole stream where it is built and holds no deletions, as `NeighborStore.from_stream`."""
+        return None if self._deletions and self._stream.has_deletes else self._whole
+
+    def meetings(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
+        """Return the same without deletions.
+
+        Args:
+            events, rows: as in `histories`.
+        """
+        return NeighborStore.from_stream(events, _needed(events, rows))
+
+
+def _needed(events: EventStream, rows: np.ndarray | None) -> np.ndarray | None:
+    return None if rows is not None and begins(rows) and folder_of(events) is not None else rows
+
+
+def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:
+    """Return the clock that a model was trained with, else that of the training events.
+
+    Args:
+        gap_unit: see `hopstate.data.dates.Clock.fit`.
+    """
+    kept = (context.trained or {}).get("clock")
+    return Clock(**kept) if kept else Clock.fit(stream.t[stretch(split.train)], stream.time_unit, gap_unit)
+
+
+def deletions_of(stream: EventStream, deletions: Deletions, context: Context) -> Deletions:
+    """Return what histories make of deletions: a model that was trained without any has no feature to mark them."""
+    if deletions != "marked":
+        return deletions
+    had = (context.trained or {}).get("has_deletes", False) if context.trained is not None else stream.has_deletes
+    return "marked" if had else "left-out"
+
+
+def history_features(
+    widths: dict[str, int], stream: EventStream, deletions: Deletions, context: Context
+) -> dict[str, int]:
+    """Return the widths of a model fed from histories: those of the features, and one for the mark of a deletion."""
+    marked = deletions_of(stream, deletions, context) == "marked"
+    return widths | {"edge_dim": widths["edge_dim"] + marked}
+
+
+def kept_negatives(
+    stream: EventStream, splits: EventSplit, config: LinkRun, context: Context
+) -> dict[tuple[str, str], Negatives]:
+    """Return the negatives that evaluation asks for, by (split, strategy), drawn once and kept with the run.
+
+    How many events of a split are judged is noted for data.json where it is not all, and told when they are chosen.
+    """
+    evaluation, folder = config.evaluation, context.run / "negatives"
+    wanted = [*(("val", s) for s in evaluation.choosing), *(("test", s) for s in evaluation.strategies)]
+    wanted += [(f"new_{split}", strategy) for split, strategy in wanted]
+    tell_judged(stream, splits, config, context)
+    found = {}
+    for split, strategy in wanted:
+        if not len(stream.additions(splits.rows(split))):
+            continue
+        count = evaluation.num_negatives if STRATEGIES[strategy].ranking else ""
+        path = folder / f"{split}_{strategy}{count}.npz"
+        how: HowDrawn = {"num_negatives": evaluation.num_negatives, "most": evaluation.most}
+        try:
+            found[split, strategy] = load_or_draw(path, stream, splits, split, strategy, **how)
+        except NoOtherPairError:
+            if not split.startswith("new_"):
+                raise
+            if context.trained is None:
+                which = {"new_val": "validation", "new_test": "test"}[split]
+                note(config.loop, f"no {strategy} negatives of the {which} events with new nodes: left out")
+    return found
+
+
 LOOKED_AT = 20_000  # training events, evenly spread, that features are scaled by
+
+
 _NONE = np.empty(0, np.int64)
 
 
@@ -127,220 +339,6 @@ def _tell(loop: LoopConfig, context: Context, told: str, group: str) -> None:
     verb = "judges" if group else "takes"
     if not (context.run / "negatives").is_dir():
         note(loop, f"note: {told} ({group}max_events=all {verb} every event)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinkRun(EventRun):
-    """What the configurations of methods for links in time share.
-
-    Args:
-        evaluation: protocol and negatives.
-    """
-
-    evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnedLinkRun(LinkRun):
-    """What the configurations of methods that learn from links share.
-
-    Args:
-        negatives: negative pairs of training.
-        batch_size: events a step.
-    """
-
-    negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
-    batch_size: int = 200
-
-
-@dataclass(frozen=True, kw_only=True)
-class HistoryLinkRun(LearnedLinkRun):
-    """What the configurations of models fed from histories share.
-
-    Args:
-        max_events: training events that an epoch takes at most; of more, whole batches spread over all of them, drawn
-            anew for each epoch. "all" takes every event. Histories hold all of them either way.
-        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
-            tokens like any other.
-    """
-
-    max_events: int | Literal["all"] = 1_000_000
-    deletions: Deletions = "marked"
-
-    def __post_init__(self) -> None:
-        check_range(least=1, batch_size=self.batch_size)
-        number_or_all("max_events", self.max_events)
-
-    @property
-    def most(self) -> int | None:
-        """Training events of an epoch at most, None for all."""
-        return number_or_all("max_events", self.max_events)
-
-
-def feature_dims(stream: EventStream, context: Context) -> dict[str, int]:
-    """Return how many features a node and an event have: those of the data that a model was trained on."""
-    return dict((context.trained or {}).get("feature_dims") or stream.feature_dims)
-
-
-def used_features(stream: EventStream, context: Context) -> dict[str, int]:
-    """Return the same without features that are zero throughout."""
-    return dict((context.trained or {}).get("used_features") or stream.used_features)
-
-
-def history_task(
-    stream: EventStream,
-    config: HistoryLinkRun,
-    context: Context,
-    *,
-    model: HistoryModel,
-    tokenizer: Callable[[NeighborStore, EventStream, Clock, Deletions, type[np.floating]], PairTokenizer],
-    microbatch_size: int | None = None,
-    microbatch_tokens: int | None = None,
-) -> LinkTask:
-    """Return the task of training a model fed from histories; training looks training events up, evaluation all.
-
-    Args:
-        tokenizer: (store, stream, clock, deletions, type of gaps) → the model's tokenizer.
-        microbatch_size, microbatch_tokens: pairs and tokens computed together in a training step; None for all.
-    """
-    split = config.split.of(stream)
-    clock = clock_of(stream, split, config.gap_unit, context)
-    marks = deletions_of(stream, config.deletions, context)
-    head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
-
-    known = Known(stream, deletions=marks != "left-out")
-
-    def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
-        store = known.histories(events, rows)
-        own = tokenizer(store, events, clock, marks, config.loop.float_type)
-        if head is None:
-            return own
-        met = known.meetings(events, rows) if own.deletions and events.has_deletes else store
-        return PairHistoryTokenizer(own, pair_features(met, events, clock))
-
-    train_inputs = inputs(stream, split.train)
-    if head is not None and context.trained is None:
-        assert isinstance(train_inputs, PairHistoryTokenizer)
-        fit_scale(head, train_inputs.features, stream, split, config.loop.seed)
-    source = HistoryPairs(
-        model,
-        stream,
-        split,
-        train_inputs=train_inputs,
-        inputs=inputs,
-        index=known.index,
-        batch_size=config.batch_size,
-        max_events=config.most,
-        microbatch_size=microbatch_size,
-        microbatch_tokens=microbatch_tokens,
-        seed=config.loop.seed,
-        mixture=config.negatives,
-    )
-    tell_epoch(len(stream.additions(split.train)), config, context)
-    negatives = kept_negatives(stream, split, config, context)
-    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=clock)
-
-
-class Known:
-    """Histories of a stream, or of some of its events.
-
-    Look-ups see earlier events alone, so that events at a mapped stream's beginning need no index of their own: there
-    the whole stream's serves, and is built once. In memory training's holds nothing else than it may see.
-    """
-
-    def __init__(self, stream: EventStream, deletions: bool) -> None:
-        self._stream, self._deletions = stream, deletions
-        self._whole: NeighborStore | None = None
-
-    def histories(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
-        """Return what a model's tokens are of.
-
-        Args:
-            events: the stream, or another of its kind.
-            rows: (P,) of the events that may be seen, None for all.
-        """
-        rows = _needed(events, rows)
-        if rows is not None or events is not self._stream or folder_of(events) is None:
-            return NeighborStore.from_stream(events, rows, deletions=self._deletions)
-        if self._whole is None:
-            self._whole = NeighborStore.from_stream(events, deletions=self._deletions)
-        return self._whole
-
-    def index(self) -> NeighborStore | None:
-        """Return that of the whole stream where it is built and holds no deletions, as `NeighborStore.from_stream`."""
-        return None if self._deletions and self._stream.has_deletes else self._whole
-
-    def meetings(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
-        """Return the same without deletions.
-
-        Args:
-            events, rows: as in `histories`.
-        """
-        return NeighborStore.from_stream(events, _needed(events, rows))
-
-
-def _needed(events: EventStream, rows: np.ndarray | None) -> np.ndarray | None:
-    return None if rows is not None and begins(rows) and folder_of(events) is not None else rows
-
-
-def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:
-    """Return the clock that a model was trained with, else that of the training events.
-
-    Args:
-        gap_unit: see `hopstate.data.dates.Clock.fit`.
-    """
-    kept = (context.trained or {}).get("clock")
-    return Clock(**kept) if kept else Clock.fit(stream.t[stretch(split.train)], stream.time_unit, gap_unit)
-
-
-def training_store(stream: EventStream, split: EventSplit, *, deletions: bool = False) -> NeighborStore:
-    """Return a store of the training events alone, under their ids in the stream; deletions only if asked for."""
-    return NeighborStore.from_stream(stream, split.train, deletions=deletions)
-
-
-def deletions_of(stream: EventStream, deletions: Deletions, context: Context) -> Deletions:
-    """Return what histories make of deletions: a model that was trained without any has no feature to mark them."""
-    if deletions != "marked":
-        return deletions
-    had = (context.trained or {}).get("has_deletes", False) if context.trained is not None else stream.has_deletes
-    return "marked" if had else "left-out"
-
-
-def history_features(
-    widths: dict[str, int], stream: EventStream, deletions: Deletions, context: Context
-) -> dict[str, int]:
-    """Return the widths of a model fed from histories: those of the features, and one for the mark of a deletion."""
-    marked = deletions_of(stream, deletions, context) == "marked"
-    return widths | {"edge_dim": widths["edge_dim"] + marked}
-
-
-def kept_negatives(
-    stream: EventStream, splits: EventSplit, config: LinkRun, context: Context
-) -> dict[tuple[str, str], Negatives]:
-    """Return the negatives that evaluation asks for, by (split, strategy), drawn once and kept with the run.
-
-    How many events of a split are judged is noted for data.json where it is not all, and told when they are chosen.
-    """
-    evaluation, folder = config.evaluation, context.run / "negatives"
-    wanted = [*(("val", s) for s in evaluation.choosing), *(("test", s) for s in evaluation.strategies)]
-    wanted += [(f"new_{split}", strategy) for split, strategy in wanted]
-    tell_judged(stream, splits, config, context)
-    found = {}
-    for split, strategy in wanted:
-        if not len(stream.additions(splits.rows(split))):
-            continue
-        count = evaluation.num_negatives if STRATEGIES[strategy].ranking else ""
-        path = folder / f"{split}_{strategy}{count}.npz"
-        how: dict[str, Any] = {"num_negatives": evaluation.num_negatives, "most": evaluation.most}
-        try:
-            found[split, strategy] = load_or_draw(path, stream, splits, split, strategy, **how)
-        except NoOtherPairError:
-            if not split.startswith("new_"):
-                raise
-            if context.trained is None:
-                which = {"new_val": "validation", "new_test": "test"}[split]
-                note(config.loop, f"no {strategy} negatives of the {which} events with new nodes: left out")
-    return found
 
 
 # ---- automatic settings: they follow from the training events, and add no input and no layer that the paper lacks.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,7 @@ from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.files import replace_file
 from hopstate.layers.decoders import DECODERS, PairDecoder
 from hopstate.methods.method import Context, SplitConfig
-from hopstate.methods.shared.link_config import SAMPLED, STEP, LinkConfig
-from hopstate.methods.shared.node import NodeRun, save_npz
+from hopstate.methods.shared.node import SAMPLED, STEP, LinkConfig, NodeRun, save_npz
 from hopstate.ops.proximity import FEATURES
 from hopstate.random import named_rng, random_state_kept
 from hopstate.training.progress import note
@@ -26,19 +25,14 @@ from hopstate.training.tasks.static_link import LinkJudging, LinkModel, LinkTrai
 from hopstate.training.tasks.target import Target
 
 if TYPE_CHECKING:
-    from hopstate.methods.shared.network import Make
+    from hopstate.methods.shared.node import Make
 
 TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime", "year")
 METRICS = ("auto", "mrr")
 
 
 def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> StaticLinkTask:
-    """Return the task of predicting a graph's links.
-
-    Raises:
-        DataError: too few links, or a file of splits that does not fit the graph.
-        ConfigError: settings of nodes alone.
-    """
+    """Return the task of predicting a graph's links."""
     _check(config)
     link: LinkConfig = config.link
     split = edge_split(graph, link, config.split, context)
@@ -61,9 +55,11 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
     known = {"num_features": graph.num_features, "walks": made.walks, "edge_columns": model.edge_dim}
     finished = context if context.trained is not None else replace(context, trained=known)
     sources = _Sources(
-        lambda other: make(other, finished, every_node(graph.num_nodes), link.dim).source, bare, messages, split.pairs,
-        val_messages=link.val_messages, first=made.source if over is messages else None,
+        lambda other: make(other, finished, every_node(graph.num_nodes), link.dim).source, bare, split.pairs,
+        val_messages=link.val_messages,
     )  # fmt: skip
+    if over is messages:
+        sources.known["train"] = made.source, messages
     sampled = link.batch_size or (STEP if made.whole else SAMPLED)
     return StaticLinkTask(
         model, made.source, sources.vectors, split,
@@ -90,48 +86,38 @@ def _learned(
     return links[order[:count]], message_edges(bare, links[order[count:]])
 
 
+@dataclass
 class _Sources:
     """Sources of a network's vectors over other messages than those that it learns over.
 
     Args:
         make: graph of messages → source.
         bare: the graph.
-        messages: the graph of training links.
         pairs: the links of each split.
-        val_messages: whether links of validation are messages too where the test split is judged.
-        first: the source over messages where there is one.
+        val_messages: whether validation links are messages too when the test split is evaluated.
+        known: "train" or "test" → source and messages, made on first use.
     """
 
-    def __init__(
-        self,
-        make: Callable[[Graph], NodeBatches[Any]],
-        bare: Graph,
-        messages: Graph,
-        pairs: Mapping[str, np.ndarray],
-        *,
-        val_messages: bool,
-        first: NodeBatches[Any] | None,
-    ) -> None:
-        self._make, self._bare, self._messages, self._pairs = make, bare, messages, pairs
-        self._val_messages, self._first = val_messages, first
-        self._known: dict[str, tuple[NodeBatches[Any], Graph]] = {}
+    make: Callable[[Graph], NodeBatches[Any]]
+    bare: Graph
+    pairs: Mapping[str, np.ndarray]
+    val_messages: bool
+    known: dict[str, tuple[NodeBatches[Any], Graph]] = field(default_factory=dict)
 
-    def again(self, other: Graph) -> NodeBatches[Any]:
+    def over(self, links: np.ndarray) -> tuple[NodeBatches[Any], Graph]:
+        messages = message_edges(self.bare, links)
         with random_state_kept():  # its weights are not used
-            return self._make(other)
+            return self.make(messages), messages
 
     def without(self, hidden: np.ndarray) -> NodeBatches[Any]:
-        return self.again(message_edges(self._bare, np.delete(self._pairs["train"], hidden, 0)))
+        return self.over(np.delete(self.pairs["train"], hidden, 0))[0]
 
     def vectors(self, name: str) -> tuple[NodeBatches[Any], Graph]:
-        name = name if name == "test" and self._val_messages else "train"
-        if name not in self._known:
-            graph = self._messages
-            if name == "test":
-                graph = message_edges(self._bare, np.concatenate([self._pairs["train"], self._pairs["val"]]))
-            first = self._first if name == "train" else None
-            self._known[name] = self.again(graph) if first is None else first, graph
-        return self._known[name]
+        name = name if name == "test" and self.val_messages else "train"
+        if name not in self.known:
+            splits = ("train", "val") if name == "test" else ("train",)
+            self.known[name] = self.over(np.concatenate([self.pairs[split] for split in splits]))
+        return self.known[name]
 
 
 def edge_split(graph: Graph, link: LinkConfig, split: SplitConfig, context: Context | None = None) -> EdgeSplit:
@@ -152,11 +138,7 @@ def split_seed(split: SplitConfig) -> int:
 
 
 def time_column(graph: Graph, link: LinkConfig) -> int | None:
-    """Return the column of the edges that holds their time, None where the split is not by time.
-
-    Raises:
-        DataError: no such column.
-    """
+    """Return the column of the edges that holds their time, None where the split is not by time."""
     if link.split in ("random", "file") or link.file is not None:
         return None
     names = () if graph.edge_table is None else graph.edge_table.columns
@@ -185,12 +167,7 @@ def without_time(graph: Graph, link: LinkConfig) -> Graph:
 
 
 def read_split(graph: Graph, path: str) -> dict[str, np.ndarray]:
-    """Return the rows of the links that a table of source, target and split names.
-
-    Raises:
-        DataError: an unknown id or split, or a column that is missing.
-        MissingFileError, FormatError: see `hopstate.data.readers.tables.read_table`.
-    """
+    """Return the rows of the links that a table of source, target and split names."""
     from hopstate.data.readers.roles import SOURCES, TARGETS
     from hopstate.data.readers.tables import read_table
 
@@ -219,9 +196,6 @@ def rows_of(graph: Graph, ids: np.ndarray, what: str, letter: str = "") -> np.nd
         ids: as the user writes them.
         what: they are, for messages.
         letter: "u" or "i", which reading put in front of the sources or targets of two sets.
-
-    Raises:
-        DataError: an id that the graph does not have; the first is named, with the nearest.
     """
     vocabulary = graph.node_ids
     ids = np.asarray(ids)

@@ -16,8 +16,7 @@ import numpy as np
 
 from hopstate.data.graph import Graph
 from hopstate.methods.method import SplitConfig
-from hopstate.methods.shared.link_config import STEP
-from hopstate.methods.shared.node import NodeRun, split_rows
+from hopstate.methods.shared.node import STEP, NodeRun, split_rows
 from hopstate.training.tasks.target import goal_of
 
 ALIKE = 0.3  # adjusted homophily from which neighbours mostly share a class

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from hopstate.ops.conv1d import cpu_kernels as kernels
-from hopstate.ops.cpu.parallel import flat_array, group_sequences, run_units
 from hopstate.ops.cpu.simd import LANES
+from hopstate.ops.threads import flat_array, group_sequences, run_units
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool, act: bool) -> Tensor:

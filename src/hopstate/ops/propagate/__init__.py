@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hopstate.errors import ShapeError
-from hopstate.ops.cpu.parallel import run_units
+from hopstate.ops.threads import run_units
 
 __all__ = ["hop_powers", "hop_powers_naive", "hop_rows", "hop_scale"]
 

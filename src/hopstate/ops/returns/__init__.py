@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hopstate.ops.cpu.parallel import run_units
+from hopstate.ops.threads import run_units
 
 __all__ = ["return_probabilities", "return_probabilities_naive", "walk_sums"]
 

@@ -21,8 +21,7 @@ from torch.nn.functional import silu
 from hopstate.errors import ConfigError
 from hopstate.ops.discretize import Discretization, check_discretization
 from hopstate.ops.selective_scan import check
-from hopstate.ops.selective_scan.dispatch import choose_path, warn_slow
-from hopstate.ops.selective_scan.layout import CELL, GPU_CELL, LANES
+from hopstate.ops.selective_scan.dispatch import CELL, GPU_CELL, LANES, choose_path, warn_slow
 from hopstate.ops.selective_scan.naive import advance, selective_scan_naive
 from hopstate.types import Float, Int
 

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.ops.cpu.parallel import MIN_GROUP, flat_array, group_sequences, run_units
 from hopstate.ops.cpu.simd import LANES
-from hopstate.ops.selective_scan import layout
+from hopstate.ops.selective_scan import dispatch
 from hopstate.ops.selective_scan.check import check_steps
 from hopstate.ops.selective_scan.cpu_kernels import scan_backward, scan_forward
-from hopstate.ops.selective_scan.layout import CELL
+from hopstate.ops.selective_scan.dispatch import CELL
+from hopstate.ops.threads import MIN_GROUP, flat_array, group_sequences, run_units
 
-assert LANES == layout.LANES
+assert LANES == dispatch.LANES
 MIN_UNITS = 16  # below this many groups, channels are split too
 
 

@@ -35,7 +35,7 @@ from hopstate.ops.cpu.simd import (
     where_less,
 )
 from hopstate.ops.cpu.simd_math import exp_parts, phi_series, sigmoid
-from hopstate.ops.selective_scan.layout import CELL
+from hopstate.ops.selective_scan.dispatch import CELL
 
 assert CELL % WIDE == 0
 

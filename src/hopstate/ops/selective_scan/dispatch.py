@@ -21,6 +21,29 @@ import torch
 from torch.autograd import forward_ad
 
 from hopstate.errors import SlowPathWarning
+from hopstate.ops.products import pays
+
+
+def describe_paths() -> list[tuple[str, str, str]]:
+    """Return (op and device, path in use, reason) for every op that has more than one path."""
+    devices = [("cpu", torch.float32)]
+    if torch.cuda.is_available():
+        devices += [("cuda", torch.float32), ("cuda", torch.float64)]
+    lines = []
+    for op in ("selective_scan", "conv1d"):
+        for device, dtype in devices:
+            path = choose_path(device, dtype)
+            label = f"{op} on {device}" + (", float64" if dtype == torch.float64 else "")
+            lines.append((label, path.name, path.reason))
+        if not torch.cuda.is_available():
+            lines.append((f"{op} on cuda", "none", "torch sees no CUDA device"))
+    why = "its 512-bit vectors, which MKL leaves unused here" if pays() else "MKL is as fast here, or the only one"
+    return [*lines, ("linear maps in training on cpu", "oneDNN" if pays() else "torch", why)]
+
+
+CELL, LANES = 16, 16  # of the CPU kernels: tokens between checkpoints, channels in a block
+GPU_CELL = 8  # of the Triton kernels: tokens between checkpoints
+
 
 NUMBA, TRITON = (importlib.util.find_spec(name) is not None for name in ("numba", "triton"))
 

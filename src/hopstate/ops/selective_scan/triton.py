@@ -16,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from hopstate.ops.selective_scan import check
 from hopstate.ops.selective_scan import triton_kernels as kernels
-from hopstate.ops.selective_scan.layout import GPU_CELL
+from hopstate.ops.selective_scan.dispatch import GPU_CELL
 
 SHORT = 256  # steps one program may take in a row
 CHUNK = 256  # a multiple of the kernels' CELL

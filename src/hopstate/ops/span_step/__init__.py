@@ -32,8 +32,8 @@ def span_step(r: Tensor, size: Tensor, speed: Tensor) -> Tensor:
 def _span_step(r: Tensor, size: Tensor, speed: Tensor) -> Tensor:
     if choose_path(r.device.type, size.dtype).name != "numba":
         return span_step_naive(r, size, speed)
-    from hopstate.ops.cpu.parallel import flat_array, run_units
     from hopstate.ops.span_step import kernels
+    from hopstate.ops.threads import flat_array, run_units
 
     kind = torch.promote_types(size.dtype, torch.float32)
     out = torch.empty(len(r), len(size), dtype=kind)
@@ -55,8 +55,8 @@ def _span_step_backward(r: Tensor, size: Tensor, speed: Tensor, grad: Tensor) ->
         decay = torch.exp(-r.unsqueeze(-1) * speed)
         by_speed = (grad * decay * r.unsqueeze(-1)).sum(0) * size
         return (grad - grad * decay).sum(0), by_speed
-    from hopstate.ops.cpu.parallel import flat_array, run_units
     from hopstate.ops.span_step import kernels
+    from hopstate.ops.threads import flat_array, run_units
 
     kind = torch.promote_types(size.dtype, torch.float32)
     rows = unit_rows(len(r), channels)
@@ -88,7 +88,7 @@ def unit_rows(tokens: int, channels: int):  # type: ignore[no-untyped-def]
     """Bounds of the units of rows; shape alone decides."""
     import numpy as np
 
-    from hopstate.ops.cpu.parallel import MAX_GROUPS, MIN_GROUP
+    from hopstate.ops.threads import MAX_GROUPS, MIN_GROUP
 
     units = max(1, min(MAX_GROUPS, tokens * channels // MIN_GROUP))
     return np.linspace(0, tokens, units + 1).astype(np.int64)

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.errors import ConfigError, DataError, ShapeError
-from hopstate.ops.cpu.parallel import run_units
-from hopstate.ops.threads import usual_threads
+from hopstate.ops.threads import run_units, usual_threads
 
 __all__ = ["Subgraphs", "WalkTable", "random_walks", "random_walks_naive", "walk_features", "walk_subgraphs"]
 

@@ -1,4 +1,7 @@
-"""Classes of an event's source at the time of the event, before it is seen, as a `Task`.
+"""Targets of an event's source at the time of the event, predicted before the event is seen, as a `Task`.
+
+Targets are classes, several 0/1 labels, or numbers. What is unknown (class -1, NaN) counts in neither loss nor metrics,
+each cell alone.
 
 Source: Kumar et al. 2019, arXiv:1908.01207 (the task); DyG-Mamba, arXiv:2408.06966, algorithm 3; CTDG-SSM,
 arXiv:2606.04672, algorithm 2.
@@ -6,7 +9,9 @@ arXiv:2606.04672, algorithm 2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,36 +20,373 @@ from torch import Tensor, nn
 from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
-from hopstate.evaluation.event_targets import EventAmounts, EventClasses, EventTargets, shown_labels
-from hopstate.evaluation.intervals import KEPT, apart
+from hopstate.data.validate import default_names
+from hopstate.errors import ConfigError, DataError, HopstateWarning
+from hopstate.evaluation.intervals import KEPT, apart, bootstrap_areas, limits_of
+from hopstate.evaluation.metrics import average_precision, check_metric, evaluate_metrics, one_vs_rest_auc, roc_auc
 from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_events
 from hopstate.streaming.protocols import NodeFollower, Scores
 from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
-from hopstate.training.tasks.target import ClassWeights, Target, class_weights
+from hopstate.training.tasks.target import (
+    ClassWeights,
+    Target,
+    class_weights,
+    is_known,
+    of_training,
+    positive_last,
+    trained_target,
+)
 from hopstate.training.tasks.task import TaskFacts
 
+_HINT = "name their column (--read.label_column)"
 
-def event_target(classes: EventClasses, split: EventSplit, weights: ClassWeights = "none") -> Target:
-    """Return how classes are learned, weighted by the training events whose class is known.
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EventTargets:
+    """What is known of a stream's events, of their sources at their times.
+
+    Args:
+        y: (E,) int64 classes, -1 unknown, from C on where a model does not know them; or (E, T) labels or values, NaN
+            unknown.
+        target: how they are learned and evaluated; its first metric chooses the model.
+        named: whether the user named the classes: else two are numbers 0 and 1.
+    """
+
+    y: np.ndarray
+    target: Target
+    named: bool = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the classes, the positive one of two last, or of the T targets."""
+        return self.target.names
+
+    @property
+    def metric(self) -> str:
+        """What chooses the model."""
+        return self.target.metrics[0]
+
+    @property
+    def classes(self) -> bool:
+        return self.target.goal == "classes"
+
+    @property
+    def width(self) -> int:
+        """Outputs of a model: 1 for two classes."""
+        return 1 if self.classes and len(self.names) == 2 else len(self.names)
+
+    def values(self, found: np.ndarray) -> np.ndarray:
+        """Return outputs of a model as float64 probabilities (Q, C) or (Q, T), or values (Q, T) in the data's unit."""
+        found = np.asarray(found, np.float64).reshape(-1, self.width)
+        if self.target.goal == "values":
+            return found * np.asarray(self.target.scale or 1.0) + np.asarray(self.target.center or 0.0)
+        return np.hstack([1 - found, found]) if self.classes and self.width == 1 else found
+
+    def metrics(self, rows: np.ndarray, found: np.ndarray, *, bootstrap: int = 0, seed: int = 0) -> dict[str, float]:
+        """Return the metrics over what is known of events at rows (Q,); NaN where nothing is.
+
+        Two classes: roc_auc and average_precision of the positive one, the number of its events ("positives"), limits
+        of a bootstrap if asked for, and the metric if it is another one. More: macro_f1, accuracy, roc_auc (each class
+        against the rest, pooled over events; the mean over classes), the metric. If only one class occurs, also the
+        cross-entropy ("loss"). A class that the model does not know is an error in macro_f1, accuracy and
+        balanced_accuracy; areas leave its events out. Several labels or values: means over them.
+
+        Args:
+            rows: positions in the stream.
+            found: outputs of a model, see `values`; of two classes (Q,) probabilities of the positive one.
+            bootstrap, seed: see `evaluate_dynamic_nodes`.
+        """
+        y, values = self.y[rows], self.values(found)
+        if not self.classes:
+            return evaluate_metrics(self.target.goal, self.target.metrics, y, values)
+        y, values = y[y >= 0], values[y >= 0]
+        names = dict.fromkeys((*(("macro_f1", "accuracy") if self.width > 1 else ()), self.metric))
+        counted = tuple(name for name in names if check_metric(name, "classes").counts_unknown)
+        result = evaluate_metrics("classes", counted, y, values, self.target.weights)
+        loss = result.pop("loss")
+        inside = y < len(self.names)
+        y, values = y[inside], values[inside]
+        one_class = {"loss": loss} if len(np.unique(y)) == 1 else {}
+        if self.width > 1:
+            return result | {"roc_auc": one_vs_rest_auc(y, values)} | one_class
+        score = values[:, 1]
+        areas = {"roc_auc": roc_auc(y, score), "average_precision": average_precision(y, score)}
+        result = areas | {"positives": float(y.sum())} | result | one_class
+        if bootstrap and len(np.unique(y)) == 2:
+            drawn = bootstrap_areas(score[y == 1], score[y == 0], None, repeats=bootstrap, seed=seed)
+            result |= limits_of(drawn)
+        return result
+
+    def columns(self, found: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the columns of outputs.
+
+        Classes: score, the positive one's probability, or of more than two p_<class> each, and prediction if they have
+        names; labels: p_<label>; values: prediction, or of several prediction_<name>.
+        """
+        values = self.values(found)
+        if self.classes:
+            said = {"prediction": np.asarray(self.names)[self.target.decided(values).argmax(1)]}
+            if self.width == 1:
+                return {"score": values[:, 1]} | (said if self.named else {})
+            return said | {f"p_{name}": values[:, c] for c, name in enumerate(self.names)}
+        if self.target.goal == "values" and len(self.names) == 1:
+            return {"prediction": values[:, 0]}
+        kind = "p" if self.target.goal == "labels" else "prediction"
+        return {f"{kind}_{name}": column for name, column in zip(self.names, values.T, strict=True)}
+
+    def baselines(self, stream: EventStream, split: EventSplit, part: str = "test") -> dict[str, dict[str, float]]:
+        """Return metrics of a part of the split ("val" or "test") of answers without a model.
+
+        "mean" of the training events ("majority" of classes: their shares), of values also "median"; and "last": the
+        last that is known of the same source from earlier events, the mean without one.
+        """
+        rows, y = split.rows(part), self.y.astype(np.float64)
+        if self.classes:
+            known = (self.y >= 0) & (self.y < len(self.names))
+            y = np.where(known[:, None], self.y[:, None] == np.arange(len(self.names)), np.nan)
+        train = [column[~np.isnan(column)] for column in y[split.train].T]
+        mean = np.broadcast_to([own.mean() if len(own) else 0.0 for own in train], (len(rows), y.shape[1]))
+        said = {"majority" if self.classes else "mean": mean}
+        if self.target.goal == "values":
+            said["median"] = np.broadcast_to([np.median(own) if len(own) else 0.0 for own in train], mean.shape)
+        if self.classes:
+            last = last_known(stream, y, rows)
+        else:
+            last = np.stack([last_known(stream, own, rows) for own in y.T], 1)
+        said["last"] = np.where(np.isnan(last), mean, last)
+        unweighted = replace(self, target=replace(self.target, class_weights=None))
+        return {name: unweighted.metrics(rows, self._outputs(values)) for name, values in said.items()}
+
+    def _outputs(self, values: np.ndarray) -> np.ndarray:
+        """Return what a model that answers `values` puts out."""
+        if self.target.goal == "values":
+            return (values - np.asarray(self.target.center or 0.0)) / np.asarray(self.target.scale or 1.0)
+        return values[:, 1] if self.classes and self.width == 1 else values
+
+
+def last_known(stream: EventStream, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the last target of each event's source that is known from strictly earlier events, NaN without one.
+
+    Args:
+        stream: E events.
+        y: (E,) or (E, W) floats, NaN unknown.
+        rows: (Q,) positions in the stream.
+
+    Returns:
+        (Q,) or (Q, W).
+    """
+    known = np.flatnonzero(~np.isnan(y.reshape(len(y), -1)).all(1))
+    if not len(known):
+        return np.full((len(rows), *y.shape[1:]), np.nan)
+    times = np.unique(stream.t)
+    key = stream.src * (len(times) + 1) + np.searchsorted(times, stream.t)
+    order = known[np.argsort(key[known], kind="stable")]
+    at = np.searchsorted(key[order], key[rows]) - 1
+    found = order[np.maximum(at, 0)]
+    values = y[found]
+    values[(at < 0) | (stream.src[found] != stream.src[rows])] = np.nan
+    return values
+
+
+# ---- targets of a stream -----------------------------------------------------------------------------------
+def event_classes(
+    stream: EventStream,
+    *,
+    metric: str = "auto",
+    train: np.ndarray | None = None,
+    positive: str | None = None,
+    weights: ClassWeights = "none",
+) -> EventTargets:
+    """Return the classes of a stream's events; those that no training event has stand from C on.
+
+    Args:
+        stream: its labels: numbers of class_names, or whole numbers that are names themselves; -1 or NaN: unknown.
+        metric: see `_metric_of`.
+        train: positions of training events, whose classes alone a model learns; None learns all.
+        positive: the positive class of two, `read.positive_class`; see `positive_last`.
+        weights: of the classes in the loss, see `class_weights`.
 
     Raises:
-        ConfigError: weights of an unknown kind.
+        DataError: no labels, labels that are no classes, or one class only.
+        ConfigError: an unknown metric, or one of two classes where there are more.
+
+    Warns:
+        HopstateWarning: classes that the model does not know, by name.
     """
-    found = class_weights(classes.y[split.train], classes.names, weights)
-    return Target(
-        goal="classes", names=classes.names, metrics=(classes.metric,), class_weights=found, others=classes.others
+    y, own = _codes(stream)
+    if stream.class_names is None and set(own) <= {"0", "1"}:
+        y, own = np.where(y < 0, -1, np.asarray([int(n) for n in own] or [0])[y]), ("0", "1")
+    named = stream.class_names is not None or own != ("0", "1")
+    learned = np.arange(len(y)) if train is None else train
+    y, known, others = of_training(y, learned, own)
+    y, last = positive_last(y, learned, known or own, positive)
+    names = last or own
+    there = np.unique(y[y >= 0])
+    if len(names) < 2 or len(there) == 1:
+        which, only = ("training events have", names[0]) if others else ("labels are of", names[int(there[0])])
+        raise DataError(f"{stream.name}: all {which} only the class {only}; there is nothing to learn")
+    if others:
+        _warn_of(f"no training event of {stream.name} has", others, y, len(names))
+    target = Target(
+        goal="classes",
+        names=names,
+        metrics=(_metric_of(metric, len(names)),),
+        class_weights=class_weights(y[learned], names, weights),
+        others=others,
     )
+    return EventTargets(y=y.astype(np.int64), target=target, named=named or names == ("1", "0"))
+
+
+def trained_event_classes(stream: EventStream, trained: Mapping[str, Any], metric: str) -> EventTargets:
+    """Return the classes of other events in those of a trained run; what it does not know stands from C on.
+
+    Args:
+        stream: as in `event_classes`; it may have no labels.
+        trained: data.json of the run.
+        metric: see `_metric_of`.
+
+    Warns:
+        HopstateWarning: classes that the run does not know, by name.
+    """
+    target = trained_target(trained, "auto")
+    names, before = target.names, target.others
+    y, own = _codes(stream) if stream.labels is not None else (np.full(len(stream), -1), ())
+    others = (*before, *(name for name in own if name not in (*names, *before)))
+    place = {name: c for c, name in enumerate((*names, *others))}
+    y = np.array([*(place[name] for name in own), -1], np.int64)[y]  # the last stands for "unknown"
+    met = len(names) + len(before)
+    if (y >= met).any():
+        _warn_of(f"the run does not know, of {stream.name},", others[len(before) :], y, met)
+    target = replace(target, metrics=(_metric_of(metric, len(names)),), others=others)
+    return EventTargets(y=y, target=target, named=names != ("0", "1") or bool(trained.get("class_names")))
+
+
+def _warn_of(told: str, others: tuple[str, ...], codes: np.ndarray, count: int) -> None:
+    """Warn of classes from count on, which stand in codes (E,)."""
+    found = np.bincount(codes[codes >= count] - count, minlength=len(others))
+    shown = [f"{name!r} ({n:,} events)" for name, n in zip(others, found.tolist(), strict=True) if n]
+    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+    warnings.warn(
+        f"{told} the class {', '.join(shown[:5])}{more}; it can never be predicted, and events that have it count as "
+        "wrong",
+        HopstateWarning,
+        stacklevel=4,
+    )
+
+
+def _metric_of(metric: str, count: int) -> str:
+    """Return the metric that chooses a model of so many classes: "auto" takes roc_auc of two and macro_f1 of more.
+
+    Raises:
+        ConfigError: an unknown metric, or one of two classes where there are more.
+    """
+    if metric == "auto":
+        return "roc_auc" if count == 2 else "macro_f1"
+    found = check_metric(metric, "classes", auto=True)
+    if found.two_classes and metric != "roc_auc" and count > 2:
+        raise ConfigError(f"{metric} is of two classes, the data have {count}; take macro_f1, accuracy or roc_auc")
+    return metric
+
+
+def event_amounts(stream: EventStream, *, required: bool = False) -> np.ndarray:
+    """Return (E, 1) float64 amounts of a stream's events, NaN where unknown, or everywhere if there are none.
+
+    Args:
+        stream: its labels.
+        required: whether it must have them.
+
+    Raises:
+        DataError: several columns of labels, or words; or none where they are required.
+    """
+    if stream.labels is None and required:
+        raise DataError(f"{stream.name}: amounts of nodes need labels of events, and there are none; {_HINT}")
+    if required and stream.class_names is not None:
+        raise DataError(
+            f"{stream.name}: labels such as {stream.class_names[0]!r} are classes, no amounts; leave --read.task out, "
+            f"or {_HINT}"
+        )
+    if stream.labels is None:
+        return np.full((len(stream), 1), np.nan)
+    if stream.labels.ndim > 1:
+        raise DataError(f"{stream.name} has {stream.labels.shape[1]} columns of labels, the run knows one; name one")
+    return np.asarray(stream.labels, np.float64)[:, None]
+
+
+def check_known(targets: EventTargets, split: EventSplit, name: str) -> None:
+    """Raise DataError where no training or no validation event has a label, or none of training one of several."""
+    for part, said in (("train", "training"), ("val", "validation")):
+        if not is_known(targets.y[split.rows(part)]).any():
+            raise DataError(f"{name}: no {said} event has a label; label some, or choose another split (--split.kind)")
+    if targets.classes:
+        return
+    unlabeled = np.isnan(targets.y[split.train]).all(0)
+    if unlabeled.any():
+        raise DataError(
+            f"{name}: no training event has a label in column {targets.names[int(np.argmax(unlabeled))]!r}; label "
+            "some, leave the column out of --read.label_column, or choose another split (--split.kind)"
+        )
+
+
+def shown_labels(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the column label of events at rows (Q,) as the user wrote it, none of unknown names; {} without labels.
+
+    Of several labels an event there is a column label_<name> each.
+    """
+    if stream.labels is None:
+        return {}
+    if stream.labels.ndim > 1:
+        names = stream.class_names or default_names(stream.labels.shape[1])
+        return {f"label_{name}": stream.labels[rows, at] for at, name in enumerate(names)}
+    own = stream.labels[rows]
+    if stream.class_names is None:
+        return {"label": own}
+    return {"label": np.array([*stream.class_names, None], object)[own]}
+
+
+def _codes(stream: EventStream) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return (E,) numbers of classes, -1 unknown, and the classes' names."""
+    need = f"{stream.name}: dynamic node classification needs classes as labels of events"
+    if stream.labels is None:
+        why = next(
+            (f"and none was taken: {note}" for note in stream.notes if "hardly classes" in note), "and there are none"
+        )
+        raise DataError(f"{need}, {why}; {_HINT}")
+    if stream.labels.ndim > 1:
+        raise DataError(f"{need}, one each, and here are {stream.labels.shape[1]} columns; name one")
+    y = np.asarray(stream.labels)
+    if y.dtype.kind == "f":
+        y = np.where(np.isnan(y), -1, y)
+    wrong = (y < -1) | (y != np.floor(y))
+    if stream.class_names is not None:
+        wrong |= y >= len(stream.class_names)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        first = at if stream.file_rows is None else stream.file_rows[at]
+        raise DataError(
+            f"{need}; event {first} has {y[at]}, and {int(wrong.sum()):,} events in all have none: a class is "
+            f"a whole number from 0 on, or text, and -1 or an empty cell is unknown; repair them, take them "
+            f"as amounts (--read.task regression), or {_HINT}"
+        )
+    y = y.astype(np.int64)
+    known = y[y >= 0]
+    if not len(known) and len(y):
+        raise DataError(f"{need}, and no event has a label; {_HINT}")
+    if stream.class_names is not None:
+        return y, stream.class_names
+    values = np.unique(known)
+    if len(values) > max(len(known) // 2, 2):
+        raise DataError(f"{need}; {len(values):,} different labels of {len(known):,} events are no classes; {_HINT}")
+    return np.where(y < 0, -1, np.searchsorted(values, y)), tuple(map(str, values.tolist()))
 
 
 class EventNodeTask(EventTask[NodeFollower]):
     """Classification of an event's source, from what came before the event.
 
-    Tables have columns node and t, those of `EventClasses.columns`, and label where the stream has labels.
+    Tables have columns node and t, those of `EventTargets.columns`, and label where the stream has labels.
 
     Args:
         source: of the batches, and of the model as a scorer.
-        classes: of the events, or their amounts, or several targets.
-        target: how they are learned.
+        targets: of the events.
         eval_batch_size: events scored, then seen, together in evaluation, as `LinkEvaluation.batch_size`.
         bootstrap: resamples for confidence intervals of the test split, of two classes; 0 gives none.
         clock: of the gaps that the model sees, kept with the run.
@@ -55,15 +397,14 @@ class EventNodeTask(EventTask[NodeFollower]):
         self,
         source: EventSource[NodeFollower],
         *,
-        classes: EventClasses | EventAmounts | EventTargets,
-        target: Target,
+        targets: EventTargets,
         eval_batch_size: int = 200,
         bootstrap: int = 0,
         clock: Clock | None = None,
         frozen: Sequence[nn.Module] = (),
     ) -> None:
         super().__init__(source, clock=clock)
-        self.classes, self.target, self.metric, self.mode = classes, target, classes.metric, target.mode
+        self.targets, self.metric, self.mode = targets, targets.metric, targets.target.mode
         self.eval_batch_size, self.bootstrap, self.frozen = eval_batch_size, bootstrap, frozen
 
     def loss(self, batch: Any) -> Tensor | None:
@@ -72,13 +413,13 @@ class EventNodeTask(EventTask[NodeFollower]):
         return super().loss(batch)
 
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return pooled metrics of a split's sources (`EventClasses.metrics`), of "train" from training events."""
+        """Return pooled metrics of a split's sources (`EventTargets.metrics`), of "train" from training events."""
         found = evaluate_dynamic_nodes(
             self.scorer(split),
             self.stream,
             self.split,
             split,
-            classes=self.classes,
+            metrics=self.targets.metrics,
             batch_size=self.eval_batch_size,
             bootstrap=(self.bootstrap or KEPT) if split == "test" else 0,
         )
@@ -89,33 +430,28 @@ class EventNodeTask(EventTask[NodeFollower]):
         return judged
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
-        """Return a table of the events of a split (those of `evaluate`), or of "all"."""
         at, rows = events_to_score(self.stream, self.split, split)
         at = self._of_file(self.stream, at)
         scores = score_node_events(self.scorer(split), self.stream, at, rows=rows, batch_size=self.eval_batch_size)
         return self.answer(self.stream, at, scores) | shown_labels(self.stream, at)
 
     def facts(self) -> TaskFacts:
-        return {"clock": self.clock, "target": self.target}
+        return {"clock": self.clock, "target": self.targets.target}
 
     # ---- going on --------------------------------------------------------------------------------------
     @property
     def live_batch(self) -> int:
-        """Events of a batch where the model goes on over new ones."""
         return self.eval_batch_size
 
     def ask(self, follower: NodeFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
-        """Return (Q,) or (Q, C) outputs of the sources of events."""
         return follower.score_nodes(src, t)
 
     def asked(self, new: EventStream) -> np.ndarray:
-        """Return the positions of the events whose sources are scored: not deletions that follow from a node's."""
         return self._of_file(new, np.arange(len(new)))
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
-        """Return columns row (of the user's table), node, t and the outputs of events at rows."""
         named = to_user_ids(new, rows)
-        return {"row": new.in_file(rows), "node": named["src"], "t": named["t"]} | self.classes.columns(scores)
+        return {"row": new.in_file(rows), "node": named["src"], "t": named["t"]} | self.targets.columns(scores)
 
     @staticmethod
     def _of_file(stream: EventStream, rows: np.ndarray) -> np.ndarray:

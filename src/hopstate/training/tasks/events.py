@@ -322,11 +322,9 @@ class HistoryPairs(EventSource[HistoryScorer]):
         self.drawn = EpochNegatives(stream, self._rows, batch_size, seed, self.mixture)
 
     def index(self) -> NeighborStore | None:
-        """See `EventSource.index`."""
         return self._index()
 
     def num_batches(self, epoch: int) -> int:
-        """Return how many batches hold the events of an epoch."""
         return len(self._numbers(epoch))
 
     def _numbers(self, epoch: int) -> np.ndarray:
@@ -360,7 +358,6 @@ class HistoryPairs(EventSource[HistoryScorer]):
         return link_loss(model(inputs), labels, self.mixture.group) / (count // self.mixture.group)
 
     def scorer(self, model: nn.Module, split: str) -> HistoryScorer:
-        """Return the model over the training events for "train", else over the whole stream."""
         return self._scorer(model, self.train_inputs if split == "train" else self.inputs)
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> HistoryScorer:
@@ -414,7 +411,6 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         self._rows = split.train[is_known(y[split.train])]
 
     def num_batches(self, epoch: int) -> int:
-        """Return how many batches hold the training events with a class."""
         return -(-len(self._rows) // self.batch_size)
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Classified]:
@@ -433,7 +429,6 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         return self.target.class_loss(model(inputs), y)
 
     def scorer(self, model: nn.Module, split: str) -> HistoryNodeScorer:
-        """Return the model over the training events for "train", else over the whole stream."""
         return self._answering(HistoryNodeScorer(model, self.train_inputs if split == "train" else self.inputs))
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> HistoryNodeScorer:

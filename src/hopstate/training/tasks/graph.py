@@ -89,7 +89,6 @@ class GraphTask(Task[tuple[Any, Tensor]]):
         return self.target.score(y, out)
 
     def predict(self, split: str) -> dict[str, Any]:
-        """Return the prediction columns of a split, or of "all" graphs: graph, and node or edge within it."""
         ids = self._ids(split)
         rows = self._rows(ids)
         columns = self.target.columns(self.y[rows], self._outputs(ids))

@@ -18,6 +18,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.splits import EVENT_SPLITS
 from hopstate.errors import ConfigError, check_range
 from hopstate.evaluation import summaries
+from hopstate.evaluation.calibration import Curve
 from hopstate.evaluation.link import (
     LinkProtocol,
     LinkReport,
@@ -27,7 +28,7 @@ from hopstate.evaluation.link import (
     score_links,
     score_split,
 )
-from hopstate.evaluation.metrics import Curve, average_precision, mean_over_kinds, roc_auc
+from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
 from hopstate.sampling.event_batches import number_or_all
 from hopstate.sampling.negatives import STRATEGIES, USUAL, Negatives, draw_negatives, metric_name, strategy_of
 from hopstate.streaming.protocols import LinkFollower, LinkScorer, Scores
@@ -256,17 +257,13 @@ class LinkTask(EventTask[LinkFollower]):
     # ---- going on --------------------------------------------------------------------------------------
     @property
     def live_batch(self) -> int:
-        """Events of a batch where the model goes on over new ones."""
         return self.evaluation.batch_size
 
     def ask(self, follower: LinkFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
-        """Return (Q,) scores of pairs."""
         return follower.score(src, dst, t)
 
     def asked(self, new: EventStream) -> np.ndarray:
-        """Return the positions of the events that are scored; a deletion is none."""
         return new.additions()
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
-        """Return columns row (of the user's table), src, dst, t and score of events at rows."""
         return {"row": new.in_file(rows)} | to_user_ids(new, rows) | {"score": scores}

@@ -218,7 +218,6 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         self.memory: NodeState | None = None
 
     def num_batches(self, epoch: int) -> int:
-        """Return how many windows hold the training events."""
         return -(-(len(self.batch_boundaries) - 1) // self.tbptt_window)
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Window]:
@@ -302,14 +301,12 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
 
     # ---- scoring -----------------------------------------------------------------------------------------
     def scorer(self, model: nn.Module, split: str) -> MemoryScorer:
-        """Return the model over the training events for "train", else over the whole stream."""
         return self._scorer(self.train_inputs if split == "train" else self.inputs)
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> MemoryScorer:
         return self._scorer(self._make(stream))
 
     def scorer_with(self, model: nn.Module, store: NeighborStore) -> MemoryScorer:
-        """Return the model over other edges of the same stream: what has a `NeighborStore`'s look-ups."""
         inputs = self._make(self.stream)
         inputs.store = store
         if inputs.told is not None:

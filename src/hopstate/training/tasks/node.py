@@ -175,7 +175,6 @@ class NodeTask(Task[BatchT]):
         return {"target": self.labels.target, "class_names": self.labels.class_names, "walks": self.walks}
 
     def logits(self, rows: Rows) -> Tensor:
-        """Return (n, C) logits of rows, on the CPU."""
         return self.source.logits(self.model, rows)
 
     def evaluate(self, split: str) -> dict[str, float]:
@@ -238,7 +237,6 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         self.eval_batch_size = eval_batch_size or 4 * batch_size
 
     def num_batches(self, epoch: int) -> int:
-        """Return how many batches hold the training nodes."""
         return -(-len(self.labels.split["train"]) // self.batch_size)
 
     def batches(self, model: nn.Module, epoch: int, start: int = 0, step: int = 1) -> Iterator[tuple[Any, Tensor]]:
@@ -259,7 +257,6 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         return model(batch[0])
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
-        """Return (n, C) outputs, eval_batch_size nodes at a time."""
         batches = np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size))
         return torch.cat([model(as_taken(self.inputs(batch), model)).float().cpu() for batch in batches])
 
@@ -280,7 +277,6 @@ class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
         self._device: torch.device | None = None
 
     def num_batches(self, epoch: int) -> int:
-        """Return 1."""
         return 1
 
     def batches(self, model: nn.Module, epoch: int, start: int = 0, step: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
@@ -294,7 +290,6 @@ class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
         return self._all(model)[rows], y, None
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
-        """Return (n, C) outputs of rows."""
         return self._all(model).float().cpu()[torch.from_numpy(rows)]
 
     def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[tuple[Tensor, Tensor], Rows]:
@@ -387,7 +382,6 @@ class Subgraphs(NodeBatches[Batch]):
         return batch.x, batch.graph, batch.rows, y, batch.weight
 
     def outputs(self, model: nn.Module, batch: Batch) -> Seen:
-        """Return the outputs of the batch's training nodes; none may be there."""
         return self.encode(model, batch), batch[3], batch[4]
 
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
@@ -395,7 +389,6 @@ class Subgraphs(NodeBatches[Batch]):
             self._refresh(model, epoch)
 
     def drawn(self, epoch: int) -> int | None:
-        """Return the number of batches where they are sets of nodes, None where they are seeds."""
         return None if isinstance(self.source, SeedSource) else self.source.num_batches(epoch)
 
     def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[Batch, Rows]:
@@ -407,22 +400,18 @@ class Subgraphs(NodeBatches[Batch]):
         return (made.x, made.graph, every, every, None), made.nodes
 
     def encode(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the outputs of the batch's nodes that count; a GAS cache is written on the way."""
         x, graph, rows = batch[:3]
         if isinstance(graph, GasBatch):
             graph = graph.written_by(model, x)
         return model(x, graph)[rows]
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
-        """Return (n, C) logits of rows, on the CPU."""
         return self.predict_all(model)[torch.from_numpy(rows)]
 
     def state(self) -> dict[str, Tensor]:
-        """Return what stands for missing neighbours, where that depends on training."""
         return {} if self._state is None else self._state()
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned."""
         if state and self._load_state is not None:
             self._load_state(state)
 

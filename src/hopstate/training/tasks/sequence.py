@@ -17,7 +17,7 @@ from torch import Tensor
 from hopstate.data.dates import Clock
 from hopstate.datasets.temporal_generators import PathSequences
 from hopstate.errors import ConfigError, check_range
-from hopstate.evaluation.metrics import classification_metrics
+from hopstate.evaluation.metrics import evaluate_metrics
 from hopstate.random import named_rng
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.protocols import MemoryModel
@@ -97,10 +97,9 @@ class SequenceTask(Task[dict[str, Tensor]]):
         return F.cross_entropy(logits, batch["y"])
 
     def evaluate(self, split: str) -> dict[str, float]:
-        return classification_metrics(("accuracy",), self.data.y[self._rows(split)], self._probabilities(split))
+        return evaluate_metrics("classes", ("accuracy",), self.data.y[self._rows(split)], self._probabilities(split))
 
     def predict(self, split: str) -> dict[str, Any]:
-        """Return columns sequence, prediction, p_<class>..., label of a split."""
         rows, p = self._rows(split), self._probabilities(split)
         columns = {"sequence": rows, "prediction": p.argmax(1)}
         return columns | {f"p_{i}": p[:, i] for i in range(p.shape[1])} | {"label": self.data.y[rows]}

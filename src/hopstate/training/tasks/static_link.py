@@ -23,7 +23,7 @@ from hopstate.data.validate import SPLITS
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError
 from hopstate.evaluation import summaries
-from hopstate.evaluation.metrics import Curve, fitted
+from hopstate.evaluation.calibration import Curve, fitted
 from hopstate.evaluation.static_link import Question, judged, metrics_of
 from hopstate.layers.decoders import PairDecoder
 from hopstate.ops.proximity import Proximity
@@ -40,7 +40,7 @@ DECODED = 1 << 16  # pairs at a time in evaluation
 
 @dataclass(frozen=True, kw_only=True)
 class LinkTraining:
-    """How links are learned; see `hopstate.methods.shared.link_config.LinkConfig`."""
+    """How links are learned; see `hopstate.methods.shared.node.LinkConfig`."""
 
     negatives: Strategy
     num_negatives: int
@@ -169,7 +169,6 @@ class StaticLinkTask(Task[Any]):
 
     # ---- training --------------------------------------------------------------------------------------
     def num_batches(self, epoch: int) -> int:
-        """Return how many batches hold all links, or the source's own number of sets of nodes."""
         drawn = self.source.drawn(epoch)
         return -(-len(self.learned) // self.training.batch_size) if drawn is None else drawn
 
@@ -295,7 +294,6 @@ class StaticLinkTask(Task[Any]):
         return z.to(next(self.model.parameters())), messages
 
     def scorer(self, split: str = "test") -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-        """Return rows u (n,), v (n,) → (n,) logits over the messages of a split; a pair's depends on it alone."""
         model = bare(self.model)
         assert isinstance(model, LinkModel)
         z, messages = self.encoded(split)
@@ -313,7 +311,6 @@ class StaticLinkTask(Task[Any]):
         return score
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
-        """Return columns source, target, split and score (a logit) of the links of a split, or of "all"."""
         names = SPLITS if split == "all" else (split,)
         if not set(names) <= set(SPLITS):
             raise ConfigError(f"links have the splits train, val, test and all, not {split!r}")

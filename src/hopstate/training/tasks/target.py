@@ -21,20 +21,12 @@ from torch import Tensor
 
 from hopstate.data.validate import default_names
 from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
-from hopstate.evaluation.metrics import (
-    CLASSIFICATION,
-    LABELS,
-    VALUES,
-    classification_metrics,
-    label_metrics,
-    value_metrics,
-)
+from hopstate.evaluation.metrics import METRICS, check_metric, evaluate_metrics, metrics_of_kind
 from hopstate.io.opening import shown
 from hopstate.streaming.history_scorer import ANSWERS
 
 Goal = Literal["classes", "labels", "values"]
 ClassWeights = Literal["none", "balanced", "complement"] | tuple[str, ...]  # the last by hand: "spam=5", ...
-_NAMES: dict[str, Mapping[str, Any]] = {"classes": CLASSIFICATION, "labels": LABELS, "values": VALUES}
 ALIASES = {"accuracy-SBM": "balanced_accuracy", "ap": "average_precision", "rocauc": "roc_auc"}  # of publishers
 
 
@@ -91,7 +83,7 @@ class Target:
     @property
     def mode(self) -> Literal["max", "min"]:
         """Whether the first metric is better where it is larger."""
-        return "min" if self.metrics[0] in ("mae", "rmse") else "max"
+        return "max" if METRICS[self.metrics[0]].higher_is_better else "min"
 
     def rows(self, y: np.ndarray) -> np.ndarray:
         """Return targets as the loss takes them: (n,) int64 classes, or (n, T) float32, or float64 amounts as such."""
@@ -211,9 +203,7 @@ class Target:
         if not known.any():
             raise DataError("no label is known among the rows to evaluate on; give labels for them, or use predict")
         found = self.predictions(out)[known]
-        if self.goal == "classes":
-            return classification_metrics(self.metrics, y[known], found, self.weights)
-        return (label_metrics if self.goal == "labels" else value_metrics)(self.metrics, y[known], found)
+        return evaluate_metrics(self.goal, self.metrics, y[known], found, self.weights)
 
     def columns(self, y: np.ndarray | None, out: Tensor) -> dict[str, np.ndarray]:
         """Return the columns of a prediction table; with y, also what is true, where all of it is known.
@@ -270,6 +260,77 @@ def target_of(
     return Target(goal=goal, names=names, metrics=metrics, center=center, scale=scale)
 
 
+POSITIVE, NEGATIVE = ("1", "true", "yes"), ("0", "-1", "false", "no")
+
+
+def of_training(
+    y: np.ndarray, train: np.ndarray, names: tuple[str, ...] | None
+) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]:
+    """Return classes (n,), those of training rows first, their names, and the names of the others that occur.
+
+    A model knows the former alone; of one or two classes in all it knows both, since one output tells them apart.
+
+    Args:
+        y: (n,) int64 classes, -1 unknown.
+        train: training rows.
+        names: of the classes, or None where they are numbers.
+
+    >>> of_training(np.array([0, 3, 1, -1]), np.array([0, 1]), ("a", "b", "c", "d"))
+    (array([ 0,  1,  2, -1]), ('a', 'd'), ('b',))
+    """
+    count = max(int(y.max(initial=-1)) + 1, len(names or ()))
+    seen, there = (np.bincount(own[own >= 0], minlength=count) > 0 for own in (y[train], y))
+    if seen.all() or count <= 2 or not seen.any():
+        return y, names, ()
+    own = names or tuple(map(str, range(count)))
+    order = [*np.flatnonzero(seen).tolist(), *np.flatnonzero(there & ~seen).tolist()]
+    place = np.full(count + 1, -1, np.int64)  # the last stands for "unknown"
+    place[order] = np.arange(len(order))
+    known = int(seen.sum())
+    return place[y], tuple(own[c] for c in order[:known]), tuple(own[c] for c in order[known:])
+
+
+def positive_last(
+    y: np.ndarray, train: np.ndarray, names: tuple[str, ...] | None, positive: str | None = None
+) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """Return classes (n,) and their names, of two the positive one last, which ROC AUC and average precision are of.
+
+    It is the one that a user names, otherwise 1, true or yes beside 0, -1, false or no, otherwise the rarer class of
+    the training rows.
+
+    Args:
+        y: (n,) int64 classes, -1 unknown, from len(names) on those that a model does not know; other targets stay.
+        train: training rows.
+        names: of the classes, or None if they are numbers.
+        positive: `read.positive_class`.
+
+    Raises:
+        ConfigError: positive is not one of two classes.
+
+    >>> positive_last(np.array([0, 0, 1, -1]), np.arange(3), ("ok", "banned"))
+    (array([ 0,  0,  1, -1]), ('ok', 'banned'))
+    >>> positive_last(np.array([0, 1, 1]), np.arange(3), ("banned", "ok"))
+    (array([1, 0, 0]), ('ok', 'banned'))
+    """
+    classes = y.ndim == 1 and y.dtype.kind in "iu"
+    own = names or (tuple(map(str, range(int(y.max(initial=-1)) + 1))) if classes else ())
+    if positive is not None and (not classes or len(own) != 2 or positive not in own):
+        known = f"classes: {', '.join(own[:10])}" if classes else "these targets are not classes"
+        raise ConfigError(
+            f"read.positive_class names one of two classes; got {positive!r}{nearest(positive, own)}; {known}"
+        )
+    if not classes or len(own) != 2:
+        return y, names
+    words = [name.strip().lower() for name in own]
+    counts = np.bincount(y[train][(y[train] >= 0) & (y[train] < 2)], minlength=2)
+    first = bool(counts[0] < counts[1])
+    if any(a in POSITIVE and b in NEGATIVE for a, b in (words, words[::-1])):
+        first = words[0] in POSITIVE
+    if positive is not None:
+        first = positive == own[0]
+    return (np.where((y >= 0) & (y < 2), 1 - y, y), own[::-1]) if first else (y, names)
+
+
 def warn_one_class(target: Target, y: np.ndarray, parts: Mapping[str, np.ndarray], name: str) -> None:
     """Warn of validation or test rows of one class only if the metric that chooses the model is undefined for them.
 
@@ -280,7 +341,7 @@ def warn_one_class(target: Target, y: np.ndarray, parts: Mapping[str, np.ndarray
         name: of the data.
     """
     metric = target.metrics[0]
-    if target.goal == "values" or metric not in ("roc_auc", "average_precision"):
+    if target.goal == "values" or not METRICS[metric].two_classes:
         return
     for split, means in (("val", "epochs are chosen by validation loss"), ("test", "its test value says nothing")):
         own = y[parts[split]]
@@ -336,12 +397,9 @@ def metric_names(metric: str, own: tuple[str, ...], goal: Goal, count: int) -> t
     Raises:
         ConfigError: an unknown metric, or one of another goal.
     """
-    known, metric = _NAMES[goal], ALIASES.get(metric, metric)
-    if metric != "auto" and metric not in known:
-        of = {"classes": "classes", "labels": "several 0/1 labels", "values": "numbers"}[goal]
-        raise ConfigError(
-            f"unknown metric {metric!r} for {of}{nearest(metric, known)}; known: auto, {', '.join(known)}"
-        )
+    known, metric = metrics_of_kind(goal), ALIASES.get(metric, metric)
+    if metric != "auto":
+        check_metric(metric, goal, auto=True)
     fitting = [ALIASES.get(name, name) for name in own if ALIASES.get(name, name) in known]
     usual = {"classes": "accuracy", "labels": "average_precision", "values": "mae"}[goal]
     first = metric if metric != "auto" else (fitting[0] if fitting else usual)
@@ -349,7 +407,7 @@ def metric_names(metric: str, own: tuple[str, ...], goal: Goal, count: int) -> t
     extra = {
         "classes": two if count == 2 else ("accuracy", "macro_f1"),
         "labels": ("average_precision", "roc_auc", "micro_f1"),
-        "values": tuple(VALUES),
+        "values": known,
     }[goal]
     return tuple(dict.fromkeys((first, *extra)))
 
@@ -420,9 +478,3 @@ def _standard(y: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     center = np.ldexp(center, power)
     spread[~(spread > 1e-12 * np.abs(center))] = 1.0
     return tuple(center.tolist()), tuple(spread.tolist())
-
-
-__all__ = [
-    "ClassWeights", "Goal", "Target", "class_weights", "goal_of", "is_known", "metric_names",
-    "remembered", "target_of", "trained_target", "warn_one_class",
-]  # fmt: skip

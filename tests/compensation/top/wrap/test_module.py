@@ -9,8 +9,8 @@ from torch_geometric import nn as gnn
 from torch_geometric.nn.conv.gcn_conv import gcn_norm as normalise
 from torch_geometric.utils import degree
 
-from hopstate.compensation.top.config import TopConfig
-from hopstate.compensation.top.wrap.module import top
+from hopstate.compensation.top.top import TopConfig
+from hopstate.compensation.top.wrapper import top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.testing.conformance import relative_rmse

@@ -30,13 +30,12 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.compensation.top.batch import GeneralTop
-from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.probes import Embed, message_layers, select_rows
-from hopstate.compensation.top.top import Top
+from hopstate.compensation.top.top import Top, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
-from hopstate.layers.evaluating import evaluating
 from hopstate.layers.message import Adjacency
+from hopstate.layers.modes import evaluating
 from hopstate.random import named_rng
 from hopstate.sampling.subgraph import inside_adjacency, whole_adjacency
 

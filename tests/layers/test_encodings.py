@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hopstate.errors import ConfigError
-from hopstate.layers.time import TimeEncoding
+from hopstate.layers.encodings import TimeEncoding
 
 
 def test_fixed_frequencies_are_the_paper_s():

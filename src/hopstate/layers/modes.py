@@ -1,4 +1,4 @@
-"""A model's linear maps by the fastest product there is while it trains; in evaluation they stay as they are."""
+"""A model put into evaluation, or into faster products of its linear maps, for a while."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import MethodType
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -29,3 +30,26 @@ def training_products(model: nn.Module) -> Iterator[None]:
 
 def _forward(self: nn.Linear, input: Tensor) -> Tensor:
     return (linear if self.training else F.linear)(input, self.weight, self.bias)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode without gradients, and each module back in its own however the block ends."""
+    training = [module for module in _modules(model) if module.training]
+    if training:
+        model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _modules(model: nn.Module) -> Iterator[nn.Module]:
+    """Yield a module and all in it, without the names that torch's own walk makes: a fifth of a small answer's time."""
+    waiting = [model]
+    while waiting:
+        module = waiting.pop()
+        yield module
+        waiting.extend(inner for inner in module._modules.values() if inner is not None)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import hopstate
-from hopstate.runs.pretrained.travel import model_card
+from hopstate.runs.hub import model_card
 from hopstate.runs.run import fit
 from hopstate.training.run_folder import RunFolder
 from made_events import LOOP, small_run, table
