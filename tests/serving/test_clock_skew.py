@@ -1,6 +1,7 @@
 """Events of the far future, and what is told of an event that comes again with other contents or has more fields."""
 
 import itertools
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError
 from hopstate.runs.run import Run
 from hopstate.serving.event_parser import ClockSkewLimit
-from hopstate.serving.kafka import Arrived, IngestLoop
+from hopstate.serving.kafka import IngestLoop, Message
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 
@@ -56,8 +57,8 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Liv
 
     def made(run: Run, **options: Any) -> LiveRun:
         live = LiveRun(run.path, folder=tmp_path / str(next(count)), **options)
-        if live._incoming.ahead is not None:
-            live._incoming.ahead._clock = time.time
+        if live._parser.ahead is not None:
+            live._parser.ahead._clock = time.time
         return live
 
     return made
@@ -71,8 +72,8 @@ def test_an_event_of_the_far_future_is_refused(name: str, runs: dict[str, Run], 
     """Read together with others or alone; one that old data, or a clock that is a little off, has is taken."""
     unit = CLOCKS[name]
     with opened(runs[name]) as live:
-        live._incoming.ahead = ClockSkewLimit("auto", live.past, live.own_events, "", lambda: float(NOW))
-        assert live._incoming.ahead.by_clock
+        live._parser.ahead = ClockSkewLimit("auto", live.past, live.own_events, "", lambda: float(NOW))
+        assert live._parser.ahead.by_clock
         good = [at((NOW - 300 * DAY) * unit), at((NOW - 3) * unit), at((NOW + DAY) * unit)]
         live.take(good)
         far = at(NOW * 1_000 * unit)
@@ -87,8 +88,8 @@ def test_times_of_no_clock_have_no_bound_by_default(
     name: str, runs: dict[str, Run], opened: Callable[..., LiveRun]
 ) -> None:
     with opened(runs[name]) as live:
-        assert live._incoming.ahead is not None
-        assert not live._incoming.ahead.by_clock
+        assert live._parser.ahead is not None
+        assert not live._parser.ahead.by_clock
         assert [r.position for r in live.take([at(10**15), at(10**17)])] == [0, 1]
 
 
@@ -131,7 +132,7 @@ def test_one_is_kept_aside_where_late_ones_are(late: str, runs: dict[str, Run], 
     """It cannot be moved; from a source, which cannot be told, it is kept aside in any case."""
     far, near = at((NOW + 9 * DAY) * 1), at(NOW)
     with opened(runs["since 1970"], late=late) as live:
-        live._incoming.ahead._clock = lambda: float(NOW)  # type: ignore[union-attr]
+        live._parser.ahead._clock = lambda: float(NOW)  # type: ignore[union-attr]
         if late == "park":
             assert [(r.position, r.note) for r in live.take([far, near])] == [(None, "ahead"), (0, None)]
             why = live.log._file.execute("select why from parked").fetchall()  # type: ignore[attr-defined]
@@ -140,7 +141,7 @@ def test_one_is_kept_aside_where_late_ones_are(late: str, runs: dict[str, Run], 
             with pytest.raises(FutureTimeError):
                 live.take([far])
             live.take([near])
-            read = [Arrived(far, "{}", "a", 1), Arrived(near, "{}", "b", 2)]
+            read = [Message(json.dumps(far), "a", 1), Message(json.dumps(near), "b", 2)]
             source = type("S", (), {"key": "source x", "read": lambda self, most: read})()
             assert [(r.position, r.note) for r in IngestLoop(live, source).run_once()] == [
                 (None, "unreadable"),
@@ -214,7 +215,7 @@ def test_fields_that_are_not_read_are_refused_by_name(
     """A field of no meaning may be one that was written wrong: an id, a deletion."""
     with LiveRun(run.path, folder=tmp_path) as live:
         if not together:
-            monkeypatch.setattr(live._incoming, "together", lambda *_, **__: None)
+            monkeypatch.setattr(live._parser, "together", lambda *_, **__: None)
         for field in ("event-id", "knd", "weight"):
             given = [event(event_id=f"{field} {k}", **{field: 1}) for k in range(2)]
             with pytest.raises(DataError, match=field):
@@ -233,7 +234,7 @@ def test_fields_that_are_not_read_are_refused_by_name(
 
 def test_fields_of_a_source_are_left_out_and_told_once(run: Run, tmp_path: Path) -> None:
     with LiveRun(run.path, folder=tmp_path, late="clamp") as live:
-        read = [Arrived(event(event_id=f"e{k}", colour="red"), "", "", k) for k in range(2)]
+        read = [Message(json.dumps(event(event_id=f"e{k}", colour="red")), "", k) for k in range(2)]
         pump = IngestLoop(live, type("S", (), {"key": "source x", "read": lambda self, most: [read.pop()]})())
         with pytest.warns(UserWarning, match="colour") as told:
             assert [pump.run_once()[0].position for _ in range(2)] == [0, 1]

@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import re
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +16,10 @@ from made_events import small_run
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.cli.main import main
-from hopstate.data.stream_checkpoint import files_of
 from hopstate.errors import CheckpointError, HopstateWarning
 from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun
-from hopstate.serving.replay import replayed
 from hopstate.serving.sinks import ParquetSink
-from hopstate.serving.snapshots import COPIES
-from hopstate.testing.conformance import F32
 
 EVENTS = made_events.table(200, 90).to_dict("records")
 
@@ -91,69 +85,17 @@ def test_a_damaged_log_is_told_by_its_name(
 
 
 # ---- snapshots of a log that is cut -------------------------------------------------------------------------
-@pytest.fixture
-def cut(run: Run, tmp_path: Path) -> tuple[Path, list[float | None]]:
-    """A folder whose log begins after its first events, and the scores of all."""
-    with LiveRun(run.path, folder=tmp_path / "whole") as live:
-        expected = [receipt.score for receipt in live.take(EVENTS)]
-    with LiveRun(run.path, folder=tmp_path / "cut", retain=1, snapshot_every=20) as live:
-        given = [receipt.score for i in range(0, 75, 15) for receipt in live.take(EVENTS[i : i + 15])]
-        assert live.log.start > 0
-    assert given == pytest.approx(expected[:75], rel=F32)
-    return tmp_path / "cut", given + expected[75:]
-
-
-def flipped(path: Path) -> None:
-    whole = bytearray(path.read_bytes())
-    whole[-40] ^= 1
-    path.write_bytes(whole)
-
-
-def test_each_file_of_a_cut_logs_snapshots_may_be_damaged(cut: tuple[Path, list[float | None]], run: Run) -> None:
-    """They share what they have in common, and nothing else holds it any more."""
-    folder, expected = cut
-    every = {path.name for path in (folder / "state").glob("*.safetensors")}
-    assert {path.name for path in (folder / "state" / COPIES).iterdir()} == every
-    files = sorted(files_of(folder / "state" / "live.json"))
-    assert len(files) > 1
-    for name in files:
-        flipped(folder / "state" / name)
-        with pytest.warns(HopstateWarning, match=re.escape(name)):
-            LiveRun(run.path, folder=folder).close()
-        LiveRun(run.path, folder=folder).close()  # it lies there whole again
-    for name in files:
-        flipped(folder / "state" / name)
-    with pytest.warns(HopstateWarning), LiveRun(run.path, folder=folder, retain=1) as live:
-        found = [receipt.score for receipt in live.take(EVENTS[75:])]
-    assert found == pytest.approx(expected[75:], rel=F32)
-    again = pd.concat(list(replayed(run.path, folder)))
-    assert again["score"].tolist() == (expected[:75] + found)[int(again["position"].iloc[0]) :]
-
-
-@pytest.mark.slow
-def test_what_is_damaged_twice_is_told(cut: tuple[Path, list[float | None]], run: Run) -> None:
-    for path in [*(cut[0] / "state").glob("events-0-*"), *(cut[0] / "state" / COPIES).glob("events-0-*")]:
-        flipped(path)
-    with pytest.warns(HopstateWarning), pytest.raises(CheckpointError, match="sqlite"):
-        LiveRun(run.path, folder=cut[0])
-
-
-def test_a_log_is_not_cut_while_a_snapshot_is_damaged(run: Run, tmp_path: Path) -> None:
-    """It has what they held; without a bound nothing is kept twice."""
-    with LiveRun(run.path, folder=tmp_path, snapshot_every=20) as live:
-        for i in range(0, 60, 15):
+def test_a_cut_log_without_a_whole_snapshot_is_told(run: Run, tmp_path: Path) -> None:
+    with LiveRun(run.path, folder=tmp_path, retain=1, snapshot_every=20) as live:
+        for i in range(0, 75, 15):
             live.take(EVENTS[i : i + 15])
-    assert not (tmp_path / "state" / COPIES).exists()
-    base = next((tmp_path / "state").glob("events-0-*"))
-    live = LiveRun(run.path, folder=tmp_path, retain=1, snapshot_every=10**6)
-    flipped(base)
-    live.take(EVENTS[60:])
-    with pytest.warns(HopstateWarning, match="events-0-"):
-        live.close()
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        LiveRun(run.path, folder=tmp_path).close()
-    assert told
+        assert live.log.start > 0
+    for path in (tmp_path / "state").glob("events-0-*"):
+        whole = bytearray(path.read_bytes())
+        whole[-40] ^= 1
+        path.write_bytes(whole)
+    with pytest.warns(HopstateWarning), pytest.raises(CheckpointError, match="sqlite"):
+        LiveRun(run.path, folder=tmp_path)
 
 
 # ---- a sink's minute ----------------------------------------------------------------------------------------

@@ -86,8 +86,8 @@ def test_numbers_are_what_a_file_of_them_gives(count: int, live: tuple[str, Live
     name, run = live
     rng = np.random.default_rng(count)
     for _ in range(5):
-        bodies = told(run._incoming, drawn(name, run.past, count, rng), run.past)
-        quick, slow = run._incoming._of_numbers(bodies, run.past), run._incoming._as_read(bodies, run.past)
+        bodies = told(run._parser, drawn(name, run.past, count, rng), run.past)
+        quick, slow = run._parser._of_numbers(bodies, run.past), run._parser._as_read(bodies, run.past)
         assert quick is not None
         assert quick.content_hash == slow.content_hash
         assert (quick.time_unit, quick.num_nodes, quick.t.dtype) == (slow.time_unit, slow.num_nodes, slow.t.dtype)
@@ -97,19 +97,19 @@ def test_numbers_are_what_a_file_of_them_gives(count: int, live: tuple[str, Live
 
 def test_events_of_numbers_touch_no_file(live: tuple[str, LiveRun], monkeypatch: pytest.MonkeyPatch) -> None:
     name, run = live
-    bodies = told(run._incoming, drawn(name, run.past, 20, np.random.default_rng(0)), run.past)
+    bodies = told(run._parser, drawn(name, run.past, 20, np.random.default_rng(0)), run.past)
     monkeypatch.setattr(files, "temporary_name", lambda path: pytest.fail(f"{path} is written"))
-    run._incoming.stream(bodies, run.past)
+    run._parser.stream(bodies, run.past)
 
 
 def test_what_a_file_refuses_is_refused(live: tuple[str, LiveRun]) -> None:
     name, run = live
     for row in [{"t": 2**63 - 1}] + [{"amount": 1e300}] * (name in ("features", "gaps")):
         given = {k: v for k, v in drawn(name, run.past, 1, np.random.default_rng(1))[0].items() if k != "kind"}
-        bodies = told(run._incoming, [given | {"weight": 1} | row], run.past)
-        assert run._incoming._of_numbers(bodies, run.past) is None
+        bodies = told(run._parser, [given | {"weight": 1} | row], run.past)
+        assert run._parser._of_numbers(bodies, run.past) is None
         with pytest.raises(DataError):
-            run._incoming.stream(bodies, run.past)
+            run._parser.stream(bodies, run.past)
 
 
 # ---- read together, and one by one -------------------------------------------------------------------------
@@ -125,14 +125,14 @@ def test_events_read_together_are_those_read_one_by_one(count: int, ids: bool, l
     name, run = live
     given = plain(name, run.past, count, np.random.default_rng(count))
     given = [row | ({"event_id": k} if ids else {}) for k, row in enumerate(given)]
-    bodies = told(run._incoming, [{k: v for k, v in row.items() if k != "event_id"} for row in given], run.past)
-    found = run._incoming.together(given, run.past)
+    bodies = told(run._parser, [{k: v for k, v in row.items() if k != "event_id"} for row in given], run.past)
+    found = run._parser.together(given, run.past)
     assert found is not None
     columns, quick = found
     assert columns.bodies() == bodies
     assert columns.text().split(BETWEEN) == [json.dumps(body) for body in bodies]
     assert columns.ids == ([str(k) for k in range(count)] if ids else None)
-    same_in(run.past, quick, run._incoming.stream(bodies, run.past))
+    same_in(run.past, quick, run._parser.stream(bodies, run.past))
 
 
 def same_in(past: StreamState, quick: EventStream, slow: EventStream) -> StreamState:
@@ -207,12 +207,12 @@ def test_no_value_is_read_together_that_is_not_read_so_alone(live: tuple[str, Li
         for value in VALUES:
             one, other = plain(name, run.past, 2, np.random.default_rng(0))
             given = [one | {field: one.get(field, 1)}, other | {"t": last, field: value}]
-            found = run._incoming.together(given, run.past)
+            found = run._parser.together(given, run.past)
             if found is not None:
                 ids = [id_of(row) for row in given]
                 assert found[0].ids == (ids if "event_id" in given[0] else None)
                 bare = [{k: v for k, v in row.items() if k != "event_id"} for row in given]
-                texts = [json.dumps(body) for body in told(run._incoming, bare, run.past)]
+                texts = [json.dumps(body) for body in told(run._parser, bare, run.past)]
                 assert found[0].text().split(BETWEEN) == texts
 
 
@@ -237,7 +237,7 @@ def test_whatever_comes_is_taken_or_refused_as_one_by_one(
         LiveRun(run.path, folder=tmp_path / "a", late=LATE[name]) as quick,
         LiveRun(run.path, folder=tmp_path / "b", late=LATE[name]) as slow,
     ):
-        monkeypatch.setattr(slow._incoming, "together", lambda events, past, **_: None)
+        monkeypatch.setattr(slow._parser, "together", lambda events, past, **_: None)
         for k in range(60):
             given: list[Any] = plain(name, quick.past, 1 + k % 4, rng)
             if k % 3 == 0:
@@ -250,7 +250,7 @@ def test_whatever_comes_is_taken_or_refused_as_one_by_one(
                     given[at].pop(field, None)
                 else:
                     given[at] |= {field: VALUES[rng.integers(len(VALUES))]}
-            ways[k % 2].add(quick._incoming.together(given, quick.past) is None)
+            ways[k % 2].add(quick._parser.together(given, quick.past) is None)
             expected = outcome(slow, given)
             assert outcome(quick, given) == expected, given
             taken += isinstance(expected[0], list)

@@ -111,12 +111,12 @@ def test_a_snapshots_age_goes_on_after_a_start(run: Run, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_alarms_are_counted_beyond_those_that_are_shown(client: TestClient) -> None:
-    judge = client.app.state.engine.evaluator  # type: ignore[attr-defined]
+    engine = client.app.state.engine  # type: ignore[attr-defined]
     for k in range(3):
         for _ in range(6):
-            judge.quality.alarm("something")
+            engine.quality.alarm("something")
         client.post("/events", json={"events": EVENTS[k : k + 1]})
-        client.portal.call(judge.drain)  # type: ignore[union-attr]
+        client.portal.call(engine.judged)  # type: ignore[union-attr]
     assert "hopstate_alarms_total 18.0" in client.get("/metrics").text
     assert len(client.get("/state").json()["alarms"]) == 10
 

@@ -31,7 +31,7 @@ def test_requests_commits_and_alarms(form: str, tmp_path: Path) -> None:
     with TestClient(app) as client:
         engine = app.state.engine
         client.post("/events", json={"events": events[:4]})
-        engine.evaluator.quality.alarm('two words, a "quote"\nand a line')
+        engine.quality.alarm('two words, a "quote"\nand a line')
         client.post("/events", json={"events": events[4:]})
         client.post("/events", json={"events": events[:1]})
         client.get("/nowhere?secret=1")

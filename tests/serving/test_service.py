@@ -1,6 +1,5 @@
 """The HTTP routes of a live run give what the run gives offline, and nothing that is sent breaks them."""
 
-import asyncio
 import json
 import random
 import re
@@ -30,6 +29,7 @@ from hopstate.serving.log import SqliteLog
 from hopstate.serving.replay import replayed
 from hopstate.serving.service import Limits, service
 from hopstate.serving.transaction import Request
+from hopstate.testing.conformance import F32
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,8 @@ def test_events_that_are_only_stored_change_no_score(run: Run, tmp_path: Path) -
     never = service(partial(LiveRun, run.path, folder=tmp_path / "b"), name="run", score_events=False)
     with TestClient(never) as client:
         assert [r["score"] for r in post(client, events).json()["receipts"]] == [None] * 40
-    assert pd.concat(list(replayed(run.path, tmp_path / "b")))["score"].tolist() == again[:40]
+    stored = pd.concat(list(replayed(run.path, tmp_path / "b")))["score"]
+    assert stored.tolist() == pytest.approx(again[:40], rel=F32)
 
 
 REFUSED: dict[str, tuple[str, str, Any, int]] = {
@@ -252,7 +253,7 @@ def test_quality_is_told(client: TestClient) -> None:
     events = table(200, 60).to_dict("records")
     for i in range(0, 60, 20):
         assert client.post("/events", json={"events": events[i : i + 20]}).status_code == 200
-        client.portal.call(client.app.state.engine.evaluator.drain)  # type: ignore[attr-defined, union-attr]
+        client.portal.call(client.app.state.engine.judged)  # type: ignore[attr-defined, union-attr]
     told = client.get("/state").json()
     assert told["judged"] >= 1
     assert set(told["quality"]) <= {"random", "historical"}
@@ -344,23 +345,6 @@ def test_no_id_holds_what_texts_drop(client: TestClient) -> None:
     assert client.post("/rank", json={"source": "u1\0"}).status_code == 422
     assert infer(client, [("u1\0", "v1")]).status_code == 422
     assert client.post("/events", json={"events": [{"src": "u1\0", "dst": "v1", "t": 900}]}).status_code == 422
-
-
-def test_a_request_that_does_not_arrive_holds_nothing_up(run: Run, tmp_path: Path) -> None:
-    app, sent = service(partial(LiveRun, run.path, folder=tmp_path), name="run", limits=Limits(arrival=0.05)), []
-    headers = [(b"content-length", b"50"), (b"content-type", b"application/json")]
-    scope = {"type": "http", "method": "POST", "path": "/events", "query_string": b"", "headers": headers}
-    halves = [{"type": "http.request", "body": b'{"events": [', "more_body": True}]
-
-    async def receive() -> dict[str, Any]:
-        return halves.pop() if halves else await asyncio.Event().wait()  # type: ignore[return-value]
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    asyncio.run(asyncio.wait_for(app(scope, receive, send), 30))  # type: ignore[arg-type]
-    assert sent[0]["status"] == 408
-    assert b"within 0.05 s" in sent[1]["body"]
 
 
 def test_what_is_sent_is_not_sent_back(client: TestClient) -> None:

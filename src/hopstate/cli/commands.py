@@ -1,8 +1,11 @@
-"""The commands of `hopstate`: where each one lives, what it does, and examples for its help."""
+"""The commands of `hopstate`, read from `commands.yaml`, and the help of the main command."""
 
 from __future__ import annotations
 
+from importlib.resources import files
 from typing import NamedTuple
+
+import yaml
 
 from hopstate.errors import ConfigError, nearest
 
@@ -20,143 +23,16 @@ class Command(NamedTuple):
     group: str
     module: str
     summary: str
-    examples: tuple[str, ...]
+    examples: list[str]
 
 
-COMMANDS = {
-    "fit": Command(
-        "Train",
-        "hopstate.cli.fit",
-        "train a method on a file or a named data set",
-        (
-            "fit dyg-mamba --data events.csv --epochs 20 --out runs/first",
-            "fit nagphormer --data edges.csv --features features.csv --labels labels.csv",
-            "fit dyg-mamba --data events.csv --dry-run",
-        ),
-    ),
-    "compare": Command(
-        "Train",
-        "hopstate.cli.compare",
-        "train several methods over splits and seeds; one table",
-        (
-            "compare gcn,nagphormer --data cora --splits 0-2",
-            "compare recency,dyg-mamba --data events.csv -- --epochs 5",
-        ),
-    ),
-    "tune": Command(
-        "Train",
-        "hopstate.cli.tune",
-        "search a method's settings on validation data",
-        ("tune gcn --data cora --trials 30", "tune gcn --data cora --space loop.optim.lr=1e-4:1e-2:log"),
-    ),
-    "reproduce": Command(
-        "Train",
-        "hopstate.cli.reproduce",
-        "run rows of the papers' tables; published against measured values",
-        ("reproduce --list", "reproduce nagphormer/photo-small"),
-    ),
-    "ensemble": Command(
-        "Train",
-        "hopstate.cli.ensemble",
-        "combine finished link prediction runs into one",
-        ("ensemble runs/a runs/b --out runs/both",),
-    ),
-    "predict": Command(
-        "Use a run",
-        "hopstate.cli.apply",
-        "write predictions as CSV or Parquet",
-        ("predict runs/first --out predictions.csv", "predict runs/first --data new.csv --out new-predictions.csv"),
-    ),
-    "score": Command(
-        "Use a run",
-        "hopstate.cli.ask",
-        "how likely pairs are to meet, now or at a time",
-        ("score runs/first --pairs alice,bob", "score runs/first --pairs pairs.csv --time 2026-01-31"),
-    ),
-    "rank": Command(
-        "Use a run",
-        "hopstate.cli.ask",
-        "the most likely next partners of a node, best first",
-        ("rank runs/first --source alice --top 10", "rank runs/first --source alice --new-only"),
-    ),
-    "evaluate": Command(
-        "Use a run",
-        "hopstate.cli.apply",
-        "metrics of a run on a split, or on other data",
-        ("evaluate runs/first --split val", "evaluate runs/first --data new.csv"),
-    ),
-    "explain": Command(
-        "Use a run",
-        "hopstate.cli.analysis",
-        "what each past event added to a pair's score",
-        ("explain runs/first --pair alice,bob --plot reasons.png",),
-    ),
-    "stream": Command(
-        "Use a run",
-        "hopstate.cli.apply",
-        "score new events one by one and keep the model's state after them",
-        ("stream runs/first --data later.csv --out scores.csv",),
-    ),
-    "serve": Command(
-        "Use a run",
-        "hopstate.cli.serve",
-        "accept events durably and answer over HTTP",
-        (
-            "serve runs/first",
-            "serve runs/first --log 'postgresql://USER@HOST/DATABASE?log=NAME' --sink scores/",
-            "serve runs/first --host 0.0.0.0 --token-file token.txt",
-        ),
-    ),
-    "replay": Command(
-        "Use a run",
-        "hopstate.cli.serve",
-        "compute the scores of a live run's log again",
-        ("replay runs/first --out scores.csv",),
-    ),
-    "inspect": Command(
-        "Data",
-        "hopstate.cli.inspect",
-        "what a file or a run holds, and what looks suspicious",
-        ("inspect events.csv --plot events.png", "inspect runs/first"),
-    ),
-    "prepare": Command(
-        "Data",
-        "hopstate.cli.prepare",
-        "turn a large table of events into a store that --data maps into memory",
-        ("prepare events.parquet --out store",),
-    ),
-    "datasets": Command(
-        "Data",
-        "hopstate.cli.datasets",
-        "the data sets of the papers: source, licence, which are on disk",
-        ("datasets", "datasets cora"),
-    ),
-    "report": Command(
-        "Report",
-        "hopstate.cli.report",
-        "one HTML page of runs and results",
-        ("report runs/first runs/second --out report.html",),
-    ),
-    "export": Command(
-        "Report",
-        "hopstate.cli.export",
-        "a trained network as torch.export or ONNX",
-        ("export runs/first --to onnx --out exported",),
-    ),
-    "check-leak": Command(
-        "Check",
-        "hopstate.cli.check_leak",
-        "prove that no score of a run uses the future",
-        ("check-leak runs/first", "check-leak runs/first --moments 20 --seed 1"),
-    ),
-    "info": Command("Check", "hopstate.cli.info", "versions, devices, and which fast paths are used", ("info --json",)),
-    "completion": Command(
-        "Check",
-        "hopstate.cli.completion",
-        "a script for the shell that completes commands and options",
-        ("completion bash > ~/.local/share/bash-completion/completions/hopstate",),
-    ),
-}
+def _read() -> dict[str, Command]:
+    text = files("hopstate.cli").joinpath("commands.yaml").read_text("utf-8")
+    groups = yaml.safe_load(text).items()
+    return {name: Command(group, **facts) for group, commands in groups for name, facts in commands.items()}
+
+
+COMMANDS = _read()
 FLAGS = {
     "--json": "print one JSON object on stdout; everything else goes to stderr",
     "--quiet": "print only results and errors (-q)",

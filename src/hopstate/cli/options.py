@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from hopstate.cli.commands import examples_of
 from hopstate.errors import ConfigError
-from hopstate.methods import MODULES, get_method
-from hopstate.methods.config import hint
 
 if TYPE_CHECKING:
     from hopstate.methods.config import Parser
@@ -43,6 +41,8 @@ class Options(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
+        from hopstate.methods.config import hint  # imports torch
+
         known = [flag.removeprefix("--") for flag in self._option_string_actions if flag.startswith("--")]
         if "arguments are required" in message:  # a required one may have been given under a mistyped name
             names = (word.removeprefix("--").partition("=")[0] for word in self._words if word.startswith("--"))
@@ -70,6 +70,8 @@ def own_options(parser: Options, words: Sequence[str]) -> argparse.Namespace:
 
 def named_method(argv: Sequence[str]) -> Method:
     """Return the method that follows a command's name."""
+    from hopstate.methods import MODULES, get_method  # imports torch
+
     command, name = argv[0], argv[1] if len(argv) > 1 else ""
     if not name.startswith("-") and name:
         return get_method(name)

@@ -28,8 +28,8 @@ from hopstate.ops.threads import one_thread
 from hopstate.runs.queries import Session
 from hopstate.serving.kafka import IngestLoop, open_source
 from hopstate.serving.live import LiveRun
-from hopstate.serving.metrics import ServiceMetrics, StatePage, StructuredLogger
-from hopstate.serving.quality import Quality
+from hopstate.serving.metrics import ServiceMetrics, StructuredLogger, state_of
+from hopstate.serving.quality import Alarm, Quality
 from hopstate.serving.transaction import Receipt, Request, Transaction
 from hopstate.streaming.slices import Steps
 
@@ -50,7 +50,6 @@ class Limits:
         delay: seconds that events wait for others; they do while a commit is under way in any case.
         look: seconds between two looks of a replica into its log.
         tick: seconds between two looks for what is due without an event.
-        arrival: seconds in which a request must have arrived, whole.
     """
 
     body: int = 8 << 20
@@ -60,7 +59,6 @@ class Limits:
     delay: float = 0.0
     look: float = 0.1
     tick: float = 1.0
-    arrival: float = 30.0
 
 
 class BusyServiceError(HopstateError):
@@ -82,27 +80,17 @@ def capture_warnings(steps: Steps[T]) -> Steps[tuple[T, list[str]]]:
 
 
 class Work(Future[T]):
-    """What will hold the result of work; `cancel` ends it before its next slice."""
+    """The result of work to come; `cancel` ends work that has begun before its next slice."""
 
-    _left = False
+    is_unwanted = False
 
     def cancel(self) -> bool:
-        """Begin no further slice; return whether none was begun."""
-        self._left = True
+        self.is_unwanted = True
         return super().cancel()
-
-    @property
-    def left(self) -> bool:
-        """Whether nobody waits for it any more."""
-        return self._left
 
 
 class SerialExecutor:
-    """A thread that does what it is given, one after another.
-
-    Args:
-        name: of the thread.
-    """
+    """A thread that does work one after another; long work in slices, between which shorter work is done."""
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.PriorityQueue[tuple[float, int, Callable[[], bool] | None, float]] = queue.PriorityQueue()
@@ -111,27 +99,21 @@ class SerialExecutor:
         self._thread.start()
 
     def submit(self, work: Callable[[], T], patience: float = AT_ONCE) -> Future[T]:
-        """Let the thread call work; return what will hold what it returned.
-
-        Args:
-            work: what is to be done.
-            patience: seconds for which it lets others pass.
-        """
+        """Let the thread call work; for `patience` seconds, work that comes later may be done before it."""
         return self.submit_steps(lambda: _at_once(work), patience)
 
     def submit_steps(self, made: Callable[[], Steps[T]], patience: float = SOON) -> Future[T]:
-        """Let the thread do work in slices until its end or cancel; made, which begins it, is called there too."""
+        """Let the thread do work in slices until its end or `cancel`; `made`, which begins it, is called there too."""
         future: Work[T] = Work()
         steps: list[Steps[T]] = []
 
         def step() -> bool:
-            """Do a slice; return whether more is to be done."""
             if not steps and not future.set_running_or_notify_cancel():
                 return False
             try:
                 if not steps:
                     steps.append(made())
-                elif future.left:
+                elif future.is_unwanted:
                     steps[0].close()
                     raise CancelledError
                 next(steps[0])
@@ -167,45 +149,6 @@ class SerialExecutor:
 def _at_once(work: Callable[[], T]) -> Steps[T]:
     yield from ()
     return work()
-
-
-class OnlineEvaluator:
-    """The quality of the run that serves.
-
-    Args:
-        live: the run.
-        executor: its thread judges.
-        metrics, lines: where figures and alarms go.
-    """
-
-    def __init__(
-        self, live: LiveRun, executor: SerialExecutor, metrics: ServiceMetrics, lines: StructuredLogger
-    ) -> None:
-        self._live, self._executor, self._metrics, self._lines = live, executor, metrics, lines
-        self.quality, self._before, self._reported = Quality(live), live.past, 0
-        self._judgement: asyncio.Future[None] | None = None
-
-    async def drain(self) -> None:
-        """Wait for what is being judged."""
-        if self._judgement is not None:
-            await self._judgement
-
-    def schedule(self) -> None:
-        """Judge what came in the background, unless that is under way."""
-        if self._judgement is None or self._judgement.done():
-            self._judgement = asyncio.wrap_future(self._executor.submit_steps(self._judging, LATER))
-
-    def _judging(self) -> Steps[None]:
-        before, self._before = self._before, self._live.past
-        try:
-            yield from self.quality.judging(before)
-            self._metrics.judged(self.quality)
-        except Exception as error:  # of a figure: events are taken whatever becomes of it
-            self.quality.alarm(f"quality is not judged: {error}")
-        news, self._reported = self.quality.raised - self._reported, self.quality.raised
-        self._metrics.alarms.inc(news)
-        for alarm in list(self.quality.alarms)[-news:] if news else ():
-            self._lines("alarm", position=alarm.position, text=alarm.text)
 
 
 class ServiceEngine:
@@ -259,11 +202,11 @@ class ServiceEngine:
         if not self._is_open:
             await self._in_thread(self._opened)
         self.metrics.follow(self.live)
-        self.evaluator = OnlineEvaluator(self.live, self._executor, self.metrics, self.lines)
-        self._state_page = StatePage(self.metrics, self.live)
+        self.quality, self._unjudged = Quality(self.live, on_alarm=self._alarm), self.live.past
+        self._judgement: asyncio.Future[None] | None = None
         self._writer = asyncio.create_task(self._follow() if self.live.follows else self._write())
-        background = [(self.source, self._ingest), (self.live, self._tick)]
-        self._background = [asyncio.create_task(work()) for what, work in background if what is not None]
+        work = [self._tick] if self.source is None else [self._tick, self._ingest]
+        self._background = [asyncio.create_task(one()) for one in work]
         self.ready = True
 
     async def stop(self) -> None:
@@ -275,64 +218,81 @@ class ServiceEngine:
             task.cancel()
         if self.source is not None:
             await self._in_thread(self._ingest_loop.source.close)
-        await self.evaluator.drain()
+        await self.judged()
         await self._in_thread(self.live.close)
         self.lines("closed", run=self.live.run.path.name, position=self.live.position)
         self._executor.close()
         self._disk.shutdown()
         self.closed = True
 
+    # ---- in the background ------------------------------------------------------------------------------------
+    def _judge(self) -> None:
+        """Judge the events that came in the background, unless that is under way."""
+        if self._judgement is None or self._judgement.done():
+            self._judgement = asyncio.wrap_future(self._executor.submit_steps(self._judging, LATER))
+
+    async def judged(self) -> None:
+        """Wait for what is being judged."""
+        if self._judgement is not None:
+            await self._judgement
+
+    def _judging(self) -> Steps[None]:
+        before, self._unjudged = self._unjudged, self.live.past
+        try:
+            yield from self.quality.judging(before)
+            self.metrics.set_quality(self.quality)
+        except Exception as error:  # events are taken whatever becomes of a figure
+            self.quality.alarm(f"quality is not judged: {error}")
+
+    def _alarm(self, alarm: Alarm) -> None:
+        self.metrics.alarms.inc()
+        self.lines("alarm", position=alarm.position, text=alarm.text)
+
+    async def _guarded(self, part: str, work: Callable[[], T]) -> T | None:
+        """Do work in the run's thread and return its result; an error is shown as trouble of a part, until it works."""
+        try:
+            found = await self._in_thread(work)
+        except Exception as error:
+            self._trouble(part, str(error) or type(error).__name__)
+            return None
+        self._trouble(part, "")
+        return found
+
+    def _trouble(self, part: str, text: str) -> None:
+        if self.metrics.set_trouble(part, text):
+            self.lines("trouble", of=part, text=text)
+
     async def _ingest(self) -> None:
         while True:
-            try:
-                async with self._run_lock:
-                    receipts = await self._in_thread(self._ingest_once)
-                self.metrics.took(receipts, self.live)
-                self._trouble("source", "")
-                if receipts:
-                    self.evaluator.schedule()
-            except Exception as error:  # the same again, later
-                receipts = []
-                self._trouble("source", str(error) or type(error).__name__)
+            async with self._run_lock:
+                receipts = await self._guarded("source", self._ingest_once)
+            if receipts:
+                self.metrics.count_receipts(receipts, self.live)
+                self._judge()
             await asyncio.sleep(0 if receipts else self.limits.look)
 
     def _ingest_once(self) -> list[Receipt]:
         begin = time.perf_counter()
         receipts = self._ingest_loop.run_once()
-        self.metrics.drawn(self._ingest_loop.behind())
+        self.metrics.set_source_lag(self._ingest_loop.behind())
         self._committed(receipts, begin)
         return receipts
-
-    def _trouble(self, what: str, text: str) -> None:
-        if self.metrics.troubled(what, text):
-            self.lines("trouble", of=what, text=text)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(self.limits.tick)
-            await self._in_thread(self._ticked)
-
-    def _ticked(self) -> None:
-        try:
-            self.live.tick(again=(again := self.metrics.is_troubled(SINK)))
-            self._trouble("sink", "")
-            if again:
+            again = self.metrics.has_trouble(SINK)
+            await self._guarded("sink", partial(self.live.tick, again=again))
+            if again and not self.metrics.has_trouble("sink"):
                 self._trouble(SINK, "")
-        except Exception as error:  # it is tried again
-            self._trouble("sink", str(error) or type(error).__name__)
 
     async def _follow(self) -> None:
         while True:
-            try:
-                left = await self._in_thread(self.live.follow)
-                self._trouble("log", "")
-                self.metrics.lagged(left, self.live)
-            except Exception as error:  # what is known is still answered
-                self._trouble("log", str(error) or type(error).__name__)
-                self.metrics.lagged(None, self.live)
-                left = 0
+            left = await self._guarded("log", self.live.follow)  # what is known is answered in any case
+            self.metrics.set_lag(left, self.live)
             await asyncio.sleep(0 if left else self.limits.look)
 
+    # ---- requests ---------------------------------------------------------------------------------------------
     async def _in_thread(self, work: Callable[[], T], patience: float = AT_ONCE) -> T:
         return await asyncio.wrap_future(self._executor.submit(work, patience))
 
@@ -355,17 +315,16 @@ class ServiceEngine:
         if self._waiting >= self.limits.waiting:
             raise BusyServiceError(f"{self._waiting} requests wait; come again in a second")
         self._waiting += 1
-        self.metrics.waits(self._waiting)
+        self.metrics.set_queue(self._waiting)
         try:
             return await work()
         finally:
             self._waiting -= 1
-            self.metrics.waits(self._waiting)
+            self.metrics.set_queue(self._waiting)
 
     async def take(self, events: list[dict[str, Any]], *, score: bool = True) -> list[Receipt]:
         """Return receipts of events once they are durable; see `LiveRun.take`."""
-        if self.live.follows:
-            self.live.take([])  # refuses
+        self.live.check_writer()
 
         async def wait() -> list[Receipt]:
             future: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
@@ -392,7 +351,7 @@ class ServiceEngine:
             self._trouble("log", away[0] if away else "")
             for (given, future), answer in zip(group, found, strict=True):
                 if isinstance(answer, BaseException):
-                    self.metrics.refused(answer)
+                    self.metrics.count_refusal(answer)
                 if not future.done():
                     if isinstance(answer, BaseException):
                         future.set_exception(answer)
@@ -400,7 +359,7 @@ class ServiceEngine:
                         future.set_result(answer)
                 self.metrics.events_waiting -= len(given.events)
                 self._events.task_done()
-            self.evaluator.schedule()
+            self._judge()
 
     async def _take_group(self, group: list[Request]) -> list[list[Receipt] | Exception]:
         if len(group) > 1:
@@ -427,13 +386,13 @@ class ServiceEngine:
         begin, live = time.perf_counter(), self.live
         drafting = partial(live.drafting, given.events, score=given.score)
         draft = await asyncio.wrap_future(self._executor.submit_steps(drafting, AT_ONCE))
-        first = await asyncio.get_running_loop().run_in_executor(self._disk, draft.written, live.log)
+        first = await asyncio.get_running_loop().run_in_executor(self._disk, draft.commit, live.log)
         live.accept(draft)
         self._executor.submit(
             partial(self._settle, live, draft, first)
         )  # nobody waits for it, and no draft comes before
         receipts = draft.receipts(first)
-        self.metrics.took(receipts, live)
+        self.metrics.count_receipts(receipts, live)
         self._committed(receipts, begin)
         return receipts
 
@@ -454,4 +413,4 @@ class ServiceEngine:
     async def state(self) -> dict[str, Any]:
         """Return what the page shows; whoever asks waits where the log is busy, and nobody else does."""
         parked = await asyncio.to_thread(self.live.log.parked) if self.live.late == "park" else 0
-        return self._state_page.of(self.live, self.evaluator.quality, parked)
+        return state_of(self.live, self.quality, self.metrics, parked)

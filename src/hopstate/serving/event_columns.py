@@ -25,8 +25,8 @@ REMEMBERED_IDS = (
     1 << 18
 )  # ids of a run's own data up to which all are remembered; of more, those that came, up to so many
 ID = "event_id"
-LAST = int(np.iinfo(np.int64).max)  # of ids and times
 LONGEST = 1_000  # characters of an id; each node's takes as much memory as the longest
+INT64_MAX = int(np.iinfo(np.int64).max)  # of ids and times
 _NUMBERS: set[type] = {int, float}
 _quoted = json.encoder.encode_basestring_ascii
 
@@ -222,11 +222,11 @@ def _are_names(given: Sequence[Any]) -> bool:
 
 
 def _are_numbers(given: Sequence[Any]) -> bool:
-    return set(map(type, given)) == {int} and min(given) >= 0 and max(given) < LAST
+    return set(map(type, given)) == {int} and min(given) >= 0 and max(given) < INT64_MAX
 
 
 def _own_ids(given: Sequence[Any]) -> list[str] | None:
-    if set(map(type, given)) == {int} and max(map(abs, given)) <= LAST:
+    if set(map(type, given)) == {int} and max(map(abs, given)) <= INT64_MAX:
         given = list(map(str, given))
     elif not _are_texts(given, 0):
         return None

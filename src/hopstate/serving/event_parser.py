@@ -35,7 +35,7 @@ from hopstate.io.files import is_broken
 from hopstate.runs.data import config_of_run, known_data, own_reading, reading, settings_of_run
 from hopstate.runs.prepare import as_trained, prepared_as
 from hopstate.runs.query_inputs import times_in
-from hopstate.serving.event_columns import ID, LAST, LONGEST, Columns, Fields, KnownRows, columns, own_rows
+from hopstate.serving.event_columns import ID, INT64_MAX, LONGEST, Columns, Fields, KnownRows, columns, own_rows
 from hopstate.training.run_folder import RunFolder
 
 AUTO, NEVER = "auto", "never"
@@ -125,18 +125,18 @@ def listed(names: Sequence[str]) -> str:
 
 def id_as_read(value: Any, end: str, k: int, text: bool) -> str | int:
     """Return an id as the run has them, texts or whole numbers; a text is never read as a number it looks like."""
-    if not text and type(value) is int and 0 <= value < LAST:
+    if not text and type(value) is int and 0 <= value < INT64_MAX:
         return value
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise DataError(f"event {k}: {end} is an id, text or a whole number; got {value!r}")
     if text:
-        found = str(value) if isinstance(value, str) or abs(value) <= LAST else ""
+        found = str(value) if isinstance(value, str) or abs(value) <= INT64_MAX else ""
         if not found or "\0" in found or len(found) > LONGEST or (not found.isascii() and is_broken(found)):
             raise DataError(f"event {k}: {end} is an id without NUL of 1 to {LONGEST} characters; got {found[:40]!r}")
         return found
     if isinstance(value, str) and not (value.isascii() and value.isdecimal() and str(int(value[:20])) == value):
         raise DataError(f"event {k}: {end}: ids of this run are whole numbers; got {value[:40]!r}")
-    if not 0 <= int(value) < LAST:
+    if not 0 <= int(value) < INT64_MAX:
         raise DataError(f"event {k}: {end}: {value} is no id of this run, whose ids are whole numbers of 63 bits")
     return int(value)
 
@@ -158,7 +158,7 @@ def times_as_read(past: StreamState, given: list[Any], places: Sequence[int], da
     for k, value in zip(places, given, strict=True):
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
             raise DataError(f"event {k}: t is a number in the unit of the run's own data, or a date; got {value!r}")
-        if isinstance(value, int) and abs(value) > LAST:
+        if isinstance(value, int) and abs(value) > INT64_MAX:
             raise DataError(f"event {k}: {value} is no time of this run, whose times are of 64 bits")
     try:
         if len(set(map(type, given))) == 1 and not isinstance(given[0], str):
@@ -183,7 +183,7 @@ def id_of(event: Mapping[str, Any]) -> str | None:
     found = event.get(ID)
     if found is not None and (isinstance(found, bool) or not isinstance(found, (str, int))):
         raise DataError(f"an event's {ID} is text or a whole number; got {found!r}")
-    if isinstance(found, int) and abs(found) > LAST:
+    if isinstance(found, int) and abs(found) > INT64_MAX:
         raise DataError(f"an event's {ID} is text, or a whole number of 64 bits")
     if isinstance(found, str) and (len(found) > LONGEST or (not found.isascii() and is_broken(found))):
         raise DataError(f"an event's {ID} has up to {LONGEST} characters; got {found[:40]!r}")

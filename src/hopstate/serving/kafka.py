@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +37,7 @@ from hopstate.serving.transaction import Receipt
 SECONDS = 10.0  # that a broker may take
 _BAD_SETTING_CODES = (-186, -170)  # librdkafka's codes of a setting that is none, and of one it was not built with
 BATCH = 500  # events that are committed together
+_REFUSALS = (HopstateError, RecursionError, OverflowError, UnicodeError)  # of an event that cannot be taken
 
 
 class Topic:
@@ -88,11 +89,11 @@ class Topic:
             made.assign([self.kafka.TopicPartition(self.name, *place) for place in offsets.items()])
             return made
 
-    def producer(self, **own: Any) -> Any:
+    def producer(self) -> Any:
         """Return a producer whose messages are acknowledged by all replicas, each once."""
         usual = {"acks": "all", "enable.idempotence": True, "linger.ms": 0, "message.timeout.ms": int(SECONDS * 1e3)}
         with self.named():
-            return self.kafka.Producer({**usual, **self.settings, **own})
+            return self.kafka.Producer({**usual, **self.settings})
 
     def partitions(self, consumer: Any) -> int:
         """Return how many partitions the topic has, 0 where it is not there."""
@@ -136,20 +137,32 @@ def _kafka() -> Any:
 
 
 @dataclass(frozen=True)
-class Arrived:
-    """An event as it came.
+class Message:
+    """A message of the source.
 
     Args:
-        event: its fields, None where they cannot be read.
-        text: as it came.
-        id: of where it stood.
+        text: its value.
+        id: topic, partition and offset.
         offset: how far the source has been read with it, as JSON has it.
     """
 
-    event: dict[str, Any] | None
     text: str
     id: str
     offset: Any
+
+    def event(self) -> dict[str, Any]:
+        """Return the event, with the message's own id if it has none; DataError if it is no JSON object."""
+
+        def refuse(constant: str) -> None:  # NaN and infinities, which JSON does not have
+            raise ValueError(constant)
+
+        try:
+            found = json.loads(self.text, parse_constant=refuse)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise DataError("no JSON object")
+        return found if found.get(ID) is not None else found | {ID: self.id}
 
 
 class KafkaSource:
@@ -191,7 +204,7 @@ class KafkaSource:
         self._consumer.close()
         self._consumer = self.topic.consumer({int(p): at for p, at in self._next.items()})
 
-    def read(self, most: int) -> list[Arrived]:
+    def read(self, most: int) -> list[Message]:
         """Return what comes next, nothing if nothing has."""
         if time.monotonic() - self._looked >= self.look:
             known = len(self._next)
@@ -202,8 +215,7 @@ class KafkaSource:
         for partition, offset, value in self.topic.polled(self._consumer, most):
             self._next = {**self._next, str(partition): offset + 1}
             text = (value or b"").decode("utf-8", "replace")
-            place = f"{self.topic.name}/{partition}/{offset}"
-            found.append(Arrived(_parsed(text), text, place, self._next))
+            found.append(Message(text, f"{self.topic.name}/{partition}/{offset}", self._next))
         return found
 
     def behind(self) -> int | None:
@@ -230,23 +242,6 @@ def open_source(place: str, facts: dict[str, Any]) -> KafkaSource:
     return KafkaSource(place, offset)
 
 
-def _parsed(text: str) -> dict[str, Any] | None:
-    def refuse(name: str) -> None:
-        raise DataError(name)
-
-    try:
-        found = json.loads(text, parse_constant=refuse)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def with_id(arrived: Arrived) -> dict[str, Any]:
-    """Return an event with an id."""
-    event = arrived.event or {}
-    return event if event.get(ID) is not None else event | {ID: arrived.id}
-
-
 class IngestLoop:
     """A source beside a live run, in its thread.
 
@@ -260,54 +255,47 @@ class IngestLoop:
         if live.late == "reject":
             raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late park")
         self.live, self.source, self.score = live, source, score
-        self._held: list[Arrived] = []
-        self._others: set[str] = set()  # fields that were told of
+        self._pending: list[Message] = []
+        self._ignored: set[str] = set()  # fields that were warned of
 
     def run_once(self) -> list[Receipt]:
-        """Take what comes next; return receipts, none where nothing came."""
-        self._held = self._held or self.source.read(BATCH)
-        if not self._held:
-            return []
+        """Take what comes next; return receipts. If source or log cannot be reached, the next call tries again."""
+        self._pending = self._pending or self.source.read(BATCH)
         try:
-            if any(one.event is None for one in self._held):
-                found = self._one_by_one()
-            else:
-                found = self._take(self._held)
+            found = self._take(self._pending) if self._pending else []
         except StorageError:
             raise
-        except (HopstateError, RecursionError, OverflowError, UnicodeError):
+        except _REFUSALS:
             found = self._one_by_one()
-        self._held = []
+        self._pending = []
         return found
 
     def behind(self) -> int | None:
         """Return how far the run is behind the source, what was read and not taken counted; None if unknown."""
         left = self.source.behind()
-        return None if left is None else left + len(self._held)
+        return None if left is None else left + len(self._pending)
 
-    def _take(self, arrived: list[Arrived]) -> list[Receipt]:
-        facts = {self.source.key: arrived[-1].offset}
-        events = [with_id(one) for one in arrived]
+    def _take(self, messages: list[Message]) -> list[Receipt]:
+        facts = {self.source.key: messages[-1].offset}
+        events = [message.event() for message in messages]
         found = self.live.take(events, score=self.score, facts=facts, strict=False)
-        if new := set(self.live.others(events)) - self._others:
-            self._others |= new
-            told = f"fields of the source that the run does not read are left out: {', '.join(sorted(new))[:500]}"
-            warnings.warn(told, HopstateWarning, stacklevel=4)
+        if new := set(self.live.others(events)) - self._ignored:
+            self._ignored |= new
+            text = f"fields of the source that the run does not read are left out: {', '.join(sorted(new))[:500]}"
+            warnings.warn(text, HopstateWarning, stacklevel=4)
         return found
 
     def _one_by_one(self) -> list[Receipt]:
         found = []
-        for one in self._held:
+        for message in self._pending:
             try:
-                if one.event is None:
-                    raise ConfigError("no JSON object")
-                found += self._take([one])
+                found += self._take([message])
             except StorageError:
                 raise
-            except (HopstateError, RecursionError, OverflowError, UnicodeError) as error:
-                body = json.dumps({"text": one.text, "error": str(error)})
-                self.live.log.park([Entry(body, one.id)], "unreadable")
-                self.live.log.tell({self.source.key: one.offset})
+            except _REFUSALS as error:
+                body = json.dumps({"text": message.text, "error": str(error)})
+                self.live.log.park([Entry(body, message.id)], "unreadable")
+                self.live.log.tell({self.source.key: message.offset})
                 found.append(Receipt(None, note="unreadable"))
         return found
 
@@ -315,8 +303,8 @@ class IngestLoop:
 class KafkaSink(Sink):
     """Messages in partition 0 of a topic, each a JSON object; no others may stand there.
 
-    What the brokers have not acknowledged in time stays with the producer, which sends it again under the same number:
-    they take each once. A message's key is its position.
+    The producer is idempotent. After a failure the sink looks which rows arrived, and sends the others. A message's key
+    is its position.
 
     wait: seconds that an acknowledgement may take before scores wait.
     """
@@ -325,13 +313,8 @@ class KafkaSink(Sink):
 
     def __init__(self, url: str) -> None:
         self.topic = Topic(url)
-        self._begin()
+        self._producer, self._is_uncertain = self.topic.producer(), False
         super().__init__()
-
-    def _begin(self) -> None:
-        self._producer = self.topic.producer(**{"message.timeout.ms": 0})  # none is given up, or it might come twice
-        self._sent = self._acknowledged = 0  # of the rows that are held
-        self._lost: Any = None
 
     def _end(self) -> int:
         reader = self.topic.consumer({})
@@ -353,43 +336,26 @@ class KafkaSink(Sink):
         raise StorageError(f"{self.topic.place} cannot be read; see whether its brokers run")
 
     def _write(self, table: pd.DataFrame) -> None:
-        until = time.monotonic() + self.wait
+        if self._is_uncertain:  # rows of a try that failed may have arrived
+            table = table[table["position"] >= self._end()]
+        self._is_uncertain = True
+        errors: list[Any] = []  # None of a message that the brokers acknowledged
         with self.topic.named():
-            for row in table.iloc[self._sent :].to_dict("records"):
+            for row in table.to_dict("records"):
                 row["score"] = None if np.isnan(row["score"]) else row["score"]
-                self._send(row, until)
-        self._producer.flush(max(until - time.monotonic(), 0))
-        if self._lost is None and self._acknowledged == len(table):
-            self._sent = self._acknowledged = 0
-            return
-        if self._lost is not None:  # see what came, and go on behind it
-            self._producer.purge()
+                self._send(row, lambda error, _: errors.append(error))
             self._producer.flush(self.wait)
-            self._begin()
-            end = self._end()
-            self._held = [table[table["position"] >= end]] if end <= table["position"].iloc[-1] else []
-            self.next = max(self.next, end)
-        if self._held:
+        if errors.count(None) < len(table):
+            self._producer.purge()  # nothing is sent behind our back
+            self._producer.flush(self.wait)
+            self._producer = self.topic.producer()
             raise StorageError(f"{self.topic.place} cannot be written; see whether its brokers run")
+        self._is_uncertain = False
 
-    def _send(self, row: dict[Any, Any], until: float) -> None:
-        while True:
-            try:
-                self._producer.produce(
-                    self.topic.name,
-                    json.dumps(row).encode(),
-                    key=str(row["position"]),
-                    partition=0,
-                    on_delivery=self._told,
-                )
-            except BufferError:  # so many wait for the brokers
-                if time.monotonic() > until:
-                    raise StorageError(f"{self.topic.place} cannot be written; see whether its brokers run") from None
-                self._producer.poll(0.1)
-            else:
-                self._sent += 1
-                return
-
-    def _told(self, error: Any, sent: Any) -> None:
-        self._acknowledged += error is None
-        self._lost = self._lost or error
+    def _send(self, row: dict[Any, Any], on_delivery: Callable[[Any, Any], None]) -> None:
+        message = {"value": json.dumps(row).encode(), "key": str(row["position"])}
+        try:
+            self._producer.produce(self.topic.name, partition=0, on_delivery=on_delivery, **message)
+        except BufferError:  # the queue of messages is full
+            self._producer.flush(self.wait)
+            self._producer.produce(self.topic.name, partition=0, on_delivery=on_delivery, **message)

@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,12 +147,11 @@ class LiveRun:
             self.task: LinkTask = task
             # for good: to go there and back, and to look for other weights, takes as long as a question's arithmetic
             task.model.eval().requires_grad_(False)
-            self.precision = trainer.config.matmul_precision
             self._open.enter_context(trainer.precision())
             self.log = self._log_at(log)
             self._open.callback(self.log.close)
-            self.method = method
-            self._incoming = EventParser(self.run, method, late)
+            self.method, self.method_name = method, settings_of_run(self.run, method)[0].name
+            self._parser = EventParser(self.run, method, late)
             self._asked: Session | None = None
             self._recover()
             self.asked()
@@ -183,8 +183,8 @@ class LiveRun:
             known = len(past)
             self._begin({"model": self.model, "run": _signature(self.run), "own_events": known})
         self.own_events, self.past = known, past
-        dates = dates_of(self.run)
-        self._incoming.ahead = ClockSkewLimit(self.ahead, past, known, dates)
+        dates = self.dates = dates_of(self.run)
+        self._parser.ahead = ClockSkewLimit(self.ahead, past, known, dates)
         if self.position > len(self.log):
             raise CheckpointError(
                 f"the snapshot in {self.folder} has seen {self.position} events and the log holds {len(self.log)}: "
@@ -196,23 +196,22 @@ class LiveRun:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        for bodies in () if not self.lag else bulks(self.log, self.position, self._least(BULK)):
-            self._observe_logged(bodies)
+        for _ in self._observing() if self.lag else ():
+            pass
 
-    def _least(self, events: int) -> int:
-        return events if self.sink is None else 1
-
-    def follow(self, most: int | None = None) -> int:
+    def follow(self) -> int:
         """Observe some of what the log holds beyond what was observed; return how many events are left."""
-        for bodies in bulks(self.log, self.position, self._least(most or BULK)):
-            self._observe_logged(bodies)
-            break
+        next(self._observing(), None)
         self._keep()
         return self.lag
 
-    def _observe_logged(self, bodies: Sequence[str]) -> None:
-        with sound(self.log.place, self.position, len(bodies)):
-            self.observe(rows(bodies, self.position, self.log.place))
+    def _observing(self) -> Iterator[None]:
+        """Observe what the log holds beyond what was observed, and yield after each group of commits."""
+        # with a sink one commit at a time, since each is scored by itself
+        for bodies in bulks(self.log, self.position, BULK if self.sink is None else 1):
+            with sound(self.log.place, self.position, len(bodies)):
+                self.observe(rows(bodies, self.position, self.log.place))
+            yield
 
     @property
     def lag(self) -> int:
@@ -220,11 +219,7 @@ class LiveRun:
         return max(len(self.log) - self.position, 0)
 
     def observe(self, bodies: Sequence[Mapping[str, Any]]) -> None:
-        """Take in what a log holds, without logging it.
-
-        Args:
-            bodies: events as they were logged.
-        """
+        """Take in logged events."""
         first, (scores, self.past) = self.position, self._after(bodies, score=self.sink is not None)
         if self.sink is not None:
             self.sink.take(first, bodies, scores)
@@ -263,16 +258,21 @@ class LiveRun:
     @property
     def event_fields(self) -> dict[str, Any]:
         """Names of the fields of an event; see `EventParser.fields`."""
-        return self._incoming.fields
+        return self._parser.fields
 
     def others(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the fields of events that the run does not read."""
-        return self._incoming.others(events)
+        return self._parser.others(events)
 
     @property
     def position(self) -> int:
         """Events of the log that have been observed."""
         return len(self.past) - self.own_events
+
+    def check_writer(self) -> None:
+        """Raise ReplicaError if events are given to a replica."""
+        if self.follows:
+            raise ReplicaError("a replica takes no events: give them to the service that writes the log")
 
     # ---- events in ----------------------------------------------------------------------------------------
     def take(
@@ -297,8 +297,9 @@ class LiveRun:
             DataError: one cannot be read.
             StorageError: the log cannot be written.
         """
+        self.check_writer()
         draft = finished(self.drafting(events, score=score, facts=facts, strict=strict))
-        first = draft.written(self.log)
+        first = draft.commit(self.log)
         self.accept(draft)
         self.settle(draft, first)
         return draft.receipts(first)
@@ -318,12 +319,12 @@ class LiveRun:
         """
         self._catch_up()  # a commit of which we were told that it failed may be on the disk
         strict, bodies = strict and self.other_fields == "refuse", self.sink is not None
-        stream, told = read(events, self.past, self._incoming, self.log, strict=strict, bodies=bodies)
-        given: dict[str, Any] = {"facts": facts or {}, "told": score}
-        if stream is not None:
-            scores, after = yield from self._going_on(stream, score=score or bodies)
-            given |= {"scores": scores, "after": after}
-        return Transaction(**told, **given)
+        draft = read(events, self.past, self._parser, self.log, strict=strict, bodies=bodies)
+        draft = replace(draft, facts=facts or {}, has_scores=score)
+        if draft.stream is None:
+            return draft
+        scores, after = yield from self._going_on(draft.stream, score=score or bodies)
+        return replace(draft, scores=scores, after=after)
 
     def accept(self, draft: Transaction) -> None:
         """Stand on what was committed from here on; any thread may call it, while the run's own does nothing else."""
@@ -344,7 +345,7 @@ class LiveRun:
                 warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=3)
 
     def _after(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> tuple[np.ndarray, StreamState]:
-        return finished(self._going_on(self._incoming.stream(bodies, self.past), score=score))
+        return finished(self._going_on(self._parser.stream(bodies, self.past), score=score))
 
     def _going_on(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
         given: dict[str, Any] = {"score": score, "again": True, "checked": True, "slice_size": SLICE}
@@ -400,18 +401,3 @@ class Replica(LiveRun):
     def _begin(self, facts: Mapping[str, Any]) -> None:
         if "own_events" not in self.log.facts():
             raise MissingFileError(f"the log of {self.run.path} has not been begun; start its writer first")
-
-    def take(
-        self,
-        events: Sequence[Mapping[str, Any]],
-        *,
-        score: bool = True,
-        facts: Mapping[str, Any] | None = None,
-        strict: bool = True,
-    ) -> list[Receipt]:
-        """Refuse events.
-
-        Raises:
-            ReplicaError: always.
-        """
-        raise ReplicaError("this is a replica, which takes no events: give them to the service that writes the log")

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from hopstate.errors import (
     CheckpointError,
@@ -63,7 +63,7 @@ class Entry(NamedTuple):
     id: str | None = None
 
 
-class Entries(Sequence[Entry]):
+class Entries:
     """Entries as columns: to make each of them takes longer than to log them.
 
     Args:
@@ -88,7 +88,7 @@ class Entries(Sequence[Entry]):
         return self._bodies if isinstance(self._bodies, str) else None
 
     @classmethod
-    def of(cls, entries: Sequence[Entry]) -> Entries:
+    def of(cls, entries: Entries | Sequence[Entry]) -> Entries:
         if isinstance(entries, Entries):
             return entries
         ids = [entry.id for entry in entries]
@@ -96,15 +96,6 @@ class Entries(Sequence[Entry]):
 
     def __len__(self) -> int:
         return self._count
-
-    @overload
-    def __getitem__(self, k: int) -> Entry: ...
-    @overload
-    def __getitem__(self, k: slice) -> Entries: ...
-    def __getitem__(self, k: int | slice) -> Entry | Entries:
-        if isinstance(k, slice):
-            return Entries(self.bodies[k], None if self.ids is None else self.ids[k])
-        return Entry(self.bodies[k], None if self.ids is None else self.ids[k])
 
 
 @dataclass(frozen=True)
@@ -172,7 +163,7 @@ class EventLog(ABC):
         """Position of the first event that is still in the log."""
         return int(self._query("select coalesce(min(first), 0) from commits")[0][0])
 
-    def append(self, entries: Sequence[Entry], facts: Mapping[str, Any] | None = None) -> int:
+    def append(self, entries: Entries | Sequence[Entry], facts: Mapping[str, Any] | None = None) -> int:
         """Make entries one commit, durable when this returns; return the position of the first.
 
         No entries make no commit. Facts (see `tell`) are written in the same transaction.
@@ -278,7 +269,7 @@ class EventLog(ABC):
             raise CheckpointError(f"{self.place} is no log of this version (format {found!r}); choose another place")
 
 
-def check_entries(entries: Sequence[Entry]) -> Entries:
+def check_entries(entries: Entries | Sequence[Entry]) -> Entries:
     """Return entries as columns, refusing what no log takes."""
     found = Entries.of(entries)
     ids = [] if found.ids is None else [one for one in found.ids if one is not None]

@@ -8,8 +8,8 @@ import sys
 import time
 import warnings
 from collections import defaultdict, deque
-from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, TextIO
 
 import numpy as np
@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from hopstate.data.dates import shown_time
 from hopstate.data.splits import IN_SECOND
 from hopstate.errors import FutureTimeError, HopstateWarning, TimeOrderError
-from hopstate.runs.data import dates_of, settings_of_run
 from hopstate.serving.live import LiveRun
 from hopstate.serving.quality import WINDOW, Quality
 from hopstate.serving.transaction import Receipt
@@ -33,81 +32,60 @@ class ServiceMetrics:
     """Counters of one service; `registry` holds them.
 
     lag: events that a replica has not observed.
-    queue, events_waiting: requests that wait, and events in them that are not on the disk yet.
-    source_lag: messages of the source that were not taken, None where there is none or it does not tell.
-    came: when the last event came, None before the first.
+    queue, events_waiting: requests that wait, and events in them that are not durable yet.
+    source_lag: messages of the source that were not taken, None if there is none or it does not tell.
+    last_arrival: Unix seconds of the last event, None before the first.
     """
 
     def __init__(self) -> None:
-        self.registry = own = CollectorRegistry()
-        self._make_of_events(own)
-        self._make_of_models(own)
-        self.requests = Counter("hopstate_requests", "requests", ["route", "status"], registry=own)
+        self.registry = registry = CollectorRegistry()
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        self.events = counter("hopstate_events", "events committed")
+        self.again = counter("hopstate_events_again", "events that the log held already")
+        self.differing = counter("hopstate_events_differing", "events whose id the log held with other contents")
+        self.out = counter("hopstate_events_out", "events refused or parked, by reason", ["why"])
+        for why in ("late", "ahead", "unreadable"):
+            self.out.labels(why)
+        self.position = gauge("hopstate_position", "events of the log that have been observed")
+        self.last_time = gauge("hopstate_last_event_time", "time of the last event, in the run's unit")
+        self.arrived = gauge("hopstate_last_event_arrived", "Unix seconds of the last event, at first of the start")
+        self.arrived.set_to_current_time()
+        self.snapshot = gauge("hopstate_snapshot_position", "events in the last snapshot")
+        age = gauge("hopstate_snapshot_age_seconds", "seconds since the last snapshot, NaN without any")
+        age.set_function(lambda: math.nan if self._kept_at is None else max(time.time() - self._kept_at, 0.0))
+        self._lag = gauge("hopstate_lag", "events of the log that a replica has not observed")
+        self._source_lag = gauge("hopstate_source_lag", "messages of the source not taken yet, NaN if unknown")
+        self._source_lag.set(math.nan)
+        self.quality = gauge("hopstate_quality", "of the last events judged, by negatives", ["metric", "others"])
+        self.score = gauge("hopstate_score", "mean score of the last events judged")
+        self.score.set(math.nan)
+        self.alarms = counter("hopstate_alarms", "alarms of quality")
+        self.requests = counter("hopstate_requests", "requests", ["route", "status"])
         self.seconds = Histogram(
-            "hopstate_request_seconds", "seconds to an answer", ["route"], buckets=_SECONDS, registry=own
+            "hopstate_request_seconds", "seconds to an answer", ["route"], buckets=_SECONDS, registry=registry
         )
-        self.waiting = Gauge("hopstate_waiting", "requests that wait", registry=own)
-        self.queued = Gauge("hopstate_waiting_events", "events that are not on the disk yet", registry=own)
-        self.queued.set_function(lambda: self.events_waiting)
-        self.events_waiting = 0
-        self._trouble = Gauge("hopstate_trouble", "1 while something is wrong, by what", ["of"], registry=own)
+        self.waiting = gauge("hopstate_waiting", "requests that wait")
+        gauge("hopstate_waiting_events", "events not durable yet").set_function(lambda: self.events_waiting)
+        self._trouble = gauge("hopstate_trouble", "1 while something is wrong, by what", ["of"])
         self._troubles: dict[str, str] = {}
-        self.lag = self.queue = self._stood = 0
-        self.came: float | None = None
+        self.lag = self.queue = self.events_waiting = self._last_position = 0
+        self.last_arrival: float | None = None
         self.source_lag: int | None = None
+        self._kept_at: float | None = None
         self._recent: deque[tuple[float, int]] = deque()
         self._answers: defaultdict[str, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=_ANSWERS))
 
-    def _make_of_events(self, own: CollectorRegistry) -> None:
-        self.events = Counter("hopstate_events", "events committed", registry=own)
-        self.again = Counter("hopstate_events_again", "events that the log held already", registry=own)
-        self.differing = Counter(
-            "hopstate_events_differing", "events whose id the log held with other contents", registry=own
-        )
-        self.out = Counter(
-            "hopstate_events_out", "events that were refused or kept aside for their time", ["why"], registry=own
-        )
-        for why in ("late", "ahead", "unreadable"):
-            self.out.labels(why)
-        self.position = Gauge("hopstate_position", "events of the log that have been observed", registry=own)
-        self.last_time = Gauge("hopstate_last_event_time", "time of the last event, in the run's unit", registry=own)
-        self.arrived = Gauge(
-            "hopstate_last_event_arrived",
-            "when the last event came, Unix seconds; until one has come, when the service started",
-            registry=own,
-        )
-        self.arrived.set_to_current_time()
-        self.snapshot = Gauge("hopstate_snapshot_position", "events in the last snapshot", registry=own)
-        self._kept_at: float | None = None
-        age = Gauge("hopstate_snapshot_age_seconds", "seconds since the last snapshot, NaN without any", registry=own)
-        age.set_function(lambda: math.nan if self._kept_at is None else max(time.time() - self._kept_at, 0.0))
-        self._lag = Gauge("hopstate_lag", "events of the log that a replica has not observed", registry=own)
-
-        self._source_lag = Gauge(
-            "hopstate_source_lag",
-            "messages that the source holds and that were not taken; NaN where it is not known",
-            registry=own,
-        )
-        self._source_lag.set(math.nan)
-
-    def _make_of_models(self, own: CollectorRegistry) -> None:
-        told = "of the last events judged, by kind of other targets"
-        self.quality = Gauge("hopstate_quality", told, ["metric", "others"], registry=own)
-        self.score = Gauge("hopstate_score", "mean score of the last events judged", registry=own)
-        self.score.set(math.nan)
-        self.alarms = Counter("hopstate_alarms", "alarms of quality", registry=own)
-
     def follow(self, live: LiveRun) -> None:
-        """Take over where a run stands."""
-        self._stood = live.position
-        self.position.set(self._stood)
+        """Set position, time and snapshot to where a run is."""
+        self._last_position = live.position
+        self.position.set(live.position)
         self.snapshot.set(live.kept)
         self._kept_at = live.kept_at
         if len(live.past):
             self.last_time.set(live.past.last_time)
 
-    def took(self, receipts: list[Receipt], live: LiveRun) -> None:
-        """Count events that were taken."""
+    def count_receipts(self, receipts: list[Receipt], live: LiveRun) -> None:
         again = sum(receipt.again for receipt in receipts)
         new = sum(receipt.position is not None for receipt in receipts) - again
         self.again.inc(again)
@@ -118,56 +96,53 @@ class ServiceMetrics:
                     self.differing.inc()
                 elif receipt.note is not None:
                     self.out.labels(receipt.note).inc()
-        self._count(new)
+        self._count_new(new)
         self.follow(live)
 
-    def _count(self, new: int) -> None:
+    def _count_new(self, new: int) -> None:
         if new:
-            self.came = now = time.time()
+            self.last_arrival = now = time.time()
             self.arrived.set(now)
             self._recent.append((now, new))
             while self._recent[0][0] < now - _WINDOW:
                 self._recent.popleft()
 
-    def refused(self, error: BaseException) -> None:
+    def count_refusal(self, error: BaseException) -> None:
         """Count a request that was refused for the time of an event."""
         if isinstance(error, TimeOrderError):
             self.out.labels("ahead" if isinstance(error, FutureTimeError) else "late").inc()
 
-    def lagged(self, events: int | None, live: LiveRun) -> None:
-        """Tell how far behind its log a replica is."""
-        self._count(max(live.position - self._stood, 0))
+    def set_lag(self, events: int | None, live: LiveRun) -> None:
+        """Set how many events a replica is behind its log, None if it cannot be read."""
+        self._count_new(max(live.position - self._last_position, 0))
         if events is not None:
             self.lag = events
             self._lag.set(events)
         self.follow(live)
 
-    def drawn(self, left: int | None) -> None:
-        """Tell how far behind its source the run is."""
-        self.source_lag = left
-        self._source_lag.set(math.nan if left is None else left)
+    def set_source_lag(self, messages: int | None) -> None:
+        self.source_lag = messages
+        self._source_lag.set(math.nan if messages is None else messages)
 
-    def troubled(self, what: str, text: str) -> bool:
-        """Tell what is wrong with a part, nothing where it is well; return whether that is news."""
-        before = self._troubles.get(what, "")
-        self._troubles[what] = text
-        self._trouble.labels(what).set(bool(text))
+    def set_trouble(self, part: str, text: str) -> bool:
+        """Set what is wrong with a part, "" if nothing is; return whether that is news."""
+        before = self._troubles.get(part, "")
+        self._troubles[part] = text
+        self._trouble.labels(part).set(bool(text))
         return bool(text) and text != before
 
-    def is_troubled(self, what: str) -> bool:
-        """Return whether something is wrong with a part."""
-        return bool(self._troubles.get(what))
+    def has_trouble(self, part: str) -> bool:
+        return bool(self._troubles.get(part))
 
     def trouble(self) -> str:
-        """Return what is wrong."""
+        """Return what is wrong, "" if nothing is."""
         return "; ".join(filter(None, self._troubles.values()))
 
-    def waits(self, requests: int) -> None:
+    def set_queue(self, requests: int) -> None:
         self.waiting.set(requests)
         self.queue = requests
 
-    def answered(self, route: str, status: int, start: float) -> None:
-        """Count a request."""
+    def count_request(self, route: str, status: int, start: float) -> None:
         now = time.perf_counter()
         self.requests.labels(route, str(status)).inc()
         self.seconds.labels(route).observe(now - start)
@@ -175,7 +150,7 @@ class ServiceMetrics:
             self._answers[route].append((now, now - start))
 
     def latency(self) -> dict[str, dict[str, float]]:
-        """Return by route how many were answered in the last minute (a thousand at most), and in how many seconds."""
+        """Return by route the number of answers of the last minute (a thousand at most) and quantiles of seconds."""
         since, found = time.perf_counter() - _WINDOW, {}
         for route, answers in list(self._answers.items()):
             took = [seconds for when, seconds in list(answers) if when >= since]
@@ -185,73 +160,51 @@ class ServiceMetrics:
         return found
 
     def rate(self) -> float:
-        """Return events a second over the last minute."""
+        """Return events per second over the last minute."""
         since = time.time() - _WINDOW
         return sum(n for t, n in list(self._recent) if t > since) / _WINDOW
 
-    def judged(self, quality: Quality) -> None:
-        """Show figures of quality."""
-        _show(self.quality, quality)
+    def set_quality(self, quality: Quality) -> None:
+        for kind, row in quality.told.items():
+            for name, value in row.items():
+                self.quality.labels(name, kind).set(value)
         mean = quality.mean_score()
         self.score.set(math.nan if mean is None else mean)
 
 
-def _show(gauge: Gauge, quality: Quality) -> None:
-    for kind, row in quality.told.items():
-        for name, value in row.items():
-            gauge.labels(name, kind).set(value)
-
-
-class StatePage:
-    """What is told of a run.
-
-    Args:
-        metrics: of the service.
-        live: the run.
-    """
-
-    def __init__(self, metrics: ServiceMetrics, live: LiveRun) -> None:
-        self._metrics = metrics
-        self._method = settings_of_run(live.run, live.method)[0].name
-        self._dates = dates_of(live.run)
-
-    def of(self, live: LiveRun, quality: Quality, parked: int) -> dict[str, Any]:
-        """Return what is shown of the run that serves, with how many events are kept aside."""
-        metrics, now = self._metrics, time.time()
-        return {
-            **self._named(live),
-            "position": live.position,
-            "events_per_second": metrics.rate(),
-            **self._last(live, now),
-            "arrived": None if metrics.came is None else now - metrics.came,
-            "waiting": metrics.queue,
-            "waiting_events": metrics.events_waiting,
-            "latency": metrics.latency(),
-            "nodes": live.past.num_nodes,
-            "known_events": len(live.past),
-            "snapshot": live.kept,
-            "snapshot_age": None if live.kept_at is None else max(now - live.kept_at, 0.0),
-            "follows": live.follows,
-            "lag": metrics.lag,
-            "source_lag": metrics.source_lag,
-            "trouble": metrics.trouble(),
-            "quality": quality.told,
-            "judged": quality.judged,
-            "window": min(quality.judged, WINDOW),
-            "mean_score": quality.mean_score(),
-            "alarms": [vars(alarm) for alarm in quality.alarms],
-            "parked": parked,
-        }
-
-    def _named(self, live: LiveRun) -> dict[str, Any]:
-        return {"run": live.run.path.name, "method": self._method, "model": live.model}
-
-    def _last(self, live: LiveRun, now: float) -> dict[str, Any]:
-        if not len(live.past):
-            return {"last_time": None, "last_shown": None, "last_age": None}
-        last, unit, dates = live.past.last_time, live.past.time_unit or "", self._dates
-        age = now - last / IN_SECOND[unit] if dates and unit in IN_SECOND else None
-        return {"last_time": last, "last_shown": shown_time(last, unit, dates), "last_age": age}
+def state_of(live: LiveRun, quality: Quality, metrics: ServiceMetrics, parked: int) -> dict[str, Any]:
+    """Return what `/state` answers and the page shows."""
+    past, now, unit = live.past, time.time(), live.past.time_unit or ""
+    last = past.last_time if len(past) else None
+    is_date = last is not None and live.dates and unit in IN_SECOND
+    return {
+        "run": live.run.path.name,
+        "method": live.method_name,
+        "model": live.model,
+        "position": live.position,
+        "events_per_second": metrics.rate(),
+        "last_time": last,
+        "last_shown": None if last is None else shown_time(last, unit, live.dates),
+        "last_age": now - last / IN_SECOND[unit] if is_date and last is not None else None,
+        "arrived": None if metrics.last_arrival is None else now - metrics.last_arrival,
+        "waiting": metrics.queue,
+        "waiting_events": metrics.events_waiting,
+        "latency": metrics.latency(),
+        "nodes": past.num_nodes,
+        "known_events": len(past),
+        "snapshot": live.kept,
+        "snapshot_age": None if live.kept_at is None else max(now - live.kept_at, 0.0),
+        "follows": live.follows,
+        "lag": metrics.lag,
+        "source_lag": metrics.source_lag,
+        "trouble": metrics.trouble(),
+        "quality": quality.told,
+        "judged": quality.judged,
+        "window": min(quality.judged, WINDOW),
+        "mean_score": quality.mean_score(),
+        "alarms": [vars(alarm) for alarm in quality.alarms],
+        "parked": parked,
+    }
 
 
 class StructuredLogger:
@@ -285,20 +238,17 @@ class StructuredLogger:
         except (OSError, ValueError):  # nobody reads it any more
             self.form = "off"
 
-    def shown(self, otherwise: Callable[..., None]) -> Callable[..., None]:
-        """Return what shows warnings: those of this library as lines of their own, where there are lines at all."""
+    def take_warnings(self) -> None:
+        """Write warnings of this library as lines from here on, if there are lines at all."""
+        before = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
             if self.form != "off" and issubclass(category, HopstateWarning):
                 self("warning", text=str(message))
             else:
-                otherwise(message, category, *rest, **named)
+                before(message, category, *rest, **named)
 
-        return show
-
-    def take_warnings(self) -> None:
-        """Let warnings of this library come as lines from here on."""
-        warnings.showwarning = self.shown(warnings.showwarning)
+        warnings.showwarning = show
 
 
 def _plain(value: Any) -> str:

@@ -60,9 +60,9 @@ class Quality:
         share: of the time, for judging; 1 judges every commit.
         window: events that count.
         clock: seconds.
+        on_alarm: is called with each alarm.
 
     alarms: the last ten.
-    raised: how many there ever were.
     judged: events so far.
     told: the figures (`figures`) as they were a few events ago.
     """
@@ -74,21 +74,22 @@ class Quality:
         share: float = _SHARE,
         window: int = WINDOW,
         clock: Callable[[], float] = time.perf_counter,
+        on_alarm: Callable[[Alarm], None] = lambda alarm: None,
     ) -> None:
-        self.live, self.share, self.clock = live, share, clock
+        self.live, self.share, self.clock, self.on_alarm = live, share, clock, on_alarm
         self.alarms: deque[Alarm] = deque(maxlen=10)
-        self.judged, self.raised, self._next, self._below = 0, 0, -np.inf, dict.fromkeys(KINDS, False)
+        self.judged, self._next, self._below = 0, -np.inf, dict.fromkeys(KINDS, False)
         self._curve = load_curve(live.run, live.task)
         self._window: deque[np.ndarray] = deque(maxlen=window)  # each (2, 1 + 2 BESIDE): the model's scores, recency's
         self._pace = Pace()
         self.told: dict[str, dict[str, float]] = {}
 
     def saw(self, before: StreamState) -> None:
-        """OnlineEvaluator some of what came after a past, where it is time to."""
+        """Judge some of the events after a past, if it is time to."""
         finished(self.judging(before))
 
     def judging(self, before: StreamState) -> Steps[None]:
-        """Do what `saw` does, in slices."""
+        """Judge some of the events after a past, in slices."""
         start = begin = self.clock()
         if begin < self._next or len(self.live.past) == len(before) or not len(before):
             return
@@ -157,7 +158,7 @@ class Quality:
 
     def alarm(self, text: str) -> None:
         self.alarms.append(Alarm(self.live.position, text))
-        self.raised += 1
+        self.on_alarm(self.alarms[-1])
 
     def mean_score(self) -> float | None:
         """Return the mean score of the window's events, None without any."""

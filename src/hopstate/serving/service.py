@@ -10,11 +10,11 @@ import contextlib
 import hmac
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import pandas as pd
 from fastapi import Depends, FastAPI, Request, Response
@@ -34,6 +34,7 @@ from hopstate.serving.engine import SOON, BusyServiceError, Limits, ServiceEngin
 from hopstate.serving.live import LiveRun, ReplicaError
 from hopstate.serving.metrics import StructuredLogger
 
+T = TypeVar("T")
 Id = Annotated[StrictStr, Field(pattern="^[^\\x00]*$")] | StrictInt  # no id holds NUL, which numpy's texts drop
 Time = StrictInt | StrictFloat | StrictStr
 
@@ -111,21 +112,19 @@ class InferIn(BaseModel):
     inputs: list[Tensor]
 
     def pairs(self) -> tuple[list[tuple[Any, Any]], list[Any] | None]:
-        """Return pairs and their times, None where none are given."""
-        columns = {one.name: one for one in self.inputs}
-        unknown = sorted(columns.keys() - {"source", "target", "time"})
-        if unknown or len(columns) < len(self.inputs) or not {"source", "target"} <= columns.keys():
-            found = ", ".join(one.name for one in self.inputs)
-            raise DataError(f"inputs are source, target and perhaps time, once each; got {found or 'none'}")
-        lengths = {len(one.data) for one in columns.values()}
-        for name, one in columns.items():
-            if one.shape not in ([len(one.data)], [len(one.data), 1]):
-                raise DataError(f"input {name} has {len(one.data)} values and says shape {one.shape}")
-            kinds = (str, int) if name != "time" else (str, int, float)
-            wrong = [v for v in one.data if not isinstance(v, kinds) or isinstance(v, bool)]
-            wrong += [v for v in one.data if isinstance(v, str) and "\0" in v]
-            if wrong:
-                raise DataError(f"input {name} holds {wrong[0]!r}, which is none")
+        """Return pairs and their times, None if none are given."""
+        columns = {tensor.name: tensor for tensor in self.inputs}
+        if len(columns) < len(self.inputs) or columns.keys() - {"time"} != {"source", "target"}:
+            names = ", ".join(tensor.name for tensor in self.inputs)
+            raise DataError(f"inputs are source, target and perhaps time, once each; got {names or 'none'}")
+        for name, tensor in columns.items():
+            if tensor.shape not in ([len(tensor.data)], [len(tensor.data), 1]):
+                raise DataError(f"input {name} has {len(tensor.data)} values and shape {tensor.shape}")
+            types = {int, str, float} if name == "time" else {int, str}
+            for value in tensor.data:
+                if type(value) not in types or "\0" in str(value):
+                    raise DataError(f"input {name} holds {value!r}, which is none")
+        lengths = {len(tensor.data) for tensor in self.inputs}
         if len(lengths) > 1 or lengths == {0}:
             raise DataError(f"inputs are of lengths {sorted(lengths)}; give as many of each, at least one")
         pairs = list(zip(columns["source"].data, columns["target"].data, strict=True))
@@ -135,12 +134,11 @@ class InferIn(BaseModel):
 _NO_TOKEN = "/v2/health"  # paths below it need no token
 _PAGES = ("/", "/docs", "/openapi.json")  # nor do these, which hold no data
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
-_READ_ONLY = ("/rank", "/infer")  # ends of paths whose work is cancelled if the client disconnects
-FAILED, CLIENT_LEFT = 500, 499  # statuses of requests that got no response
+FAILED, CLIENT_LEFT = 500, 499  # statuses of requests without a response
 
 
 class RequestLimits:
-    """Refuse requests without the token, without a length, too large or too slow; count and log all of them.
+    """Refuse requests without the token, without a length, or too large; count and log all of them.
 
     Args:
         app: the application.
@@ -155,7 +153,7 @@ class RequestLimits:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        start, status, path = time.perf_counter(), FAILED, "other"
+        start, status = time.perf_counter(), FAILED
 
         async def send_noting_status(message: Message) -> None:
             nonlocal status
@@ -163,40 +161,14 @@ class RequestLimits:
                 status = message["status"]
             await send(message)
 
+        respond = self._refusal(scope["path"], scope["method"], Headers(scope=scope)) or self.app
         try:
-            await self._respond(scope, receive, send_noting_status)
-            status = CLIENT_LEFT if status == FAILED else status
-            path = getattr(scope.get("route"), "path", path)
+            await respond(scope, receive, send_noting_status)
         finally:
-            self.engine.metrics.answered(path, status, start)
+            path = getattr(scope.get("route"), "path", "other")
+            self.engine.metrics.count_request(path, status, start)
             seconds = time.perf_counter() - start
             self.engine.lines("request", method=scope["method"], route=path, status=status, seconds=seconds)
-
-    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refusal(scope["path"], scope["method"], Headers(scope=scope))
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
-        if scope["method"] == "GET":
-            await self.app(scope, receive, send)
-            return
-        seconds = self.engine.limits.arrival
-        try:
-            async with asyncio.timeout(seconds):
-                whole = await _whole_body(receive)
-        except TimeoutError:
-            late = {"error": f"a request arrives within {seconds:g} s"}
-            await JSONResponse(late, 408, {"Connection": "close"})(scope, receive, send)
-            return
-        first = [whole]
-
-        async def received() -> Message:
-            return first.pop() if first else await receive()  # after the body only a disconnect can come
-
-        if scope["path"].endswith(_READ_ONLY):
-            await _until_disconnect(self.app(scope, received, send), receive)
-        else:
-            await self.app(scope, received, send)
 
     def _refusal(self, path: str, method: str, headers: Headers) -> Response | None:
         is_open = path.startswith(_NO_TOKEN) or (path in _PAGES and method in ("GET", "HEAD"))
@@ -208,31 +180,39 @@ class RequestLimits:
                 return JSONResponse(error, 401, headers={"WWW-Authenticate": "Bearer"})
         length = headers.get("content-length", "0" if method in _WITHOUT_BODY else "")
         if not length.isdecimal() or "transfer-encoding" in headers:
-            return JSONResponse({"error": "a request tells its length (Content-Length)"}, 411)
+            return JSONResponse({"error": "a request needs a Content-Length"}, 411)
         if int(length) > self.engine.limits.body:
             return JSONResponse({"error": f"a request has at most {self.engine.limits.body} bytes"}, 413)
         return None
 
 
-async def _whole_body(receive: Receive) -> Message:
-    body, message = b"", dict[str, Any](more_body=True)
-    while message.get("more_body", False):
-        message = dict(await receive())
-        body += message.get("body", b"")
-    return {**message, "body": body} if message["type"] == "http.request" else message
+class ClientLeftError(HopstateError):
+    """The client disconnected before it was answered."""
 
 
-async def _until_disconnect(response: Any, receive: Receive) -> None:
-    work, disconnect = asyncio.ensure_future(response), asyncio.ensure_future(receive())
+async def _while_connected(request: Request, answer: Coroutine[Any, Any, T]) -> T:
+    """Return an answer; work on it ends if the client disconnects."""
+    work, disconnect = asyncio.ensure_future(answer), asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait({work, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientLeftError
+        return work.result()
     finally:
-        for task in (work, disconnect):  # one of them has ended
-            task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await work
+        disconnect.cancel()
+        if work.cancel():
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
 
 
+_STATUSES: tuple[tuple[type[HopstateError], int, dict[str, str] | None], ...] = (
+    (BusyServiceError, 429, {"Retry-After": "1"}),
+    (StorageError, 503, {"Retry-After": "5"}),
+    (UnknownModelError, 404, None),
+    (ReplicaError, 403, None),
+    (TimeOrderError, 409, None),
+    (ClientLeftError, CLIENT_LEFT, None),
+)
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": Refused, "description": "refused; docs/live-run.md lists the statuses"},
     503: {"model": Refused, "description": "the log cannot be written; send the events again, with their event_id"},
@@ -299,7 +279,11 @@ def _error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def unreadable(request: Request, error: RequestValidationError) -> JSONResponse:
-        return _unreadable(request, error)
+        """Return what does not fit the description, and where; what was sent is not sent back."""
+        if "json" not in request.headers.get("content-type", ""):
+            return JSONResponse({"error": "a request needs Content-Type: application/json"}, 415)
+        details = [{"loc": [_text(at) for at in one["loc"]], "msg": _text(one["msg"])} for one in error.errors()[:10]]
+        return JSONResponse({"detail": details}, 422)
 
     @app.exception_handler(RecursionError)
     @app.exception_handler(OverflowError)
@@ -310,27 +294,15 @@ def _error_handlers(app: FastAPI) -> None:
         )
 
 
-def _unreadable(request: Request, error: RequestValidationError) -> JSONResponse:
-    if "json" not in request.headers.get("content-type", ""):
-        return JSONResponse({"error": "a request says what it holds: Content-Type: application/json"}, 415)
-    told = [{"loc": [_text(at) for at in one["loc"]], "msg": _text(one["msg"])} for one in error.errors()[:10]]
-    return JSONResponse({"detail": told}, 422)
-
-
 def _text(value: object) -> str:
     return str(value)[:1_000].encode("utf-8", "replace").decode()
 
 
 def _error(error: HopstateError) -> JSONResponse:
-    if isinstance(error, BusyServiceError):
-        return JSONResponse({"error": _text(error)}, 429, headers={"Retry-After": "1"})
-    if isinstance(error, StorageError):
-        return JSONResponse({"error": _text(error)}, 503, headers={"Retry-After": "5"})
-    if isinstance(error, UnknownModelError):
-        return JSONResponse({"error": _text(error)}, 404)
-    if isinstance(error, ReplicaError):
-        return JSONResponse({"error": _text(error)}, 403)
-    return JSONResponse({"error": _text(error)}, 409 if isinstance(error, TimeOrderError) else 422)
+    for kind, status, headers in _STATUSES:
+        if isinstance(error, kind):
+            return JSONResponse({"error": _text(error)}, status, headers)
+    return JSONResponse({"error": _text(error)}, 422)
 
 
 # ---- routes -------------------------------------------------------------------------------------------------
@@ -376,18 +348,19 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
         return JSONResponse(told)
 
     @app.post("/rank")
-    async def rank(given: RankIn) -> dict[str, Any]:
+    async def rank(request: Request, given: RankIn) -> dict[str, Any]:
         """Tell whom a source meets next."""
         options = given.model_dump(exclude={"source"})
-        table, told = await engine.answer(partial(ranking, sources=given.source, **options), SOON)
+        question = partial(ranking, sources=given.source, **options)
+        table, told = await _while_connected(request, engine.answer(question, SOON))
         return {"ranked": _rows(table), "probability": table.attrs.get("probability"), "warnings": told}
 
     @app.post("/v2/models/{model}/infer", response_model=dict[str, Any])
-    async def infer(model: str, given: InferIn) -> JSONResponse:
+    async def infer(request: Request, model: str, given: InferIn) -> JSONResponse:
         """Tell how likely pairs are, in the Open Inference Protocol."""
         _check_name(model, name)
         pairs, t = given.pairs()
-        found, told = await engine.answer(partial(chances, pairs=pairs, time=t))
+        found, told = await _while_connected(request, engine.answer(partial(chances, pairs=pairs, time=t)))
         outputs = [
             {"name": n, "datatype": "FP64", "shape": [len(column)], "data": _finite(column.tolist())}
             for n, column in zip(("score", "probability"), found, strict=True)

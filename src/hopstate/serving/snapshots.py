@@ -1,16 +1,12 @@
-"""Snapshots of a live run: the past as it was after some event of the log, the last three of them.
+"""Snapshots of a live run: its state after some event of the log, the last three of them; cutting the log.
 
-They lie in one folder and share files (`data.stream_checkpoint`). Each file carries a checksum, and a start reads all
-of them: what is damaged is passed over for the one before. Where the log is cut, so that nothing else holds what they
-share, each file is kept twice (`double`), and a damaged one is put back from its copy.
-
-The end of this module cuts the log: events older than requested that every snapshot has seen, if two or more are kept.
+Snapshots lie in one folder and share files (`data.stream_checkpoint`). Each file has a checksum. A start reads all
+files of the newest snapshot, and takes the one before it if one is damaged.
 """
 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import warnings
 from pathlib import Path
 
@@ -19,66 +15,25 @@ from hopstate.data.stream_checkpoint import (
     EARLIER,
     HEAD,
     earlier_heads,
-    files_of,
-    is_whole,
     load_stream_state,
     num_events_of,
     save_stream_state,
 )
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateWarning, MissingFileError
-from hopstate.io.files import make_folder, remove_file, replace_file, write_text
+from hopstate.io.files import remove_file, write_text
 from hopstate.serving.log import EventLog, rows
 
 KEPT = 3
-COPIES = "copies"  # folder beside the files
 
 
 def keep(past: StreamState, folder: Path) -> StreamState:
-    """Keep a past as the newest snapshot; return it as it now lies there."""
+    """Save a state as the newest snapshot; return it with its files."""
     return save_stream_state(past, folder, before=lambda: _turn(folder))
 
 
-def double(folder: Path) -> None:
-    """Keep every file that a snapshot consists of once more, on the disk when this returns."""
-    copies, named = folder / COPIES, _named(folder)
-    make_folder(copies)
-    for name in sorted(named):
-        if not (copies / name).is_file():
-            if not is_whole(folder / name):
-                raise CheckpointError(f"{folder / name} of the snapshots is damaged; the log, which has it too, stays")
-            replace_file(copies / name, lambda part, name=name: shutil.copyfile(folder / name, part))  # type: ignore[misc]
-    for path in copies.iterdir():
-        if path.name not in named:
-            remove_file(path)
-
-
-def _named(folder: Path) -> set[str]:
-    heads = [folder / HEAD, *earlier_heads(folder)]
-    return {name for head in heads for name in files_of(head) if name is not None and Path(name).name == name}
-
-
-def _mended(folder: Path, head: Path) -> list[str]:
-    found = []
-    for name in sorted(filter(None, files_of(head))):
-        copy = folder / COPIES / name
-        if Path(name).name == name and not is_whole(folder / name) and is_whole(copy):
-            replace_file(folder / name, lambda part, copy=copy: shutil.copyfile(copy, part))  # type: ignore[misc]
-            found.append(name)
-    return found
-
-
-def _loaded(folder: Path, head: Path, model: str) -> StreamState:
-    try:
-        return load_stream_state(folder, model=model, head=head.name, whole=True)
-    except CheckpointError as error:
-        if not (mended := _mended(folder, head)):
-            raise
-        warnings.warn(f"{error}: put back from {COPIES}: {', '.join(mended)}", HopstateWarning, stacklevel=7)
-    return load_stream_state(folder, model=model, head=head.name, whole=True)
-
-
 def _turn(folder: Path) -> None:
+    """Put the newest snapshot among the earlier ones, and remove the oldest beyond `KEPT`."""
     with contextlib.suppress(DataError, LookupError, TypeError):  # a damaged one is of no use
         if (folder / HEAD).is_file() and (events := num_events_of(folder / HEAD)):
             write_text(folder / EARLIER.format(f"{events:012}"), (folder / HEAD).read_text("utf-8"))
@@ -96,7 +51,7 @@ def newest(folder: Path, model: str) -> StreamState | None:
     heads = [folder / HEAD, *earlier_heads(folder)]
     for place, path in enumerate(heads):
         try:
-            past = _loaded(folder, path, model)
+            past = load_stream_state(folder, model=model, head=path.name, whole=True)
         except MissingFileError:
             continue
         except CheckpointError as error:
@@ -115,22 +70,6 @@ def kept_events(folder: Path) -> list[int]:
     with contextlib.suppress(DataError, LookupError, TypeError, MissingFileError):
         found.append(num_events_of(folder / HEAD))
     return found
-
-
-def oldest(folder: Path, model: str, least: int) -> StreamState | None:
-    """Return the earliest snapshot that is whole and has seen so many events, None where there is none.
-
-    Args:
-        folder: where they lie.
-        model: the fingerprint that it must have.
-        least: events that it must have seen.
-    """
-    for name in [*(path.name for path in reversed(earlier_heads(folder))), HEAD]:
-        with contextlib.suppress(MissingFileError, CheckpointError):
-            past = load_stream_state(folder, model=model, head=name, whole=True)  # as it lies: a replay changes nothing
-            if len(past) >= least:
-                return past
-    return None
 
 
 def kept_at(folder: Path) -> float | None:
@@ -164,11 +103,6 @@ def retained(log: EventLog, past: StreamState, state: Path, own_events: int, ret
         own_events: events that came before the log.
         retain: how many of the last events stay, or those of the last 30d (h, m, s, w), if not more must.
     """
-    try:
-        double(state)  # what is cut stands nowhere else
-    except CheckpointError as error:
-        warnings.warn(f"the log is not cut: {error}", HopstateWarning, stacklevel=5)
-        return log.start
     snapshots = kept_events(state)
     if len(snapshots) < 2 or len(log) == log.start:
         return log.start
@@ -187,11 +121,13 @@ def retained(log: EventLog, past: StreamState, state: Path, own_events: int, ret
 
 
 def past_at_start(log: EventLog, state: Path, model: str, own_events: int) -> StreamState:
-    """Return the earliest past that is kept from which a log that was cut can be replayed."""
-    found = oldest(state, model, own_events + log.start)
-    if found is None:
-        raise CheckpointError(
-            f"the log begins at event {log.start}, what came before was cut (--retain), and {state} holds no whole "
-            "snapshot from which the rest follows; put its files back"
-        )
-    return found
+    """Return the earliest snapshot from which a log that was cut can be replayed; nothing is changed."""
+    for head in [*(path.name for path in reversed(earlier_heads(state))), HEAD]:
+        with contextlib.suppress(MissingFileError, CheckpointError):
+            past = load_stream_state(state, model=model, head=head, whole=True)
+            if len(past) >= own_events + log.start:
+                return past
+    raise CheckpointError(
+        f"the log begins at event {log.start}, what came before was cut (--retain), and {state} holds no whole "
+        "snapshot from which the rest follows; put its files back"
+    )

@@ -42,13 +42,6 @@ class Receipt(NamedTuple):
         return told if self.note is None else told | {"note": self.note}
 
 
-class DeadLetter(NamedTuple):
-    """An event that is kept aside, and why."""
-
-    entry: Entry
-    why: Note
-
-
 @dataclass(frozen=True)
 class Request:
     """Events of a request, and whether their scores are asked for."""
@@ -62,55 +55,58 @@ class Request:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Transaction:
-    """Events that are about to be committed.
+    """Events of a request that are about to be committed.
 
     Args:
-        ids: of all that were given, None where one has none.
-        known: positions of those that the log holds already.
+        ids: of all that were given, None for one without.
+        stream: the new ones, None if there are none.
+        known: positions of ids that the log holds already.
         new: places, among all, of those that are to be committed.
-        bodies: of those, as they are logged; none where nobody asks for them.
+        bodies: of those, as they are logged; empty if nobody needs them.
         entries: the same for the log.
-        aside: what is kept aside, and at which places it stood.
+        parked: place to entry and reason of those that are parked.
         differing: places of those whose id came before with other contents.
-        scores: of the new ones, NaN where none is.
-        told: whether scores are told.
-        after: the past after them, None where there are none.
-        facts: what the log is told in the same commit.
+        scores, has_scores: of the new ones, NaN for a deletion; whether receipts show them.
+        after: the state after them, None if there are none.
+        facts: facts of the log to be set in the same commit.
     """
 
     ids: Sequence[str | None]
-    known: Mapping[str, int]
+    stream: EventStream | None = None
+    known: Mapping[str, int] = field(default_factory=dict)
     new: Sequence[int] = ()
     bodies: Sequence[Mapping[str, Any]] = ()
-    entries: Sequence[Entry] = ()
-    aside: Mapping[int, DeadLetter] = field(default_factory=dict)
+    entries: Entries | Sequence[Entry] = ()
+    parked: Mapping[int, tuple[Entry, Note]] = field(default_factory=dict)
     differing: Collection[int] = ()
     scores: np.ndarray = field(default_factory=lambda: np.empty(0))
-    told: bool = True
+    has_scores: bool = True
     after: StreamState | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    def written(self, log: EventLog) -> int:
-        """Commit it; return the position of the first new event. Nothing of the run is touched."""
+    def commit(self, log: EventLog) -> int:
+        """Write it to the log; return the position of the first new event. Nothing of the run is touched."""
         first = 0
         if self.entries:
             first = log.append(self.entries, self.facts)
         elif self.facts:
             log.tell(self.facts)
-        for why in dict.fromkeys(one.why for one in self.aside.values()):
-            # last: a request that fails is sent again, and what has no id would be kept twice
-            log.park([one.entry for one in self.aside.values() if one.why == why], why)
+        # last: a request that fails is sent again, and what has no id would be parked twice
+        for reason in dict.fromkeys(why for _, why in self.parked.values()):
+            log.park([entry for entry, why in self.parked.values() if why == reason], reason)
         return first
 
     def receipts(self, first: int) -> list[Receipt]:
         """Return what became of the events, committed from a position on."""
         last = first + len(self.new)
-        scores = [None if score != score else score for score in self.scores.tolist()] if self.told else repeat(None)
+        scores = (
+            [None if score != score else score for score in self.scores.tolist()] if self.has_scores else repeat(None)
+        )
         # as Receipt(...) makes them, in half the time
         new = map(partial(tuple.__new__, Receipt), zip(range(first, last), scores, repeat(False), repeat(None)))
         if len(self.new) == len(self.ids):
             return list(new)
-        made = dict(zip(self.new, new)) | {at: Receipt(None, note=one.why) for at, one in self.aside.items()}
+        made = dict(zip(self.new, new)) | {at: Receipt(None, note=why) for at, (_, why) in self.parked.items()}
         first_of = {one: k for k, one in reversed(list(enumerate(self.ids))) if one is not None}
         found = []
         for k, one in enumerate(self.ids):
@@ -123,69 +119,64 @@ class Transaction:
         return found
 
 
-class Read(NamedTuple):
-    """Events that were read: the new ones as a stream, None if there are none, and fields of their `Transaction`."""
-
-    stream: EventStream | None
-    facts: dict[str, Any]
+def _none_if_nan(score: float) -> float | None:
+    return None if score != score else score
 
 
 def read(
     events: Sequence[Mapping[str, Any]],
     past: StreamState,
-    incoming: EventParser,
+    parser: EventParser,
     log: EventLog,
     *,
     strict: bool = True,
     bodies: bool = False,
-) -> Read:
-    """Read events of any form.
+) -> Transaction:
+    """Read events of any form, without scores.
 
     Args:
         events: as they came.
         past: what they come after.
-        incoming: how events are read.
-        log: which ids are known.
+        parser: reads them.
+        log: knows ids.
         strict: refuse fields that the run does not read.
-        bodies: new ones are wanted as they are logged, too.
+        bodies: new ones are needed as they are logged, too.
     """
-    if (found := incoming.together(events, past, strict=strict)) is not None:
-        columns, stream = found
-        if columns.ids is None or not log.positions(columns.ids):
-            ids: Sequence[str | None] = columns.ids or [None] * len(events)
-            facts = {
-                "ids": ids,
-                "known": {},
-                "new": range(len(events)),
-                "entries": Entries(columns.text(), columns.ids),
-            }
-            return Read(stream, facts | {"bodies": columns.bodies() if bodies else ()})
-    return _one_by_one(events, past, incoming, log, strict)
+    found = parser.together(events, past, strict=strict)
+    if found is None or (found[0].ids is not None and log.positions(found[0].ids)):
+        return _read_one_by_one(events, past, parser, log, strict)
+    columns, stream = found
+    return Transaction(
+        ids=columns.ids or [None] * len(events),
+        stream=stream,
+        new=range(len(events)),
+        entries=Entries(columns.text(), columns.ids),
+        bodies=columns.bodies() if bodies else (),
+    )
 
 
-def _one_by_one(
-    events: Sequence[Mapping[str, Any]], past: StreamState, incoming: EventParser, log: EventLog, strict: bool
-) -> Read:
+def _read_one_by_one(
+    events: Sequence[Mapping[str, Any]], past: StreamState, parser: EventParser, log: EventLog, strict: bool
+) -> Transaction:
+    """Read events whose forms differ, or that were not all taken as they are; name what is wrong with one."""
     ids = [id_of(event) for event in events]
-    known = log.positions([i for i in ids if i is not None])
+    known = log.positions([one for one in ids if one is not None])
     first = {one: k for k, one in reversed(list(enumerate(ids))) if one is not None}
     fresh = [k for k, one in enumerate(ids) if one is None or (one not in known and first[one] == k)]
-    told: dict[str, Any] = {"ids": ids, "known": known}
-    if len(fresh) < len(ids):
-        told["differing"] = _differing(events, ids, known, first, past, incoming, log)
-    if not fresh:
-        return Read(None, told)
+    differing = _differing(events, ids, known, first, past, parser, log) if len(fresh) < len(ids) else ()
     named = [{key: value for key, value in events[k].items() if key != ID} for k in fresh]
-    named, out = incoming.in_order(named, past, fresh, strict=strict)
-    told["aside"] = {
-        fresh[k]: DeadLetter(Entry(json.dumps(dict(events[fresh[k]])), ids[fresh[k]]), out[k]) for k in out
-    }
-    rest = [k for k in range(len(fresh)) if k not in out]
-    if not rest:
-        return Read(None, told)
-    new = [named[k] for k in rest]
-    told |= {"entries": [Entry(json.dumps(named[k]), ids[fresh[k]]) for k in rest]}
-    return Read(incoming.stream(new, past), told | {"new": [fresh[k] for k in rest], "bodies": new})
+    named, parked = parser.in_order(named, past, fresh, strict=strict) if fresh else ([], {})
+    new = {k: body for i, (k, body) in enumerate(zip(fresh, named, strict=True)) if i not in parked}
+    return Transaction(
+        ids=ids,
+        stream=parser.stream(list(new.values()), past) if new else None,
+        known=known,
+        new=list(new),
+        bodies=list(new.values()),
+        entries=[Entry(json.dumps(body), ids[k]) for k, body in new.items()],
+        parked={fresh[i]: (Entry(json.dumps(dict(events[fresh[i]])), ids[fresh[i]]), why) for i, why in parked.items()},
+        differing=differing,
+    )
 
 
 def _differing(
@@ -194,7 +185,7 @@ def _differing(
     known: Mapping[str, int],
     first: Mapping[str, int],
     past: StreamState,
-    incoming: EventParser,
+    parser: EventParser,
     log: EventLog,
 ) -> set[int]:
     logged = log.bodies(sorted(set(known.values())))
@@ -205,15 +196,15 @@ def _differing(
         if one in known and known[one] not in logged:  # of what is no longer kept nothing can be told
             continue
         try:
-            mine = incoming.as_logged(events[k], past)
+            mine = parser.as_logged(events[k], past)
             if one in known:
                 (before,) = rows([logged[known[one]]], known[one], log.place)
             else:
-                before = incoming.as_logged(events[first[one]], past)
+                before = parser.as_logged(events[first[one]], past)
         except (HopstateError, OverflowError, RecursionError, UnicodeError):  # it cannot be the same
             found.add(k)
             continue
-        moved = incoming.late == "clamp" and mine["t"] < before["t"]  # it may have been late
+        moved = parser.late == "clamp" and mine["t"] < before["t"]  # it may have been late
         if mine != (before | {"t": mine["t"]} if moved else before):
             found.add(k)
     return found
