@@ -1,6 +1,7 @@
 """A run from its settings to its answers: what the command line and Python users both call.
 
-`run` fits and loads runs; `data` reads what settings name, `load` takes a finished run up again; `inference`, `stream`,
-`queries` and `explain` apply it; `tune` searches settings, `reproduce` runs the papers' tables, `report` shows runs and
-results on a page, `export` and `hub` hand runs on.
+`run` trains, `load` opens a finished run and `data` reads what its settings name. `inference` evaluates and predicts,
+`stream` scores new events, `queries` scores and ranks pairs, `explain` says why. `tune` searches settings, `reproduce`
+runs the papers' tables, `report` shows runs and results on a page, `export` and `hub` hand
+runs on.
 """
