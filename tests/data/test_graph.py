@@ -193,7 +193,7 @@ def test_broken_promises_are_named(fields: dict, message: str) -> None:
 @pytest.mark.parametrize(
     ("edges", "options", "message"),
     [
-        ([[0, 1], [1, 4], [2, -1]], {"num_nodes": 4}, "4.*row 1"),
+        ([[0, 1], [1, 4], [2, -1]], {"num_nodes": 4}, "4.*rows 1"),
         ([[-1, 1]], {}, "-1.*row 0"),
         ([[0.0, 1.0]], {}, ""),
         ([[0, 1, 2]], {}, r"\(1, 3\)"),

@@ -89,26 +89,3 @@ def test_cross_attention_reads_the_other_sequence_as_it_was_and_no_padding():
         torch.testing.assert_close(results[mine], parts[mine] + attention.out(torch.cat(heads, 1)))
     with pytest.raises(ConfigError):
         CrossAttention(6, 4)
-
-
-def test_held_cross_attention_is_linear_with_the_weights_of_its_input():
-    """Held, its derivative is that of norm and attention weights taken as constants, written out."""
-    torch.manual_seed(0)
-    layer = CrossAttention(6, 2).double()
-    x, offsets = torch.randn(7, 6, dtype=torch.float64), torch.tensor([0, 3, 7])
-    spread = (x.var(1, unbiased=False, keepdim=True) + layer.norm.eps).sqrt()
-    heads = [part.unflatten(1, (2, 3)).transpose(0, 1) for part in layer.qkv(layer.norm(x)).chunk(3, 1)]
-    rows = slice(0, 3), slice(3, 7)
-    weights = [(heads[0][:, a] @ heads[1][:, b].mT / 3**0.5).softmax(-1).detach() for a, b in (rows, rows[::-1])]
-
-    def held(z: torch.Tensor) -> torch.Tensor:
-        normed = (z - z.mean(1, keepdim=True)) / spread * layer.norm.weight + layer.norm.bias
-        v = layer.qkv(normed)[:, 12:].unflatten(1, (2, 3)).transpose(0, 1)
-        mixed = torch.cat([weights[0] @ v[:, rows[1]], weights[1] @ v[:, rows[0]]], 1)
-        return z + layer.out(mixed.transpose(0, 1).flatten(1))
-
-    torch.testing.assert_close(layer(x, offsets, 4, True), held(x))
-    found = torch.autograd.functional.jacobian(lambda z: layer(z, offsets, 4, True), x)
-    torch.testing.assert_close(found, torch.autograd.functional.jacobian(held, x))
-    free = torch.autograd.functional.jacobian(lambda z: layer(z, offsets, 4), x)
-    assert (found - free).abs().max() > 1e-3

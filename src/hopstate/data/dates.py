@@ -1,8 +1,12 @@
-"""Times as a file wrote them: ISO dates in the zone they came in, and lengths of time in words.
+"""Times: their numbers, the dates and lengths of time that users write and read, and gaps in units that models see.
 
-Inside, times are numbers in a unit since 1970, UTC. What a file's dates named stands in `EventStream.dates`: "" where
-its times are numbers, "naive" for dates without a zone, "+01:00" or "Z" for those of one offset, "Europe/Berlin" where
-a column has a zone, "UTC" where offsets differ.
+Inside, times are numbers in a unit since 1970, UTC. What zone a file's dates are in is `EventStream.dates`: "" if its
+times are numbers, "naive" for dates without a zone, "+01:00" or "Z" for those of one offset, "Europe/Berlin" if a
+column has a zone, "UTC" if offsets differ.
+
+By default a unit of a gap is the median gap between successive training events, those at one time left out: the finest
+scale on which the stream tells order, and the same share of every gap whatever unit the file counts in. (A node's own
+gaps would be a coarser unit, under which quick answers all look alike.) It is fitted once and kept with the run.
 """
 
 from __future__ import annotations
@@ -24,77 +28,6 @@ if TYPE_CHECKING:
 
 
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # of dates, in nanoseconds, coarsest first
-GapUnit = Literal["median", "seconds", "raw"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Clock:
-    """What one unit of a gap is.
-
-    Args:
-        unit: the gap that counts as 1, in the stream's unit of time; over 0.
-        time_unit: that unit (s, ms, us, ns), "" if unknown.
-        ratio: how many of the stream's units are one of the stream that the clock was fitted on.
-    """
-
-    unit: float = 1.0
-    time_unit: str = ""
-    ratio: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.unit < np.inf:
-            raise ConfigError(f"a clock's unit is a positive number; got {self.unit}")
-
-    @classmethod
-    def fit(cls, t: np.ndarray, time_unit: str = "", gap_unit: GapUnit = "median") -> Clock:
-        """Return the clock of training events at times t (E,), sorted.
-
-        Args:
-            time_unit: of t.
-            gap_unit: "median" of the gaps between successive events that are not 0 (1 where there is none), "seconds"
-                where time_unit is known, or "raw" numbers as they stand.
-        """
-        if gap_unit not in get_args(GapUnit):
-            raise ConfigError(f"gap_unit is one of {', '.join(get_args(GapUnit))}; got {gap_unit!r}")
-        if gap_unit == "raw":
-            return cls()
-        if gap_unit == "seconds":
-            return cls(unit=UNITS["s"] / UNITS.get(time_unit, UNITS["s"]), time_unit=time_unit)
-        return cls.of_gaps(elapsed(t[1:], t[:-1]), time_unit)
-
-    @classmethod
-    def of_gaps(cls, gaps: np.ndarray, time_unit: str = "") -> Clock:
-        """Return the clock whose unit is the median of gaps (Q,) that are not 0; 1 where there is none."""
-        gaps = gaps[gaps > 0]
-        middle = (len(gaps) - 1) // 2  # of an even number the lower one: a gap of the stream, never rounded
-        return cls(unit=float(np.partition(gaps, middle)[middle]) if len(gaps) else 1.0, time_unit=time_unit)
-
-    def over(self, time_unit: str) -> Clock:
-        """Return the same clock for a stream of another unit of time; itself where either unit is unknown."""
-        if time_unit == self.time_unit or not {time_unit, self.time_unit} <= UNITS.keys():
-            return self
-        ratio = UNITS[self.time_unit] / UNITS[time_unit]
-        return replace(self, unit=self.unit * ratio, time_unit=time_unit, ratio=self.ratio * ratio)
-
-    def gaps(self, later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
-        """Return (Q,) float64 gaps from earlier (Q,) to later (Q,) times, in units."""
-        return elapsed(later, earlier) / self.unit
-
-    def log_gaps(self, later: np.ndarray, earlier: np.ndarray, never: float = np.inf) -> np.ndarray:
-        """Return (Q,) float64 ln(1 + gap), below never, which stands for a gap without a beginning."""
-        found = np.log1p(self.gaps(later, earlier))
-        return np.minimum(found, np.nextafter(np.float32(never), np.float32(0)))
-
-
-def elapsed(later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
-    """Return later - earlier, or 0 where that is negative: uint64 of integers, exact over any span, else float64."""
-    later, earlier = np.asarray(later), np.asarray(earlier)
-    if later.dtype.kind == "f" or earlier.dtype.kind == "f":
-        return np.maximum(later.astype(np.float64) - earlier, 0.0)
-    difference = later.astype(np.int64, copy=False) - earlier.astype(np.int64, copy=False)  # may wrap, rightly so
-    return np.where(later >= earlier, difference.view(np.uint64), np.uint64(0))
-
-
 NANOSECONDS = {"W": 604800 * 10**9, "D": 86400 * 10**9, "h": 3600 * 10**9, "m": 60 * 10**9, **UNITS}
 DATES_HELD = "1677-09-21 to 2262-04-11"
 NAIVE = "naive"
@@ -103,6 +36,57 @@ DAY_OR_MONTH = r"\s*\d{1,2}([/.-])\d{1,2}\1(?:\d{4}|\d\d)(?!\d)"  # a date of ei
 UNGUESSED = "order of day and month is not guessed, as it differs by country; write ISO dates such as 2024-03-01"
 _OFFSET = r"([zZ]|[+-]\d\d(?::?\d\d)?)$"
 _LENGTHS = (("year", 365.25 * 86400), ("day", 86400.0), ("hour", 3600.0), ("minute", 60.0), ("second", 1.0))
+GapUnit = Literal["median", "seconds", "raw"]
+
+
+def times_from(t: np.ndarray, where: str) -> np.ndarray:
+    """Return times as int64 or float64, nothing narrowed."""
+    if t.dtype.kind == "M":
+        if np.isnat(t).any():
+            raise DataError(f"{where}: the time of row {int(np.argmax(np.isnat(t)))} is missing")
+        t = t.astype("datetime64[D]") if np.datetime_data(t.dtype)[0] in "YM" else t
+        beyond = np.abs(t.astype(np.int64)) > np.iinfo(np.int64).max // NANOSECONDS.get(np.datetime_data(t.dtype)[0], 1)
+        if beyond.any():
+            row = int(np.argmax(beyond))
+            raise DataError(
+                f"{where}: the time of row {row}, {t[row]}, is beyond what 64 bits of nanoseconds hold ({DATES_HELD})"
+            )
+        return _on_clock(t.astype("datetime64[ns]").astype(np.int64), where)
+    if t.dtype.kind == "u" and t.dtype.itemsize == 8 and t.max(initial=0) > np.iinfo(np.int64).max:
+        raise DataError(f"{where}: the time of row {int(np.argmax(t))}, {t.max()}, is over 2^63 - 1")
+    if t.dtype.kind in "iub":
+        return _on_clock(t.astype(np.int64, copy=False), where)
+    try:
+        t = t.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{where}: times must be numbers or dates; got {t.dtype} ({error})") from None
+    if not np.isfinite(t).all():
+        row = int(np.argmin(np.isfinite(t)))
+        raise DataError(f"{where}: the time of row {row} is {t[row]}; remove the row or give it a time")
+    return _on_clock(t, where)
+
+
+def _on_clock(t: np.ndarray, where: str) -> np.ndarray:
+    """Return times; raise a DataError where no clock goes on from one."""
+    beyond = beyond_clock(t)
+    if beyond.any():
+        row = int(np.argmax(beyond))
+        raise DataError(f"{where}: the time of row {row}, {t[row]}, {why_beyond(t)}")
+    return t
+
+
+def beyond_clock(t: np.ndarray) -> np.ndarray:
+    """Return which times no clock goes on from: the last of int64, and floats from 2^63 on or below -2^63."""
+    if t.dtype.kind == "f":
+        return np.abs(t) >= 2.0**63
+    return t == np.iinfo(np.int64).max
+
+
+def why_beyond(t: np.ndarray) -> str:
+    """Return how messages say what is wrong with the times that `beyond_clock` marks."""
+    if t.dtype.kind == "f":
+        return "is beyond 2^63, farther than clocks count; give times from a nearer start or in a coarser unit"
+    return "is the last that 64 bits hold, and nothing can come after it; give the event its own time"
 
 
 def zone_of(values: pd.Series) -> str:
@@ -124,6 +108,19 @@ def zone_of(values: pd.Series) -> str:
     ends = text.str.extract(_OFFSET, expand=False).str.upper().where(text.str.contains(":"), NAIVE).fillna(NAIVE)
     found = {_named(end) for end in ends.unique().tolist()}
     return found.pop() if len(found) == 1 else "UTC"
+
+
+def _named(zone: str) -> str:
+    if zone in (NAIVE, "Z", "UTC"):
+        return zone
+    zone = zone.removeprefix("UTC")  # as pandas has a fixed offset
+    if zone[:1] in ("+", "-"):
+        return f"{zone[:3]}:{zone[3:].lstrip(':')[:2] or '00'}"
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return "UTC"
+    return zone
 
 
 def parse_times(values: Sequence[Any], unit: str, dates: str, name: str) -> list[float | int]:
@@ -220,19 +217,6 @@ def warn_of_utc(dates: str, what: str) -> None:
         )
 
 
-def _named(zone: str) -> str:
-    if zone in (NAIVE, "Z", "UTC"):
-        return zone
-    zone = zone.removeprefix("UTC")  # as pandas has a fixed offset
-    if zone[:1] in ("+", "-"):
-        return f"{zone[:3]}:{zone[3:].lstrip(':')[:2] or '00'}"
-    try:
-        zoneinfo.ZoneInfo(zone)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return "UTC"
-    return zone
-
-
 def shown_times(t: Any, unit: str, dates: str) -> np.ndarray:
     """Return (Q,) times as ISO dates in their zone, or as the numbers that they are where they came as numbers.
 
@@ -250,6 +234,11 @@ def shown_times(t: Any, unit: str, dates: str) -> np.ndarray:
     local, offsets = _local(numbers, unit, dates)
     text = np.datetime_as_string(local).astype(object) + _ends(offsets, dates)
     return text if numbers.ndim else np.asarray(text[0], object)
+
+
+def shown_time(t: Any, unit: str, dates: str) -> str:
+    """Return one time, as `shown_times` does, for messages."""
+    return str(shown_times(t, unit, dates))
 
 
 def drawn_times(t: Any, unit: str, dates: str) -> Any:
@@ -271,11 +260,6 @@ def _local(numbers: np.ndarray, unit: str, dates: str) -> tuple[np.ndarray, np.n
     offsets = np.zeros(len(utc), np.int64) if dates in _UTC else _offsets(utc, dates)
     second = UNITS["s"] // UNITS[unit]
     return utc + (offsets * second).astype(f"timedelta64[{unit}]"), offsets
-
-
-def shown_time(t: Any, unit: str, dates: str) -> str:
-    """Return one time, as `shown_times` does, for messages."""
-    return str(shown_times(t, unit, dates))
 
 
 def _offsets(utc: np.ndarray, dates: str) -> np.ndarray:
@@ -321,51 +305,69 @@ def shown_span(span: Any, unit: str) -> str:
     return f"{text} {name}{'' if text == '1' else 's'}"
 
 
-def times_from(t: np.ndarray, where: str) -> np.ndarray:
-    """Return times as int64 or float64, nothing narrowed."""
-    if t.dtype.kind == "M":
-        if np.isnat(t).any():
-            raise DataError(f"{where}: the time of row {int(np.argmax(np.isnat(t)))} is missing")
-        t = t.astype("datetime64[D]") if np.datetime_data(t.dtype)[0] in "YM" else t
-        beyond = np.abs(t.astype(np.int64)) > np.iinfo(np.int64).max // NANOSECONDS.get(np.datetime_data(t.dtype)[0], 1)
-        if beyond.any():
-            row = int(np.argmax(beyond))
-            raise DataError(
-                f"{where}: the time of row {row}, {t[row]}, is beyond what 64 bits of nanoseconds hold ({DATES_HELD})"
-            )
-        return _on_clock(t.astype("datetime64[ns]").astype(np.int64), where)
-    if t.dtype.kind == "u" and t.dtype.itemsize == 8 and t.max(initial=0) > np.iinfo(np.int64).max:
-        raise DataError(f"{where}: the time of row {int(np.argmax(t))}, {t.max()}, is over 2^63 - 1")
-    if t.dtype.kind in "iub":
-        return _on_clock(t.astype(np.int64, copy=False), where)
-    try:
-        t = t.astype(np.float64, copy=False)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{where}: times must be numbers or dates; got {t.dtype} ({error})") from None
-    if not np.isfinite(t).all():
-        row = int(np.argmin(np.isfinite(t)))
-        raise DataError(f"{where}: the time of row {row} is {t[row]}; remove the row or give it a time")
-    return _on_clock(t, where)
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """What one unit of a gap is.
+
+    Args:
+        unit: the gap that counts as 1, in the stream's unit of time; over 0.
+        time_unit: that unit (s, ms, us, ns), "" if unknown.
+        ratio: how many of the stream's units are one of the stream that the clock was fitted on.
+    """
+
+    unit: float = 1.0
+    time_unit: str = ""
+    ratio: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.unit < np.inf:
+            raise ConfigError(f"a clock's unit is a positive number; got {self.unit}")
+
+    @classmethod
+    def fit(cls, t: np.ndarray, time_unit: str = "", gap_unit: GapUnit = "median") -> Clock:
+        """Return the clock of training events at times t (E,), sorted.
+
+        Args:
+            time_unit: of t.
+            gap_unit: "median" of the gaps between successive events that are not 0 (1 where there is none), "seconds"
+                where time_unit is known, or "raw" numbers as they stand.
+        """
+        if gap_unit not in get_args(GapUnit):
+            raise ConfigError(f"gap_unit is one of {', '.join(get_args(GapUnit))}; got {gap_unit!r}")
+        if gap_unit == "raw":
+            return cls()
+        if gap_unit == "seconds":
+            return cls(unit=UNITS["s"] / UNITS.get(time_unit, UNITS["s"]), time_unit=time_unit)
+        return cls.of_gaps(elapsed(t[1:], t[:-1]), time_unit)
+
+    @classmethod
+    def of_gaps(cls, gaps: np.ndarray, time_unit: str = "") -> Clock:
+        """Return the clock whose unit is the median of gaps (Q,) that are not 0; 1 where there is none."""
+        gaps = gaps[gaps > 0]
+        middle = (len(gaps) - 1) // 2  # of an even number the lower one: a gap of the stream, never rounded
+        return cls(unit=float(np.partition(gaps, middle)[middle]) if len(gaps) else 1.0, time_unit=time_unit)
+
+    def over(self, time_unit: str) -> Clock:
+        """Return the same clock for a stream of another unit of time; itself where either unit is unknown."""
+        if time_unit == self.time_unit or not {time_unit, self.time_unit} <= UNITS.keys():
+            return self
+        ratio = UNITS[self.time_unit] / UNITS[time_unit]
+        return replace(self, unit=self.unit * ratio, time_unit=time_unit, ratio=self.ratio * ratio)
+
+    def gaps(self, later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
+        """Return (Q,) float64 gaps from earlier (Q,) to later (Q,) times, in units."""
+        return elapsed(later, earlier) / self.unit
+
+    def log_gaps(self, later: np.ndarray, earlier: np.ndarray, never: float = np.inf) -> np.ndarray:
+        """Return (Q,) float64 ln(1 + gap), below never, which stands for a gap without a beginning."""
+        found = np.log1p(self.gaps(later, earlier))
+        return np.minimum(found, np.nextafter(np.float32(never), np.float32(0)))
 
 
-def _on_clock(t: np.ndarray, where: str) -> np.ndarray:
-    """Return times; raise a DataError where no clock goes on from one."""
-    beyond = beyond_clock(t)
-    if beyond.any():
-        row = int(np.argmax(beyond))
-        raise DataError(f"{where}: the time of row {row}, {t[row]}, {why_beyond(t)}")
-    return t
-
-
-def beyond_clock(t: np.ndarray) -> np.ndarray:
-    """Return which times no clock goes on from: the last of int64, and floats from 2^63 on or below -2^63."""
-    if t.dtype.kind == "f":
-        return np.abs(t) >= 2.0**63
-    return t == np.iinfo(np.int64).max
-
-
-def why_beyond(t: np.ndarray) -> str:
-    """Return how messages say what is wrong with the times that `beyond_clock` marks."""
-    if t.dtype.kind == "f":
-        return "is beyond 2^63, farther than clocks count; give times from a nearer start or in a coarser unit"
-    return "is the last that 64 bits hold, and nothing can come after it; give the event its own time"
+def elapsed(later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
+    """Return later - earlier, or 0 where that is negative: uint64 of integers, exact over any span, else float64."""
+    later, earlier = np.asarray(later), np.asarray(earlier)
+    if later.dtype.kind == "f" or earlier.dtype.kind == "f":
+        return np.maximum(later.astype(np.float64) - earlier, 0.0)
+    difference = later.astype(np.int64, copy=False) - earlier.astype(np.int64, copy=False)  # may wrap, rightly so
+    return np.where(later >= earlier, difference.view(np.uint64), np.uint64(0))

@@ -93,8 +93,32 @@ class Incoming:
         return None if self.weight is None else self.weight[edges]
 
 
+class StoredSplits:
+    """The splits that a record of graphs has as masks of its rows (nodes or graphs)."""
+
+    masks: Mapping[str, np.ndarray]
+
+    @cached_property
+    def num_splits(self) -> int:
+        """Number of stored splits; 0 where no masks are stored."""
+        mask = self.masks.get("train")
+        return 0 if mask is None else (1 if mask.ndim == 1 else len(mask))
+
+    def split(self, number: int = 0) -> dict[str, np.ndarray]:
+        """Return the row numbers of train, val and test of one stored split.
+
+        Raises:
+            DataError: no masks are stored, or fewer splits than number + 1.
+        """
+        if not self.num_splits:
+            raise DataError(f"{self} stores no split; ask for a random one (split.kind=random)")
+        if not 0 <= number < self.num_splits:
+            raise DataError(f"{self} stores splits 0..{self.num_splits - 1}; split {number} was asked for")
+        return {key: np.flatnonzero(m if m.ndim == 1 else m[number]) for key, m in self.masks.items()}
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Graph:
+class Graph(StoredSplits):
     """N nodes, E stored (directed) edges.
 
     Args:
@@ -186,12 +210,6 @@ class Graph:
         if self.y is None or self.y.dtype.kind != "i":
             return 0
         return max(int(self.y.max(initial=-1)) + 1, len(self.class_names or ()))
-
-    @cached_property
-    def num_splits(self) -> int:
-        """Number of stored splits; 0 where no masks are stored."""
-        mask = self.masks.get("train")
-        return 0 if mask is None else (1 if mask.ndim == 1 else len(mask))
 
     @cached_property
     def incoming(self) -> Incoming:
@@ -403,18 +421,6 @@ class Graph:
         return load_graph(folder, mmap=mmap)
 
     # ---- splits and identity ---------------------------------------------------------------------------
-    def split(self, number: int = 0) -> dict[str, np.ndarray]:
-        """Return the row numbers of train, val and test of one stored split.
-
-        Raises:
-            DataError: no masks are stored, or fewer splits than number + 1.
-        """
-        if not self.num_splits:
-            raise DataError(f"{self.name} stores no split; ask for a random one (split.kind=random)")
-        if not 0 <= number < self.num_splits:
-            raise DataError(f"{self.name} stores splits 0..{self.num_splits - 1}; split {number} was asked for")
-        return {key: np.flatnonzero(m if m.ndim == 1 else m[number]) for key, m in self.masks.items()}
-
     @cached_property
     def structure_hash(self) -> str:
         """Hex digest of the adjacency alone: the key of caches of positional encodings."""

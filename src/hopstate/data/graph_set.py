@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.graph import Graph
+from hopstate.data.graph import Graph, StoredSplits
 from hopstate.data.validate import SPLITS, as_amounts
 from hopstate.errors import DataError
 from hopstate.ops.rows import bounds_of, ranges
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GraphSet:
+class GraphSet(StoredSplits):
     """G graphs, packed.
 
     Args:
@@ -106,22 +106,6 @@ class GraphSet:
     def graph_of(self) -> np.ndarray:
         """(N,) int64 graph of each node."""
         return np.repeat(np.arange(self.num_graphs), np.diff(self.offsets))
-
-    @cached_property
-    def num_splits(self) -> int:
-        """Number of stored splits; 0 where no masks are stored."""
-        mask = self.masks.get("train")
-        return 0 if mask is None else (1 if mask.ndim == 1 else len(mask))
-
-    def split(self, number: int = 0) -> dict[str, np.ndarray]:
-        """Return the graph numbers of train, val and test of one stored split.
-
-        Raises:
-            DataError: no masks are stored, or fewer splits than number + 1.
-        """
-        if not 0 <= number < self.num_splits:
-            raise DataError(f"{self.name} stores {self.num_splits} splits; split {number} was asked for")
-        return {key: np.flatnonzero(m if m.ndim == 1 else m[number]) for key, m in self.masks.items()}
 
     def rows(self, graphs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the nodes of some graphs, graph after graph, and their bounds."""

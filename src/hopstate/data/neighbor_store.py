@@ -399,51 +399,49 @@ class NeighborStore(Histories):
         self._compact()
 
     def _build(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None) -> None:
-        from hopstate.ops.neighbors.kernels import count_events, fill
+        from hopstate.ops.neighbors.kernels import count_events
 
         if not len(src) == len(dst) == len(t):
             raise ShapeError(f"src, dst and t differ in length: {len(src)}, {len(dst)}, {len(t)}")
-        chunks = [slice(i, i + _CHUNK) for i in range(0, len(src), _CHUNK)]
-        for part in chunks:
-            a, b = self._rows(src[part]), self._rows(dst[part])
-            count_events(a, b, self._capacity)
+        for i in range(0, len(src), _CHUNK):
+            part = slice(i, i + _CHUNK)
+            ids = None if event_ids is None else event_ids[part]
+            a, b, when, ids = self._events_in(src[part], dst[part], t[part], ids)
+            count_events(self._rows(a), self._rows(b), self._capacity)
+            self._note(when, ids)
+            let_go(src, dst, t)
         self._top = int(self._capacity.sum())
         self._start[1:] = np.cumsum(self._capacity)[:-1]
         self._allocate(self._top)
-        columns = (self._codes, self._events, self._times)
-        for part in chunks:
-            ids = None if event_ids is None else event_ids[part]
-            a, b, when, ids = self._events_in(src[part], dst[part], t[part], ids)
-            if self._folder is None:
-                fill(a, b, when, self.num_events, ids, self._start, self._length, *columns)
-            self._note(when, ids)
-            let_go(src, dst, t)
+        self._fill(src, dst, t, event_ids)
         if self._folder is not None:
-            self._fill_mapped(src, dst, t, event_ids)
             self._built_of = src, dst, t
         self._event_column = Column(np.asarray(t, self.time_dtype))  # itself, so that mapped times stay mapped
 
-    def _fill_mapped(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None) -> None:
-        """Fill a mapped arena from its start to its end: entries in the order of events would fall all over the file.
+    def _fill(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None) -> None:
+        """Fill the arena; a mapped one from its start to its end, since entries in order of time are all over it.
 
-        The events are gone through once for each stretch of nodes whose entries fit in memory together.
+        Then the events are read once for each stretch of nodes whose entries fit in memory together.
         """
         from hopstate.ops.neighbors.kernels import fill_some
 
+        columns = (self._codes, self._events, self._times)
+        size = self._top if self._folder is None else _STRETCH
         ends, low = np.append(self._start[1:], self._top), 0
         while low < self.num_nodes and (first := int(self._start[low])) < self._top:
-            high = max(low + 1, int(np.searchsorted(ends, first + _STRETCH, side="right")))
+            high = max(low + 1, int(np.searchsorted(ends, first + size, side="right")))
             place = slice(first, int(ends[high - 1]))
-            held = [np.empty(place.stop - first, kind) for kind in (np.int32, np.int32, self.time_dtype)]
+            entries = [column[place] if self._folder is None else np.empty_like(column[place]) for column in columns]
             for i in range(0, len(src), _CHUNK):
                 part = slice(i, i + _CHUNK)
                 ids = _NO_IDS if event_ids is None else np.ascontiguousarray(event_ids[part], np.int64)
                 a, b, when = _whole(src[part]), _whole(dst[part]), np.ascontiguousarray(t[part], self.time_dtype)
-                fill_some(a, b, when, i, ids, low, high, self._start, self._length, *held)
+                fill_some(a, b, when, i, ids, low, high, self._start, self._length, *entries)
                 let_go(src, dst, t)
-            for column, entries in zip((self._codes, self._events, self._times), held, strict=True):
-                column[place] = entries
-                let_go(column)
+            for column, filled in zip(columns, entries, strict=True):
+                if self._folder is not None:
+                    column[place] = filled
+                    let_go(column)
             low = high
 
     def _events_in(

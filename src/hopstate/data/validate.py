@@ -5,6 +5,7 @@ Large arrays are read in blocks, so that a memory-mapped one is never in memory 
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,27 +27,33 @@ def check_graph(graph: Graph) -> None:
     """Raise DataError at the first promise of `Graph` that its arrays break, naming rows."""
     where = graph.source or graph.name
     _check_adjacency(graph, where)
-    if graph.x is not None:
-        check_rows(graph.x, graph.num_nodes, f"{where}: node features x", 2)
-        check_finite(graph.x, f"{where}: node features x")
-    if graph.table is not None and (graph.x is None or graph.table.values.shape != graph.x.shape):
-        raise DataError(f"{where}: the table of features is {graph.table.values.shape}, not that of x")
-    if graph.edge_attr is not None:
-        check_rows(graph.edge_attr, graph.num_edges, f"{where}: edge features", 2, "stored edges")
-        check_finite(graph.edge_attr, f"{where}: edge features")
-    if graph.edge_table is not None and (graph.edge_attr is None or len(graph.edge_table) != graph.num_edges):
-        raise DataError(f"{where}: the table of edge features has {len(graph.edge_table)} rows, not one a stored edge")
+    _check_features(graph.x, graph.table, graph.num_nodes, f"{where}: node features x", "nodes")
+    _check_features(graph.edge_attr, graph.edge_table, graph.num_edges, f"{where}: edge features", "stored edges")
     if graph.edge_weight is not None:
         _check_weights(graph, where)
     if graph.y is not None:
         check_rows(graph.y, graph.num_nodes, f"{where}: labels y", (1, 2))
         if graph.y.dtype.kind == "i":
             _check_classes(graph, where)
-    if graph.node_ids is not None and len(graph.node_ids) != graph.num_nodes:
-        raise DataError(f"{where}: {len(graph.node_ids)} node ids for {graph.num_nodes} nodes")
+    _check_node_ids(graph, where)
     if graph.node_type is not None:
         _check_node_type(graph, graph.node_type, where)
     _check_masks(graph, where)
+
+
+def _check_features(array: np.ndarray | None, table: FeatureTable | None, rows: int, what: str, of: str) -> None:
+    if array is not None:
+        check_rows(array, rows, what, 2, of)
+        check_finite(array, what)
+        if array.dtype != np.float32:
+            raise DataError(f"{what} must be float32; got {array.dtype}")
+    if table is not None and (array is None or table.values.shape != array.shape):
+        raise DataError(f"{what}: their table is {table.values.shape}, not of their shape")
+
+
+def _check_node_ids(record: Graph | EventStream, where: str) -> None:
+    if record.node_ids is not None and len(record.node_ids) != record.num_nodes:
+        raise DataError(f"{where}: {len(record.node_ids)} node ids for {record.num_nodes} nodes")
 
 
 def _check_node_type(graph: Graph, node_type: np.ndarray, where: str) -> None:
@@ -84,8 +91,8 @@ def check_ids(ids: np.ndarray, num_nodes: int, what: str) -> None:
             continue
         bad = np.flatnonzero((block < 0) | (block >= num_nodes))
         raise DataError(
-            f"{what}: id {block[bad[0]]} in row {start + bad[0]} is not in 0..{num_nodes - 1}"
-            f"{_more(bad + start)}; correct the ids or give the right number of nodes"
+            f"{what}: id {block[bad[0]]} in {_rows(bad + start)} is not in 0..{num_nodes - 1}; "
+            "correct the ids or give the right number of nodes"
         )
 
 
@@ -227,22 +234,14 @@ def _check_masks(graph: Graph, where: str) -> None:
     if len({mask.shape for mask in masks.values()}) > 1:
         raise DataError(f"{where}: masks differ in shape: { {k: m.shape for k, m in masks.items()} }")
     for name, mask in masks.items():
-        rows = np.atleast_2d(mask)
-        empty = np.flatnonzero(~rows.any(1))
+        empty = np.flatnonzero(~np.atleast_2d(mask).any(1))
         if len(empty):
             raise DataError(f"{where}: the {name} mask of split {empty[0]} is empty; mark nodes or leave the masks out")
-    _check_disjoint(graph, where)
+    for first, second in combinations(masks, 2):
+        both = np.flatnonzero(np.atleast_2d(masks[first] & masks[second]).any(0))
+        if len(both):
+            raise DataError(f"{where}: {_rows(both)} in both {first} and {second}; a node belongs to one split")
     _check_training_labels(graph, where)
-
-
-def _check_disjoint(graph: Graph, where: str) -> None:
-    names = list(graph.masks)
-    for i, first in enumerate(names):
-        for second in names[i + 1 :]:
-            both = graph.masks[first] & graph.masks[second]
-            if both.any():
-                bad = np.flatnonzero(np.atleast_2d(both).any(0))
-                raise DataError(f"{where}: {_rows(bad)} in both {first} and {second}; a node belongs to one split")
 
 
 def _check_training_labels(graph: Graph, where: str) -> None:
@@ -259,15 +258,10 @@ def _check_training_labels(graph: Graph, where: str) -> None:
 
 
 def _rows(rows: np.ndarray) -> str:
-    return f"row {rows[0]}{_more(rows)}" if len(rows) == 1 else f"rows {rows[0]}{_more(rows)}"
-
-
-def _more(rows: np.ndarray) -> str:
-    """Return ", 7, 9 (12 in all)" after a first row that is named already."""
+    """Return "rows 3, 7, 9, 12, 20 (31 in all)"."""
     if len(rows) == 1:
-        return ""
-    shown = "".join(f", {row}" for row in rows[1:5])
-    return f"{shown} ({len(rows)} in all)"
+        return f"row {rows[0]}"
+    return f"rows {', '.join(map(str, rows[:5].tolist()))} ({len(rows)} in all)"
 
 
 ROUNDING = 1e-6  # of a column's standard deviation
@@ -321,27 +315,14 @@ def check_events(stream: EventStream) -> None:
         column = getattr(stream, name)
         if column.dtype not in kinds or column.shape != (E,):
             raise DataError(f"{where}: {name} must be ({E},) {' or '.join(kinds)}; got {column.shape} {column.dtype}")
-    for name, array, rows, ndim in (
-        ("kind", stream.kind, E, 1),
-        ("labels", stream.labels, E, (1, 2)),
-        ("edge_attr", stream.edge_attr, E, 2),
-        ("x", stream.x, stream.num_nodes, 2),
-    ):
-        if array is not None:
-            check_rows(array, rows, f"{where}: {name}", ndim, "events" if rows == E else "nodes")
-    for name, array in (("edge_attr", stream.edge_attr), ("x", stream.x)):
-        if array is not None:
-            check_finite(array, f"{where}: {name}")
-            if array.dtype != np.float32:
-                raise DataError(f"{where}: {name} must be float32; got {array.dtype}")
-    if stream.node_ids is not None and len(stream.node_ids) != stream.num_nodes:
-        raise DataError(f"{where}: {len(stream.node_ids)} node ids for {stream.num_nodes} nodes")
-    table = stream.edge_table
-    if table is not None and (stream.edge_attr is None or table.values.shape != stream.edge_attr.shape):
-        raise DataError(f"{where}: the table of event features is {table.values.shape}, not that of edge_attr")
+    _check_features(stream.x, None, stream.num_nodes, f"{where}: x", "nodes")
+    _check_features(stream.edge_attr, stream.edge_table, E, f"{where}: edge_attr", "events")
+    _check_node_ids(stream, where)
     if stream.labels is not None:
+        check_rows(stream.labels, E, f"{where}: labels", (1, 2), "events")
         _check_event_labels(stream.labels, stream.class_names, where)
     if stream.kind is not None:
+        check_rows(stream.kind, E, f"{where}: kind", 1, "events")
         _check_kinds(stream, stream.kind, where)
     for name, column in (("src", stream.src), ("dst", stream.dst)):
         check_ids(column, stream.num_nodes, f"{where}: {name}")

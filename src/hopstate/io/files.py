@@ -40,101 +40,6 @@ def replace_file(path: Path, write: Write) -> None:
     replace_files({path: write})
 
 
-def cache_folder() -> Path:
-    """Return the folder named by HOPSTATE_DATA, else the platform's cache folder for hopstate; may not exist yet."""
-    named = os.environ.get("HOPSTATE_DATA")
-    if named:
-        return Path(named).expanduser()
-    import pooch
-
-    return Path(pooch.os_cache("hopstate"))
-
-
-def cached_array(path: Path | None, shape: tuple[int, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
-    """Return compute() as float32, kept in the .npy file at path, or read from there where it is."""
-    if path is not None and path.is_file():
-        with contextlib.suppress(ValueError, EOFError, OSError):
-            kept = np.load(path, allow_pickle=False)
-            if kept.shape == shape and kept.dtype == np.float32:
-                return kept
-    made = compute().astype(np.float32)
-    if path is not None:
-        try:
-            remove_stale(path.parent)
-            replace_file(path, lambda part: save_array(part, made))
-        except StorageError as error:
-            raise StorageError(f"{error}: HOPSTATE_DATA names the cache") from error
-    return made
-
-
-@contextlib.contextmanager
-def locked(folder: str | Path, what: str = "a run") -> Iterator[None]:
-    """Lock a folder, which is made if it is missing; temporary files of killed processes are deleted.
-
-    Args:
-        folder: it is locked by the file `.lock` in it.
-        what: what the folder contains, for messages.
-
-    Raises:
-        BusyError: another process, or another thread, has locked it.
-        StorageError: nothing can be written there.
-    """
-    folder = Path(folder)
-    with _acquired(folder, folder / NAME, what, wait=False):
-        remove_stale(folder)
-        yield
-
-
-@contextlib.contextmanager
-def file_lock(path: str | Path, *, wait: bool = False) -> Iterator[None]:
-    """Lock one file (or folder) by a hidden lock file next to it.
-
-    Args:
-        path: the file, whose folder is made if it is missing.
-        wait: until it is released, instead of raising.
-
-    Raises:
-        BusyError: another process, or another thread, has locked it.
-        StorageError: nothing can be written there.
-    """
-    path = Path(path)
-    with _acquired(path, path.with_name(f".{short_name(path)}.lock"), "a file", wait=wait):
-        remove_stale(path.parent, path)
-        yield
-
-
-@contextlib.contextmanager
-def _acquired(path: Path, place: Path, what: str, *, wait: bool) -> Iterator[None]:
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(place, timeout=-1 if wait else 0, thread_local=False)
-    with named_errors(path, "lock"):
-        make_folder(place.parent)
-        try:
-            lock.acquire(poll_interval=0.02)
-        except Timeout:
-            raise BusyError(
-                f"{path} ({what}) is being written by {_owner(place)}; wait until that has ended, or stop it, or "
-                f"choose another place"
-            ) from None
-    try:
-        with contextlib.suppress(OSError):
-            since = time.strftime("%Y-%m-%d %H:%M:%S")
-            place.write_text(f"process {os.getpid()} on {socket.gethostname()} since {since}", "utf-8")
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # while it is locked, so that nobody waits for a name that is gone
-            place.unlink()
-        lock.release()
-
-
-def _owner(place: Path) -> str:
-    try:
-        return place.read_text("utf-8")[:200] or "another process"
-    except (OSError, ValueError):
-        return "another process"
-
-
 def replace_files(writes: Mapping[Path, Write], *, marker: Path | None = None) -> None:
     """Write several files, all of them before any is renamed, which happens in the order given.
 
@@ -390,3 +295,100 @@ def _is_stale(part: Path, host: str, process: int) -> bool:
     except OSError:  # the process of another user
         return False
     return False
+
+
+# ---- locks -----------------------------------------------------------------------------------------------------
+@contextlib.contextmanager
+def locked(folder: str | Path, what: str = "a run") -> Iterator[None]:
+    """Lock a folder, which is made if it is missing; temporary files of killed processes are deleted.
+
+    Args:
+        folder: it is locked by the file `.lock` in it.
+        what: what the folder contains, for messages.
+
+    Raises:
+        BusyError: another process, or another thread, has locked it.
+        StorageError: nothing can be written there.
+    """
+    folder = Path(folder)
+    with _acquired(folder, folder / NAME, what, wait=False):
+        remove_stale(folder)
+        yield
+
+
+@contextlib.contextmanager
+def file_lock(path: str | Path, *, wait: bool = False) -> Iterator[None]:
+    """Lock one file (or folder) by a hidden lock file next to it.
+
+    Args:
+        path: the file, whose folder is made if it is missing.
+        wait: until it is released, instead of raising.
+
+    Raises:
+        BusyError: another process, or another thread, has locked it.
+        StorageError: nothing can be written there.
+    """
+    path = Path(path)
+    with _acquired(path, path.with_name(f".{short_name(path)}.lock"), "a file", wait=wait):
+        remove_stale(path.parent, path)
+        yield
+
+
+@contextlib.contextmanager
+def _acquired(path: Path, place: Path, what: str, *, wait: bool) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(place, timeout=-1 if wait else 0, thread_local=False)
+    with named_errors(path, "lock"):
+        make_folder(place.parent)
+        try:
+            lock.acquire(poll_interval=0.02)
+        except Timeout:
+            raise BusyError(
+                f"{path} ({what}) is being written by {_owner(place)}; wait until that has ended, or stop it, or "
+                f"choose another place"
+            ) from None
+    try:
+        with contextlib.suppress(OSError):
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            place.write_text(f"process {os.getpid()} on {socket.gethostname()} since {since}", "utf-8")
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # while it is locked, so that nobody waits for a name that is gone
+            place.unlink()
+        lock.release()
+
+
+def _owner(place: Path) -> str:
+    try:
+        return place.read_text("utf-8")[:200] or "another process"
+    except (OSError, ValueError):
+        return "another process"
+
+
+# ---- the cache -------------------------------------------------------------------------------------------------
+def cache_folder() -> Path:
+    """Return the folder named by HOPSTATE_DATA, else the platform's cache folder for hopstate; may not exist yet."""
+    named = os.environ.get("HOPSTATE_DATA")
+    if named:
+        return Path(named).expanduser()
+    import pooch
+
+    return Path(pooch.os_cache("hopstate"))
+
+
+def cached_array(path: Path | None, shape: tuple[int, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
+    """Return compute() as float32, kept in the .npy file at path, or read from there where it is."""
+    if path is not None and path.is_file():
+        with contextlib.suppress(ValueError, EOFError, OSError):
+            kept = np.load(path, allow_pickle=False)
+            if kept.shape == shape and kept.dtype == np.float32:
+                return kept
+    made = compute().astype(np.float32)
+    if path is not None:
+        try:
+            remove_stale(path.parent)
+            replace_file(path, lambda part: save_array(part, made))
+        except StorageError as error:
+            raise StorageError(f"{error}: HOPSTATE_DATA names the cache") from error
+    return made

@@ -192,32 +192,22 @@ class CrossAttention(nn.Module):
         self.qkv = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
 
-    def forward(self, x: Tensor, offsets: Tensor, width: int, detach_gates: bool = False) -> Tensor:
+    def forward(self, x: Tensor, offsets: Tensor, width: int) -> Tensor:
         """Return (token, dim).
 
         Args:
             x: (token, dim), the sequences of u_0..u_{P-1}, then of v_0..v_{P-1}.
             offsets: (2P + 1,) int64.
             width: tokens of the longest sequence.
-            detach_gates: take norm and attention weights as constants.
         """
         count, dim, heads = len(offsets) - 1, x.shape[1], self.num_heads
         row = torch.arange(count, device=x.device).repeat_interleave(offsets.diff(), output_size=len(x))
         position = torch.arange(len(x), device=x.device) - offsets[row]
         layout = PackedLayout.of(row, position, x.new_ones(len(x)), count, width)
-        normed = held_layer_norm(x, self.norm) if detach_gates else self.norm(x)
+        normed = self.norm(x)
         block = x.new_zeros(count * width, 3 * dim).index_copy(0, layout.slot, self.qkv(normed))
         q, k, v = block.view(count, width, 3, heads, dim // heads).permute(2, 0, 3, 1, 4)
-        if detach_gates:
-            q, k = q.detach(), k.detach()
         k, v, bias = (torch.roll(part, count // 2, 0) for part in (k, v, layout.bias.to(q.dtype)))
         alone = bias.isinf().all(-1, keepdim=True)  # nothing to attend to: a softmax over nothing is not a number
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias.masked_fill(alone, 0))
         return x + self.out(mixed.transpose(1, 2).reshape(count * width, dim).index_select(0, layout.slot))
-
-
-def held_layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
-    """Return LayerNorm of x with the factor 1 / std taken as a constant, so that the map is linear in x."""
-    centred = x - x.mean(-1, keepdim=True)
-    scale = torch.rsqrt(centred.detach().square().mean(-1, keepdim=True) + norm.eps)
-    return centred * scale * norm.weight + norm.bias

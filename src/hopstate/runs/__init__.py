@@ -1,6 +1,7 @@
 """A run from its settings to its answers: what the command line and Python users both call.
 
-`run` fits, evaluates, predicts and streams; `data` reads what settings name, `load` takes a finished run up again,
-`going_on` its past; `tune` searches settings; `analysis` asks a trained run, `reproduce` runs the papers' tables,
-`report` shows runs and results on a page.
+`run` trains, `load` opens a finished run and `data` reads what its settings name. `inference` evaluates and predicts,
+`stream` scores new events, `queries` scores and ranks pairs, `explain` says why. `tune` searches settings, `reproduce`
+runs the papers' tables, `report` shows runs and results on a page, `export` and `hub` hand
+runs on.
 """

@@ -21,7 +21,7 @@ from torch import nn
 from hopstate.data.dates import Clock, drawn_times, shown_span, shown_time, shown_times
 from hopstate.data.events import EventBatch
 from hopstate.data.splits import IN_SECOND
-from hopstate.data.stream_state import Event, StreamState
+from hopstate.data.stream_state import Event, Memories, StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError
 from hopstate.io.output import (
@@ -83,7 +83,7 @@ def leave_one_out(queries: PairQueries, u: int, v: int, t: Any) -> Steps[list[tu
     start, moving = past, np.empty(0, np.int64)
     if memory:
         whole_life = [node for end, node in enumerate((u, v)) if near.lengths[end] <= count and not past.has_deletes]
-        start, moving = _memory_before(past, np.unique(whole_life)), ids[ids < queries.moved]
+        start, moving = _memory_before(past, np.unique(np.array(whole_life, np.int64))), ids[ids < queries.moved]
 
     def log_odds(without: Event | None) -> float:
         state = start if without is None else start.without(without)
@@ -103,12 +103,14 @@ def leave_one_out(queries: PairQueries, u: int, v: int, t: Any) -> Steps[list[tu
 
 
 def _memory_before(past: StreamState, emptied: np.ndarray) -> StreamState:
-    """Return a state whose memory has seen no time, and is empty for some nodes (rising)."""
-    parts = []
-    for part in past.memory_parts:
-        kept = ~np.isin(part.nodes, emptied)
-        nodes, memory, output = part.nodes[kept], part.memory[kept], part.output[kept]
-        parts.append(replace(part, nodes=nodes, memory=memory, output=output, last_time=np.full(len(nodes), -np.inf)))
+    """Return a state whose memory has seen no time, and is empty for some nodes (rising); nothing large is copied."""
+    never = np.float64(-np.inf)
+    parts = [replace(part, last_time=np.broadcast_to(never, len(part.nodes))) for part in past.memory_parts]
+    if parts:
+        memory, output = (
+            np.zeros((len(emptied), *like.shape[1:]), like.dtype) for like in (parts[0].memory, parts[0].output)
+        )
+        parts.append(Memories(nodes=emptied, memory=memory, output=output, last_time=np.full(len(emptied), never)))
     return replace(past, memory_parts=tuple(parts), clock=-math.inf)
 
 

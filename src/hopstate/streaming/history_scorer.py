@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.layers.modes import evaluating
+from hopstate.tokens.history import HistoryTokenizer
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventBatch
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 Input = tuple[Any, ...]  # nested tuples of CPU tensors
 
 
-class Tokenizer(Protocol):
-    """What both kinds of tokenizers share."""
+class PairTokenizer(Protocol):
+    """What turns queries into a model's input."""
 
     store: Histories
 
@@ -39,24 +40,12 @@ class Tokenizer(Protocol):
         """Return the same over all events of a past."""
         ...
 
-
-class PairTokenizer(Tokenizer, Protocol):
-    """What turns queries into a model's input."""
-
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Input:
         """Return the input for scoring pairs u (P,), v (P,) at t (P,)."""
         ...
 
 
-class NodeTokenizer(Tokenizer, Protocol):
-    """What turns nodes and times into a model's input."""
-
-    def nodes(self, nodes: np.ndarray, t: np.ndarray) -> Input:
-        """Return the input for classifying nodes (S,) at t (S,)."""
-        ...
-
-
-TokenizerT = TypeVar("TokenizerT", bound=Tokenizer)
+TokenizerT = TypeVar("TokenizerT", bound=PairTokenizer)
 
 
 class _HistoryScorer(Generic[TokenizerT]):
@@ -141,8 +130,8 @@ class HistoryScorer(_HistoryScorer[PairTokenizer]):
         return self._run(self.tokenizer.pairs, src, dst, t)
 
 
-class HistoryNodeScorer(_HistoryScorer[NodeTokenizer]):
-    """Scores nodes with a classifier and a `NodeTokenizer`; holds no memory but the tokenizer's store."""
+class HistoryNodeScorer(_HistoryScorer[HistoryTokenizer]):
+    """Scores nodes with a classifier and a `HistoryTokenizer`; holds no memory but the tokenizer's store."""
 
     def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
         """Return chances of nodes (Q,) at times t (Q,), on the CPU: (Q,) of the second of two classes, or (Q, C)."""

@@ -117,9 +117,9 @@ class HistoryEncoder(nn.Module):
         }
         return torch.cat([self._project(name, values, tokens.nodes.shape[0]) for name, values in encodings.items()], 1)
 
-    def forward(self, z: Tensor, tokens: HistoryTokens) -> Tensor:
-        """Return z (token, 4 channel_dim) after the blocks."""
-        plain = self.config.block.step_function == "unnormalized"
+    def forward(self, tokens: HistoryTokens) -> Tensor:
+        """Return (token, 4 channel_dim) encodings after the blocks; errors as `check`."""
+        z, plain = self.encode(tokens), self.config.block.step_function == "unnormalized"
         ratio = (tokens.spans if plain else tokens.span_ratios()).to(z.dtype)
         for block in self.blocks:
             z = block(z, tokens.offsets, ratio)
@@ -131,9 +131,6 @@ class HistoryEncoder(nn.Module):
         linear = self.project[name]
         assert isinstance(linear, nn.Linear)
         return linear.bias.expand(count, -1) if values is None else linear(values.to(linear.weight.dtype))
-
-
-EncoderParts = list[tuple[HistoryEncoder, HistoryTokens]]
 
 
 class DyGMamba(HistoryModel):
@@ -170,26 +167,15 @@ class DyGMamba(HistoryModel):
         Raises:
             ShapeError: tokens that are not those of pairs, or of other feature widths.
         """
-        parts = self._parts(tokens)
-        return self._logits(self._encode(parts), parts, tokens)
-
-    def _encode(self, parts: EncoderParts) -> Tensor:
-        return torch.cat([encoder.encode(part) for encoder, part in parts])
-
-    def _logits(self, z: Tensor, parts: EncoderParts, tokens: HistoryTokens) -> Tensor:
-        pieces = z.split([part.nodes.shape[0] for _, part in parts])
-        done = [encoder(piece, part) for (encoder, part), piece in zip(parts, pieces)]
-        z = done[0] if len(done) == 1 else tokens.joined(done)
+        if tokens.num_sequences % 2:
+            raise ShapeError("DyG-Mamba takes the tokens of pairs: the sequences of u, then as many of v")
+        parts = [tokens] if len(self.encoders) == 1 else tokens.halves()
+        encoded = [encoder(part) for encoder, part in zip(self.encoders, parts, strict=True)]
+        z = encoded[0] if len(encoded) == 1 else tokens.joined(encoded)
         if self.cross is not None:
             z = self.cross(z, tokens.offsets, tokens.longest)
         u, v = self.output(segment_mean(z, tokens)).tensor_split(2)
         return self.head(u, v, tokens.pair)
-
-    def _parts(self, tokens: HistoryTokens) -> EncoderParts:
-        if tokens.num_sequences % 2:
-            raise ShapeError("DyG-Mamba takes the tokens of pairs: the sequences of u, then as many of v")
-        parts = [tokens] if len(self.encoders) == 1 else tokens.halves()
-        return list(zip(self.encoders, parts))  # type: ignore[arg-type]
 
 
 class DyGMambaNodes(HistoryModel):
@@ -219,7 +205,7 @@ class DyGMambaNodes(HistoryModel):
 
     def forward(self, tokens: HistoryTokens) -> Tensor:
         """Return (S, num_classes) logits of S sequences."""
-        z = self.encoder(self.encoder.encode(tokens), tokens)
+        z = self.encoder(tokens)
         return self.head(self.output(segment_mean(z, tokens)))
 
 

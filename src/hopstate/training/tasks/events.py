@@ -32,11 +32,10 @@ from hopstate.streaming.history_scorer import (
     HistoryNodeScorer,
     HistoryScorer,
     Input,
-    NodeTokenizer,
     PairTokenizer,
 )
 from hopstate.streaming.protocols import Follower, HistoryModel, LinkFollower, LooksUp
-from hopstate.tokens.history import HistoryTokens
+from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
 from hopstate.training.tasks.target import Target, is_known
 from hopstate.training.tasks.task import Microbatches, Task, TaskFacts
 
@@ -287,9 +286,6 @@ class HistoryPairs(EventSource[HistoryScorer]):
         microbatch_size: pairs computed together, to bound memory; a step's gradient is the whole batch's all the same.
             None computes all at once.
         microbatch_tokens: pairs that hold more tokens than this are cut once more, evenly; None does not look.
-
-    Raises:
-        ConfigError: batch_size, microbatch_size or microbatch_tokens under 1.
     """
 
     single_process = ""
@@ -385,9 +381,6 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         target: how they are learned.
         train_inputs, inputs: as in `HistoryPairs`.
         batch_size: training events a step.
-
-    Raises:
-        ConfigError: batch_size under 1.
     """
 
     single_process = ""
@@ -400,8 +393,8 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         *,
         y: np.ndarray,
         target: Target,
-        train_inputs: NodeTokenizer,
-        inputs: Callable[[EventStream], NodeTokenizer],
+        train_inputs: HistoryTokenizer,
+        inputs: Callable[[EventStream], HistoryTokenizer],
         batch_size: int = 200,
     ) -> None:
         self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
