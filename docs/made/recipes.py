@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hopstate.runs.reproduce import Line, all_recipes, rows
+from hopstate.runs.reproduce import Line, all_recipes, read_lines, rows
 from hopstate.runs.summary import metric_label
 
 ROOT = Path(__file__).parents[2]

@@ -149,7 +149,7 @@ def test_numbers_stay_numbers_beside_an_empty_cell(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("a,c,9,delete-node", "'a'.*'c'"),
+        ("a,c,9,delete-node", "'c' in .*target"),
         ("z,,9,delete", "event 2.*z"),
         (",b,9,delete", "source"),
         ("a,,9,add", "target"),

@@ -123,6 +123,6 @@ def test_damaged_columns_of_texts_are_refused(tmp_path):
         pd.DataFrame({"source": [0], "target": [1]}), features=pd.DataFrame({"id": [0, 1], "venue": ["a", "b"]})
     )
     graph.save(str(tmp_path / "graph"))
-    np.save(tmp_path / "graph" / "texts.npy", np.array([[0], [7]], np.int32))
+    np.save(tmp_path / "graph" / "table_texts.npy", np.array([[0], [7]], np.int32))
     with pytest.raises(DataError, match="venue"):
         Graph.load(str(tmp_path / "graph"))

@@ -93,7 +93,7 @@ def test_a_method_of_ones_own_is_named_or_allowed(run: Path, tmp_path: Path, mon
     change(run / "config.json", method="mine:METHOD")
     assert main(["evaluate", str(run)]) == 1
     assert "--method mine:METHOD" in capsys.readouterr().err
-    assert main(["evaluate", str(run), "--method", "other:METHOD"]) == 1
+    assert main(["evaluate", str(run), "--method", "other:METHOD"]) != 0
     assert "mine" not in sys.modules
     monkeypatch.setenv("HOPSTATE_METHODS", "another:M, mine:METHOD")
     assert main(["evaluate", str(run)]) == 0

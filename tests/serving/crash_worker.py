@@ -55,12 +55,10 @@ class _Log(SqliteLog):
     """A log on the faulty disk, brought from its journal into its file often; with no syncs where that is asked."""
 
     def __init__(self, folder: Path, *, syncs: bool) -> None:
-        self._syncs = syncs
         super().__init__(folder, vfs=VFS)
-        self._pragma("wal_autocheckpoint", "30")
-
-    def _pragma(self, name: str, value: str) -> None:
-        super()._pragma(name, value if self._syncs or name != "synchronous" else "off")
+        self._file.execute("pragma wal_autocheckpoint = 30")
+        if not syncs:
+            self._file.execute("pragma synchronous = off")
 
 
 def work(job: Job, pipe: Connection) -> None:

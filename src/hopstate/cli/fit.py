@@ -57,7 +57,7 @@ def run(argv: list[str]) -> Answer:
     config, record = settle(method, parse, out=out, resume=resume, suit=not own.no_auto, suited=automatic)
     if own.dry_run:
         return _dry_run(method, config, record)
-    how: dict[str, Any] = {"say": _say, "floors": True, "automatic": automatic}
+    how: dict[str, Any] = {"log": _say, "floors": True, "automatic": automatic}
     done = fit_config(method, config, out=out, resume=resume, record=record, **how)
     if not current_ranks().first:
         return Answer({}, lambda: None, INTERRUPTED if done.interrupted else DONE)

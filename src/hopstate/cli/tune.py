@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hopstate.cli.answer import INTERRUPTED, Answer
 from hopstate.cli.options import named_method, show_settings_help
@@ -32,24 +32,12 @@ def run(argv: list[str]) -> Answer:
     print("space:", *(f"  {key}: {values}" for key, values in printable(space).items()), sep="\n")
     config, record = settle(method, parse)
     found = tune_config(method, config, space, trials=own.trials, out=own.out, seed=own.search_seed, record=record)
-    told: dict[str, Any] = {
-        "method": method.name,
-        "folder": found.path,
-        "interrupted": found.interrupted,
-        "metric": found.metric,
-        "positive_class": found.positive_class,
-    }
-    told |= {
-        "mode": found.mode,
-        "value": found.value,
-        "best": found.best,
-        "trials": found.trials,
-        "config": found.config,
-    }
+    keys = ("interrupted", "metric", "positive_class", "mode", "value", "best", "trials", "config")
+    answer = {"method": method.name, "folder": found.path, **{key: getattr(found, key) for key in keys}}
     if found.interrupted:
         again = f"stopped; everything is saved. Go on with the same command and --out {found.path}"
-        return Answer(told, partial(print, again, file=sys.stderr), INTERRUPTED)
-    return Answer(told, partial(show, found, method.name))
+        return Answer(answer, partial(print, again, file=sys.stderr), INTERRUPTED)
+    return Answer(answer, partial(show, found, method.name))
 
 
 def tune_parser(method: AnyMethod) -> Parser:

@@ -277,13 +277,6 @@ class LinkReport:
                 return row[metric]
         raise ConfigError(f"no {metric!r} of {strategy!r} negatives was measured for split {split!r}")
 
-    def text(self) -> str:
-        """Return the rows as an aligned table."""
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
-        cells = [names] + [[_cell(row.get(name, "")) for name in names] for row in self.rows]
-        widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
-        return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells)
-
 
 def evaluate_link(
     scorer: LinkScorer,
@@ -541,7 +534,3 @@ def _areas(positive: np.ndarray, negative: np.ndarray) -> dict[str, float]:
         "average_precision": average_precision_of(positive, negative),
         "roc_auc": roc_auc_of(positive, negative),
     }
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)

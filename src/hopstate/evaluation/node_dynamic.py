@@ -5,7 +5,7 @@ Source: Kumar et al. 2019, arXiv:1908.01207 (JODIE), the state change task; Yu e
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,21 +16,13 @@ from hopstate.streaming.protocols import NodeScorer, Scores
 from hopstate.streaming.replay import replay_anywhere, replay_split
 
 
-class EventMetrics(Protocol):
-    """Metrics of scores, (Q,) or (Q, C), of the sources of events at rows (Q,)."""
-
-    def __call__(
-        self, rows: np.ndarray, found: np.ndarray, *, bootstrap: int = 0, seed: int = 0
-    ) -> dict[str, float]: ...
-
-
 def evaluate_dynamic_nodes(
     scorer: NodeScorer,
     stream: EventStream,
     splits: EventSplit,
     split: str = "test",
     *,
-    metrics: EventMetrics,
+    metrics: Callable[..., dict[str, float]],
     batch_size: int = 200,
     bootstrap: int = 0,
     seed: int = 0,
@@ -39,7 +31,8 @@ def evaluate_dynamic_nodes(
 
     Args:
         scorer: the model; it is reset, shown every event before the split, then replayed over it.
-        metrics: of scores, e.g. `hopstate.training.tasks.event_node.EventTargets.metrics`.
+        metrics: (rows (Q,), scores, bootstrap=, seed=) → metrics of scores, such as
+            `hopstate.training.tasks.event_node.EventTargets.metrics`.
         batch_size: events scored before the model sees them (at least: ties stay whole).
         bootstrap: resamples for confidence intervals, of two classes; 0 gives none.
         seed: of the bootstrap.

@@ -75,11 +75,7 @@ class Question:
 
 
 def link_ranks(question: Question, score: PairScorer) -> np.ndarray:
-    """Return (Q,) the rank of each of `Question.ends`, from 1.
-
-    Raises:
-        DataError: a score is no finite number.
-    """
+    """Return (Q,) the rank of each of `Question.ends`, from 1."""
     ends = question.ends()
     found = np.empty(len(ends))
     for rows, owner, nodes, cuts in question.blocks():
@@ -116,11 +112,7 @@ class Judged:
 
 
 def judged(question: Question, score: PairScorer) -> Judged:
-    """Return ranks and scores of links and of the pairs beside them.
-
-    Raises:
-        DataError: no links, or a score that is no finite number.
-    """
+    """Return ranks and scores of links and of the pairs beside them."""
     if not len(question.pairs):
         raise DataError("there are no links to rank in this split")
     rank = link_ranks(question, score)
@@ -140,9 +132,6 @@ def link_metrics(question: Question, score: PairScorer, *, bootstrap: int = 0) -
         question: links and candidates.
         score: what is judged.
         bootstrap: resamples for 95% limits ("mrr_low", "mrr_high", ...), of links, with both of their ends.
-
-    Raises:
-        DataError: no links, or a score that is no finite number.
     """
     return metrics_of(question, judged(question, score), bootstrap=bootstrap)
 
@@ -160,6 +149,3 @@ def metrics_of(question: Question, answers: Judged, *, bootstrap: int = 0) -> di
             limits |= bootstrap_areas(positive, negative, None, repeats=bootstrap, seed=question.seed)
         found |= limits_of(limits)
     return found
-
-
-__all__ = ["Judged", "PairScorer", "Question", "judged", "link_metrics", "link_ranks", "metrics_of"]

@@ -122,15 +122,3 @@ def of_links(report: LinkReport, split: str) -> dict[str, Any]:
             y, scores = scored.without_own_event().pooled()
             bins += of_pairs(scores, y, STRATEGIES[strategy].label, curve, None)
     return {"ranking": ranking, "reliability": bins}
-
-
-__all__ = [
-    "KEY",
-    "of_classes",
-    "of_links",
-    "of_pairs",
-    "ranking_curve",
-    "reliability",
-    "some",
-    "validation_curve",
-]

@@ -22,7 +22,7 @@ from hopstate.methods import method_of_run
 from hopstate.methods.config import as_dict, config_from
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.event_nodes import EventNodeRun
-from hopstate.runs.in_memory import from_memory, load_kept
+from hopstate.runs.in_memory import load_saved, with_saved_data
 from hopstate.training.loggers import check_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import RunFolder, flatten
@@ -53,7 +53,7 @@ def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method
         if not isinstance(settings.get(group), dict):
             raise CheckpointError(f"{folder.path / 'config.json'} lacks the settings {group}; it is of no hopstate run")
     with naming(folder.path / "config.json", "settings", CheckpointError):
-        return method, from_memory(folder, settings)
+        return method, with_saved_data(folder, settings)
 
 
 def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
@@ -78,7 +78,7 @@ def load_data(source: str, read: Any, kind: str) -> Any:
         ConfigError: a record that was in memory, or files of a kind that is only made by name.
         DataError, MissingFileError, DownloadError: it cannot be had; the message says why.
     """
-    record = load_kept(source)
+    record = load_saved(source)
     if record is not None:
         return record
     named = find_dataset(source)

@@ -12,7 +12,7 @@ from hopstate.errors import ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.runs.data import load_data, same_data, settings_of_run
-from hopstate.runs.in_memory import FACTS, FOLDER, hold
+from hopstate.runs.in_memory import FACTS, FOLDER, register
 from hopstate.runs.run import Run, fit_config
 from hopstate.training.run_folder import RunFolder, flatten
 
@@ -59,14 +59,11 @@ def ensemble(
         if not same_data(folder, record):
             raise ConfigError(f"{folder.path} was trained on other data than {found.data} holds now")
     in_memory = data is None and (folders[0].path / FACTS).is_file()
-    kept = partial(_copied, folders[0]) if in_memory else None
-    return fit_config(method, made, out=out, record=record, floors=True, kept=kept)
+    save = partial(_copy_inputs, folders[0]) if in_memory else None
+    return fit_config(method, made, out=out, record=record, floors=True, save_data=save)
 
 
-def _copied(source: RunFolder, run: RunFolder, record: Any) -> str:
-    hold(run, record)
+def _copy_inputs(source: RunFolder, run: RunFolder, record: Any) -> str:
+    register(run, record)
     shutil.copytree(source.path / FOLDER, run.path / FOLDER, dirs_exist_ok=True)
     return ""
-
-
-__all__ = ["ensemble"]

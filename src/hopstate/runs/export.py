@@ -110,16 +110,7 @@ def refuse(method: AnyMethod) -> None:
 
 
 def spec_of(method: AnyMethod, task: Any, *, fills: bool = False) -> ExportSpec:
-    """Return what is exported of a task.
-
-    Args:
-        method: the task's.
-        task: the task.
-        fills: only where it makes inputs, too.
-
-    Raises:
-        ConfigError: the method has no program, or fills and it makes no inputs.
-    """
+    """Return what is exported of a task; `fills` refuses a method that makes no inputs."""
     refuse(method)
     assert callable(method.export)
     spec: ExportSpec = method.export(task)
@@ -573,7 +564,13 @@ def answers(path: Path, inputs: Answers) -> list[np.ndarray]:
     """
     is_torch = path.suffix == ".pt2"
     try:
-        program = _opened(path) if is_torch else _session(path)
+        if is_torch:
+            with weights_only():  # torch would unpickle parts of it
+                program: Any = torch.export.load(path).module()
+        else:
+            import onnxruntime
+
+            program = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     except Exception as error:  # torch and onnxruntime raise many kinds
         reason = str(error).strip().partition("\n")[0][:200]
         raise FormatError(f"{path} is no program that can be opened ({type(error).__name__}: {reason})") from error
@@ -583,17 +580,6 @@ def answers(path: Path, inputs: Answers) -> list[np.ndarray]:
         return [x.numpy() for x in (found if isinstance(found, tuple) else (found,))]
     taken = {port.name for port in program.get_inputs()}  # what the network does not read is none
     return program.run(None, {name: x for name, x in inputs.items() if name in taken})
-
-
-def _opened(path: Path) -> Any:
-    with weights_only():  # torch would unpickle parts of it
-        return torch.export.load(path).module()
-
-
-def _session(path: Path) -> Any:
-    import onnxruntime
-
-    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
 def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> float:

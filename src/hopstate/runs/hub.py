@@ -68,6 +68,7 @@ def save_pretrained(run: str | Path, folder: str | Path, *, ids: bool = True) ->
     if folder.is_dir() and not exists(folder / HEAD) and any(file.name != LOCK for file in folder.iterdir()):
         raise ConfigError(f"{folder} is not empty and holds no saved model ({HEAD}); choose another folder")
     texts = {name: _without_paths(source.read_json(name)) for name in TEXTS if exists(source.path / name)}
+    texts["config.json"] = {"format": RUN_FORMAT, **_without_paths(source.settings())}
     texts.get("environment.json", {}).pop("command", None)
     writes: dict[str, Any] = {name: _writer(json_text(value)) for name, value in texts.items()}
     arrays = [path.relative_to(source.path).as_posix() for path in source.path.rglob("*.np[yz]")]
@@ -145,7 +146,9 @@ def from_pretrained(
             raise ConfigError(f"{path} is not empty; choose another out")
         writes: dict[Path, Any] = {path / name: partial(shutil.copyfile, folder / name) for name in files}
         del writes[path / "config.json"]  # last: it makes the folder a run
-        writes[path / "config.json"] = _writer(json_text({"format": RUN_FORMAT, **settings}))
+        writes[path / "config.json"] = _writer(
+            json_text({"format": RUN_FORMAT, "folder": str(path.resolve()), **settings})
+        )
         replace_files(writes, marker=path / "config.json")
     return load(path)
 

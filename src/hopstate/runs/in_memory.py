@@ -1,8 +1,8 @@
-"""Data that a run was given in memory: made records, and kept so that the run can be applied without them.
+"""Data given in memory: read as records, and saved in the folder data of the run, so that it can be applied later.
 
-They lie in the folder data of the run: tables as Parquet files and arrays as .npy, which are read as they were then,
-graphs and event streams as folders. What is larger than `MOST` is kept only where that is asked for; a `Run` of this
-process holds what is not.
+Tables are saved as Parquet files and arrays as .npy, which are read again as they were; graphs and event streams as
+folders. What is larger than `MOST_BYTES` is saved only where that is asked for. A `Run` of this process registers the
+record, saved or not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -32,31 +32,25 @@ if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
 FOLDER, FACTS, RECORD = "data", "data/kept.json", "record"
-MOST = 1 << 30  # bytes in memory of what is kept without being asked for
-HELD, KEPT = "held:", "kept:"  # in front of the name of data that a process holds, or that a run folder keeps
-_HELD: WeakValueDictionary[str, Any] = WeakValueDictionary()
-
-
-@runtime_checkable
-class Named(Protocol):
-    """Data with a name."""
-
-    name: str
+MOST_BYTES = 1 << 30  # in memory, of what is saved without being asked for
+REGISTERED, SAVED = "held:", "kept:"  # in front of the name of data that a process holds, or that a run folder has
+_RECORDS: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
 
 def name_of(data: object) -> str:
-    return data.name if isinstance(data, Named) else "data"
+    name = getattr(data, "name", None)
+    return name if isinstance(name, str) else "data"
 
 
 @dataclass(frozen=True)
-class Given:
+class Inputs:
     """What `fit` was given.
 
     Args:
         source: what a run's settings call the data: a path or a name, or "memory:name".
         record: the record in memory, None where the data are files alone.
         tables: tables and arrays in memory, by the name of their file.
-        read: settings of reading that stand for them, and for files beside them.
+        read: settings of reading that stand for them, and for files next to them.
     """
 
     source: str
@@ -65,7 +59,7 @@ class Given:
     read: dict[str, str] = field(default_factory=dict)
 
 
-def given(kind: str, data: Any, features: Any, labels: Any) -> Given:
+def parse_inputs(kind: str, data: Any, features: Any, labels: Any) -> Inputs:
     """Return what `fit` was given by name, and which of it is in memory; nothing is read yet.
 
     Args:
@@ -74,40 +68,40 @@ def given(kind: str, data: Any, features: Any, labels: Any) -> Given:
         features, labels: files, tables or arrays, or None.
 
     Raises:
-        ConfigError: features or labels of data that have none beside them.
+        ConfigError: features or labels of data that hold their own.
     """
-    one = features is labels
-    features, labels = map(as_frame, (features, labels))
-    labels = features if one else labels
-    beside = {"features": features, "labels": labels}
-    beside = {name: value for name, value in beside.items() if value is not None}
-    if kind == "events" and "features" in beside:
-        beside["x"] = beside.pop("features")
-    told = [name for name in beside if kind not in ("graph", "events") or (kind == "events" and name == "labels")]
-    if told:
+    same = features is labels  # one table with both
+    given = {"features": as_frame(features), "labels": as_frame(labels)}
+    given = {name: value for name, value in given.items() if value is not None}
+    if kind == "events" and "features" in given:
+        given["x"] = given.pop("features")
+    allowed = {"graph": {"features", "labels"}, "events": {"x"}}.get(kind, set())
+    unknown = [name for name in given if name not in allowed]
+    if unknown:
         where = "a column of the table of events" if kind == "events" else "the graphs themselves"
-        raise ConfigError(f"this method works on {kind}, whose {told[0]} stand in {where}; leave {told[0]} out")
-    paths = {name: str(value) for name, value in beside.items() if isinstance(value, (str, os.PathLike))}
-    tables = {name: value for name, value in beside.items() if name not in paths}
-    stem = "events" if kind == "events" else "edges"
-    tables |= {stem: data} if is_frame(data) else {}
-    by_name = isinstance(data, (str, os.PathLike))
-    source = os.fspath(data) if by_name else f"memory:{'table' if is_frame(data) else name_of(data)}"
-    same = {"labels": "features"} if labels is not None and labels is features and "features" in tables else {}
-    named = {f"read.{name}": f"memory:{same.get(name, name)}" for name in tables if name != stem}
-    record = None if by_name or is_frame(data) else data
-    return Given(source, record, {k: v for k, v in tables.items() if k not in same}, {
-        **{f"read.{name}": path for name, path in paths.items()}, **named
-    })  # fmt: skip
+        raise ConfigError(f"this method works on {kind}, whose {unknown[0]} stand in {where}; leave {unknown[0]} out")
+    tables, read = {}, {}
+    for name, value in given.items():
+        if isinstance(value, (str, os.PathLike)):
+            read[f"read.{name}"] = str(value)
+        elif name == "labels" and same:
+            read["read.labels"] = "memory:features"
+        else:
+            read[f"read.{name}"], tables[name] = f"memory:{name}", value
+    if isinstance(data, (str, os.PathLike)):
+        return Inputs(os.fspath(data), None, tables, read)
+    if is_frame(data):
+        return Inputs("memory:table", None, tables | {"events" if kind == "events" else "edges": data}, read)
+    return Inputs(f"memory:{name_of(data)}", data, tables, read)
 
 
 def record_of(kind: str, data: Any, tables: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
-    """Return the record of data in memory, or of files with tables in memory beside them.
+    """Return the record of data in memory, or of files with tables in memory next to them.
 
     Args:
         kind: what the method works on.
         data: a path or an object.
-        tables: as in `Given`.
+        tables: as in `Inputs`.
         options: of reading.
 
     Raises:
@@ -117,10 +111,10 @@ def record_of(kind: str, data: Any, tables: Mapping[str, Any], options: Mapping[
     if isinstance(data, (Graph, EventStream, GraphSet)) and not tables:
         _check_kind(kind, data)
         return data
-    beside = {name: value for name, value in tables.items() if name not in ("edges", "events")}
-    if "features" in beside and options.get("labels") == "memory:features":
-        beside["labels"] = beside["features"]
-    options = {k: v for k, v in options.items() if not str(v).startswith("memory:")} | beside
+    given = {name: value for name, value in tables.items() if name not in ("edges", "events")}
+    if "features" in given and options.get("labels") == "memory:features":
+        given["labels"] = given["features"]
+    options = {k: v for k, v in options.items() if not str(v).startswith("memory:")} | given
     if is_frame(data) and kind not in ("graph", "events"):
         raise ConfigError(f"this method works on {kind}, which no table holds; give a record or a name")
     if kind == "events":
@@ -128,11 +122,11 @@ def record_of(kind: str, data: Any, tables: Mapping[str, Any], options: Mapping[
         return read_events(data, **options)
     if kind == "graph":
         _check_pyg(data, "graph")
-        tabled = is_frame(data) or isinstance(data, (str, os.PathLike))
-        return read_graph(data, **(options if tabled else _of_objects(options)))
+        from_table = is_frame(data) or isinstance(data, (str, os.PathLike))
+        return read_graph(data, **(options if from_table else _of_objects(options)))
     if kind == "graphs" and isinstance(data, (list, tuple)):
         return GraphSet.from_pyg(data)
-    return data  # a record of the user's own, which the method judges
+    return data  # a record of the user's own, which the method checks
 
 
 def _of_objects(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,24 +151,24 @@ def _check_pyg(data: Any, kind: str) -> None:
         )
 
 
-# ---- beside the run -------------------------------------------------------------------------------------------------
-def keep(run: RunFolder, record: Record, tables: Mapping[str, Any], wanted: bool | None) -> str:
-    """Keep what a run was given in memory in its folder; return a note where it is not kept.
+# ---- in the run folder -----------------------------------------------------------------------------------------------
+def save_inputs(run: RunFolder, record: Record, tables: Mapping[str, Any], wanted: bool | None) -> str:
+    """Save what a run was given in memory in its folder; return a note where it is not saved.
 
     Args:
         run: the folder.
         record: what was read.
-        tables: what it was read from, as in `Given`; none where the record itself was given.
-        wanted: True keeps it however large it is, False does not, None goes by its size.
+        tables: what it was read from, as in `Inputs`; none where the record itself was given.
+        wanted: True saves it however large it is, False does not, None goes by its size.
     """
-    hold(run, record)
+    register(run, record)
     again = "with `hopstate.load` it has to be given again as data"
     if wanted is False:
         return f"the data were given in memory and are not kept with the run (keep_data=False): {again}"
     if not tables and not isinstance(record, (Graph, EventStream)):
         return f"the data were given in memory, and a {type(record).__name__} cannot be kept with the run: {again}"
     size = sum(map(_bytes, tables.values())) if tables else _bytes(record)
-    if wanted is None and size > MOST:
+    if wanted is None and size > MOST_BYTES:
         return (
             f"the data were given in memory and are not kept with the run ({size / 2**30:,.1f} GiB; keep_data=True "
             f"keeps them): {again}"
@@ -184,9 +178,11 @@ def keep(run: RunFolder, record: Record, tables: Mapping[str, Any], wanted: bool
     if tables:
         facts: dict[str, Any] = {stem: _write(table, folder, stem) for stem, table in tables.items()}
     else:
-        assert isinstance(record, (Graph, EventStream))
-        record.save(str(folder / RECORD)) if isinstance(record, Graph) else save_events(record, folder / RECORD)
         facts = {RECORD: RECORD}
+        if isinstance(record, Graph):
+            record.save(str(folder / RECORD))
+        elif isinstance(record, EventStream):
+            save_events(record, folder / RECORD)
     run.write_json(FACTS, facts)
     return ""
 
@@ -201,30 +197,30 @@ def _write(value: Any, folder: Path, stem: str) -> str:
     return f"{stem}.npy"
 
 
-def hold(run: RunFolder, record: Record) -> None:
+def register(run: RunFolder, record: Record) -> None:
     """Let a process apply a run to a record for as long as that lives."""
-    _HELD[_key(run)] = record
+    _RECORDS[_key(run)] = record
 
 
-def from_memory(run: RunFolder, settings: dict[str, Any]) -> dict[str, Any]:
+def with_saved_data(run: RunFolder, settings: dict[str, Any]) -> dict[str, Any]:
     """Return a run's settings in which data that were in memory are where they can be had now.
 
     Raises:
         CheckpointError: what the folder keeps is damaged.
     """
     read = settings.get("read")
-    told = [settings.get("data"), *(read.values() if isinstance(read, dict) else ())]
-    if not any(isinstance(value, str) and value.startswith("memory:") for value in told):
+    sources = [settings.get("data"), *(read.values() if isinstance(read, dict) else ())]
+    if not any(isinstance(value, str) and value.startswith("memory:") for value in sources):
         return settings
     if not exists(run.path / FACTS):
-        return settings | ({"data": f"{HELD}{_key(run)}\0{settings['data']}"} if _key(run) in _HELD else {})
+        return settings | ({"data": f"{REGISTERED}{_key(run)}\0{settings['data']}"} if _key(run) in _RECORDS else {})
     facts = run.read_json(FACTS)
     known = (RECORD, "edges", "events", "features", "labels", "x")
     if not isinstance(facts, dict) or any(k not in known or v not in _names(k) for k, v in facts.items()):
         raise CheckpointError(f"{run.path / FACTS} is damaged; give the run's own data again")
     folder = (run.path / FOLDER).resolve()
     if RECORD in facts:
-        return settings | {"data": f"{KEPT}{folder / RECORD}"}
+        return settings | {"data": f"{SAVED}{folder / RECORD}"}
     places = {f"memory:{stem}": str(folder / name) for stem, name in facts.items()}
     data = next((str(folder / facts[stem]) for stem in ("edges", "events") if stem in facts), settings["data"])
     assert isinstance(read, dict)
@@ -235,15 +231,15 @@ def _names(stem: str) -> tuple[str, ...]:
     return (RECORD,) if stem == RECORD else (f"{stem}.parquet", f"{stem}.npy")
 
 
-def load_kept(source: str) -> Any:
-    """Return the record of data by the name that `from_memory` gave, None where it is of another kind.
+def load_saved(source: str) -> Any:
+    """Return the record of data by the name that `with_saved_data` gave, None where it is of another kind.
 
     Raises:
         ConfigError: the data were in memory, and are not kept.
     """
-    if source.startswith(HELD):
-        key, _, source = source.removeprefix(HELD).partition("\0")
-        record = _HELD.get(key)  # which may be gone by now
+    if source.startswith(REGISTERED):
+        key, _, source = source.removeprefix(REGISTERED).partition("\0")
+        record = _RECORDS.get(key)  # which may be gone by now
         if record is not None:
             return record
     if source.startswith("memory:"):
@@ -251,9 +247,9 @@ def load_kept(source: str) -> Any:
         raise ConfigError(
             f"this run was trained on a record in memory ({name}), which is not kept; give it again as data"
         )
-    if not source.startswith(KEPT):
+    if not source.startswith(SAVED):
         return None
-    folder = Path(source.removeprefix(KEPT))
+    folder = Path(source.removeprefix(SAVED))
     return Graph.load(str(folder)) if exists(folder / "graph.json") else load_events(folder)
 
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
-from hopstate.evaluation.summaries import WAYS
 from hopstate.io.files import write_text
 from hopstate.io.opening import exists, read_text, reading
 from hopstate.runs.data import known_data
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
 INFLUENCE = ("end", "neighbor", "t", "event_id", "contribution")
 NUMBERS = ("loop.seed", "split.number", "fold")  # settings that number a run
-BINS = 15  # of probabilities, of equal width, as runs keep them
 STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "hopstate",
@@ -744,7 +742,7 @@ def _hits(groups: Sequence[Group]) -> dict[str, dict[str, dict[int, float]]]:
 
 
 def _reliability(groups: Sequence[Group]) -> Section:
-    """Reliability diagrams, one a group, with counts and expected calibration errors."""
+    """Reliability diagrams, one a group with a line a run, and expected calibration errors."""
     section = Section(
         "Calibration",
         "How often what was given a probability came true, on the test split, in 15 bins of equal width; on the "
@@ -756,49 +754,28 @@ def _reliability(groups: Sequence[Group]) -> Section:
         order = [group.label for group in _ranked(members, next((g.metric for g in members if g.metric), ""))]
         members.sort(key=lambda group: order.index(group.label) if group.label in order else len(order))
         for group in members:
-            for of, ways in _pooled(group).items():
-                rows += [
-                    [group.label, of, how, f"{ece:.2f}", f"{bins[:, 2].sum():,.0f}"]
-                    for how, (bins, ece) in ways.items()
-                ]
-
-                def draw(axes: Axes, ways: Mapping[str, Any] = ways) -> None:
-                    axes.axline((0, 0), slope=1, color="gray", linestyle=":")
-                    for how, (bins, _) in ways.items():
-                        color = f"C{WAYS.index(how) if how in WAYS else len(WAYS)}"
-                        axes.plot(bins[:, 0], bins[:, 1], marker="o", color=color, label=_name(how))
-                    axes.set(xlabel="probability", ylabel="share that came true", xlim=(0, 1), ylim=(0, 1.02))
-
-                about = "; ".join(f"{how}: ECE {ece:.2f}" for how, (_, ece) in ways.items())
-                section.chart(f"{group.label}, {of} on {data}", about, draw)
+            found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+            for curve in (curve for run in group.runs for curve in run.curves.get("reliability", [])):
+                if curve["count"]:
+                    found.setdefault(curve["of"], {}).setdefault(curve["how"], []).append(curve)
+            for of, ways in found.items():
+                for how, curves in ways.items():
+                    ece = 100 * sum(curve["ece"] for curve in curves) / len(curves)
+                    count = sum(sum(curve["count"]) for curve in curves)
+                    rows.append([group.label, of, how, f"{ece:.2f}", f"{count:,.0f}"])
+                about = f"shares that came true by probability, of {', '.join(ways)}"
+                section.chart(f"{group.label}, {of} on {data}", about, partial(_draw_reliability, ways=ways))
         section.table(f"Calibration on {data}", ["method", "of", "probabilities", "ECE in percent", "count"], rows)
     return section
 
 
-def _pooled(group: Group) -> dict[str, dict[str, tuple[Any, float]]]:
-    """Return what is predicted → where probabilities come from → (bins of all runs, mean ECE in percent).
-
-    Bins are rows of mean probability, share that came true, and count.
-    """
-    import numpy as np
-
-    curves: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for curve in (curve for run in group.runs for curve in run.curves.get("reliability", [])):
-        if curve["count"]:
-            curves.setdefault(curve["of"], {}).setdefault(curve["how"], []).append(curve)
-    found: dict[str, dict[str, tuple[Any, float]]] = {}
-    for of, ways in curves.items():
-        for how, parts in ways.items():
-            p, share, count = (
-                np.concatenate([part[key] for part in parts]) for key in ("probability", "share", "count")
-            )
-            place = np.minimum((p * BINS).astype(int), BINS - 1)
-            total = np.bincount(place, count, BINS)
-            filled = total > 0
-            means = [np.bincount(place, value * count, BINS)[filled] / total[filled] for value in (p, share)]
-            ece = 100 * sum(part["ece"] for part in parts) / len(parts)
-            found.setdefault(of, {})[how] = np.stack([*means, total[filled]], 1), ece
-    return found
+def _draw_reliability(axes: Axes, ways: Mapping[str, Sequence[dict[str, Any]]]) -> None:
+    axes.axline((0, 0), slope=1, color="gray", linestyle=":")
+    for i, (how, curves) in enumerate(ways.items()):
+        for n, curve in enumerate(curves):
+            label = _name(how) if n == 0 else None
+            axes.plot(curve["probability"], curve["share"], marker=".", color=f"C{i}", label=label)
+    axes.set(xlabel="probability", ylabel="share that came true", xlim=(0, 1), ylim=(0, 1.02))
 
 
 def _costs(groups: Sequence[Group]) -> Section:

@@ -30,8 +30,7 @@ from hopstate.runs.data import (
     reading,
     settle,
 )
-from hopstate.runs.in_memory import given as given_data
-from hopstate.runs.in_memory import keep, record_of
+from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
 from hopstate.runs.inference import evaluate, predict
 from hopstate.runs.load import keep_ids
 from hopstate.runs.prepare import notes_of, prepared
@@ -183,7 +182,7 @@ def fit(
         CheckpointError: out holds a checkpoint of something else.
     """
     chosen = get_method(method)
-    given = given_data(chosen.data, data, features, labels)
+    given = parse_inputs(chosen.data, data, features, labels)
     own = flatten({**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}})
     parse = parse_given(chosen, {**own, **given.read, "data": given.source})
     in_memory = given.record is not None or bool(given.tables)
@@ -195,8 +194,8 @@ def fit(
     built, record = settle(chosen, parse, out=out, resume=resume, record=record, suited=automatic)
     if in_memory and resume:
         record = record_of(chosen.data, data, given.tables, reading(built.read))
-    kept = partial(keep, tables=given.tables, wanted=keep_data) if in_memory else None
-    how: dict[str, Any] = {"floors": True, "kept": kept, "automatic": automatic}
+    save = partial(save_inputs, tables=given.tables, wanted=keep_data) if in_memory else None
+    how: dict[str, Any] = {"floors": True, "save_data": save, "automatic": automatic}
     return fit_config(chosen, built, out=out, resume=resume, record=record, **how)
 
 
@@ -209,9 +208,9 @@ def fit_config(
     resume: bool = False,
     record: Record | None = None,
     splits: tuple[str, ...] = SPLITS,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
     floors: bool = False,
-    kept: Callable[[RunFolder, Any], str] | None = None,
+    save_data: Callable[[RunFolder, Any], str] | None = None,
     automatic: Mapping[str, Any] | None = None,
 ) -> Run:
     """Train with a method's own configuration dataclass.
@@ -222,9 +221,10 @@ def fit_config(
         out, resume: as in `fit`.
         record: replaces reading config.data.
         splits: what the chosen weights are evaluated on; a search leaves the test split out.
-        say: told, a line each, how the data were read and made ready; None shows it where progress is shown.
-        floors: also judge what the method must stand above, into floors.json.
-        kept: keeps a record that was given in memory with the run, or returns why not; see `runs.in_memory.keep`.
+        log: called with a line each on how the data were read and prepared; None shows it where progress is shown.
+        floors: also evaluate the baselines of the method, into floors.json.
+        save_data: saves a record that was given in memory with the run, or returns why not; see
+            `hopstate.runs.in_memory.save_inputs`.
         automatic: settings that followed from the data, noted in data.json; a run that is resumed keeps its own.
 
     Raises:
@@ -238,20 +238,20 @@ def fit_config(
     if ranks.size > 1:
         _connect(method, config, record, ranks)
     with _locked_run(out, method.name, config.data, ranks) as folder:
-        run, told = (RunFolder if ranks.first else ReadOnlyRunFolder)(folder), ""
+        run, unsaved = (RunFolder if ranks.first else ReadOnlyRunFolder)(folder), ""
         if ranks.first:
             _check_resumed(run, method, record)  # before anything of the run is rewritten
             run.create(folder, stored_config(method, config), resume=resume)
             keep_ids(run, record)
-            told = kept(run, record) if kept is not None else ""
+            unsaved = save_data(run, record) if save_data is not None else ""
         else:
             ranks.barrier()  # what rank 0 has made ready is there
             config = replace(config, loop=replace(config.loop, progress=False, logger="none", tensorboard="no"))
         seed_everything(config.loop.seed)
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
         ready, features = prepared(record, config, context, edges=method.reads_edges(config))
-        for text in (*notes_of_record(ready), *notes_of(features, record), *([told] if told else ())):
-            say(f"note: {text}") if say is not None else note(config.loop, f"note: {text}")
+        for text in (*notes_of_record(ready), *notes_of(features, record), *([unsaved] if unsaved else ())):
+            log(f"note: {text}") if log is not None else note(config.loop, f"note: {text}")
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():
             task = method.build(ready, config, context)
         check_task(ranks, task, method.name)  # before the others begin
@@ -272,7 +272,7 @@ def fit_config(
             keep_past(run, record, method.name)
         if isinstance(task, LinkTask) and "val" in result.metrics and ranks.first:
             keep_curve(run, task)
-        best, in_memory = result.progress.best_epoch, record if kept is not None else None
+        best, in_memory = result.progress.best_epoch, record if save_data is not None else None
         return Run(run.path, method.name, result.metrics, result.interrupted, best, found, in_memory)
 
 
@@ -303,7 +303,7 @@ def _floors(
     try:
         found = method.floors(ready, config, context, task)
     except HopstateError as error:  # the run itself is done
-        note(config.loop, f"note: no floor to stand beside: {error}")
+        note(config.loop, f"note: no baselines: {error}")
         return {}
     found.pop(method.name, None)  # a method is no floor of its own
     RunFolder(context.run).write_json("floors.json", found)

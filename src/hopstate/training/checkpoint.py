@@ -38,12 +38,8 @@ class Progress:
 
     @classmethod
     def of_record(cls, saved: dict[str, Any]) -> Progress:
-        """Return the position that a checkpoint tells.
-
-        Raises:
-            ValueError: a part is missing or cannot be.
-        """
-        found = cls(**{"learned": saved["step"], **saved})  # all were, before it was counted
+        """Return the position that a checkpoint tells."""
+        found = cls(**saved)
         whole = (found.epoch, found.step, found.total_steps, found.learned, found.best_epoch)
         if not all(type(n) is int and 0 <= n < 2**53 for n in whole) or found.best_epoch > found.epoch:
             raise ValueError(f"it stands at {saved}")
@@ -74,11 +70,7 @@ class Checkpoint:
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint atomically.
-
-    Raises:
-        StorageError: it could not be written; an earlier file of that name is untouched.
-    """
+    """Write a checkpoint atomically."""
     replace_file(path, lambda part: write_checkpoint(part, checkpoint))
 
 
@@ -91,11 +83,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 def write_result(
     weights: Path, checkpoint: Checkpoint, marker: Path, result: str, beside: Mapping[Path, str] | None = None
 ) -> None:
-    """Write a checkpoint of the chosen weights and texts beside it, and after all a text that says that they are there.
-
-    Raises:
-        StorageError: one could not be written; earlier files are untouched.
-    """
+    """Write a checkpoint of the chosen weights, other texts, and last a text that says that they are there."""
     writes: dict[Path, Callable[[Path], object]] = {
         weights: lambda part: write_checkpoint(part, checkpoint),
         **{path: partial(Path.write_text, data=text, encoding="utf-8") for path, text in (beside or {}).items()},
@@ -105,12 +93,7 @@ def write_result(
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint onto the CPU.
-
-    Raises:
-        MissingFileError: there is no such file.
-        CheckpointError: the file is damaged, is no hopstate checkpoint, or is of a newer format.
-    """
+    """Read a checkpoint onto the CPU."""
     if not exists(path):
         raise MissingFileError(f"no checkpoint at {path}; train a model first, or give the run folder that holds one")
     mend = "use an earlier copy or train again"
@@ -125,11 +108,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str) -> None:
-    """Copy weights into model.
-
-    Raises:
-        CheckpointError: names or shapes differ (the first differences are listed), or the model refuses the values.
-    """
+    """Copy weights into model."""
     check_weights(model, weights, where)
     try:
         model.load_state_dict(weights)
@@ -145,9 +124,6 @@ def check_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str
         weights: by name.
         where: the file, for messages.
         some: none at all will do.
-
-    Raises:
-        CheckpointError: names or shapes differ (the first differences are listed), or a weight is no number.
     """
     if some and not weights:
         return
@@ -165,8 +141,8 @@ def check_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str
             *wrong[:3],
         ]
         raise CheckpointError(
-            f"{where} holds another model: {'; '.join(p for p in parts if p)}; if an earlier version of hopstate "
-            f"trained it, that version reads it: use it there, or train again"
+            f"{where} holds another model: {'; '.join(p for p in parts if p)}; use the version of hopstate that "
+            f"trained it, or train again"
         )
     bad = [k for k, value in weights.items() if value.is_floating_point() and not bool(value.isfinite().all())]
     kinds = [k for k, value in weights.items() if value.dtype.is_floating_point != own[k].dtype.is_floating_point]
@@ -183,11 +159,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], where: str) -> None:
-    """Take back what `optimizer_tensors` returned; learning rates are set by the loop.
-
-    Raises:
-        CheckpointError: they are of other parameters; where names the file.
-    """
+    """Take back what `optimizer_tensors` returned; learning rates are set by the loop."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():

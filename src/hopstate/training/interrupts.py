@@ -48,11 +48,7 @@ class Stop(threading.Event):
             self._at_once = False
 
     def wished(self) -> None:
-        """Take note of a wish.
-
-        Raises:
-            KeyboardInterrupt: it was wished before, or is done at once.
-        """
+        """Take note of a wish."""
         if self.is_set():
             raise KeyboardInterrupt
         self.set()

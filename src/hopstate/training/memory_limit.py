@@ -64,9 +64,6 @@ def within_weights(weights: Mapping[str, Tensor], where: object, data: object) -
         weights: of the model that is to be built.
         where: their file, for the message.
         data: the record that it is built for.
-
-    Raises:
-        CheckpointError: the settings beside the weights ask for much more.
     """
     known = sum(t.numel() * t.element_size() for t in weights.values())
     record = sum(v.nbytes for v in vars(data).values() if isinstance(v, np.ndarray)) if is_dataclass(data) else _SPARE

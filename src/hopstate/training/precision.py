@@ -51,9 +51,6 @@ def _rank_devices(accelerator: str, number: str) -> dict[str, Any]:
     Args:
         accelerator: "auto", "cpu", "gpu" or "mps".
         number: of the device that was asked for, or nothing.
-
-    Raises:
-        ConfigError: one device was asked for by its number, or there are fewer GPUs than ranks.
     """
     here, size = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
     if number or accelerator == "mps":
@@ -77,11 +74,7 @@ def _rank_devices(accelerator: str, number: str) -> dict[str, Any]:
 
 
 def make_fabric(device: str, precision: Precision) -> Fabric:
-    """Return what moves a run's tensors to its device and scales its losses; under torchrun it connects the ranks.
-
-    Raises:
-        ConfigError: an unknown device, a CUDA device that torch does not see, or one by its number under torchrun.
-    """
+    """Return what moves a run's tensors to its device and scales its losses; under torchrun it connects the ranks."""
     name, _, number = device.partition(":")
     told = {"32": "32-true"}.get(precision, precision)
     from lightning_fabric import Fabric

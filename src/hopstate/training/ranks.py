@@ -73,9 +73,6 @@ class Ranks:
             what: the value is, for the message.
             value: of this rank.
             mend: what to do otherwise.
-
-        Raises:
-            ConfigError: they differ.
         """
         found = self.gather(value)
         other = next((rank for rank, theirs in enumerate(found) if theirs != found[0]), None)
@@ -150,11 +147,7 @@ def _real(value: Tensor) -> Tensor:
 
 
 def check_task(ranks: Ranks, task: Task[Any], method: str) -> None:
-    """Check that so many ranks can train a task.
-
-    Raises:
-        ConfigError: they cannot; the message names the method and says why.
-    """
+    """Check that so many ranks can train a task."""
     if ranks.size > 1 and task.single_process:
         raise ConfigError(
             f"{method} cannot be trained by {ranks.size} processes: {task.single_process}. Start it without torchrun"
@@ -162,11 +155,7 @@ def check_task(ranks: Ranks, task: Task[Any], method: str) -> None:
 
 
 def check_ranks(record: Mapping[str, Any], ranks: Ranks, where: str) -> None:
-    """Check that a checkpoint is of as many ranks as there are now.
-
-    Raises:
-        CheckpointError: of others: it would go on with other batches and other draws.
-    """
+    """Check that a checkpoint is of as many ranks as there are now."""
     before = record.get("ranks", 1)
     if before != ranks.size:
         how = f"torchrun --nproc-per-node {before}" if before != 1 else "one process, without torchrun"

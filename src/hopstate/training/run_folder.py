@@ -27,11 +27,7 @@ _KINDS = {"ranking": ("of", "k", "hits"), "reliability": ("of", "how", "probabil
 
 
 def kept_curves(folder: RunFolder) -> dict[str, Any]:
-    """Return a run's curves, "ranking" and "reliability", and test's "intervals"; empty where nothing is kept.
-
-    Raises:
-        CheckpointError: they are damaged.
-    """
+    """Return a run's curves, "ranking" and "reliability", and test's "intervals"; empty where nothing is kept."""
     path = folder.path / CURVES
     found = folder.read_json(CURVES) if exists(path) else {}
     try:
@@ -117,9 +113,6 @@ class RunFolder:
             path: the folder.
             config: the run's settings.
             resume: take up the run that is there.
-
-        Raises:
-            ConfigError: the folder holds something else, or a run and resume is off, or a run of other settings.
         """
         run = cls(path)
         config = json.loads(json.dumps(config))
@@ -141,12 +134,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
-        """Open a finished or interrupted run for reading.
-
-        Raises:
-            MissingFileError: no such folder.
-            CheckpointError: the folder holds no run.
-        """
+        """Open a finished or interrupted run for reading."""
         run = cls(path)
         if not exists(run.path) or not run.path.is_dir():
             raise MissingFileError(f"no run folder at {shown(path)}")
@@ -167,9 +155,6 @@ class RunFolder:
         """Return the settings of the run that is there, nothing where there is none.
 
         If the folder was moved together with its data, paths lead to where the data are now.
-
-        Raises:
-            CheckpointError: they are damaged, or of another format.
         """
         path = self.path / "config.json"
         if not path.is_file():
@@ -240,22 +225,14 @@ class RunFolder:
         write_text(self.path / name, json_text(value))
 
     def read_json(self, name: str) -> Any:
-        """Read a JSON file of the folder.
-
-        Raises:
-            CheckpointError: it is missing or damaged.
-        """
+        """Read a JSON file of the folder."""
         try:
             return read_json(self.path / name)
         except (FormatError, OSError) as error:
             raise CheckpointError(f"{self.path / name} cannot be read: {error}") from error
 
     def result(self) -> dict[str, Any]:
-        """Return what result.json holds.
-
-        Raises:
-            CheckpointError: it is missing or damaged.
-        """
+        """Return what result.json holds."""
         path, found = self.path / "result.json", self.read_json("result.json")
         metrics = found.get("metrics")
         parts = list(metrics.values()) if isinstance(metrics, dict) else [None]
@@ -271,11 +248,7 @@ class RunFolder:
         return found
 
     def floors(self, split: str = "test") -> dict[str, dict[str, float | None]]:
-        """Return baselines → test metrics, or the metric of "val" that chooses a model; nothing without baselines.
-
-        Raises:
-            CheckpointError: they are damaged.
-        """
+        """Return baselines → test metrics, or the metric of "val" that chooses a model; nothing without baselines."""
         path = self.path / "floors.json"
         found = self.read_json("floors.json") if exists(path) else {}
         parts = list(found.values()) if isinstance(found, dict) else [None]

@@ -270,6 +270,14 @@ def test_dates_of_either_order_are_bad_rows_that_say_so(tmp_path):
         prepare(source, tmp_path / "store")
 
 
+@pytest.mark.parametrize("times", [["1.58E+12", "1.58E+12", "1.59E+12"], ["0.5", str(2**53 + 1), "x"]])
+def test_times_that_lost_digits_are_refused(tmp_path, times):
+    (tmp_path / "e.csv").write_text("source,target,time\n" + "".join(f"a,b,{t}\n" for t in times))
+    with pytest.raises(DataError, match=r"e\.csv, column 'time', row \d \(line \d\)"):
+        prepare(tmp_path / "e.csv", tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
 def test_times_and_labels_of_any_type(tmp_path):
     columns = {"time": [[-0.0, 2.5, 1.0], pd.to_datetime(["2024-03-02", "2024-03-01", "2024-03-03"]), [3, 1, 2]]}
     columns["label"] = [[0.5, 1.0, 2.0], np.array([1, 0, 1], np.int8), [True, False, True]]

@@ -30,7 +30,7 @@ from hopstate.data.readers.read_graph import TABLE_OPTIONS
 from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, read_as
 from hopstate.data.readers.tables import Table, is_numeric
 from hopstate.data.readers.text import Text, read_layout
-from hopstate.data.readers.times import ABSENT, beyond_nanoseconds, described, exact_unit, with_clock
+from hopstate.data.readers.times import ABSENT, beyond_nanoseconds, check_digits, described, exact_unit, with_clock
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
 from hopstate.io.opening import bounded, exists, expanded, open_regular, reading, shown
@@ -377,7 +377,7 @@ class _Facts:
             found[role], bad = self._ids(table[name], name, rows)
             _mark(reasons, bad, f"no usable id in column {name!r}")
         if columns.time is not None:
-            found["t"] = self._times(table[columns.time], reasons)
+            found["t"] = self._times(table[columns.time], rows, reasons)
         most = np.inf if columns.time is None else LARGEST  # a graph's edge table is float64
         for place, name in enumerate(columns.features):
             values, absent = _numbers(table[name])
@@ -414,6 +414,10 @@ class _Facts:
             if self.columns.label_kind == "integer":
                 self.minus += pc.sum(pc.equal(good["label"], -1)).as_py() or 0
 
+    def _table(self, name: str, cells: pd.Series, rows: np.ndarray) -> Table:
+        """Return a column of a batch as a table whose messages name the rows of the file."""
+        return Table(cells.to_frame(name), self.file.path, self.file.first_line, rows=rows)
+
     # ---- ids ----
     def _ids(self, column: pa.ChunkedArray, name: str, rows: np.ndarray) -> tuple[pa.Array, np.ndarray]:
         ids = _id_array(column, f"{self.file.path}: column {name!r}")
@@ -422,14 +426,10 @@ class _Facts:
             absent = pc.or_(absent, pc.equal(ids, ""))
             if (_bytes(ids) < 32).any():
                 absent = pc.or_(absent, pc.match_substring_regex(ids, r"[\r\n\x00]"))
-            row = pc.index(pc.is_in(ids, pa.array(NO_ID)), True).as_py()
-            if row >= 0:
-                at = int(rows[row])
-                place = f"row {at}" if self.file.text is None else f"row {at} (line {self.file.line(at)})"
-                raise DataError(
-                    f"a word for nothing among ids: got {ids[row].as_py()!r} in {self.file.path}, column {name!r}, "
-                    f"{place}. {NO_ID_REMEDY}"
-                )
+            words = pc.is_in(ids, pa.array(NO_ID))
+            if pc.any(words).as_py():
+                cells = self._table(name, ids.to_pandas(), rows)
+                cells.check(words.to_pandas(), name, "a word for nothing among ids", NO_ID_REMEDY)
         return ids, pc.fill_null(absent, True).to_numpy(zero_copy_only=False)
 
     def _count_ids(self, side: int, ids: pa.ChunkedArray) -> None:
@@ -456,13 +456,13 @@ class _Facts:
             facts[key] += value
 
     # ---- times ----
-    def _times(self, column: pa.ChunkedArray, reasons: dict[int, str]) -> pa.Array:
-        name, kind = self.columns.time, self.columns.time_kind
-        if types.is_timestamp(column.type) or types.is_date(column.type) or kind == "date":
+    def _times(self, column: pa.ChunkedArray, rows: np.ndarray, reasons: dict[int, str]) -> pa.Array:
+        name = self.columns.time
+        if types.is_timestamp(column.type) or types.is_date(column.type) or self.columns.time_kind == "date":
             t, bad = _dates(column)
             self.zones |= {zone_of(column.filter(pa.array(~bad)).to_pandas())} if not bad.all() else set()
         else:
-            t, bad = self._numbers_of_time(column, kind == "integer")
+            t, bad = self._numbers_of_time(column, rows, whole=self.columns.time_kind == "integer")
         why = f"no usable time in column {name!r}"
         if types.is_string(column.type) and bad.any():
             either = bad.copy()
@@ -471,28 +471,32 @@ class _Facts:
         _mark(reasons, bad, why)
         return pa.array(t)
 
-    def _numbers_of_time(self, column: pa.ChunkedArray, whole: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return times as int64, or float64, and which cannot be used."""
-        text = None
+    def _numbers_of_time(
+        self, column: pa.ChunkedArray, rows: np.ndarray, *, whole: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return times as int64, or float64, and which cells are none; a fraction is `Wider` than whole numbers."""
+        is_text = types.is_string(column.type)
         if whole and types.is_floating(column.type):
             raise Wider("time_kind")
-        if types.is_string(column.type):
-            text = column = _present(column, list(ABSENT), lower=True)
+        if is_text:
+            column = _present(column, list(ABSENT), lower=True)
         try:
             t = pc.fill_null(pc.cast(column, pa.int64() if whole else pa.float64()), 0).to_numpy()
             bad = np.asarray(column.is_null())
         except pa.ArrowInvalid:
-            if text is None:
+            if not is_text:
                 raise Wider("time_kind") from None
-            cells = pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64, na_value=np.nan)
-            bad = ~np.isfinite(cells)
-            t = np.where(bad, 0, cells)
-            if whole:
-                digits = pc.match_substring_regex(column.filter(pa.array(~bad)), r"^[+-]?[0-9]{1,18}$")
-                if not pc.all(digits).as_py():
-                    raise Wider("time_kind") from None
-                t = pc.fill_null(pc.cast(pc.if_else(pa.array(bad), None, text), pa.int64()), 0).to_numpy()
+            cells = column.to_pandas()
+            bad = ~np.isfinite(pd.to_numeric(cells, errors="coerce").to_numpy(np.float64, na_value=np.nan))
+            numbers = pd.to_numeric(cells[~bad])  # alone, whole numbers stay exact
+            if whole and len(numbers) and numbers.dtype.kind != "i":
+                raise Wider("time_kind") from None
+            t = np.zeros(len(cells), np.int64 if whole else np.float64)
+            t[~bad] = numbers
         bad = bad | beyond_clock(t) | ~np.isfinite(t)
+        if is_text and not whole:
+            name, cells = str(self.columns.time), column.to_pandas()
+            check_digits(self._table(name, cells, rows), name, cells[~bad], t[~bad])
         return t, bad
 
     # ---- labels ----

@@ -176,7 +176,7 @@ def parsed_times(table: Table, column: str, absent: np.ndarray, form: str = "") 
         numbers = _exact_numbers(known)
         if numbers.notna().all():
             found = numbers.to_numpy()
-            _check_digits(table, column, known, found)
+            check_digits(table, column, known, found)
             filled = np.zeros(len(values), found.dtype)  # integers stay exact
             filled[~absent] = found
             return filled, None
@@ -262,7 +262,7 @@ def beyond_nanoseconds(dates: np.ndarray) -> np.ndarray:
     return np.isnat(dates) | (count > limit) | (count < -limit)
 
 
-def _check_digits(table: Table, column: str, text: pd.Series, numbers: np.ndarray) -> None:
+def check_digits(table: Table, column: str, text: pd.Series, numbers: np.ndarray) -> None:
     """Raise DataError for a time of which digits were lost: cut by an exponent, or beyond what float64 holds.
 
     Spreadsheets write 1.58E+12 of what they cut. R writes so what needs no more digits: 1e+05 among times in full is

@@ -4,11 +4,11 @@
 |---|---|
 | the first-hop interaction sequence | `tokens.history.HistoryTokenizer`, `data.neighbor_store.NeighborStore` |
 | time encoding | `layers.encodings.TimeEncoding` |
-| Eq. 5, co-occurrence | `ops.neighbors.neighbors.cooccurrence`, `layers.encodings.CountEncoding` |
-| Eq. 6, aligned encodings | `encoder.HistoryEncoder` |
+| Eq. 5, co-occurrence | `ops.neighbors.cooccurrence`, `layers.encodings.CountEncoding` |
+| Eq. 6, aligned encodings | `model.HistoryEncoder` |
 | Eq. 7-10, Alg. 1 | `timespan.TimeSpanBlock` |
-| Eq. 11, the step from the time span | `timespan.SpanStep`, `ops.span_step.step.span_step` |
-| Eq. 12, Theorem 4.2 | `ops.selective_scan.scan.selective_influence` |
+| Eq. 11, the step from the time span | `timespan.SpanStep`, `ops.span_step.span_step` |
+| Eq. 12, Theorem 4.2 | `ops.selective_scan.selective_influence` |
 | Eq. 13, the spectral bound | `timespan.spectral_bound` |
 | Eq. 15-16, link prediction | `model.DyGMamba`, `layers.decoders.LinkHead` |
 | node classification | `model.DyGMambaNodes` |

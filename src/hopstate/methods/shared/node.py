@@ -1,4 +1,4 @@
-"""What all methods for nodes do first: check the graph, choose the split, the target and the metrics."""
+"""Methods on one graph: the configuration they share, and the task made of a network, of its nodes or its links."""
 
 from __future__ import annotations
 
@@ -30,52 +30,6 @@ from hopstate.training.tasks.target import (
     trained_target,
     warn_one_class,
 )
-
-
-def graph_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> NodeTask[Any] | StaticLinkTask:
-    """Return the task that a run's settings name.
-
-    Args:
-        graph: the data.
-        config: settings.
-        context: of the build.
-        make: graph that messages pass over, context, labels and width of the output → network and source.
-    """
-    check_width(graph, context)
-    if config.task == "link":
-        from hopstate.methods.shared.static_link import link_task
-
-        return link_task(graph, config, context, make)
-    amounts = config.read.task == "regression"
-    labels = node_labels(
-        graph, config.split, config.metric, context, config.class_weights,
-        amounts=amounts, positive=config.read.positive_class,
-    )  # fmt: skip
-    made = make(graph, context, labels, len(labels.class_names))
-    return NodeTask(made.model, made.source, walks=made.walks)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeNetwork:
-    """What a method makes of a graph.
-
-    Args:
-        model: gives each node outputs of the width asked for.
-        source: of its batches.
-        walks: numbers of walks that the source draws, which a run remembers.
-        dropout: of the model, which what stands on it takes too.
-        whole: a step encodes the whole graph, however many rows of it are asked for.
-    """
-
-    model: nn.Module
-    source: NodeBatches[Any]
-    walks: Mapping[str, int] | None = None
-    dropout: float = 0.0
-    whole: bool = False
-
-
-Make = Callable[[Graph, Context, NodeLabels, int], NodeNetwork]  # graph, context, labels, width of the output
-
 
 STEP, SAMPLED = 16_384, 1024  # links of a step: where it encodes the whole graph anyway, and where it does not
 How = Literal["auto", "random", "time", "file"]
@@ -173,26 +127,51 @@ class NodeRun(RunConfig):
     loop: LoopConfig = field(default_factory=LoopConfig)
 
 
-def node_labels(
-    graph: Graph,
-    split: SplitConfig,
-    metric: str,
-    context: Context,
-    weights: ClassWeights = "none",
-    *,
-    amounts: bool = False,
-    positive: str | None = None,
-) -> NodeLabels:
-    """Return targets, split rows, metrics and names of a node run; a new run saves its split.
+@dataclass(frozen=True, kw_only=True)
+class NodeNetwork:
+    """What a method makes of a graph.
 
     Args:
-        graph, split, metric, weights: of the run.
-        context: of the build.
-        amounts: floats are amounts even where they are all 0 and 1.
-        positive: the positive class of two, `read.positive_class`; see `positive_last`.
+        model: gives each node outputs of the width asked for.
+        source: of its batches.
+        walks: numbers of walks that the source draws, which a run remembers.
+        dropout: of the model, which what stands on it takes too.
+        whole: a step encodes the whole graph, however many rows of it are asked for.
     """
+
+    model: nn.Module
+    source: NodeBatches[Any]
+    walks: Mapping[str, int] | None = None
+    dropout: float = 0.0
+    whole: bool = False
+
+
+Make = Callable[[Graph, Context, NodeLabels, int], NodeNetwork]  # graph, context, labels, width of the output
+
+
+def graph_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> NodeTask[Any] | StaticLinkTask:
+    """Return the task that a run's settings name.
+
+    Args:
+        graph: the data.
+        config: settings.
+        context: of the build.
+        make: graph that messages pass over, context, labels and width of the output → network and source.
+    """
+    check_width(graph, context)
+    if config.task == "link":
+        from hopstate.methods.shared.static_link import link_task
+
+        return link_task(graph, config, context, make)
+    labels = node_labels(graph, config, context)
+    made = make(graph, context, labels, len(labels.class_names))
+    return NodeTask(made.model, made.source, walks=made.walks)
+
+
+def node_labels(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:
+    """Return targets, split rows, metrics and names of a node run; a new run saves its split."""
     if context.trained is not None:
-        return _labels_as_trained(graph, split, metric, context)
+        return _labels_as_trained(graph, config, context)
     if graph.y is None or (graph.y.dtype.kind == "i" and not graph.num_classes):
         raise DataError(
             f"{graph.name} has no labels; give a table of them (--read.labels FILE), or predict links, which "
@@ -203,9 +182,8 @@ def node_labels(
             f"{graph.name} has {graph.y.shape[1]} columns of whole numbers as labels; give one column of classes, or "
             f"several 0/1 labels or values as floats (NaN: unknown)"
         )
-    rows = split_rows(graph, split)
+    rows = split_rows(graph, config.split)
     check_split(graph, rows)
-    own = context.metrics
     others: tuple[str, ...] = ()
     y, names = graph.y, graph.class_names
     if goal_of(y) == "classes":
@@ -215,21 +193,24 @@ def node_labels(
                 f"{graph.name}: all training nodes have only the class {', '.join(names or ())}; there is nothing to "
                 "learn; choose another split (--split.kind random)"
             )
-    y, names = positive_last(y, rows["train"], names, positive)
+    y, names = positive_last(y, rows["train"], names, config.read.positive_class)
     learned = np.where(y < len(names), y, -1) if names and others else y
-    target = target_of(learned, rows["train"], names, metric, own, weights=weights, amounts=amounts)
+    target = target_of(
+        learned, rows["train"], names, config.metric, context.metrics,
+        weights=config.class_weights, amounts=config.read.task == "regression",
+    )  # fmt: skip
     warn_one_class(target, y, rows, graph.name)
     replace_file(context.run / "split.npz", lambda part: save_npz(part, rows))
     return NodeLabels(y=y, split=rows, target=replace(target, others=others), node_ids=graph.node_ids)
 
 
-def _labels_as_trained(graph: Graph, split: SplitConfig, metric: str, context: Context) -> NodeLabels:
+def _labels_as_trained(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:
     """Return targets as the trained model has them, unknown where there is none; splits where the data have them."""
-    target = trained_target(context.trained or {}, metric)
-    listed = (context.trained or {}).get("label_cells") == "all"
+    trained = context.trained or {}
+    target = trained_target(trained, config.metric)
+    listed = trained.get("label_cells") == "all"
     y = targets_as_trained(graph.y, graph.class_names, target, graph.num_nodes, graph.name, listed=listed)
-    labelled = bool(target.known(y).any())
-    rows = split_rows(graph, split) if labelled or graph.num_splits else {}
+    rows = split_rows(graph, config.split) if graph.num_splits or target.known(y).any() else {}
     target = replace(target, others=(*target.others, *unknown_classes(graph.y, graph.class_names, target)))
     return NodeLabels(y=y, split=rows, target=target, node_ids=graph.node_ids)
 

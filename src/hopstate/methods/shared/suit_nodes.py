@@ -9,12 +9,13 @@ Figures: benchmarks/results/2026-11-22-defaults.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from hopstate.data.graph import Graph
+from hopstate.errors import HopstateError
 from hopstate.methods.method import SplitConfig
 from hopstate.methods.shared.node import STEP, NodeRun, split_rows
 from hopstate.training.tasks.target import goal_of
@@ -42,9 +43,9 @@ class Facts:
     edges: int
     features: int
     train: int
-    homophily: float
-    largest: float
-    classes: int
+    homophily: float = float("nan")
+    largest: float = 0.0
+    classes: int = 0
 
     @property
     def wide(self) -> bool:
@@ -69,23 +70,26 @@ def metric_of(classes: int, largest: float) -> str | None:
 
 
 def facts(graph: Graph, split: SplitConfig) -> Facts:
-    none = Facts(graph.num_nodes, graph.num_edges, graph.num_features, graph.num_nodes, float("nan"), 0.0, 0)
+    """Return what automatic settings depend on; without labels or with a split that the build will reject, sizes."""
+    sizes = Facts(graph.num_nodes, graph.num_edges, graph.num_features, graph.num_nodes)
     if graph.y is None:
-        return none
+        return sizes
     try:
         rows = split_rows(graph, split)["train"]
-    except Exception:
-        return none
+    except HopstateError:
+        return sizes
     if goal_of(graph.y) != "classes" or graph.y.ndim != 1:
-        return Facts(graph.num_nodes, graph.num_edges, graph.num_features, len(rows), float("nan"), 0.0, 0)
+        return replace(sizes, train=len(rows))
     y = np.full(graph.num_nodes, -1)
     y[rows] = graph.y[rows]
     counts = np.bincount(y[y >= 0], minlength=1)
-    largest = float(counts.max() / max(counts.sum(), 1))
-    return Facts(
-        graph.num_nodes, graph.num_edges, graph.num_features, len(rows), adjusted_homophily(graph, y), largest,
-        min(max(int((counts > 0).sum()), 2), graph.num_classes),
-    )  # fmt: skip
+    return replace(
+        sizes,
+        train=len(rows),
+        homophily=adjusted_homophily(graph, y),
+        largest=float(counts.max() / max(counts.sum(), 1)),
+        classes=min(max(int((counts > 0).sum()), 2), graph.num_classes),
+    )
 
 
 def adjusted_homophily(graph: Graph, y: np.ndarray) -> float:

@@ -33,9 +33,6 @@ def edge_attention(
 
     Returns:
         (R, H, C).
-
-    Raises:
-        ShapeError: shapes that disagree.
     """
     if a.shape != b.shape or v.shape[:2] != a.shape or len(indptr) != len(receivers) + 1:
         raise ShapeError(

@@ -31,9 +31,6 @@ def gated_mean(
 
     Returns:
         (P, d); zero rows where there is no neighbour.
-
-    Raises:
-        ShapeError: shapes that disagree.
     """
     n, d = a.shape
     if b.shape != a.shape or v.shape != a.shape or len(indptr) != (n if rows is None else len(rows)) + 1:

@@ -24,9 +24,6 @@ def neighbor_statistics(indptr: Tensor, indices: Tensor, x: Tensor) -> tuple[Ten
         indptr: (R+1,) int64 CSR row starts.
         indices: (E,) int64 rows of x.
         x: (N, d) values.
-
-    Raises:
-        ShapeError: x is no matrix.
     """
     if x.ndim != 2:
         raise ShapeError(f"x must be (N, d); got {tuple(x.shape)}")

@@ -92,9 +92,6 @@ class Proximity:
             kind: "common_neighbors" w counts each 1, "adamic_adar" 1 / log deg w, "resource_allocation" 1 / deg w;
                 "pagerank" is the chance to be at v of a walk from u that returns there with chance 0.15 at each step.
             u, v: rows of nodes.
-
-        Raises:
-            ConfigError: an unknown kind.
         """
         if kind not in KINDS:
             raise ConfigError(f"unknown nearness {kind!r}{nearest(kind, KINDS)}; known: {', '.join(KINDS)}")

@@ -2,7 +2,7 @@
 
 | Graph Mamba Networks, arXiv:2402.08678 | function |
 |---|---|
-| Eq. 2, the recurrence on packed sequences | `scan.selective_scan` |
+| Eq. 2, the recurrence on packed sequences | `selective_scan` |
 | its definition, for tests | `naive.selective_scan_naive` |
 | Eq. 3, zero-order hold | `ops.discretize.discretize` |
 

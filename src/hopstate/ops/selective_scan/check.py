@@ -39,11 +39,7 @@ def check_scan(
     u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, z: Tensor | None,
     offsets: Tensor | None, initial_state: Tensor | None,
 ) -> int:  # fmt: skip
-    """Check shapes, dtypes and devices of all arguments; return the number of sequences.
-
-    Raises:
-        ShapeError: naming the argument and both sides.
-    """
+    """Check shapes, dtypes and devices of all arguments; return the number of sequences."""
     if u.dim() not in (2, 3):
         raise ShapeError(f"u has shape {tuple(u.shape)}, expected (token, channel) or (batch, length, channel)")
     rows, channels = tuple(u.shape[:-1]), u.shape[-1]

@@ -206,10 +206,6 @@ def event_classes(
         positive: the positive class of two, `read.positive_class`; see `positive_last`.
         weights: of the classes in the loss, see `class_weights`.
 
-    Raises:
-        DataError: no labels, labels that are no classes, or one class only.
-        ConfigError: an unknown metric, or one of two classes where there are more.
-
     Warns:
         HopstateWarning: classes that the model does not know, by name.
     """
@@ -275,11 +271,7 @@ def _warn_of(told: str, others: tuple[str, ...], codes: np.ndarray, count: int) 
 
 
 def _metric_of(metric: str, count: int) -> str:
-    """Return the metric that chooses a model of so many classes: "auto" takes roc_auc of two and macro_f1 of more.
-
-    Raises:
-        ConfigError: an unknown metric, or one of two classes where there are more.
-    """
+    """Return the metric that chooses a model of so many classes: "auto" takes roc_auc of two and macro_f1 of more."""
     if metric == "auto":
         return "roc_auc" if count == 2 else "macro_f1"
     found = check_metric(metric, "classes", auto=True)
@@ -294,9 +286,6 @@ def event_amounts(stream: EventStream, *, required: bool = False) -> np.ndarray:
     Args:
         stream: its labels.
         required: whether it must have them.
-
-    Raises:
-        DataError: several columns of labels, or words; or none where they are required.
     """
     if stream.labels is None and required:
         raise DataError(f"{stream.name}: amounts of nodes need labels of events, and there are none; {_HINT}")

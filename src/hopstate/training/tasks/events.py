@@ -286,9 +286,6 @@ class HistoryPairs(EventSource[HistoryScorer]):
         microbatch_size: pairs computed together, to bound memory; a step's gradient is the whole batch's all the same.
             None computes all at once.
         microbatch_tokens: pairs that hold more tokens than this are cut once more, evenly; None does not look.
-
-    Raises:
-        ConfigError: batch_size, microbatch_size or microbatch_tokens under 1.
     """
 
     single_process = ""
@@ -384,9 +381,6 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         target: how they are learned.
         train_inputs, inputs: as in `HistoryPairs`.
         batch_size: training events a step.
-
-    Raises:
-        ConfigError: batch_size under 1.
     """
 
     single_process = ""

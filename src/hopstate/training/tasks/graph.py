@@ -135,11 +135,7 @@ class GraphTask(Task[tuple[Any, Tensor]]):
 
 
 def level_targets(graphs: GraphSet, level: Level) -> np.ndarray:
-    """Return the targets of a set's graphs, nodes or edges.
-
-    Raises:
-        DataError: the set has none of that level.
-    """
+    """Return the targets of a set's graphs, nodes or edges."""
     y = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
     if y is None:
         raise DataError(f"{graphs.name} has no labels of its {level}s")

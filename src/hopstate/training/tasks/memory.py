@@ -19,8 +19,9 @@ partner.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Generic, Protocol, TypedDict, TypeVar
+from typing import Generic, TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -63,30 +64,42 @@ class Window(TypedDict):
 DrawnT = TypeVar("DrawnT")
 
 
-class Questions(Protocol[DrawnT]):
-    """What is asked of each batch of training events, and the loss of the answers."""
-
-    answer: Callable[[Tensor], Tensor]  # logits → what a scorer returns
-
-    def draw(self, epoch: int) -> DrawnT: ...
-
-    def of(self, batch: slice, drawn: DrawnT) -> tuple[dict[str, Tensor], Tensor]:
-        """Return what is asked of some of the training rows (source and target, or nodes, and gaps), and labels."""
-        ...
-
-    def logits(self, model: MemoryModel, state: NodeState, asked: dict[str, Tensor]) -> Tensor:
-        """Return (Q,) logits of what `of` returned, or (Q, C) of classes."""
-        ...
-
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor: ...
-
-
-class LinkQuestions:
-    """Whether the events' ends meet, and the pairs beside them.
+class Questions(ABC, Generic[DrawnT]):
+    """What is asked of each batch of training events, and the loss of the answers.
 
     Args:
         stream, split: the data.
         inputs: batches of the stream, look-ups seeing the training events alone.
+        answer: logits → what a scorer returns.
+    """
+
+    def __init__(
+        self, stream: EventStream, split: EventSplit, inputs: ActiveEvents, answer: Callable[[Tensor], Tensor]
+    ) -> None:
+        self.stream, self.split, self.inputs, self.answer = stream, split, inputs, answer
+
+    @abstractmethod
+    def draw(self, epoch: int) -> DrawnT:
+        """Return what is random of an epoch."""
+
+    @abstractmethod
+    def of(self, batch: slice, drawn: DrawnT) -> tuple[dict[str, Tensor], Tensor]:
+        """Return what is asked of some of the training rows (source and target, or nodes, and gaps), and labels."""
+
+    @abstractmethod
+    def logits(self, model: MemoryModel, state: NodeState, asked: dict[str, Tensor]) -> Tensor:
+        """Return (Q,) logits of what `of` returned, or (Q, C) of classes."""
+
+    @abstractmethod
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean loss."""
+
+
+class LinkQuestions(Questions[tuple[np.ndarray, np.ndarray]]):
+    """Whether the events' ends meet, and the pairs beside them.
+
+    Args:
+        stream, split, inputs: see `Questions`.
         batch_size: events a batch, which random destinations are drawn by.
         seed: of the pairs.
         mixture: what stands beside the events; None is one random pair each.
@@ -102,13 +115,12 @@ class LinkQuestions:
         seed: int,
         mixture: TrainingNegatives | None = None,
     ) -> None:
-        self.stream, self.split, self.inputs, self.seed = stream, split, inputs, seed
+        super().__init__(stream, split, inputs, chances)
+        self.seed = seed
         self._added, self.mixture = stream.additions(split.train), mixture or TrainingNegatives()
-        self.answer: Callable[[Tensor], Tensor] = chances
         self.drawn = EpochNegatives(stream, self._added, batch_size, seed, self.mixture)
 
     def draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return sources and destinations (P, K) of an epoch's pairs."""
         return self.drawn.of(epoch)
 
     def of(self, batch: slice, drawn: tuple[np.ndarray, np.ndarray]) -> tuple[dict[str, Tensor], Tensor]:
@@ -121,22 +133,20 @@ class LinkQuestions:
         return asked | {"gap": self.inputs.query_gaps(*pairs)}, labels
 
     def logits(self, model: MemoryModel, state: NodeState, asked: dict[str, Tensor]) -> Tensor:
-        """Return (Q,) logits of pairs."""
         return model.link_logits(state, asked["source"], asked["target"], asked["gap"])
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean cross-entropy, binary or of each event among its group."""
         group = self.mixture.group
         if group == 1:
             return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
         return link_loss(logits, labels, group) / (len(labels) // group)
 
 
-class ClassQuestions:
+class ClassQuestions(Questions[None]):
     """The class of an event's source, before the event is seen; events without one move the memory, and teach nothing.
 
     Args:
-        stream, split, inputs: as in `LinkQuestions`.
+        stream, split, inputs: see `Questions`.
         y: (E,) classes, -1 unknown, or (E,) amounts or (E, T) targets, NaN unknown.
         target: how they are learned.
     """
@@ -144,8 +154,8 @@ class ClassQuestions:
     def __init__(
         self, stream: EventStream, split: EventSplit, inputs: ActiveEvents, *, y: np.ndarray, target: Target
     ) -> None:
-        self.stream, self.split, self.inputs, self.y, self.target = stream, split, inputs, y, target
-        self.answer: Callable[[Tensor], Tensor] = target.answer
+        super().__init__(stream, split, inputs, target.answer)
+        self.y, self.target = y, target
 
     def draw(self, epoch: int) -> None:
         """Nothing is drawn."""
@@ -160,11 +170,9 @@ class ClassQuestions:
         )
 
     def logits(self, model: MemoryModel, state: NodeState, asked: dict[str, Tensor]) -> Tensor:
-        """Return (Q, C) logits of nodes, (Q, 1) of two classes."""
         return model.node_logits(state, asked["nodes"], asked["gap"])
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean cross-entropy."""
         return self.target.class_loss(logits, labels)
 
 
@@ -183,9 +191,6 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         cut_ties: False puts all events of a time into one batch, however many.
         tbptt_window: T, batches that gradients flow back through, and batches of one optimiser step.
         tie_batch_size: most events of one time that move the memory together in evaluation, where ties are cut.
-
-    Raises:
-        ConfigError: batch_size or tbptt_window under 1.
     """
 
     single_process = "its events move one memory, one batch after another"
@@ -224,9 +229,6 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         """Yield windows in time order, what is random drawn from (seed, epoch); window 0 empties the memory.
 
         All of them, one after another: step is 1.
-
-        Raises:
-            CheckpointError: a later window, and no memory to go on from.
         """
         if start == 0:
             self.memory = None
@@ -287,11 +289,7 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         return self.memory.tensors() | {"clock": torch.tensor(self.memory.clock, dtype=torch.float64)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned.
-
-        Raises:
-            CheckpointError: a memory of another model or of other widths.
-        """
+        """Take back what `state` returned."""
         if not state:
             self.memory = None
             return

@@ -59,11 +59,7 @@ class NodeLabels:
         return self.target.names
 
     def rows(self, split: str) -> Rows:
-        """Return the rows of a split, or of "all" nodes.
-
-        Raises:
-            ConfigError: an unknown split.
-        """
+        """Return the rows of a split, or of "all" nodes."""
         if split == "all":
             return np.arange(len(self.y))
         if split not in self.split:
@@ -417,11 +413,7 @@ class Subgraphs(NodeBatches[Batch]):
 
 
 def one_pass(source: BatchSource, num_nodes: int, device: Callable[[], torch.device]) -> Callable[[nn.Module], Tensor]:
-    """Return a function model → (N, C) logits that runs the source's batches of epoch 0 once, all nodes in batches.
-
-    Raises:
-        DataError: when called, if the batches leave a node out.
-    """
+    """Return a function model → (N, C) logits that runs the source's batches of epoch 0 once, all nodes in batches."""
 
     def predict(model: nn.Module) -> Tensor:
         out: Tensor | None = None

@@ -251,11 +251,7 @@ class StaticLinkTask(Task[Any]):
         return min(1.0, most / max(1, train))
 
     def question(self, split: str) -> Question:
-        """Return the links of a split and what they are ranked among; of train, as many as test has.
-
-        Raises:
-            ConfigError: an unknown split.
-        """
+        """Return the links of a split and what they are ranked among; of train, as many as test has."""
         if split not in SPLITS:
             raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
         pairs = self.split.pairs[split]
@@ -341,6 +337,3 @@ def _inside(pairs: np.ndarray, nodes: np.ndarray, num_nodes: int) -> np.ndarray:
     place[nodes] = np.arange(len(nodes))
     local = place[pairs]
     return local[(local >= 0).all(1)]
-
-
-__all__ = ["LinkJudging", "LinkModel", "LinkTraining", "StaticLinkTask", "Without"]

@@ -195,9 +195,6 @@ class Target:
         Args:
             y: what `rows` returned.
             out: outputs, on the CPU.
-
-        Raises:
-            DataError: nothing is known.
         """
         known = self.known(y)
         if not known.any():
@@ -240,9 +237,6 @@ def target_of(
         own: the data set's metrics.
         weights: of the classes; see `class_weights`.
         amounts: floats are values even where they are all 0 and 1.
-
-    Raises:
-        ConfigError: a metric that is unknown or of another goal, or weights where there are no classes.
     """
     goal: Goal = "values" if amounts and y.dtype.kind == "f" else goal_of(y)
     count = max(int(y.max(initial=-1)) + 1, len(names or ())) if goal == "classes" else y.reshape(len(y), -1).shape[1]
@@ -303,9 +297,6 @@ def positive_last(
         train: training rows.
         names: of the classes, or None if they are numbers.
         positive: `read.positive_class`.
-
-    Raises:
-        ConfigError: positive is not one of two classes.
 
     >>> positive_last(np.array([0, 0, 1, -1]), np.arange(3), ("ok", "banned"))
     (array([ 0,  0,  1, -1]), ('ok', 'banned'))
@@ -393,9 +384,6 @@ def metric_names(metric: str, own: tuple[str, ...], goal: Goal, count: int) -> t
         own: the data set's metrics.
         goal: see `Target`.
         count: classes or targets.
-
-    Raises:
-        ConfigError: an unknown metric, or one of another goal.
     """
     known, metric = metrics_of_kind(goal), ALIASES.get(metric, metric)
     if metric != "auto":
@@ -420,9 +408,6 @@ def class_weights(y: np.ndarray, names: Sequence[str], kind: ClassWeights) -> tu
         names: (C,) of the classes.
         kind: "balanced" (the inverse of a class's share), "complement" (1 - its share; of both, a class that is absent
             has 0), or weights by hand, "spam=5" each; a class that is not named has 1.
-
-    Raises:
-        ConfigError: another kind, a class that is none, or a weight that is no number of at least 0.
 
     >>> class_weights(np.array([0, 0, 0, 1, -1]), ("a", "b"), "complement")
     (0.25, 0.75)
