@@ -22,6 +22,8 @@ SMALL = PairTrees.Config(num_trees=10, min_leaf=10)
 class Ends:
     """Reads nothing but who is asked about, and when."""
 
+    store = None
+
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
         return np.stack([u, v, t], 1).astype(np.float32)
 
