@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
-from hopstate.methods.method import Context, Method, ReadOptions, RunConfig, SplitConfig
-from hopstate.methods.shared.node import check_width, node_labels
+from hopstate.methods.method import Context, Method
+from hopstate.methods.shared.node import NodeRun, check_width, node_labels
 from hopstate.ops.propagate import hop_powers
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.tasks.node import NodeTask, RowBatches
@@ -56,25 +56,18 @@ class SGC(nn.Module):
 
 # ---- the run's configuration: nested dataclasses become the command line's options ------------------------
 @dataclass(frozen=True, kw_only=True)
-class SGCRun(RunConfig):
+class SGCRun(NodeRun):
     """Configuration of an SGC run.
 
     Args:
-        read: how a file is read.
-        split: which nodes are for training, validation and test.
         num_hops: K.
         model: the classifier.
         batch_size: nodes a step.
-        metric: what chooses the model: "auto" takes the data set's own, else accuracy.
-        loop: training.
     """
 
-    read: ReadOptions = field(default_factory=ReadOptions)
-    split: SplitConfig = field(default_factory=SplitConfig)
     num_hops: int = 2
     model: SGC.Config = field(default_factory=SGC.Config)
     batch_size: int = 2000
-    metric: str = "auto"
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(epochs=100, patience=None, optim=OptimConfig(lr=0.2, weight_decay=1e-5))
     )
@@ -98,7 +91,7 @@ def hops(graph: Graph, num_hops: int) -> Tensor:
 def build(graph: Graph, config: SGCRun, context: Context) -> NodeTask:
     """Return the task of training SGC on graph."""
     check_width(graph, context)
-    labels = node_labels(graph, config.split, config.metric, context)
+    labels = node_labels(graph, config, context)
     tokens = hops(graph, config.num_hops)
     model = SGC(config.model, in_dim=graph.num_features, num_classes=len(labels.class_names))
     return NodeTask(
