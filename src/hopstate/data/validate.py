@@ -47,8 +47,8 @@ def _check_features(array: np.ndarray | None, table: FeatureTable | None, rows: 
         check_finite(array, what)
         if array.dtype != np.float32:
             raise DataError(f"{what} must be float32; got {array.dtype}")
-    if table is not None and (array is None or table.values.shape != array.shape):
-        raise DataError(f"{what}: their table is {table.values.shape}, not of their shape")
+    if table is not None and (array is None or len(table) != rows):  # filled gaps add columns to the array
+        raise DataError(f"{what}: their table has {len(table)} rows, not one for each of the {rows} {of}")
 
 
 def _check_node_ids(record: Graph | EventStream, where: str) -> None:

@@ -1,6 +1,5 @@
 """CTDG-SSM on small streams: the layer rule, both matrix paths, memory that survives a stop, and errors by name."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -138,16 +137,11 @@ def test_new_nodes_in_mid_stream_equal_room_from_the_start() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1000])
-def test_saved_in_mid_stream_and_restored_is_bit_identical(tmp_path: Path, limit: int) -> None:
+def test_updates_in_place_are_bit_identical(limit: int) -> None:
     m, batches = model(dense_limit=limit).float(), stream(6)
-    pair = (torch.tensor([0, 1]), torch.tensor([2, 3]), torch.zeros(2, 1))
     with torch.no_grad():
         straight = run(m, batches)
         half = run(m, batches[:3])
-        half.save(tmp_path / "memory.safetensors")
-        restored = run(m, batches[3:], NodeState.load(tmp_path / "memory.safetensors", tag=m.tag))
-        assert same(straight, restored)
-        assert torch.equal(m.link_logits(straight, *pair), m.link_logits(restored, *pair))
         in_place = half.snapshot()
         for batch in batches[3:]:
             in_place = m.update(in_place, batch, in_place=True)
