@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: str | Path,
-    *,
     data: Any = None,
+    *,
     split: str = "test",
     read: Mapping[str, Any] | None = None,
     evaluation: Mapping[str, Any] | None = None,
@@ -59,8 +59,8 @@ def evaluate(
 
 def predict(
     run: str | Path,
-    *,
     data: Any = None,
+    *,
     split: str = "all",
     out: str | Path | None = None,
     read: Mapping[str, Any] | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_reset
@@ -33,8 +34,10 @@ from hopstate.runs.data import (
 from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
 from hopstate.runs.inference import evaluate, predict
 from hopstate.runs.load import keep_ids
+from hopstate.runs.model import TrainedModel, embeddings
 from hopstate.runs.prepare import notes_of, prepared
-from hopstate.runs.stream import keep_past, score_stream
+from hopstate.runs.queries import rank, score
+from hopstate.runs.stream import keep_past, node_outputs, score_stream
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.loggers import check_loggers
 from hopstate.training.memory_limit import within_memory
@@ -46,10 +49,7 @@ from hopstate.training.tasks.link import LinkTask
 from hopstate.training.trainer import SPLITS, Trainer, seed_everything
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from hopstate.methods.method import Record, RunConfig
-    from hopstate.runs.model import TrainedModel
     from hopstate.training.tasks.task import Task
 
 
@@ -65,9 +65,26 @@ __all__ = [
 ]
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _of_run(function: Callable[Concatenate[str | Path, P], R]) -> Callable[Concatenate[Run, P], R]:
+    """Return a function of a run folder as a method of `Run` with the same other arguments."""
+
+    @functools.wraps(function)
+    def method(self: Run, *args: P.args, **options: P.kwargs) -> R:
+        return function(self.path, *args, **options)
+
+    return method
+
+
 @dataclass(frozen=True)
 class Run:
     """A run folder after `fit`: where it is, what it was and what it reached.
+
+    Its methods `embeddings`, `evaluate`, `node_outputs`, `predict`, `rank`, `score` and `score_stream` are the
+    functions of these names, with the run in place of its folder.
 
     Args:
         path: the run folder.
@@ -91,39 +108,15 @@ class Run:
     @property
     def model(self) -> TrainedModel:
         """The trained model as a `torch.nn.Module` that is asked by the user's ids; see `hopstate.runs.model`."""
-        from hopstate.runs.model import TrainedModel
-
         return TrainedModel(self.path)
 
-    def embeddings(self, nodes: Any = None, **options: Any) -> pd.DataFrame:
-        """Return a vector of each node beside its id; see `hopstate.runs.model.embeddings` for the options."""
-        from hopstate.runs.model import embeddings
-
-        return embeddings(self.path, nodes, **options)
-
-    def evaluate(self, data: Any = None, **options: Any) -> dict[str, float]:
-        """Return the metrics of a split; see `hopstate.evaluate` for the options."""
-        return evaluate(self.path, data=data, **options)
-
-    def predict(self, data: Any = None, **options: Any) -> pd.DataFrame:
-        """Return predictions with the user's own ids; see `hopstate.predict` for the options."""
-        return predict(self.path, data=data, **options)
-
-    def score_stream(self, data: Any, **options: Any) -> pd.DataFrame:
-        """Return scores of new events and keep the state after them; see `hopstate.score_stream` for the options."""
-        return score_stream(self.path, data, **options)
-
-    def node_outputs(self, nodes: Any, t: Any = None, **options: Any) -> pd.DataFrame:
-        """Return the chances of the classes of nodes at times; see `hopstate.node_outputs` for the options."""
-        from hopstate.runs.stream import node_outputs
-
-        return node_outputs(self.path, nodes, t, **options)
-
-    def score(self, pairs: Any, time: Any = None, **options: Any) -> pd.DataFrame:
-        """Return how likely pairs are to meet at a time; see `hopstate.score` for the options."""
-        from hopstate.runs.queries import score
-
-        return score(self.path, pairs, time, **options)
+    embeddings = _of_run(embeddings)
+    evaluate = _of_run(evaluate)
+    node_outputs = _of_run(node_outputs)
+    predict = _of_run(predict)
+    rank = _of_run(rank)
+    score = _of_run(score)
+    score_stream = _of_run(score_stream)
 
     def save_pretrained(self, folder: str | Path, *, ids: bool = True) -> Path:
         """Write the run as a folder for others, with a card; see `hopstate.runs.hub`.
@@ -135,12 +128,6 @@ class Run:
         from hopstate.runs.hub import save_pretrained
 
         return save_pretrained(self.path, folder, ids=ids)
-
-    def rank(self, sources: Any, **options: Any) -> pd.DataFrame:
-        """Return whom sources most likely meet next, best first; see `hopstate.rank` for the options."""
-        from hopstate.runs.queries import rank
-
-        return rank(self.path, sources, **options)
 
 
 def fit(
@@ -392,25 +379,18 @@ def _locked_run(out: str | Path | None, method: str, data: str, ranks: Ranks) ->
 
 @contextlib.contextmanager
 def _restored_on_failure(run: RunFolder) -> Iterator[None]:
-    """Put a folder back as it was where what follows fails before an epoch or a checkpoint of it.
-
-    A folder of other things is left alone: no run begins there. A run that Ctrl-C stopped may go on.
-    """
-    if not (run.never_trained() or (run.path / "config.json").is_file()):
-        yield
-        return
-    trained, folders, files = _progress(run.path), _folders(run.path), _run_files(run.path)
+    """Put a folder back as it was where what follows fails before an epoch or a checkpoint of it."""
+    progress, folders, files = _progress(run), _folders(run.path), _run_files(run.path)
     texts = {path: path.read_bytes() for path in files if path.suffix == ".json" and path.parent == run.path}
     try:
         yield
     except Exception:
-        if _progress(run.path) == trained:
+        if _progress(run) == progress:
             with contextlib.suppress(OSError, HopstateError):  # of a failing disk; the first error is raised
                 for path in _run_files(run.path) - files:
                     remove_file(path)
                 for path, text in texts.items():
-                    if not path.is_file() or path.read_bytes() != text:
-                        replace_file(path, partial(Path.write_bytes, data=text))
+                    replace_file(path, partial(Path.write_bytes, data=text))
                 for path in sorted(_folders(run.path) - folders, reverse=True):
                     with contextlib.suppress(OSError):  # it holds something
                         path.rmdir()
@@ -428,9 +408,8 @@ def _folders(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if path.is_dir()}
 
 
-def _progress(folder: Path) -> list[tuple[int, int]]:
-    """Return what changes if something was trained: times and sizes of checkpoint and result, rows of metrics."""
-    saved = [folder / name for name in ("checkpoint.safetensors", "result.json")]
-    stats = [path.stat() for path in saved if path.is_file()]
-    rows = folder / "metrics.jsonl"
-    return [*((s.st_mtime_ns, s.st_size) for s in stats), (0, rows.stat().st_size if rows.is_file() else 0)]
+def _progress(run: RunFolder) -> list[int]:
+    """Return what changes if something was trained: times of checkpoint and result, bytes of metrics."""
+    times = [path.stat().st_mtime_ns for path in (run.checkpoint, run.path / "result.json") if path.is_file()]
+    rows = run.path / "metrics.jsonl"
+    return [*times, rows.stat().st_size if rows.is_file() else 0]
