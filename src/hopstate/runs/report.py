@@ -12,6 +12,7 @@ import math
 import re
 import shlex
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 INFLUENCE = ("end", "neighbor", "t", "event_id", "contribution")
-NUMBERS = ("loop.seed", "split.number", "fold")  # settings that number a run
+NUMBERS = {"loop.seed": "seed", "split.number": "split", "fold": "fold"}  # settings that number a run, by their names
 STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "hopstate",
@@ -86,6 +87,8 @@ def write_report(
         FormatError: a file that is not what it should be.
         StorageError: the page could not be written; an earlier one is as it was.
     """
+    from jinja2 import Environment, StrictUndefined
+
     groups, explanations = collect(runs)
     lines: list[Line] = []
     if results_file is not None:
@@ -107,10 +110,18 @@ def write_report(
         _features(explanations),
         _runs(groups),
     ]
-    path = Path(out)
-    count = sum(len(group.runs) for group in groups) + len(lines)
-    write_text(path, _html(title, count, [section for section in sections if section.blocks]))
-    return path
+    template = Environment(autoescape=True, undefined=StrictUndefined, finalize=_printable).from_string(
+        Path(__file__).with_name("report.html").read_text("utf-8")
+    )
+    page = template.render(
+        title=title,
+        count=sum(len(group.runs) for group in groups) + len(lines),
+        sections=[section for section in sections if section.blocks],
+        now=datetime.now(UTC),
+        version=machine()["versions"]["hopstate"],
+    )
+    write_text(Path(out), page)
+    return Path(out)
 
 
 # ---- run folders ---------------------------------------------------------------------------------------------------
@@ -196,17 +207,17 @@ def read_run(path: Path) -> RunInfo:
     environment = folder.read_json("environment.json") if exists(path / "environment.json") else {}
     if not isinstance(config.get("method"), str) or not isinstance(config.get("data"), str):
         raise CheckpointError(f"{path / 'config.json'} names no method or no data; it is of no hopstate run")
-    _check_environment(environment, path)
-    numbers = [
-        f"{'split' if key == 'split.number' else key.split('.')[-1]} {flat[key]}" for key in NUMBERS if key in flat
-    ]
+    if not (isinstance(environment.get("versions", {}), dict) and isinstance(environment.get("command", []), list)):
+        raise CheckpointError(
+            f"{path / 'environment.json'} is damaged: its versions are no mapping or its command no list"
+        )
     return RunInfo(
         path=path,
         method=config["method"],
         data=Path(config["data"]).name,
         source=config["data"],
         content_hash=known_data(folder).get("content_hash", "") if exists(path / "data.json") else "",
-        number=", ".join(numbers),
+        number=", ".join(f"{name} {flat[key]}" for key, name in NUMBERS.items() if key in flat),
         settings={key: value for key, value in flat.items() if key not in (*NUMBERS, *FREE, "method", "data")},
         history=folder.history(),
         result=folder.result() if exists(path / "result.json") else {},
@@ -216,29 +227,18 @@ def read_run(path: Path) -> RunInfo:
     )
 
 
-def _check_environment(environment: dict[str, Any], path: Path) -> None:
-    """Raise CheckpointError where what a page says of the machine is no text."""
-    versions, command = environment.get("versions", {}), environment.get("command", [])
-    if isinstance(versions, dict) and isinstance(command, list):
-        texts = [environment.get(key) for key in ("time", "revision", "gpu", "processor")]
-        if all(text is None or isinstance(text, str) for text in (*versions.values(), *texts, *command)):
-            return
-    raise CheckpointError(f"{path / 'environment.json'} is damaged: versions and names in it are texts")
-
-
 def _grouped(runs: Sequence[RunInfo]) -> list[Group]:
     """Return runs grouped by method, data and settings, labelled by what tells the groups apart."""
     _name_data(runs)
-    same: dict[tuple[str, str], dict[str, list[RunInfo]]] = {}
+    same: dict[tuple[str, str], dict[str, list[RunInfo]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
-        variants = same.setdefault((run.data, run.method), {})
-        variants.setdefault(repr(sorted(run.settings.items())), []).append(run)
+        same[run.data, run.method][repr(sorted(run.settings.items()))].append(run)
     groups = []
-    for (_, method), found in same.items():
-        settings = [members[0].settings for members in found.values()]
+    for (_, method), variants in same.items():
+        settings = [members[0].settings for members in variants.values()]
         keys = dict.fromkeys(key for one in settings for key in one)
         differing = [key for key in keys if len({repr(one.get(key)) for one in settings}) > 1]
-        for members in found.values():
+        for members in variants.values():
             what = ", ".join(f"{key}={members[0].settings.get(key)}" for key in differing)
             groups.append(Group(f"{method} ({what})" if what else method, members))
     return sorted(groups, key=lambda group: (group.data, group.label))
@@ -248,12 +248,11 @@ def _name_data(runs: Sequence[RunInfo]) -> None:
     """Add folder, version and protocol to the names of data that other data, versions or protocols share."""
 
     def add(label: Callable[[RunInfo], str], differs: Callable[[RunInfo], str]) -> None:
-        found: dict[str, set[str]] = {}
+        found = defaultdict(set)
         for run in runs:
-            found.setdefault(run.data, set()).add(differs(run))
-        several = {data for data, values in found.items() if len(values - {""}) > 1}
+            found[run.data].add(differs(run))
         for run in runs:
-            if run.data in several:
+            if len(found[run.data] - {""}) > 1:
                 run.data = label(run)
 
     add(lambda run: "/".join(Path(run.source).parts[-2:]), lambda run: run.content_hash)
@@ -334,23 +333,11 @@ class Section:
         self.blocks.append({"kind": "chart", "title": title, "about": about, "image": _image(draw)})
 
 
-def _html(title: str, count: int, sections: Sequence[Section]) -> str:
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: _printable(value) if isinstance(value, str) else value,
-    )
-    template = environment.from_string(Path(__file__).with_name("report.html").read_text("utf-8"))
-    return template.render(
-        title=title, count=count, sections=sections, now=datetime.now(UTC), version=machine()["versions"]["hopstate"]
-    )
-
-
-def _printable(text: str) -> str:
-    """Return a text without control characters, which neither HTML nor SVG may hold."""
-    return type(text)(re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "\N{REPLACEMENT CHARACTER}", text))
+def _printable(value: Any) -> Any:
+    """Return a text without control characters, which neither HTML nor SVG may hold; other values as they are."""
+    if not isinstance(value, str):
+        return value
+    return type(value)(re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "\N{REPLACEMENT CHARACTER}", value))
 
 
 def _image(draw: Callable[[Axes], None]) -> str:
@@ -381,9 +368,9 @@ def _name(label: str) -> str:
 
 
 def _by_data(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    found: dict[str, list[Group]] = {}
+    found = defaultdict(list)
     for group in groups:
-        found.setdefault(group.data, []).append(group)
+        found[group.data].append(group)
     return found
 
 
@@ -393,6 +380,10 @@ def _positive(groups: Sequence[Group]) -> str | None:
 
 def _limits(metric: str, limits: tuple[float, float] | None) -> str:
     return "" if limits is None else " to ".join(figure(metric, end) for end in limits)
+
+
+def _figure(metric: str, found: Summary | None) -> str:
+    return "" if found is None else figure(metric, found.mean, found.std)
 
 
 # ---- which group is best -------------------------------------------------------------------------------------------
@@ -414,17 +405,22 @@ def _best(groups: Sequence[Group], metric: str) -> Group | None:
     return found[0] if found and len(groups) > 1 else None
 
 
-def _floors(groups: Sequence[Group], metrics: Iterable[str]) -> dict[str, dict[str, list[float]]]:
-    """Return baselines that are no methods of these groups → metric → values over runs."""
+def _floors(groups: Sequence[Group], metrics: Iterable[str]) -> dict[str, dict[str, Summary]]:
+    """Return baselines that are no methods of these groups → metric → their figures over runs."""
     methods = {group.method for group in groups}
-    found: dict[str, dict[str, list[float]]] = {}
+    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in (run for group in groups for run in group.runs):
-        for name, values in run.floors.items():
+        for name in run.floors.keys() - methods:
             for metric in metrics:
-                value = values.get(metric)
-                if value is not None and name not in methods:
-                    found.setdefault(floor_label(name), {}).setdefault(metric, []).append(float(value))
-    return found
+                value = run.floors[name].get(metric)
+                if value is not None:
+                    values[floor_label(name)][metric].append(float(value))
+    return {name: _summaries(values[name]) for name in sorted(values)}
+
+
+def _summaries(values: Mapping[str, Sequence[float]]) -> dict[str, Summary]:
+    """Return the summaries of the metrics that have values."""
+    return {metric: found for metric, own in values.items() if (found := summary(own)) is not None}
 
 
 # ---- sections ------------------------------------------------------------------------------------------------------
@@ -451,23 +447,29 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
             "No run has a validation figure, so that none is called best: choosing by test would be no measurement."
         ]
     best = (ranked or methods)[0]
-    test, val = _known(best, metric), best.summary(metric, "val")
-    label = metric_label(metric, best.positive)
+    tests = {group.label: _known(group, metric) for group in groups}
+    test, val, limits = tests[best.label], best.summary(metric, "val"), _limits(metric, best.interval(metric))
+    start = f"{best.label} reached"
     if val is not None and len(groups) > 1:
-        start = f"{best.label} is best by validation ({figure(metric, val.mean, val.std)}): test {label}"
-    else:
-        start = f"{best.label} reached: test {label}"
-    limits, events = _limits(metric, best.interval(metric)), _events(groups, metric)
-    start += f" {figure(metric, test.mean, test.std)}" + (f" (95% interval {limits})" if limits else "")
+        start = f"{best.label} is best by validation ({_figure(metric, val)})"
+    start += f": test {metric_label(metric, best.positive)} {_figure(metric, test)}"
+    events, seconds = _events(groups, metric), best.mean("seconds")
+    memory = megabytes(best.mean("peak_memory_mb"))
     sentences = [
-        f"{start}." if events is None else f"{start} of {events:,} events.",
+        start
+        + (f" (95% interval {limits})" if limits else "")
+        + ("." if events is None else f" of {events:,} events."),
         few_events_note(events, "test figures"),
         own_event_note(best.runs[0].result.get("metrics", {}).get("test", {})),
         _above_floor(metric, test.mean, groups),
-        _cost(best),
+        f"Training took {duration(seconds)}{' and ' if memory else ''}{memory}." if seconds else "",
     ]
     if len(ranked) > 1:
-        sentences += [_second(metric, ranked[1], test), _higher(metric, best, methods)]
+        sentences.append(_second(metric, ranked[1].label, tests[ranked[1].label], test))
+        first = min(methods, key=lambda group: rank(metric, tests[group.label].mean)).label
+        if rank(metric, tests[first].mean) < rank(metric, test.mean):
+            highest = figure(metric, tests[first].mean)
+            sentences.append(f"The best test figure is that of {first} ({highest}); validation did not choose it.")
     elif test.runs == 1:
         sentences.append("One run: how far chance moves it was not measured.")
     return sentences
@@ -486,15 +488,15 @@ def _events(groups: Sequence[Group], metric: str) -> int | None:
 
 
 def _above_floor(metric: str, mean: float, groups: Sequence[Group]) -> str:
-    floors = [(name, sum(own[metric]) / len(own[metric])) for name, own in _floors(groups, [metric]).items()]
-    methods = _methods(groups)
-    floors += [(group.label, _known(group, metric).mean) for group in groups if group not in methods]
-    if not floors:
+    means = {name: own[metric].mean for name, own in _floors(groups, [metric]).items()}
+    means |= {group.label: _known(group, metric).mean for group in groups if group not in _methods(groups)}
+    if not means:
         return ""
-    name, value = min(floors, key=lambda one: rank(metric, one[1]))
-    if rank(metric, mean) < rank(metric, value):
-        return f"That is {_points(metric, mean - value)} better than the best floor, {name} ({figure(metric, value)})."
-    return f"It does not stand above the floor {name} ({figure(metric, value)})."
+    name = min(means, key=lambda name: rank(metric, means[name]))
+    best = f"{name} ({figure(metric, means[name])})"
+    if rank(metric, mean) < rank(metric, means[name]):
+        return f"That is {_points(metric, mean - means[name])} better than the best floor, {best}."
+    return f"It does not stand above the floor {best}."
 
 
 def _points(metric: str, difference: float) -> str:
@@ -502,30 +504,14 @@ def _points(metric: str, difference: float) -> str:
     return text if is_error(metric) else f"{text} points"
 
 
-def _cost(group: Group) -> str:
-    seconds, memory = group.mean("seconds"), group.mean("peak_memory_mb")
-    if not seconds:
-        return ""
-    return f"Training took {duration(seconds)}" + ("." if memory is None else f" and {megabytes(memory)}.")
-
-
-def _second(metric: str, group: Group, best: Summary) -> str:
+def _second(metric: str, label: str, other: Summary, best: Summary) -> str:
     """Say how far the second by validation is from the best, on test; near is under twice the standard error."""
-    other = _known(group, metric)
     side = "ahead" if rank(metric, other.mean) < rank(metric, best.mean) else "behind"
     doubt = "; single runs, so chance was not measured"
     if best.std is not None and other.std is not None:
         error = math.sqrt(best.std**2 / best.runs + other.std**2 / other.runs)
         doubt = ", too near to call" if abs(best.mean - other.mean) < 2 * error else ""
-    return f"Next is {group.label}, on test {_points(metric, best.mean - other.mean)} {side}{doubt}."
-
-
-def _higher(metric: str, best: Group, methods: Sequence[Group]) -> str:
-    first = min(methods, key=lambda group: rank(metric, _known(group, metric).mean))
-    mean = _known(first, metric).mean
-    if rank(metric, mean) >= rank(metric, _known(best, metric).mean):
-        return ""
-    return f"The best test figure is that of {first.label} ({figure(metric, mean)}); validation did not choose it."
+    return f"Next is {label}, on test {_points(metric, best.mean - other.mean)} {side}{doubt}."
 
 
 def _results(groups: Sequence[Group]) -> Section:
@@ -537,11 +523,10 @@ def _results(groups: Sequence[Group]) -> Section:
         "bootstrap where it has one. The best is what validation puts first; its test figure is shown and chose "
         "nothing.",
     )
+    columns = ("method", "metric", "test", "95% interval", "validation", "runs", "epochs")
     for data, members in _by_data(groups).items():
-        done = sorted(
-            (group for group in members if group.values(group.metric)),
-            key=lambda group: rank(group.metric, _known(group, group.metric).mean),
-        )
+        done = [group for group in members if group.values(group.metric)]
+        done.sort(key=lambda group: rank(group.metric, _known(group, group.metric).mean))
         rows = [_result_row(group) for group in done]
         marks = {n: "floor" for n, group in enumerate(done) if group not in _methods(done)}
         for metric in dict.fromkeys(group.metric for group in done):
@@ -549,14 +534,10 @@ def _results(groups: Sequence[Group]) -> Section:
             best = _best(same, metric)
             marks |= {n: "best" for n, group in enumerate(done) if group is best}
             for name, own in _floors(same, [metric]).items():
-                found = summary(own[metric])
-                assert found is not None
-                label = metric_label(metric, _positive(same))
                 marks[len(rows)] = "floor"
-                rows.append([name, label, figure(metric, found.mean, found.std), "", "", str(found.runs), ""])
-        if done:
-            columns = ("method", "metric", "test", "95% interval", "validation", "runs", "epochs")
-            section.table(f"Results on {data}", columns, rows, marks)
+                found, label = own[metric], metric_label(metric, _positive(same))
+                rows.append([name, label, _figure(metric, found), "", "", str(found.runs), ""])
+        section.table(f"Results on {data}", columns, rows, marks)
         for group in members:
             waiting = ", ".join(run.path.name for run in group.runs if not run.result)
             section.paragraph(f"Not finished: {group.label}, {waiting}" if waiting else "")
@@ -564,14 +545,14 @@ def _results(groups: Sequence[Group]) -> Section:
 
 
 def _result_row(group: Group) -> list[str]:
-    metric = group.metric
-    test, val, epochs = _known(group, metric), group.summary(metric, "val"), group.mean("epochs")
+    metric, epochs = group.metric, group.mean("epochs")
+    test = _known(group, metric)
     return [
         group.label,
         metric_label(metric, group.positive),
-        figure(metric, test.mean, test.std),
+        _figure(metric, test),
         _limits(metric, group.interval(metric)),
-        "" if val is None else figure(metric, val.mean, val.std),
+        _figure(metric, group.summary(metric, "val")),
         str(test.runs),
         "" if epochs is None else f"{epochs:.0f}",
     ]
@@ -607,42 +588,43 @@ def _curves(groups: Sequence[Group]) -> Section:
         metrics = dict.fromkeys(group.metric for group in members if group.metric)
         columns = {f"val_{m}": f"validation {metric_label(m, _positive(members))}" for m in metrics}
         for column, label in {**columns, "train_loss": "training loss"}.items():
-            lines = {group.label: found for group in members if (found := _histories(group, column))}
+            lines = {group.label: _histories(group, column) for group in members}
+            lines = {name: table for name, table in lines.items() if not table.empty}
             if lines:
                 about = f"{label} by epoch of {', '.join(lines)}"
                 section.chart(f"{label} on {data}", about, partial(_draw_curves, lines=lines, label=label))
     return section
 
 
-def _histories(group: Group, column: str) -> list[dict[float, float]]:
-    """Return epoch → value of each run that has at least one; nothing where no run has two epochs."""
-    found = []
-    for run in group.runs:
-        points = {float(row["epoch"]): float(row[column]) for row in run.history if row.get(column) is not None}
-        found += [points] if points else []
-    return found if any(len(run.history) > 1 for run in group.runs) else []
+def _histories(group: Group, column: str) -> pd.DataFrame:
+    """Return values by epoch, a column for each run that has one; an empty table where no run has two epochs."""
+    import pandas as pd
+
+    if all(len(run.history) < 2 for run in group.runs):
+        return pd.DataFrame()
+    runs = [{row["epoch"]: row.get(column) for row in run.history} for run in group.runs]
+    table = pd.DataFrame(dict(enumerate(runs)), dtype=float).sort_index()
+    return table.dropna(axis="columns", how="all").dropna(how="all")
 
 
-def _draw_curves(axes: Axes, lines: Mapping[str, Sequence[dict[float, float]]], label: str) -> None:
+def _draw_curves(axes: Axes, lines: Mapping[str, pd.DataFrame], label: str) -> None:
     from matplotlib.ticker import MaxNLocator
+    from scipy.stats import t
 
-    for i, (name, runs) in enumerate(lines.items()):
+    for i, (name, table) in enumerate(lines.items()):
         color = f"C{i}"
-        if len(runs) < 3:
-            for n, points in enumerate(runs):
-                axes.plot(list(points), list(points.values()), color=color, marker="." if len(points) == 1 else "",
+        if table.shape[1] < 3:
+            for n, run in enumerate(table):
+                points = table[run].dropna()
+                axes.plot(points.index, points, color=color, marker="." if len(points) == 1 else "",
                           label=_name(name) if n == 0 else None)  # fmt: skip
             continue
-        means, band = {}, {}
-        for epoch in sorted({epoch for run in runs for epoch in run}):
-            found = summary([run[epoch] for run in runs if epoch in run])
-            limits = None if found is None or found.runs < 3 else found.interval()
-            if found is not None and limits is not None:
-                means[epoch], band[epoch] = found.mean, limits
-        low, high = ([limits[end] for limits in band.values()] for end in (0, 1))
-        axes.plot(list(means), list(means.values()), color=color, label=_name(name))
-        axes.fill_between(list(band), low, high, color=color, alpha=0.18, linewidth=0)
-    lasts = [max(points) for runs in lines.values() for points in runs]
+        several = table[table.count(axis="columns") >= 3]
+        mean, count = several.mean(axis="columns"), several.count(axis="columns")
+        half = several.sem(axis="columns") * t.ppf(0.975, count - 1)  # of the 95% confidence interval
+        axes.plot(mean.index, mean, color=color, label=_name(name))
+        axes.fill_between(mean.index, mean - half, mean + half, color=color, alpha=0.18, linewidth=0)
+    lasts = [table[run].last_valid_index() for table in lines.values() for run in table]
     if max(lasts) >= 10 * min(lasts) > 10:  # short runs would be a dot at the left
         axes.set_xscale("log")
     else:
@@ -670,11 +652,18 @@ def _links(groups: Sequence[Group]) -> Section:
             if not present:
                 continue
             floors = _floors(members, present)
-            values = {group.label: {name: group.values(name) for name in present} for group in members} | floors
+            found = {g.label: _summaries({name: g.values(name) for name in present}) for g in members} | floors
+            means = {label: {name: one.mean for name, one in own.items()} for label, own in found.items()}
             baselines = {*floors, *(group.label for group in members if group.method in FLOORS)}
-            marks = {n: "floor" for n, label in enumerate(values) if label in baselines}
-            marks |= {n: "best" for n, label in enumerate(values) if best is not None and label == best.label}
-            rows = [_links_row(label, values, baselines, present) for label in values]
+            marks, rows = {}, []
+            for n, (label, own) in enumerate(found.items()):
+                rivals = {name: means[name] for name in found if name in baselines and name != label}
+                figures = [_figure(name, own.get(name)) for name in present]
+                rows.append([label, not_above(means[label], rivals), *figures])
+                if best is not None and label == best.label:
+                    marks[n] = "best"
+                elif label in baselines:
+                    marks[n] = "floor"
             events = _events(members, present[0])
             of = "" if events is None else f", {events:,} events judged"
             columns = ["method", "no better than", *(metric_label(name.removeprefix("new_")) for name in present)]
@@ -689,19 +678,6 @@ def _predicts_links(group: Group) -> bool:
     return "class_weights" not in settings or settings.get("task") == "link"
 
 
-def _links_row(
-    label: str, values: Mapping[str, Mapping[str, list[float]]], baselines: Iterable[str], metrics: Sequence[str]
-) -> list[str]:
-    """Return a row of link prediction: name, the other baselines that it does not exceed, figures."""
-    means = {name: {m: sum(v) / len(v) for m, v in own.items() if v} for name, own in values.items()}
-    rivals = {name: means[name] for name in values if name in baselines and name != label}
-    cells = []
-    for metric in metrics:
-        found = summary(values[label].get(metric, []))
-        cells.append("" if found is None else figure(metric, found.mean, found.std))
-    return [label, not_above(means[label], rivals), *cells]
-
-
 def _rankings(groups: Sequence[Group]) -> Section:
     """Hits@k over k, a line a group: the mean over its runs."""
     section = Section(
@@ -710,35 +686,41 @@ def _rankings(groups: Sequence[Group]) -> Section:
         "higher the better. What k an application can use is its own choice.",
     )
     for data, members in _by_data(groups).items():
-        for of, lines in _hits(members).items():
-            places = sorted({k for points in lines.values() for k in points})
+        for of, table in _hits(members).items():
 
-            def draw(axes: Axes, lines: Mapping[str, dict[int, float]] = lines) -> None:
-                for name, points in lines.items():
-                    axes.plot(sorted(points), [points[k] for k in sorted(points)], marker=".", label=_name(name))
+            def draw(axes: Axes, table: pd.DataFrame = table) -> None:
+                for name in table:
+                    points = table[name].dropna()
+                    axes.plot(points.index, points, marker=".", label=_name(str(name)))
                 axes.set_xscale("log")
                 axes.set(xlabel="k", ylabel="answers among the first k, in percent", ylim=(0, 100))
 
-            section.chart(f"Hits@k on {data}, among {of}", f"Hits@k of {', '.join(lines)}", draw)
-            rows = [[name, *(f"{v[k]:.2f}" if k in v else "" for k in places)] for name, v in lines.items()]
-            section.table(f"Hits@k on {data}, in percent, among {of}", ["method", *(f"@{k}" for k in places)], rows)
+            section.chart(f"Hits@k on {data}, among {of}", f"Hits@k of {', '.join(table)}", draw)
+            rows = [[str(name), *(f"{v:.2f}" if v == v else "" for v in table[name])] for name in table]
+            columns = ["method", *(f"@{k}" for k in table.index)]
+            section.table(f"Hits@k on {data}, in percent, among {of}", columns, rows)
     return section
 
 
-def _hits(groups: Sequence[Group]) -> dict[str, dict[str, dict[int, float]]]:
-    """Return what is ranked among → group → k → mean percentage."""
-    values: dict[str, dict[str, dict[int, list[float]]]] = {}
-    for group in groups:
-        for curve in (curve for run in group.runs for curve in run.curves.get("ranking", [])):
-            own = values.setdefault(curve["of"], {}).setdefault(group.label, {})
-            for k, share in zip(curve["k"], curve["hits"], strict=True):
-                own.setdefault(int(k), []).append(100 * share)
-    means: dict[str, dict[str, dict[int, float]]] = {}
-    for of, lines in values.items():
-        for name, points in lines.items():
-            if points:
-                means.setdefault(of, {})[name] = {k: sum(shares) / len(shares) for k, shares in points.items()}
-    return means
+def _hits(groups: Sequence[Group]) -> dict[str, pd.DataFrame]:
+    """Return what is ranked among → mean percentages over runs, a row a k and a column a group."""
+    import pandas as pd
+
+    points = [
+        (curve["of"], group.label, int(k), 100 * share)
+        for group in groups
+        for run in group.runs
+        for curve in run.curves.get("ranking", [])
+        for k, share in zip(curve["k"], curve["hits"], strict=True)
+    ]
+    table = pd.DataFrame(points, columns=["of", "group", "k", "share"])
+    labels = [group.label for group in groups]
+    return {
+        str(of): own.pivot_table(index="k", columns="group", values="share")
+        .reindex(columns=labels)
+        .dropna(axis=1, how="all")
+        for of, own in table.groupby("of", sort=False)
+    }
 
 
 def _reliability(groups: Sequence[Group]) -> Section:
@@ -812,28 +794,28 @@ def _influences(explanations: Mapping[Path, pd.DataFrame]) -> Section:
     for path, table in explanations.items():
         if "feature" in table:
             continue
-
-        def draw(axes: Axes, table: pd.DataFrame = table) -> None:
-            events, query = table[table["event_id"] >= 0], table[table["event_id"] < 0]["t"]
-            for i, (end, mark) in enumerate((("source", "o"), ("target", "s"))):
-                own = events[(events["end"] == "source") == (end == "source")]
-                axes.vlines(own["t"], 0, own["contribution"], color=f"C{i}")
-                axes.plot(own["t"], own["contribution"], mark, color=f"C{i}", label=f"past of the {end}")
-            axes.axhline(0, color="gray", linewidth=1)
-            if len(query):
-                axes.axvline(query.iloc[0], color="gray", linestyle=":")
-            axes.set(xlabel="time", ylabel="added to the logit")
-            axes.tick_params(axis="x", rotation=20)
-
         largest = table.sort_values("contribution", key=abs, ascending=False)
         about = f"{len(table)} past events; the largest contribution is {largest['contribution'].iloc[0]:.3g}"
-        section.chart(f"{path.stem}: contributions by time", about, draw)
+        section.chart(f"{path.stem}: contributions by time", about, partial(_draw_influence, table=table))
         rows = [
             [str(row.neighbor), str(row.end), _time(row.t), f"{row.contribution:+.4f}"]
             for row in largest.head(10).itertuples()
         ]
         section.table(f"{path.stem}: the ten largest contributions", ("neighbor", "whose past", "time", "adds"), rows)
     return section
+
+
+def _draw_influence(axes: Axes, table: pd.DataFrame) -> None:
+    events, query = table[table["event_id"] >= 0], table[table["event_id"] < 0]["t"]
+    for i, (end, mark) in enumerate((("source", "o"), ("target", "s"))):
+        own = events[(events["end"] == "source") == (end == "source")]
+        axes.vlines(own["t"], 0, own["contribution"], color=f"C{i}")
+        axes.plot(own["t"], own["contribution"], mark, color=f"C{i}", label=f"past of the {end}")
+    axes.axhline(0, color="gray", linewidth=1)
+    if len(query):
+        axes.axvline(query.iloc[0], color="gray", linestyle=":")
+    axes.set(xlabel="time", ylabel="added to the logit")
+    axes.tick_params(axis="x", rotation=20)
 
 
 def _time(t: Any) -> str:
@@ -850,15 +832,11 @@ def _features(explanations: Mapping[Path, pd.DataFrame]) -> Section:
     for path, table in explanations.items():
         if "feature" not in table:
             continue
-        amount = "contribution" if "contribution" in table else "gain"
+        caption, column, amount, form = f"{path.stem}: contributions by feature", "adds", "contribution", "{:+.4f}"
+        if "contribution" not in table:
+            caption, column, amount, form = f"{path.parent.name}: importances", "gained", "gain", "{:.1%}"
         largest = table.sort_values(amount, key=abs, ascending=False).head(10)
-        if amount == "gain":
-            caption, column, form = f"{path.parent.name}: importances", "gained", "{:.1%}"
-        else:
-            caption, column, form = f"{path.stem}: contributions by feature", "adds", "{:+.4f}"
-        rows = [
-            [str(name), form.format(value)] for name, value in zip(largest["feature"], largest[amount], strict=True)
-        ]
+        rows = list(zip(largest["feature"].astype(str), largest[amount].map(form.format), strict=True))
         section.table(caption, ("feature", column), rows)
     return section
 
@@ -872,8 +850,9 @@ def _runs(groups: Sequence[Group]) -> Section:
             environment = run.environment
             version = f"{environment.get('versions', {}).get('hopstate', '')} {environment.get('revision') or ''}"
             hardware = str(environment.get("gpu") or environment.get("processor", ""))
-            rows.append([run.path.name, group.label, run.data, run.number, version.strip(), environment.get("time", ""),
-                         hardware, shlex.join(environment.get("command", []))])  # fmt: skip
+            command = shlex.join(map(str, environment.get("command", [])))
+            started = str(environment.get("time", ""))
+            rows.append([run.path.name, group.label, run.data, run.number, version.strip(), started, hardware, command])
     columns = ("folder", "method", "data", "number", "hopstate", "started", "hardware", "command")
     section.table("What was run, and where", columns, rows)
     return section

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -28,12 +29,12 @@ import yaml
 from hopstate.datasets.registry import Dataset, find_dataset, on_disk
 from hopstate.errors import ConfigError, DownloadError, FormatError, HopstateError, MissingFileError, nearest
 from hopstate.io.files import cache_folder, file_lock, named_errors, replace_file, write_text
-from hopstate.io.opening import exists, parse_json, read_text, shown
+from hopstate.io.opening import exists, parse_json, read_text
 from hopstate.methods import get_method, recipe_files
 from hopstate.methods.config import arguments_of, as_dict, config_from
 from hopstate.runs.summary import Summary, duration, figure, megabytes, metric_label, summary
 from hopstate.training.interrupts import signals_to
-from hopstate.training.run_folder import RunFolder, flatten, is_number
+from hopstate.training.run_folder import RunFolder, flatten, is_number, without_nan
 
 # settings that change no result
 FREE = ("loop.device", "loop.progress", "loop.tensorboard", "loop.logger", "loop.checkpoint_seconds")
@@ -146,19 +147,12 @@ def find_recipes(pattern: str) -> list[Recipe]:
 # ---- data ----------------------------------------------------------------------------------------------------------
 def missing(names: Iterable[str]) -> list[str]:
     """Return how to get the data sets that are not on disk, one text for those of one source."""
-    same: dict[str, list[str]] = {}
+    same: dict[str, list[str]] = defaultdict(list)
     for data in dict.fromkeys(names):
         entry = find_dataset(data)
         if entry is not None and on_disk(entry) == "no":
-            same.setdefault(_instruction(entry), []).append(data)
+            same[_instruction(entry)].append(data)
     return [f"{', '.join(group)}: {text}" for text, group in same.items()]
-
-
-def _check_available(data: str) -> None:
-    """Raise DownloadError, with how to get it, if a data set is neither here nor downloaded on first use."""
-    entry = find_dataset(data)
-    if entry is not None and on_disk(entry) == "no" and not entry.fetchable:
-        raise DownloadError(f"{data}: {_instruction(entry).replace('NAME', data)}")
 
 
 def _instruction(entry: Dataset) -> str:
@@ -176,13 +170,7 @@ def _instruction(entry: Dataset) -> str:
 # ---- runs ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A recipe with the settings it is run with.
-
-    Args:
-        recipe: the row.
-        changes: dotted settings that replace the recipe's.
-        out: where run folders lie.
-    """
+    """A recipe, with dotted settings that replace the recipe's, and the folder in which its run folders lie."""
 
     recipe: Recipe
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -272,24 +260,24 @@ def reproduce(
         HopstateError: a run failed.
     """
     trial = Trial(recipe=recipe, changes=changes or {}, out=Path(out))
-    _check_available(trial.data)
+    entry = find_dataset(trial.data)
+    if entry is not None and on_disk(entry) == "no" and not entry.fetchable:
+        raise DownloadError(f"{trial.data}: {_instruction(entry).replace('NAME', trial.data)}")
     if trial.first is not None:
         options: dict[str, Any] = {"out": out, "results_file": results_file, "isolate": isolate}
         if reproduce(trial.first.recipe, runs, changes=trial.first.changes, **options) is None:
             return None
     lines = []
     for run in runs:
-        folder = trial.folder(run)
-        times: dict[str, float | None] = {"wall_seconds": None, "cpu_seconds": None}
+        folder, wall, cpu = trial.folder(run), None, None
         if not (folder / "result.json").is_file():
-            fresh, start, cpu = not folder.exists(), time.perf_counter(), _children_cpu()
+            fresh, start, before = not folder.exists(), time.perf_counter(), _children_cpu()
             if not (_run_in_process if isolate else _run_here)(trial, run):
                 return None
-            if fresh:
-                times["wall_seconds"] = round(time.perf_counter() - start, 2)
-            if fresh and isolate and cpu is not None:
-                times["cpu_seconds"] = round((_children_cpu() or cpu) - cpu, 2)
-        line = _line(trial, run, RunFolder(folder), isolate) | times
+            if fresh:  # else an earlier call trained a part
+                wall = round(time.perf_counter() - start, 2)
+                cpu = round(_children_cpu() - before, 2) if isolate else None
+        line = _line(trial, run, RunFolder(folder), isolate) | {"wall_seconds": wall, "cpu_seconds": cpu}
         lines.append(_recorded(line, Path(results_file)))
     return lines
 
@@ -315,14 +303,10 @@ def _run_in_process(trial: Trial, run: int) -> bool:
     return True
 
 
-def _children_cpu() -> float | None:
-    """Return the processor time of finished child processes in seconds, where the system reports it."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def _children_cpu() -> float:
+    """Return the processor time of finished child processes in seconds."""
+    used = os.times()
+    return used.children_user + used.children_system
 
 
 def _line(trial: Trial, run: int, folder: RunFolder, isolated: bool) -> Line:
@@ -352,36 +336,24 @@ def _line(trial: Trial, run: int, folder: RunFolder, isolated: bool) -> Line:
 
 
 # ---- results file --------------------------------------------------------------------------------------------------
-_KINDS: dict[str, type] = {"recipe": str, "settings": str, "method": str, "data": str, "metric": str, "version": str}
-_KINDS |= {"run": int, "metrics": dict, "altered": dict}
-_NUMBERS = ("seconds", "wall_seconds", "cpu_seconds", "peak_memory_mb")
+KINDS: dict[str, type] = {
+    **dict.fromkeys(("recipe", "settings", "method", "data", "metric", "version"), str),
+    "run": int,
+    "metrics": dict,
+    "altered": dict,
+}
+NUMBERS = ("seconds", "wall_seconds", "cpu_seconds", "peak_memory_mb")
 
 
 def append_line(path: str | Path, line: Mapping[str, Any]) -> None:
-    """Add one line to a results file.
-
-    The file is written anew beside itself and renamed, under a lock: a crash leaves it as it was, and writers wait
-    for each other.
-
-    Raises:
-        StorageError: it could not be written; it is as it was.
-    """
+    """Add one line to a results file: under a lock, and a crash leaves it as it was."""
     path = Path(path)
-    text = json.dumps(_finite(dict(line)), ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(without_nan(line), ensure_ascii=False, allow_nan=False) + "\n"
     with file_lock(path, wait=True), named_errors(path):
         before = path.read_bytes() if path.is_file() else b""
         if before and not before.endswith(b"\n"):  # edited by hand
             before += b"\n"
         replace_file(path, lambda part: part.write_bytes(before + text.encode()))
-
-
-def _finite(value: Any) -> Any:
-    """Return value with NaN and infinities as None: JSON has neither."""
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _recorded(line: Line, path: Path) -> Line:
@@ -405,35 +377,25 @@ def read_lines(path: str | Path) -> list[Line]:
     for number, text in enumerate(read_text(path).splitlines() if exists(path) else [], 1):
         where = f"line {number} of {path}"
         line = parse_json(text, where)
-        wrong = _wrong_key(line)
-        if wrong is not None:
-            raise FormatError(f"{where} is no result of a run: {wrong} is {shown(line.get(wrong))!r}; remove it")
+        if not _is_result(line):
+            raise FormatError(f"{where} is no result of `hopstate reproduce`; remove it")
         found.append(line)
     return found
 
 
-def _wrong_key(line: Line) -> str | None:
-    """Return the key of a line that is missing or of another kind than it must be, or None."""
-    for key, kind in _KINDS.items():
-        if type(line.get(key)) is not kind:
-            return key
+def _is_result(line: Line) -> bool:
+    if any(type(line.get(key)) is not kind for key, kind in KINDS.items()):
+        return False
     splits = line["metrics"].values()
     if "test" not in line["metrics"] or not all(isinstance(split, dict) for split in splits):
-        return "metrics"
-    if not all(value is None or is_number(value) for split in splits for value in split.values()):
-        return "metrics"
-    return next((key for key in _NUMBERS if line.get(key) is not None and not is_number(line[key])), None)
+        return False
+    figures = [line.get(key) for key in NUMBERS] + [value for split in splits for value in split.values()]
+    return all(value is None or is_number(value) for value in figures)
 
 
 @dataclass(frozen=True)
 class Row:
-    """The runs of one recipe with one set of settings.
-
-    Args:
-        recipe: name of the recipe.
-        altered: settings that differ from the recipe's; empty where none does.
-        lines: the latest line of each run.
-    """
+    """The runs of one recipe with one set of settings: which of them are altered, and the latest line of each run."""
 
     recipe: str
     altered: dict[str, Any]
@@ -464,9 +426,9 @@ def rows(lines: Sequence[Line]) -> list[Row]:
 
     Where defaults have changed since, a recipe has unaltered runs of several settings: those run last are returned.
     """
-    groups: dict[tuple[str, str], dict[int, Line]] = {}
+    groups: dict[tuple[str, str], dict[int, Line]] = defaultdict(dict)
     for line in lines:
-        groups.setdefault((line["recipe"], line["settings"]), {})[line["run"]] = line
+        groups[line["recipe"], line["settings"]][line["run"]] = line
     latest = {line["recipe"]: line["settings"] for line in lines if not line["altered"]}
     order = {name: place for place, name in enumerate(all_recipes())}
     found = []
@@ -478,66 +440,43 @@ def rows(lines: Sequence[Line]) -> list[Row]:
 
 
 # ---- published against measured ------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Difference:
-    """Measured minus published.
-
-    Args:
-        difference: of the means.
-        test: "Welch's t", "one-sample t", or "none".
-        p: two-sided p value, or None without a test.
-        reason: why there is no test.
-    """
-
-    difference: float
-    test: str
-    p: float | None = None
-    reason: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.test}, p = {self.p:.2g}" if self.p is not None else f"no test: {self.reason}"
-
-
-def compare(measured: Summary, published: Published) -> Difference:
-    """Return whether measured runs differ from a published figure, by the test that its details allow.
+def compare(measured: Summary, published: Published) -> tuple[str, float | None]:
+    """Test whether measured runs differ from a published figure; return the test and p, or why there is none and None.
 
     Welch's t test where the published figure states a spread and a number of runs; else Student's one-sample t test
     against the published mean, taken as exact; none for a single run or where nothing has a spread.
     """
-    difference = measured.mean - published.mean
     if measured.std is None:
-        return Difference(difference, "none", reason="one run")
+        return "one run", None
     both = published.std is not None and published.runs > 1
     if not measured.std and not (both and published.std):
-        return Difference(difference, "none", reason="no spread")
+        return "no spread", None
     from scipy import stats
 
     if both:
         found = stats.ttest_ind_from_stats(
             measured.mean, measured.std, measured.runs, published.mean, published.std, published.runs, equal_var=False
         )
-        return Difference(difference, "Welch's t", float(found.pvalue))
-    t = difference / (measured.std / math.sqrt(measured.runs))
-    return Difference(difference, "one-sample t", float(2 * stats.t.sf(abs(t), measured.runs - 1)))
+        return "Welch's t", float(found.pvalue)
+    t = (measured.mean - published.mean) / (measured.std / math.sqrt(measured.runs))
+    return "one-sample t", float(2 * stats.t.sf(abs(t), measured.runs - 1))
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One figure of a recipe: published, measured, and how they differ.
-
-    Args:
-        row: the runs.
-        metric: the column of the test metrics.
-        measured: over the runs.
-        published: None where no paper reports it.
-        difference: None without a published figure.
-    """
+    """One figure of a recipe: `published` is None where no paper reports it, `measured` is over the runs of `row`."""
 
     row: Row
     metric: str
     measured: Summary
     published: Published | None
-    difference: Difference | None
+
+    def test(self) -> str:
+        """Return in words how measured and published were compared."""
+        if self.published is None:
+            return ""
+        how, p = compare(self.measured, self.published)
+        return f"no test: {how}" if p is None else f"{how}, p = {p:.2g}"
 
     def cells(self) -> dict[str, str]:
         row, published = self.row, self.published
@@ -551,7 +490,7 @@ class Compared:
             "published": "" if published is None else figure(self.metric, published.mean, published.std),
             "measured": figure(self.metric, self.measured.mean, self.measured.std),
             "runs": str(self.measured.runs),
-            "test": "" if self.difference is None else str(self.difference),
+            "test": self.test(),
             "time a run": duration(seconds),
             "peak memory": megabytes(row.mean("peak_memory_mb")),
         }
@@ -565,10 +504,9 @@ def compared(lines: Sequence[Line]) -> list[Compared]:
         own = recipe is not None and recipe.data == row.data  # other data have other figures
         known = {p.metric: p for p in recipe.published} if recipe is not None and own else {}
         for metric in dict.fromkeys((row.metric, *known)):
-            measured, published = summary(row.values(metric)), known.get(metric)
+            measured = summary(row.values(metric))
             if measured is not None:
-                difference = None if published is None else compare(measured, published)
-                found.append(Compared(row, metric, measured, published, difference))
+                found.append(Compared(row, metric, measured, known.get(metric)))
     return found
 
 

@@ -277,12 +277,12 @@ class RunFolder:
 
     def start_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Write metrics.jsonl and metrics.csv anew with rows (those up to the checkpoint when resuming)."""
-        write_text(self.path / "metrics.jsonl", "".join(json.dumps(_null(row)) + "\n" for row in rows))
+        write_text(self.path / "metrics.jsonl", "".join(json.dumps(without_nan(row)) + "\n" for row in rows))
         write_text(self.path / "metrics.csv", _csv(rows, _columns(rows), header=True) if rows else "")
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         table = self.path / "metrics.csv"
-        append_file(self.path / "metrics.jsonl", json.dumps(_null(row)) + "\n")
+        append_file(self.path / "metrics.jsonl", json.dumps(without_nan(row)) + "\n")
         columns = read_text(table).partition("\n")[0].split(",") if table.is_file() else []
         if row.keys() <= set(columns):
             append_file(table, _csv([row], columns, header=False))
@@ -326,7 +326,7 @@ def floors_of(found: Mapping[str, Mapping[str, Any]], split: str) -> dict[str, d
 
 def json_text(value: Any) -> str:
     """Return the text of a JSON file; NaN and infinities become null."""
-    return json.dumps(_null(value), indent=1) + "\n"
+    return json.dumps(without_nan(value), indent=1) + "\n"
 
 
 def is_number(value: Any) -> bool:
@@ -334,12 +334,12 @@ def is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300  # neither NaN nor infinite
 
 
-def _null(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
     """Return value with NaN and infinities as None: JSON has neither."""
     if isinstance(value, dict):
-        return {k: _null(v) for k, v in value.items()}
+        return {k: without_nan(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_null(v) for v in value]
+        return [without_nan(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -65,9 +65,8 @@ def test_welch_equals_the_test_on_raw_values() -> None:
     ours, theirs = rng.normal(0.9, 0.02, 5), rng.normal(0.88, 0.05, 10)
     mine = summary(ours.tolist())
     assert mine is not None
-    found = compare(mine, published(float(theirs.mean()), float(theirs.std(ddof=1)), 10))
-    assert found.p == pytest.approx(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
-    assert found.difference == pytest.approx(ours.mean() - theirs.mean())
+    _, p = compare(mine, published(float(theirs.mean()), float(theirs.std(ddof=1)), 10))
+    assert p == pytest.approx(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
 
 
 @pytest.mark.parametrize(("std", "runs"), [(None, 10), (None, 0), (0.01, 0), (0.01, 1)])
@@ -75,15 +74,12 @@ def test_without_the_papers_spread_or_number_the_test_is_one_sample(std: float |
     values = [0.90, 0.91, 0.93]
     mine = summary(values)
     assert mine is not None
-    found = compare(mine, published(0.88, std, runs))
-    assert found.p == pytest.approx(stats.ttest_1samp(values, 0.88).pvalue)
+    _, p = compare(mine, published(0.88, std, runs))
+    assert p == pytest.approx(stats.ttest_1samp(values, 0.88).pvalue)
 
 
 def test_no_test_is_made_up() -> None:
-    one = compare(Summary(0.9, None, 1), published(0.8, 0.1, 10))
-    assert one.p is None
-    same = compare(Summary(0.9, 0.0, 3), published(0.9, None, 1))
-    assert same.p is None
-    assert math.isclose(same.difference, 0)
-    assert compare(Summary(1.0, 0.0, 3), published(1.0, 0.0, 5)).p is None
-    assert compare(Summary(1.0, 0.0, 3), published(0.98, 0.01, 5)).p is not None
+    assert compare(Summary(0.9, None, 1), published(0.8, 0.1, 10))[1] is None
+    assert compare(Summary(0.9, 0.0, 3), published(0.9, None, 1))[1] is None
+    assert compare(Summary(1.0, 0.0, 3), published(1.0, 0.0, 5))[1] is None
+    assert compare(Summary(1.0, 0.0, 3), published(0.98, 0.01, 5))[1] is not None
