@@ -251,26 +251,20 @@ def link_metrics() -> list[str]:
 # ---- tables --------------------------------------------------------------------------------------------------------
 def with_floors(rows: list[Row], floors: dict[str, dict[str, float | None]]) -> list[Row]:
     """Return the rows with the baselines that each does not exceed, then a row a baseline that is no method of them."""
-    from hopstate.runs.summary import FLOORS, not_above
+    from hopstate.runs.summary import FLOORS, not_above_by_name
 
-    names = {row["method"] for row in rows}
-    kinds = dict.fromkeys(metric for row in rows for metric in row["kinds"])
+    means = {row["method"]: {m: mean for m, (mean, _) in row["kinds"].items()} for row in rows}
+    kinds = dict.fromkeys(metric for own in means.values() for metric in own)
     others: dict[str, dict[str, float]] = {}
     for name, metrics in floors.items():
         known = {m: value for m in kinds if (value := metrics.get(m)) is not None}
-        if known and name not in names:
+        if known and name not in means:
             others[name] = known
-    means = {row["method"]: {m: mean for m, (mean, _) in row["kinds"].items()} for row in rows}
-    rivals = others | {name: means[name] for name in names if name in FLOORS}
-
-    def below(name: str) -> str:
-        own = {**means, **others}[name]
-        return not_above(own, {rival: values for rival, values in rivals.items() if rival != name})
-
-    found = [row | {"below": below(row["method"])} for row in rows]
+    below = not_above_by_name(others | means, {*others, *FLOORS})
+    found = [row | {"below": below[row["method"]]} for row in rows]
     for name, values in others.items():
         kinds_of = {m: (value, None) for m, value in values.items()}
-        found.append({"method": name, "floor": True, "kinds": kinds_of, "below": below(name)})
+        found.append({"method": name, "floor": True, "kinds": kinds_of, "below": below[name]})
     return found
 
 

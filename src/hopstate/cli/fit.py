@@ -150,15 +150,12 @@ def figure(value: float) -> str:
 
 def _result(done: Run) -> dict[str, Any]:
     """Return what result.json of a finished run holds; nothing of another."""
-    from hopstate.training.run_folder import RunFolder
-
     return {} if done.interrupted or not done.metrics else RunFolder(done.path).result()
 
 
 def print_warning(done: Run, console: Console) -> None:
     """Print which baselines, chance among them, the run does not outperform on validation."""
     from hopstate.runs.summary import floor_label
-    from hopstate.training.run_folder import RunFolder
 
     result, floors = _result(done), RunFolder(done.path).floors("val")
     metric, names = result["metric"], no_better_than(done, "val")
@@ -171,7 +168,6 @@ def print_warning(done: Run, console: Console) -> None:
 
 def no_better_than(done: Run, split: str = "test") -> list[str]:
     from hopstate.methods.shared.baselines import below
-    from hopstate.training.run_folder import RunFolder
 
     if not done.metrics.get(split) or not done.floors:
         return []
@@ -183,7 +179,6 @@ def no_better_than(done: Run, split: str = "test") -> list[str]:
 def print_floors(done: Run, console: Console) -> None:
     """Print the test metric beside those of the floors, with a sentence where it is no better."""
     from hopstate.runs.summary import few_events_note, floor_label, num_events
-    from hopstate.training.run_folder import RunFolder
 
     metric = RunFolder(done.path).result()["metric"]
     own = done.metrics.get("test", {}).get(metric)

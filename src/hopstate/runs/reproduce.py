@@ -34,10 +34,8 @@ from hopstate.methods import get_method, recipe_files
 from hopstate.methods.config import arguments_of, as_dict, config_from
 from hopstate.runs.summary import Summary, duration, figure, megabytes, metric_label, summary
 from hopstate.training.interrupts import signals_to
-from hopstate.training.run_folder import RunFolder, flatten, is_number, without_nan
+from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, without_nan
 
-# settings that change no result
-FREE = ("loop.device", "loop.progress", "loop.tensorboard", "loop.logger", "loop.checkpoint_seconds")
 INIT = ("init", "freeze")  # of a recipe that begins from another's run
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 Line = dict[str, Any]
@@ -98,11 +96,7 @@ class Recipe:
 
 @cache
 def all_recipes() -> dict[str, Recipe]:
-    """Return all recipes by name.
-
-    Raises:
-        ConfigError: two have the same name, or a field of one is unknown.
-    """
+    """Return all recipes by name."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast
     found: dict[str, Recipe] = {}
     for path in recipe_files():
@@ -129,11 +123,7 @@ def _recipe(name: str, entry: Mapping[str, Any], known: Mapping[str, Recipe]) ->
 
 
 def find_recipes(pattern: str) -> list[Recipe]:
-    """Return the recipe of a name, or all whose name matches a pattern such as gmn/* or */minesweeper.
-
-    Raises:
-        ConfigError: there is none; the nearest is suggested.
-    """
+    """Return the recipe of a name, or all whose name matches a pattern such as gmn/* or */minesweeper."""
     known = all_recipes()
     found = [recipe for name, recipe in known.items() if fnmatchcase(name, pattern)]
     if not found:
@@ -203,11 +193,7 @@ class Trial:
         return {"data": self.recipe.data, **self.recipe.settings, **numbered, **init, **self.changes}
 
     def config(self, run: int) -> Any:
-        """Return the method's configuration of a run.
-
-        Raises:
-            ConfigError: an unknown setting, or one that cannot work.
-        """
+        """Return the method's configuration of a run."""
         return config_from(get_method(self.recipe.method), self.settings(run))
 
     def folder(self, run: int) -> Path:
@@ -253,11 +239,6 @@ def reproduce(
 
     Returns:
         One line a run, or None where Ctrl-C stopped it; the same call continues.
-
-    Raises:
-        ConfigError: a setting that does not exist or cannot work.
-        DownloadError: the data are not here and cannot be fetched; the message says how to get them.
-        HopstateError: a run failed.
     """
     trial = Trial(recipe=recipe, changes=changes or {}, out=Path(out))
     entry = find_dataset(trial.data)
@@ -367,11 +348,7 @@ def _recorded(line: Line, path: Path) -> Line:
 
 
 def read_lines(path: str | Path) -> list[Line]:
-    """Return the lines of a results file, oldest first; none where there is no file.
-
-    Raises:
-        FormatError: a line is no result; the message names it.
-    """
+    """Return the lines of a results file, oldest first; none where there is no file."""
     path = Path(path)
     found = []
     for number, text in enumerate(read_text(path).splitlines() if exists(path) else [], 1):
@@ -517,14 +494,12 @@ def show(lines: Sequence[Line]) -> None:
 
     from hopstate.io.output import screen
 
-    found, notes = [], []
+    found: list[dict[str, str]] = []
+    notes: dict[str, int] = {}
     for one in compared(lines):
-        cells = one.cells()
+        found.append(one.cells())
         if one.row.altered:
-            if one.row.label not in notes:
-                notes.append(one.row.label)
-            cells["recipe"] = f"{one.row.recipe} [{notes.index(one.row.label) + 1}]"
-        found.append(cells)
+            found[-1]["recipe"] = f"{one.row.recipe} [{notes.setdefault(one.row.label, len(notes) + 1)}]"
     console = screen()
     if not found:
         console.print("no results yet")
@@ -536,7 +511,7 @@ def show(lines: Sequence[Line]) -> None:
     for cells in found:
         table.add_row(*(Text(cells[name]) for name in columns))
     console.print(table)
-    for place, note in enumerate(notes, 1):
+    for note, place in notes.items():
         console.print(Text(f"[{place}] {note}"), soft_wrap=True)
 
 
@@ -555,12 +530,7 @@ def markdown(lines: Sequence[Line]) -> str:
 
 
 def write_markdown(path: str | Path, lines: Sequence[Line]) -> bool:
-    """Put the table between the marks of a file; return whether it changed.
-
-    Raises:
-        MissingFileError: no such file.
-        FormatError: it does not hold the two marks, once each and in order.
-    """
+    """Put the table between the marks of a file; return whether it changed."""
     path = Path(path)
     if not exists(path):
         raise MissingFileError(f"there is no file {path}")

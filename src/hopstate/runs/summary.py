@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from hopstate.evaluation.metrics import FULL, METRICS, of_class
 from hopstate.sampling.negatives import parse_metric
@@ -34,22 +36,21 @@ class Summary:
     std: float | None
     runs: int
 
-    def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """Return the confidence interval of the mean by Student's t, or None for a single run."""
+    def interval(self) -> tuple[float, float] | None:
+        """Return the 95% confidence interval of the mean by Student's t, or None for a single run."""
         if self.std is None:
             return None
         from scipy.stats import t
 
-        half = float(t.ppf((1 + level) / 2, self.runs - 1)) * self.std / math.sqrt(self.runs)
+        half = float(t.ppf(0.975, self.runs - 1)) * self.std / math.sqrt(self.runs)
         return self.mean - half, self.mean + half
 
 
 def summary(values: Sequence[float]) -> Summary | None:
     if not values:
         return None
-    n, mean = len(values), math.fsum(values) / len(values)
-    std = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1)) if n > 1 else None
-    return Summary(mean, std, n)
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Summary(float(np.mean(values)), std, len(values))
 
 
 @dataclass(frozen=True)
@@ -73,18 +74,15 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Paired | None:
     """Return how runs of two methods differ pair by pair; None for fewer than two pairs, or unequal or missing ones."""
     if len(first) != len(second) or len(first) < 2:
         return None
-    found = summary([a - b for a, b in zip(first, second, strict=True)])
-    assert found is not None
-    assert found.std is not None
-    if not math.isfinite(found.mean):
-        return None
-    error = found.std / math.sqrt(found.runs)
-    if error <= 1e-12 * max(abs(v) for v in (*first, *second)):  # rounding
-        return Paired(found.mean, 0.0, found.runs, None)
     from scipy import stats
 
-    p = 2 * stats.t.sf(abs(found.mean) / error, found.runs - 1)
-    return Paired(found.mean, error, found.runs, float(p))
+    differences = np.subtract(first, second)
+    mean, error = float(differences.mean()), float(stats.sem(differences))
+    if not math.isfinite(mean):
+        return None
+    if error <= 1e-12 * max(abs(v) for v in (*first, *second)):  # rounding
+        return Paired(mean, 0.0, len(first), None)
+    return Paired(mean, error, len(first), float(stats.ttest_rel(first, second).pvalue))
 
 
 # ---- names of metrics ----------------------------------------------------------------------------------------------
@@ -130,16 +128,11 @@ def rank(metric: str, mean: float) -> float:
     return math.inf if math.isnan(mean) else mean if is_error(metric) else -mean
 
 
-def scaled(metric: str, value: float) -> float:
-    """Return a value as it is shown: in percent where the metric is a share of 1."""
-    return value if is_error(metric) else 100 * value
-
-
 def figure(metric: str, mean: float, std: float | None = None) -> str:
     """Return mean ± std, in percent where the metric is a share of 1."""
-    digits = 4 if is_error(metric) else 2
-    spread = "" if std is None else f" ± {scaled(metric, std):.{digits}f}"
-    return f"{scaled(metric, mean):.{digits}f}{spread}"
+    scale, digits = (1, 4) if is_error(metric) else (100, 2)
+    spread = "" if std is None else f" ± {scale * std:.{digits}f}"
+    return f"{scale * mean:.{digits}f}{spread}"
 
 
 def duration(value: float | None) -> str:
@@ -217,3 +210,11 @@ def not_above(values: Mapping[str, float], floors: Mapping[str, Mapping[str, flo
             kinds = "all" if len(under) > 1 and not exceeds_one else "; ".join(under)
             found.append(f"{floor_label(name)} on {kinds}")
     return ", ".join(found)
+
+
+def not_above_by_name(means: Mapping[str, Mapping[str, float]], baselines: Collection[str]) -> dict[str, str]:
+    """Return name → what `not_above` says of it and the baselines among the names but itself."""
+    found = {}
+    for name, own in means.items():
+        found[name] = not_above(own, {other: means[other] for other in means if other in baselines and other != name})
+    return found

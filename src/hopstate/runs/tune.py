@@ -40,14 +40,12 @@ from hopstate.random import named_rng
 from hopstate.runs.data import load_data, settle
 from hopstate.runs.in_memory import name_of
 from hopstate.runs.run import fit_config, output_folder, stored_config
-from hopstate.training.run_folder import PATHS, RunFolder, flatten
+from hopstate.training.run_folder import FREE, PATHS, RunFolder, flatten
 
 if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
-# settings that change no result; content_hash stands for the paths
-FREE = tuple(f"config.loop.{name}" for name in ("progress", "device", "tensorboard", "logger", "checkpoint_seconds"))
-FREE += tuple(f"config.{name}" for name in PATHS if name != "init")
+FREE_FACTS = {f"config.{name}" for name in (*FREE, *PATHS)} - {"config.init"}  # content_hash stands for the paths
 DRAWS = 50  # of TPE, before the first settings that were not tried are taken
 
 
@@ -129,17 +127,7 @@ def tune_config(
     seed: int = 0,
     record: Record | None = None,
 ) -> Search:
-    """Search with a method's own configuration dataclass.
-
-    Args:
-        method, config: the method and what stays fixed.
-        space: what is drawn, of `space_of`.
-        trials, out, seed: as in `tune`.
-        record: replaces reading config.data.
-
-    Raises:
-        BusyError: another process searches in that folder.
-    """
+    """Search as `tune` does, with a method's own configuration dataclass and a space of `space_of`."""
     if trials < 1:
         raise ConfigError(f"a search has at least 1 trial; got {trials}")
     _optuna()
@@ -162,12 +150,7 @@ def tune_config(
 
 
 def _open(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return what search.json holds, with its trials; facts and no trials in a new folder.
-
-    Raises:
-        ConfigError: the folder holds something else, or a search with other settings.
-        CheckpointError: search.json is damaged, or the data have changed.
-    """
+    """Return what search.json holds, with its trials; facts and no trials in a new folder."""
     path = folder / "search.json"
     if not exists(path):
         if any(entry.name != LOCK for entry in folder.iterdir()):
@@ -178,9 +161,7 @@ def _open(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(rows, list) or not all(map(_is_trial, rows)):
         raise CheckpointError(f"{path} is damaged: its trials cannot be read; choose another --out")
     old, new = flatten(search), flatten(facts)
-    for key in sorted(old.keys() | new.keys()):
-        if old.get(key) == new.get(key) or key in FREE:
-            continue
+    for key in sorted(key for key in (old.keys() | new.keys()) - FREE_FACTS if old.get(key) != new.get(key)):
         if key == "content_hash":
             raise CheckpointError(f"the data have changed since {folder} was begun; choose another --out")
         raise ConfigError(
@@ -198,12 +179,11 @@ def _is_trial(row: Any) -> bool:
 def _search(
     search: dict[str, Any], method: Method, config: RunConfig, space: Space, trials: int, folder: Path, record: Record
 ) -> Search:
-    rows, exhausted = search["trials"], False
+    rows = search["trials"]
     while len(rows) < trials or "seconds" not in rows[-1]:
         if not rows or "seconds" in rows[-1]:
             params = _draw(rows, space, search["seed"])
             if params is None:
-                exhausted = True
                 break
             rows.append({"params": params})
             write_text(folder / "search.json", json.dumps(search, indent=1) + "\n")
@@ -214,7 +194,7 @@ def _search(
         rows[-1] |= result | {"seconds": round(time.perf_counter() - start, 3)}
         write_text(folder / "search.json", json.dumps(search, indent=1) + "\n")
         _write_tables(_found(rows, folder), method, config)
-    found = _found(rows, folder, exhausted=exhausted)
+    found = _found(rows, folder, exhausted=len(rows) < trials)
     if not found.best:
         raise HopstateError(f"none of {trials} trials could be finished; the first: {found.trials[0]['error']}")
     return found
@@ -227,9 +207,7 @@ def _draw(rows: list[dict[str, Any]], space: Space, seed: int) -> dict[str, Any]
     sampler = optuna.samplers.TPESampler(seed=int(named_rng(seed, "search", len(rows)).integers(2**32)))
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for row in rows:
-        result: dict[str, Any] = {"state": optuna.trial.TrialState.FAIL}
-        if "value" in row:
-            result = {"value": row["value"] if row["mode"] == "max" else -row["value"]}
+        result = {"value": _signed(row)} if "value" in row else {"state": optuna.trial.TrialState.FAIL}
         study.add_trial(optuna.trial.create_trial(params=row["params"], distributions=distributions, **result))
     tried = [settings_of(row["params"]) for row in rows]
     for _ in range(DRAWS):
@@ -243,18 +221,21 @@ def _draw(rows: list[dict[str, Any]], space: Space, seed: int) -> dict[str, Any]
 def _distribution(optuna: Any, values: Range | list[Any]) -> Any:
     if not isinstance(values, Range):
         return optuna.distributions.CategoricalDistribution(values)
-    if isinstance(values.low, int) and isinstance(values.high, int):
-        return optuna.distributions.IntDistribution(values.low, values.high, log=values.log)
-    return optuna.distributions.FloatDistribution(values.low, values.high, log=values.log)
+    kind = "IntDistribution" if _is_whole(values) else "FloatDistribution"
+    return getattr(optuna.distributions, kind)(values.low, values.high, log=values.log)
 
 
-def _choices(values: Range | list[Any]) -> list[Any] | range:
+def _choices(values: Range | list[Any]) -> list[Any]:
     """Return the values of a key; of a range of real numbers its ends."""
     if not isinstance(values, Range):
         return values
-    if isinstance(values.low, int) and isinstance(values.high, int):
-        return range(values.low, values.high + 1)
+    if _is_whole(values):
+        return list(range(int(values.low), int(values.high) + 1))
     return list(dict.fromkeys((values.low, values.high)))
+
+
+def _is_whole(values: Range) -> bool:
+    return isinstance(values.low, int) and isinstance(values.high, int)
 
 
 def settings_of(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -298,20 +279,15 @@ def _found(rows: list[dict[str, Any]], folder: Path, *, interrupted: bool = Fals
         numbers = {key: row.get(key, math.nan) for key in ("value", "seconds")}
         trials.append({"trial": number, **numbers, **settings_of(row["params"]), "error": row.get("error", "")})
     finished = [row for row in rows if "value" in row]
-    if not finished:
-        return Search(folder, trials=trials, interrupted=interrupted, exhausted=exhausted)
-    best = max(finished, key=lambda row: row["value"] if row["mode"] == "max" else -row["value"])
-    return Search(
-        path=folder,
-        metric=best["metric"],
-        mode=best["mode"],
-        value=best["value"],
-        best=settings_of(best["params"]),
-        trials=trials,
-        interrupted=interrupted,
-        positive_class=best.get("positive_class"),
-        exhausted=exhausted,
-    )
+    best: dict[str, Any] = max(finished, key=_signed, default={"params": {}})
+    reached = {key: best[key] for key in ("metric", "mode", "value", "positive_class") if key in best}
+    drawn = settings_of(best["params"])
+    return Search(folder, best=drawn, trials=trials, interrupted=interrupted, exhausted=exhausted, **reached)
+
+
+def _signed(row: dict[str, Any]) -> float:
+    """Return the value of a finished trial, the larger the better."""
+    return float(row["value"] if row["mode"] == "max" else -row["value"])
 
 
 def _write_tables(found: Search, method: Method, config: RunConfig) -> None:

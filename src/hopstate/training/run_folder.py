@@ -54,6 +54,8 @@ def _check_curve(one: dict[str, Any], columns: tuple[str, ...]) -> None:
         raise ValueError("a share over 1")
 
 
+# settings that change no result
+FREE = ("loop.device", "loop.progress", "loop.tensorboard", "loop.logger", "loop.checkpoint_seconds")
 PATHS = ("data", "init", "read.features", "read.labels", "read.x")  # settings that may name a file
 RUN_FORMAT = 2  # of config.json and all that lies beside it; a run folder of another is refused
 LIBRARIES = (
@@ -197,10 +199,10 @@ class RunFolder:
         return isinstance(config, dict) and {"method", "data", "loop"} <= config.keys()
 
     def _check_same(self, config: dict[str, Any]) -> None:
-        free = ["patience", "progress", "device", "checkpoint_seconds", "tensorboard", "logger"]
+        free = [*FREE, "loop.patience"]
         optim = config.get("loop", {}).get("optim", {})
         if optim.get("schedule") == "constant" and not optim.get("warmup"):
-            free.append("epochs")  # under a falling schedule every step depends on the number of epochs
+            free.append("loop.epochs")  # under a falling schedule every step depends on the number of epochs
         old, new = flatten(self.settings()), flatten(config)
         if exists(self.path / "data.json"):  # the content of the data decides, not their place
             old |= {
@@ -208,11 +210,8 @@ class RunFolder:
                 for name in PATHS
                 if name != "init" and _is_path(old.get(name)) and _is_path(new.get(name))
             }
-        changed = [
-            k
-            for k in sorted(old.keys() | new.keys(), key=lambda k: (k != "method", k))
-            if old.get(k) != new.get(k) and k not in [f"loop.{name}" for name in free]
-        ]
+        keys = sorted(old.keys() | new.keys(), key=lambda k: (k != "method", k))
+        changed = [k for k in keys if old.get(k) != new.get(k) and k not in free]
         if changed:
             k = changed[0]
             more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
