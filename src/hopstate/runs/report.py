@@ -14,7 +14,7 @@ import shlex
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFi
 from hopstate.io.files import write_text
 from hopstate.io.opening import exists, read_text, reading
 from hopstate.runs.data import known_data
-from hopstate.runs.reproduce import FREE, Line, compared, read_lines
+from hopstate.runs.reproduce import Line, compared, read_lines
 from hopstate.runs.summary import (
     FLOORS,
     Summary,
@@ -36,19 +36,20 @@ from hopstate.runs.summary import (
     links_label,
     megabytes,
     metric_label,
-    not_above,
+    not_above_by_name,
     num_events,
     own_event_note,
     rank,
     summary,
 )
 from hopstate.sampling.negatives import STRATEGIES, metric_name
-from hopstate.training.run_folder import RunFolder, flatten, is_number, kept_curves, machine
+from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, kept_curves, machine
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+FLOOR = "floor"
 INFLUENCE = ("end", "neighbor", "t", "event_id", "contribution")
 NUMBERS = {"loop.seed": "seed", "split.number": "split", "fold": "fold"}  # settings that number a run, by their names
 STYLE = {
@@ -77,15 +78,9 @@ def write_report(
 
     Args:
         runs: run folders, folders that hold some (of compare, tune or reproduce), CSV tables of `hopstate explain`.
-        out: the page.
+        out: the page; an earlier one is as it was if it could not be written.
         results_file: results of `hopstate reproduce`, for published against measured.
         title: of the page.
-
-    Raises:
-        ConfigError: nothing to report.
-        MissingFileError: a folder or file that is not there, or a folder without a run.
-        FormatError: a file that is not what it should be.
-        StorageError: the page could not be written; an earlier one is as it was.
     """
     from jinja2 import Environment, StrictUndefined
 
@@ -105,9 +100,7 @@ def write_report(
         _links(groups),
         _rankings(groups),
         _reliability(groups),
-        _costs(groups),
-        _influences(explanations),
-        _features(explanations),
+        _explanations(explanations),
         _runs(groups),
     ]
     template = Environment(autoescape=True, undefined=StrictUndefined, finalize=_printable).from_string(
@@ -143,14 +136,18 @@ class RunInfo:
     curves: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(eq=False)
 class Group:
-    """Runs that differ in their numbers alone; `label` is the method and what tells it from other groups of it."""
+    """Runs that differ in their numbers alone; `label` is the method and what tells it from other groups of it.
+
+    Baselines that were computed next to runs are groups, too, of the method FLOOR.
+    """
 
     label: str
     runs: list[RunInfo]
 
     method = property(lambda self: self.runs[0].method)
+    is_floor = property(lambda self: self.method in (FLOOR, *FLOORS))
     data = property(lambda self: self.runs[0].data)
     metric = property(lambda self: next((run.result["metric"] for run in self.runs if run.result), ""))
     positive = property(lambda self: next((p for run in self.runs if (p := run.result.get("positive_class"))), None))
@@ -306,11 +303,7 @@ class Section:
             self.blocks.append({"kind": "paragraph", "text": text, "class": kind})
 
     def table(
-        self,
-        caption: str,
-        columns: Sequence[str],
-        rows: Sequence[Sequence[str]],
-        marks: Mapping[int, str] | None = None,
+        self, caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]], marks: Sequence[str] = ()
     ) -> None:
         """Add a table without the columns in which no row says anything.
 
@@ -318,15 +311,15 @@ class Section:
             caption: above it.
             columns: their names.
             rows: cells by column; the first names the row.
-            marks: of rows by number, "best" or "floor".
+            marks: "best", "floor" or "" of each row; none marks no row.
         """
         if not rows:
             return
         filled = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in rows)]
-        found = [{"cells": [row[i] for i in filled], "mark": (marks or {}).get(n, "")} for n, row in enumerate(rows)]
-        self.blocks.append(
-            {"kind": "table", "caption": caption, "columns": [columns[i] for i in filled], "rows": found}
-        )
+        cells = [[row[i] for i in filled] for row in rows]
+        marked = [{"cells": row, "mark": mark} for row, mark in zip(cells, marks or [""] * len(rows), strict=True)]
+        names = [columns[i] for i in filled]
+        self.blocks.append({"kind": "table", "caption": caption, "columns": names, "rows": marked})
 
     def chart(self, title: str, about: str, draw: Callable[[Axes], None]) -> None:
         """Add a chart that draw paints; about says in words what it shows."""
@@ -374,10 +367,6 @@ def _by_data(groups: Sequence[Group]) -> dict[str, list[Group]]:
     return found
 
 
-def _positive(groups: Sequence[Group]) -> str | None:
-    return next((group.positive for group in groups if group.positive), None)
-
-
 def _limits(metric: str, limits: tuple[float, float] | None) -> str:
     return "" if limits is None else " to ".join(figure(metric, end) for end in limits)
 
@@ -389,7 +378,7 @@ def _figure(metric: str, found: Summary | None) -> str:
 # ---- which group is best -------------------------------------------------------------------------------------------
 def _methods(groups: Sequence[Group]) -> list[Group]:
     """Return the groups that are no baselines; all of them where every one is."""
-    return [group for group in groups if group.method not in FLOORS] or list(groups)
+    return [group for group in groups if not group.is_floor] or list(groups)
 
 
 def _ranked(groups: Sequence[Group], metric: str) -> list[Group]:
@@ -405,22 +394,22 @@ def _best(groups: Sequence[Group], metric: str) -> Group | None:
     return found[0] if found and len(groups) > 1 else None
 
 
-def _floors(groups: Sequence[Group], metrics: Iterable[str]) -> dict[str, dict[str, Summary]]:
-    """Return baselines that are no methods of these groups → metric → their figures over runs."""
+def _floors(groups: Sequence[Group], metrics: Iterable[str]) -> list[Group]:
+    """Return the baselines next to runs of these groups that are no methods of them and have one of the metrics."""
     methods = {group.method for group in groups}
-    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[tuple[str, str], list[RunInfo]] = defaultdict(list)
     for run in (run for group in groups for run in group.runs):
         for name in run.floors.keys() - methods:
-            for metric in metrics:
-                value = run.floors[name].get(metric)
-                if value is not None:
-                    values[floor_label(name)][metric].append(float(value))
-    return {name: _summaries(values[name]) for name in sorted(values)}
+            result = {"metric": run.result.get("metric", ""), "metrics": {"test": run.floors[name]}}
+            positive = run.result.get("positive_class")
+            floor = replace(run, method=FLOOR, result=result | {"positive_class": positive}, curves={})
+            found[floor_label(name), result["metric"]].append(floor)
+    floors = [Group(name, found[name, metric]) for name, metric in sorted(found)]
+    return [floor for floor in floors if any(floor.values(metric) for metric in metrics)]
 
 
-def _summaries(values: Mapping[str, Sequence[float]]) -> dict[str, Summary]:
-    """Return the summaries of the metrics that have values."""
-    return {metric: found for metric, own in values.items() if (found := summary(own)) is not None}
+def _mark(group: Group, best: Sequence[Group | None]) -> str:
+    return "best" if group in best else "floor" if group.is_floor else ""
 
 
 # ---- sections ------------------------------------------------------------------------------------------------------
@@ -488,14 +477,14 @@ def _events(groups: Sequence[Group], metric: str) -> int | None:
 
 
 def _above_floor(metric: str, mean: float, groups: Sequence[Group]) -> str:
-    means = {name: own[metric].mean for name, own in _floors(groups, [metric]).items()}
-    means |= {group.label: _known(group, metric).mean for group in groups if group not in _methods(groups)}
-    if not means:
+    floors = [*_floors(groups, [metric]), *(group for group in groups if group not in _methods(groups))]
+    if not floors:
         return ""
-    name = min(means, key=lambda name: rank(metric, means[name]))
-    best = f"{name} ({figure(metric, means[name])})"
-    if rank(metric, mean) < rank(metric, means[name]):
-        return f"That is {_points(metric, mean - means[name])} better than the best floor, {best}."
+    first = min(floors, key=lambda group: rank(metric, _known(group, metric).mean))
+    value = _known(first, metric).mean
+    best = f"{first.label} ({figure(metric, value)})"
+    if rank(metric, mean) < rank(metric, value):
+        return f"That is {_points(metric, mean - value)} better than the best floor, {best}."
     return f"It does not stand above the floor {best}."
 
 
@@ -521,22 +510,18 @@ def _results(groups: Sequence[Group]) -> Section:
         "Test metric of the epoch that validation chose: mean ± standard deviation over runs; shares in percent. "
         "Intervals are 95% confidence intervals: of the mean over runs by Student's t, or of a single run by "
         "bootstrap where it has one. The best is what validation puts first; its test figure is shown and chose "
-        "nothing.",
+        "nothing. Time and memory are means over runs: of training, evaluation on validation included, and the largest "
+        "resident memory of the process.",
     )
-    columns = ("method", "metric", "test", "95% interval", "validation", "runs", "epochs")
+    columns = ["method", "metric", "test", "95% interval", "validation", "runs", "epochs"]
+    columns += ["time", "an epoch", "memory", "parameters"]
     for data, members in _by_data(groups).items():
         done = [group for group in members if group.values(group.metric)]
         done.sort(key=lambda group: rank(group.metric, _known(group, group.metric).mean))
-        rows = [_result_row(group) for group in done]
-        marks = {n: "floor" for n, group in enumerate(done) if group not in _methods(done)}
-        for metric in dict.fromkeys(group.metric for group in done):
-            same = [group for group in done if group.metric == metric]
-            best = _best(same, metric)
-            marks |= {n: "best" for n, group in enumerate(done) if group is best}
-            for name, own in _floors(same, [metric]).items():
-                marks[len(rows)] = "floor"
-                found, label = own[metric], metric_label(metric, _positive(same))
-                rows.append([name, label, _figure(metric, found), "", "", str(found.runs), ""])
+        metrics = dict.fromkeys(group.metric for group in done)
+        best = [_best([group for group in done if group.metric == metric], metric) for metric in metrics]
+        done += [floor for floor in _floors(done, metrics) if floor.values(floor.metric)]
+        rows, marks = [_result_row(group) for group in done], [_mark(group, best) for group in done]
         section.table(f"Results on {data}", columns, rows, marks)
         for group in members:
             waiting = ", ".join(run.path.name for run in group.runs if not run.result)
@@ -545,8 +530,9 @@ def _results(groups: Sequence[Group]) -> Section:
 
 
 def _result_row(group: Group) -> list[str]:
-    metric, epochs = group.metric, group.mean("epochs")
+    metric = group.metric
     test = _known(group, metric)
+    epochs, epoch, parameters = (group.mean(key) for key in ("epochs", "seconds_per_epoch", "parameters"))
     return [
         group.label,
         metric_label(metric, group.positive),
@@ -555,6 +541,10 @@ def _result_row(group: Group) -> list[str]:
         _figure(metric, group.summary(metric, "val")),
         str(test.runs),
         "" if epochs is None else f"{epochs:.0f}",
+        duration(group.mean("seconds")),
+        "" if epoch is None else f"{epoch:.3g} s",
+        megabytes(group.mean("peak_memory_mb")),
+        "" if parameters is None else f"{parameters:,.0f}",
     ]
 
 
@@ -585,8 +575,9 @@ def _curves(groups: Sequence[Group]) -> Section:
         "confidence interval.",
     )
     for data, members in _by_data(groups).items():
+        positive = next((group.positive for group in members if group.positive), None)
         metrics = dict.fromkeys(group.metric for group in members if group.metric)
-        columns = {f"val_{m}": f"validation {metric_label(m, _positive(members))}" for m in metrics}
+        columns = {f"val_{m}": f"validation {metric_label(m, positive)}" for m in metrics}
         for column, label in {**columns, "train_loss": "training loss"}.items():
             lines = {group.label: _histories(group, column) for group in members}
             lines = {name: table for name, table in lines.items() if not table.empty}
@@ -624,7 +615,7 @@ def _draw_curves(axes: Axes, lines: Mapping[str, pd.DataFrame], label: str) -> N
         half = several.sem(axis="columns") * t.ppf(0.975, count - 1)  # of the 95% confidence interval
         axes.plot(mean.index, mean, color=color, label=_name(name))
         axes.fill_between(mean.index, mean - half, mean + half, color=color, alpha=0.18, linewidth=0)
-    lasts = [table[run].last_valid_index() for table in lines.values() for run in table]
+    lasts = [int(table[run].dropna().index[-1]) for table in lines.values() for run in table]
     if max(lasts) >= 10 * min(lasts) > 10:  # short runs would be a dot at the left
         axes.set_xscale("log")
     else:
@@ -651,19 +642,13 @@ def _links(groups: Sequence[Group]) -> Section:
             present = [name for kind in kinds if any(g.values(name := f"{prefix}{kind}") for g in members)]
             if not present:
                 continue
-            floors = _floors(members, present)
-            found = {g.label: _summaries({name: g.values(name) for name in present}) for g in members} | floors
-            means = {label: {name: one.mean for name, one in own.items()} for label, own in found.items()}
-            baselines = {*floors, *(group.label for group in members if group.method in FLOORS)}
-            marks, rows = {}, []
-            for n, (label, own) in enumerate(found.items()):
-                rivals = {name: means[name] for name in found if name in baselines and name != label}
-                figures = [_figure(name, own.get(name)) for name in present]
-                rows.append([label, not_above(means[label], rivals), *figures])
-                if best is not None and label == best.label:
-                    marks[n] = "best"
-                elif label in baselines:
-                    marks[n] = "floor"
+            shown = [*members, *_floors(members, present)]
+            found = {group.label: {name: group.summary(name) for name in present} for group in shown}
+            means = {name: {m: one.mean for m, one in own.items() if one is not None} for name, own in found.items()}
+            under = not_above_by_name(means, {group.label for group in shown if group.is_floor})
+            figures = [[_figure(m, one) for m, one in found[group.label].items()] for group in shown]
+            rows = [[group.label, under[group.label], *cells] for group, cells in zip(shown, figures, strict=True)]
+            marks = [_mark(group, [best]) for group in shown]
             events = _events(members, present[0])
             of = "" if events is None else f", {events:,} events judged"
             columns = ["method", "no better than", *(metric_label(name.removeprefix("new_")) for name in present)]
@@ -695,7 +680,7 @@ def _rankings(groups: Sequence[Group]) -> Section:
                 axes.set_xscale("log")
                 axes.set(xlabel="k", ylabel="answers among the first k, in percent", ylim=(0, 100))
 
-            section.chart(f"Hits@k on {data}, among {of}", f"Hits@k of {', '.join(table)}", draw)
+            section.chart(f"Hits@k on {data}, among {of}", f"Hits@k of {', '.join(map(str, table))}", draw)
             rows = [[str(name), *(f"{v:.2f}" if v == v else "" for v in table[name])] for name in table]
             columns = ["method", *(f"@{k}" for k in table.index)]
             section.table(f"Hits@k on {data}, in percent, among {of}", columns, rows)
@@ -706,21 +691,14 @@ def _hits(groups: Sequence[Group]) -> dict[str, pd.DataFrame]:
     """Return what is ranked among → mean percentages over runs, a row a k and a column a group."""
     import pandas as pd
 
-    points = [
-        (curve["of"], group.label, int(k), 100 * share)
-        for group in groups
-        for run in group.runs
-        for curve in run.curves.get("ranking", [])
-        for k, share in zip(curve["k"], curve["hits"], strict=True)
-    ]
-    table = pd.DataFrame(points, columns=["of", "group", "k", "share"])
-    labels = [group.label for group in groups]
-    return {
-        str(of): own.pivot_table(index="k", columns="group", values="share")
-        .reindex(columns=labels)
-        .dropna(axis=1, how="all")
-        for of, own in table.groupby("of", sort=False)
-    }
+    found: dict[str, dict[str, pd.Series[float]]] = defaultdict(dict)
+    for group in groups:
+        curves = [curve for run in group.runs for curve in run.curves.get("ranking", [])]
+        points = [(one["of"], int(k), 100 * s) for one in curves for k, s in zip(one["k"], one["hits"], strict=True)]
+        table = pd.DataFrame(points, columns=["of", "k", "share"])
+        for of, own in table.groupby("of", sort=False):
+            found[str(of)][group.label] = own.groupby("k")["share"].mean()
+    return {of: pd.DataFrame(columns).sort_index() for of, columns in found.items()}
 
 
 def _reliability(groups: Sequence[Group]) -> Section:
@@ -733,13 +711,12 @@ def _reliability(groups: Sequence[Group]) -> Section:
     )
     for data, members in _by_data(groups).items():
         rows = []
-        order = [group.label for group in _ranked(members, next((g.metric for g in members if g.metric), ""))]
-        members.sort(key=lambda group: order.index(group.label) if group.label in order else len(order))
-        for group in members:
-            found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        ranked = _ranked(members, next((group.metric for group in members if group.metric), ""))
+        for group in [*ranked, *(group for group in members if group not in ranked)]:
+            found: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
             for curve in (curve for run in group.runs for curve in run.curves.get("reliability", [])):
                 if curve["count"]:
-                    found.setdefault(curve["of"], {}).setdefault(curve["how"], []).append(curve)
+                    found[curve["of"]][curve["how"]].append(curve)
             for of, ways in found.items():
                 for how, curves in ways.items():
                     ece = 100 * sum(curve["ece"] for curve in curves) / len(curves)
@@ -760,47 +737,26 @@ def _draw_reliability(axes: Axes, ways: Mapping[str, Sequence[dict[str, Any]]]) 
     axes.set(xlabel="probability", ylabel="share that came true", xlim=(0, 1), ylim=(0, 1.02))
 
 
-def _costs(groups: Sequence[Group]) -> Section:
-    done = [group for group in groups if group.mean("seconds") is not None]
+def _explanations(explanations: Mapping[Path, pd.DataFrame]) -> Section:
+    """What past events and features contributed to scores, and what features of trees gained over all."""
     section = Section(
-        "Time and memory",
-        "Time is of training, evaluation on validation included; memory is the largest resident memory of the process, "
-        "what it did before the run included.",
-    )
-    rows = []
-    for group in done:
-        epoch, parameters = group.mean("seconds_per_epoch"), group.mean("parameters")
-        rows.append(
-            [
-                group.label,
-                group.data,
-                duration(group.mean("seconds")),
-                "" if epoch is None else f"{epoch:.3g} s",
-                megabytes(group.mean("peak_memory_mb")),
-                "" if parameters is None else f"{parameters:,.0f}",
-            ]
-        )
-    section.table("Cost of a run, mean over runs", ("method", "data", "time", "an epoch", "memory", "parameters"), rows)
-    return section
-
-
-def _influences(explanations: Mapping[Path, pd.DataFrame]) -> Section:
-    """What past events contributed to scores."""
-    section = Section(
-        "Influence of past events",
-        "What each past event added to the score of a pair, in logits: circles are the source's past, squares the "
+        "Explanations",
+        "What past events or features added to the score of a pair, in logits, and the share of features in what all "
+        "splits of trees gained; the ten largest of each. In charts, circles are the source's past, squares the "
         "target's; the dotted line is the moment of the query.",
     )
     for path, table in explanations.items():
+        amount = "contribution" if "contribution" in table else "gain"
+        largest = table.sort_values(amount, key=abs, ascending=False).head(10)
+        added = [f"{value:.1%}" if amount == "gain" else f"{value:+.4f}" for value in largest[amount]]
         if "feature" in table:
+            what = f"{path.parent.name}: importances" if amount == "gain" else f"{path.stem}: contributions by feature"
+            section.table(what, ("feature", amount), list(zip(largest["feature"].astype(str), added, strict=True)))
             continue
-        largest = table.sort_values("contribution", key=abs, ascending=False)
         about = f"{len(table)} past events; the largest contribution is {largest['contribution'].iloc[0]:.3g}"
         section.chart(f"{path.stem}: contributions by time", about, partial(_draw_influence, table=table))
-        rows = [
-            [str(row.neighbor), str(row.end), _time(row.t), f"{row.contribution:+.4f}"]
-            for row in largest.head(10).itertuples()
-        ]
+        times = [str(t) if isinstance(t, datetime) else f"{t:.15g}" for t in largest["t"]]
+        rows = list(zip(largest["neighbor"].astype(str), largest["end"].astype(str), times, added, strict=True))
         section.table(f"{path.stem}: the ten largest contributions", ("neighbor", "whose past", "time", "adds"), rows)
     return section
 
@@ -816,29 +772,6 @@ def _draw_influence(axes: Axes, table: pd.DataFrame) -> None:
         axes.axvline(query.iloc[0], color="gray", linestyle=":")
     axes.set(xlabel="time", ylabel="added to the logit")
     axes.tick_params(axis="x", rotation=20)
-
-
-def _time(t: Any) -> str:
-    return str(t) if isinstance(t, datetime) else f"{t:.15g}"
-
-
-def _features(explanations: Mapping[Path, pd.DataFrame]) -> Section:
-    """What features of trees gained over all, and what they added to scores."""
-    section = Section(
-        "What trees look at",
-        "The share of each feature in what all splits of a run gained, and what features added to single scores, in "
-        "logits; the ten largest of each.",
-    )
-    for path, table in explanations.items():
-        if "feature" not in table:
-            continue
-        caption, column, amount, form = f"{path.stem}: contributions by feature", "adds", "contribution", "{:+.4f}"
-        if "contribution" not in table:
-            caption, column, amount, form = f"{path.parent.name}: importances", "gained", "gain", "{:.1%}"
-        largest = table.sort_values(amount, key=abs, ascending=False).head(10)
-        rows = list(zip(largest["feature"].astype(str), largest[amount].map(form.format), strict=True))
-        section.table(caption, ("feature", column), rows)
-    return section
 
 
 def _runs(groups: Sequence[Group]) -> Section:

@@ -272,7 +272,7 @@ def test_sections_without_content_are_left_out(tmp_path: Path) -> None:
     make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
     (tmp_path / "run" / "metrics.jsonl").unlink()
     text = "".join(Seen(write_report([tmp_path / "run"], tmp_path / "r.html").read_text()).words)
-    for absent in ("Published", "Learning curves", "side by side", "Link prediction", "Influence"):
+    for absent in ("Published", "Learning curves", "side by side", "Link prediction", "Explanations"):
         assert absent not in text.split("Results", 1)[1]
 
 
