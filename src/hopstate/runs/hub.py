@@ -160,11 +160,7 @@ def _absolute(value: Any) -> Any:
 
 
 def check_saved(folder: Path) -> list[str]:
-    """Return the names of the files of a saved model, each compared with its checksum.
-
-    Raises:
-        CheckpointError: it holds no saved model, or one that is damaged or of another version.
-    """
+    """Return the names of the files of a saved model, each compared with its checksum."""
     if not exists(folder / HEAD):
         raise CheckpointError(f"{folder} holds no saved model ({HEAD} is missing); save_pretrained writes one")
     head = RunFolder(folder).read_json(HEAD)
@@ -188,13 +184,7 @@ def check_saved(folder: Path) -> list[str]:
 
 # ---- the hub -------------------------------------------------------------------------------------------------------
 def fetched(source: str | Path, revision: str | None = None) -> Path:
-    """Return the folder of a saved model: source itself, or what the hub has by that name.
-
-    Raises:
-        MissingFileError: no folder, and no name of the hub.
-        MissingExtraError: huggingface_hub is not installed.
-        DownloadError: the hub did not give it.
-    """
+    """Return the folder of a saved model: source itself, or what the hub has by that name."""
     if exists(source) and Path(source).is_dir():
         return Path(source)
     if isinstance(source, Path) or not _HUB_NAME.fullmatch(source):
@@ -252,12 +242,7 @@ def _hub() -> ModuleType:
 
 # ---- the card ------------------------------------------------------------------------------------------------------
 def model_card(saved: RunFolder, *, ids: bool) -> str:
-    """Return the card of a saved model.
-
-    Args:
-        saved: the folder, with all but the card in it.
-        ids: whether ids of nodes go with it.
-    """
+    """Return the card of a saved model, of a folder with all but the card; ids says whether ids of nodes go with it."""
     from jinja2 import Environment, StrictUndefined
 
     settings, result, known = saved.settings(), saved.result(), known_data(saved)
@@ -276,9 +261,10 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
         name=name,
         results=[{"name": method.name, "results": [index]}],
         settings=json.dumps(settings, indent=1),
-        data=_data_lines(settings, known),
+        known=known,
+        target=[" ".join(line.split()) for line in target_lines(known, settings)],
         ids=ids,
-        groups=_group_lines(settings),
+        protocol={group: flatten(settings.get(group) or {}) for group in ("split", "evaluation")},
         seed=settings["loop"].get("seed"),
         result=result,
         figures=_figures(result, floors, kept_curves(saved).get("intervals", {})),
@@ -287,26 +273,6 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
         needs_data=(method.data == "events" and "evaluation" in settings) or task == "link",
         source=settings.get("data"),
     )  # fmt: skip
-
-
-def _data_lines(settings: Mapping[str, Any], known: Mapping[str, Any]) -> list[str]:
-    lines = [f"`{settings.get('data')}`: {known.get('num_nodes', 0):,} nodes; contents `{known['content_hash'][:16]}`"]
-    dims = [f"{key} {value}" for key, value in (known.get("feature_dims") or {}).items() if value]
-    lines += [f"features: {', '.join(dims)}"] if dims else []
-    lines += [f"times in {known['time_unit']}"] if known.get("time_unit") else []
-    return lines + [" ".join(line.split()) for line in target_lines(known, settings)]
-
-
-def _group_lines(settings: Mapping[str, Any]) -> list[str]:
-    """Return the settings of splits and evaluation, a line a group."""
-    lines = []
-    for group in ("split", "evaluation"):
-        values = flatten(settings.get(group) or {})
-        texts = [
-            f"{k} {', '.join(map(str, v)) if isinstance(v, list) else v}" for k, v in values.items() if v is not None
-        ]
-        lines += [f"{group}: {', '.join(texts)}"] if texts else []
-    return lines
 
 
 def _figures(
@@ -318,11 +284,8 @@ def _figures(
         columns.get("test", {}).update({f"{metric}_low": low, f"{metric}_high": high})
     columns |= {f"{name} (floor, test)": dict(values) for name, values in floors.items()}
     metrics = dict.fromkeys(m for values in columns.values() for m in values if not m.endswith(("_low", "_high")))
-    rows = [["", *columns]]
-    for metric in metrics:
-        label = of_class(metric, result.get("positive_class"))
-        rows.append([label, *(_cell(values, metric) for values in columns.values())])
-    return rows
+    labels = {metric: of_class(metric, result.get("positive_class")) for metric in metrics}
+    return [["", *columns], *([labels[m], *(_cell(values, m) for values in columns.values())] for m in metrics)]
 
 
 def _cell(values: Mapping[str, Any], metric: str) -> str:
