@@ -26,19 +26,13 @@ def run(argv: list[str]) -> Answer:
     from hopstate.runs.export import check_program, export_run, needed
 
     if o.check and o.to == "onnx":
-        needed(".onnx")
+        needed("onnxruntime")
     path = export_run(o.run, o.to, o.out, data=o.data, method=o.method, opset=o.opset)
     told = path.with_name("export.json")
     facts = json.loads(told.read_text("utf-8"))
     left_out, versions = facts["left_out"], facts["versions"]
-    record: dict[str, Any] = {
-        "program": path,
-        "inputs_and_output": told,
-        "format": o.to,
-        "versions": versions,
-        "left_out": left_out,
-        "check": None,
-    }
+    record: dict[str, Any] = {"program": path, "inputs_and_output": told, "format": o.to, "versions": versions}
+    record |= {"left_out": left_out, "check": None}
     said = [f"program: {path}", f"inputs and output: {told}"]
     if o.to == "onnx":
         least = f"onnxruntime {versions['onnxruntime'] or 'of the same opset'} and later read it"

@@ -8,7 +8,6 @@ import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -48,7 +47,6 @@ SAMPLE = 100  # pairs that met, and as many of their ends that are drawn from ot
 Answers = dict[str, np.ndarray]
 Format = Literal["torch", "onnx"]
 FILES: dict[str, str] = {"torch": "model.pt2", "onnx": "model.onnx"}
-NEEDED = ("onnx", "onnxscript")
 RUNTIMES = {18: "1.14", 19: "1.16", 20: "1.17", 21: "1.18"}  # opset to the first onnxruntime that reads it
 
 
@@ -80,11 +78,9 @@ def export_run(
         raise ConfigError(f"a run is exported to {' or '.join(FILES)}; got {shown(to)!r}")
     if opset is not None and (to != "onnx" or opset not in RUNTIMES):
         raise ConfigError(f"opset is of ONNX, {min(RUNTIMES)} to {max(RUNTIMES)}; got {opset} (--to {to})")
-    if to == "onnx" and (missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]):
-        raise MissingExtraError(f"ONNX needs {' and '.join(missing)}: pip install 'hopstate[export]'")
-    folder = RunFolder.open(run)
-    known = method_of_run(folder.read_json("config.json").get("method"), str(folder.path / "config.json"), method)
-    refuse(known)
+    if to == "onnx":
+        needed("onnx", "onnxscript")
+    folder, known = _exported_method(run, method)
     with load_run(run, data, device="cpu", method=method) as (_, task):
         spec = spec_of(known, task)
         if isinstance(task, LinkTask):
@@ -109,9 +105,15 @@ def refuse(method: AnyMethod) -> None:
         raise ConfigError(f"{method.name} is not exported: {reason}")
 
 
+def _exported_method(run: str | Path, method: str | None) -> tuple[RunFolder, AnyMethod]:
+    folder = RunFolder.open(run)
+    known = method_of_run(folder.read_json("config.json").get("method"), str(folder.path / "config.json"), method)
+    refuse(known)
+    return folder, known
+
+
 def spec_of(method: AnyMethod, task: Any, *, fills: bool = False) -> ExportSpec:
     """Return what is exported of a task; `fills` refuses a method that makes no inputs."""
-    refuse(method)
     assert callable(method.export)
     spec: ExportSpec = method.export(task)
     if fills and spec.fill is None:
@@ -236,12 +238,7 @@ def curve_of_run(run: Path, own: Any, method: str | None) -> Curve | HopstateErr
 
 
 class Calibrated(nn.Module):
-    """A network's logits, their sigmoid, which is what `hopstate.score` calls a score, and its probability.
-
-    Args:
-        module: inputs → (P,) logits.
-        curve: from scores to probabilities; None for a program without them.
-    """
+    """A network's (P,) logits, the scores of `hopstate.score`, their sigmoid, and with a curve their probabilities."""
 
     knots: Tensor
     values: Tensor
@@ -254,7 +251,6 @@ class Calibrated(nn.Module):
             self.register_buffer("values", torch.from_numpy(curve.values.astype(np.float64)))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return (P,) logits, float64 scores, and float64 probabilities if there is a curve."""
         logit = self.module(*inputs)
         score = torch.sigmoid(logit.double())
         return (logit, score, self._interpolated(score)) if self.has_curve else (logit, score)
@@ -290,14 +286,14 @@ def described(spec: ExportSpec) -> dict[str, Any]:
         found = spec.module(*spec.example)
     outputs = (found,) if isinstance(found, Tensor) else found
     return {
-        "inputs": [port_facts(port, tensor) for port, tensor in zip(spec.inputs, spec.example, strict=True)],
-        "outputs": [port_facts(port, tensor) for port, tensor in zip(spec.outputs, outputs, strict=True)],
+        "inputs": list(map(_port_facts, spec.inputs, spec.example)),
+        "outputs": list(map(_port_facts, spec.outputs, outputs)),
         "preprocessing": spec.preprocessing,
         "left_out": spec.left_out,
     }
 
 
-def port_facts(port: Port, like: Tensor) -> dict[str, Any]:
+def _port_facts(port: Port, like: Tensor) -> dict[str, Any]:
     """Return name, dtype, shape (a name where a length is free) and meaning of a port."""
     shape = [axis or size for axis, size in zip(port.axes, like.shape, strict=True)]
     return {"name": port.name, "dtype": str(like.dtype).removeprefix("torch."), "shape": shape, "meaning": port.meaning}
@@ -306,29 +302,20 @@ def port_facts(port: Port, like: Tensor) -> dict[str, Any]:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keep exporters from telling of their own affairs."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir")]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)
 
 
 # ---- the same queries to a run and to its program -------------------------------------------------------------------
 @dataclass(frozen=True)
 class Questions:
-    """What is asked of a run.
-
-    Args:
-        inputs: of its program, by name.
-        answers: gives the run's own outputs, by the names of the program's.
-        count, what: how many of what are asked for.
-    """
+    """What is asked of a run: inputs of its program by name, its own outputs by name, and how many of what they are."""
 
     inputs: Answers
     answers: Callable[[], Answers]
@@ -359,7 +346,7 @@ def export_inputs(
         return asked.inputs
 
 
-@contextmanager
+@contextlib.contextmanager
 def questions(
     run: str | Path,
     given: Any = None,
@@ -369,15 +356,8 @@ def questions(
     method: str | None = None,
     sample: bool = False,
 ) -> Iterator[Questions]:
-    """Yield what is asked of a run; see `export_inputs`.
-
-    Args:
-        run, given, time, own, method: as there.
-        sample: of many nodes or graphs, ask of some.
-    """
-    folder = RunFolder.open(run)
-    known = method_of_run(folder.read_json("config.json").get("method"), str(folder.path / "config.json"), method)
-    refuse(known)
+    """Yield what is asked of a run, as in `export_inputs`; with sample, of many nodes or graphs some."""
+    _, known = _exported_method(run, method)
     if known.data == "events":
         with session(run, links=False, own=own, device="cpu", method=method) as opened:
             ask = of_pairs if isinstance(opened.task, LinkTask) else of_nodes
@@ -525,7 +505,8 @@ def check_program(
         HopstateError: they differ by more than 1e-5.
     """
     path, facts = opened_facts(Path(program))
-    needed(path.suffix)
+    if path.suffix == ".onnx":
+        needed("onnxruntime")
     name = RunFolder.open(run).read_json("config.json").get("method")
     if facts["method"] != name:
         raise ConfigError(f"{path} is a program of {facts['method']}, and {run} a run of {name}")
@@ -550,10 +531,11 @@ def opened_facts(program: Path) -> tuple[Path, dict[str, Any]]:
     return folder / FILES[facts["format"]] if program.is_dir() else program, facts
 
 
-def needed(suffix: str) -> None:
-    """Raise MissingExtraError where a program of a kind cannot be run."""
-    if suffix == ".onnx" and importlib.util.find_spec("onnxruntime") is None:
-        raise MissingExtraError("to run ONNX needs onnxruntime: pip install 'hopstate[export]'")
+def needed(*packages: str) -> None:
+    """Raise MissingExtraError where a package of ONNX is not installed."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(f"ONNX needs {' and '.join(missing)}: pip install 'hopstate[export]'")
 
 
 def answers(path: Path, inputs: Answers) -> list[np.ndarray]:
