@@ -60,16 +60,7 @@ class Inputs:
 
 
 def parse_inputs(kind: str, data: Any, features: Any, labels: Any) -> Inputs:
-    """Return what `fit` was given by name, and which of it is in memory; nothing is read yet.
-
-    Args:
-        kind: what the method works on: "graph", "graphs", "events" or "sequences".
-        data: as in `hopstate.fit`.
-        features, labels: files, tables or arrays, or None.
-
-    Raises:
-        ConfigError: features or labels of data that hold their own.
-    """
+    """Return what `fit` was given by name, and which of it is in memory; nothing is read yet."""
     same = features is labels  # one table with both
     given = {"features": as_frame(features), "labels": as_frame(labels)}
     given = {name: value for name, value in given.items() if value is not None}
@@ -96,20 +87,12 @@ def parse_inputs(kind: str, data: Any, features: Any, labels: Any) -> Inputs:
 
 
 def record_of(kind: str, data: Any, tables: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
-    """Return the record of data in memory, or of files with tables in memory next to them.
-
-    Args:
-        kind: what the method works on.
-        data: a path or an object.
-        tables: as in `Inputs`.
-        options: of reading.
-
-    Raises:
-        ConfigError: a record of another kind than the method works on.
-        FormatError, DataError: it cannot be read as one.
-    """
-    if isinstance(data, (Graph, EventStream, GraphSet)) and not tables:
-        _check_kind(kind, data)
+    """Return the record of data in memory, or of files with tables in memory next to them; options are of reading."""
+    kinds = {Graph: "graph", EventStream: "events", GraphSet: "graphs"}
+    own = next((name for cls, name in kinds.items() if isinstance(data, cls)), None)
+    if own is not None and not tables:
+        if kind in kinds.values() and own != kind:
+            raise ConfigError(f"this method works on {kind}; {name_of(data)} is a {type(data).__name__}")
         return data
     given = {name: value for name, value in tables.items() if name not in ("edges", "events")}
     if "features" in given and options.get("labels") == "memory:features":
@@ -122,33 +105,21 @@ def record_of(kind: str, data: Any, tables: Mapping[str, Any], options: Mapping[
         return read_events(data, **options)
     if kind == "graph":
         _check_pyg(data, "graph")
-        from_table = is_frame(data) or isinstance(data, (str, os.PathLike))
-        return read_graph(data, **(options if from_table else _of_objects(options)))
+        if not (is_frame(data) or isinstance(data, (str, os.PathLike))):  # an object stores its edges as it means them
+            told = ("nan", "missing", "features", "labels")
+            options = {key: options[key] for key in told if options.get(key) is not None}
+        return read_graph(data, **options)
     if kind == "graphs" and isinstance(data, (list, tuple)):
         return GraphSet.from_pyg(data)
     return data  # a record of the user's own, which the method checks
 
 
-def _of_objects(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of reading that say something of an object in memory: it stores its edges as it means them."""
-    return {key: options[key] for key in ("nan", "missing", "features", "labels") if options.get(key) is not None}
-
-
-def _check_kind(kind: str, record: Record) -> None:
-    kinds = {Graph: "graph", EventStream: "events", GraphSet: "graphs"}
-    own = next(name for cls, name in kinds.items() if isinstance(record, cls))
-    if own != kind and kind in kinds.values():
-        raise ConfigError(f"this method works on {kind}; {name_of(record)} is a {type(record).__name__}")
-
-
 def _check_pyg(data: Any, kind: str) -> None:
-    """Raise ConfigError where torch-geometric's record is of the other kind."""
     temporal = all(hasattr(data, name) for name in ("src", "dst", "t"))  # it has an edge_index, too
     plain = not temporal and (hasattr(data, "edge_index") or hasattr(data, "adj_t"))
     if (kind == "graph" and temporal) or (kind == "events" and plain):
-        raise ConfigError(
-            f"this method works on {'a graph' if kind == 'graph' else kind}, not on a {type(data).__name__}"
-        )
+        what = "a graph" if kind == "graph" else kind
+        raise ConfigError(f"this method works on {what}, not on a {type(data).__name__}")
 
 
 # ---- in the run folder -----------------------------------------------------------------------------------------------
@@ -203,11 +174,7 @@ def register(run: RunFolder, record: Record) -> None:
 
 
 def with_saved_data(run: RunFolder, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return a run's settings in which data that were in memory are where they can be had now.
-
-    Raises:
-        CheckpointError: what the folder keeps is damaged.
-    """
+    """Return a run's settings in which data that were in memory are where they can be had now."""
     read = settings.get("read")
     sources = [settings.get("data"), *(read.values() if isinstance(read, dict) else ())]
     if not any(isinstance(value, str) and value.startswith("memory:") for value in sources):
@@ -215,8 +182,9 @@ def with_saved_data(run: RunFolder, settings: dict[str, Any]) -> dict[str, Any]:
     if not exists(run.path / FACTS):
         return settings | ({"data": f"{REGISTERED}{_key(run)}\0{settings['data']}"} if _key(run) in _RECORDS else {})
     facts = run.read_json(FACTS)
-    known = (RECORD, "edges", "events", "features", "labels", "x")
-    if not isinstance(facts, dict) or any(k not in known or v not in _names(k) for k, v in facts.items()):
+    known: dict[str, tuple[str, ...]] = {RECORD: (RECORD,)}
+    known |= {stem: (f"{stem}.parquet", f"{stem}.npy") for stem in ("edges", "events", "features", "labels", "x")}
+    if any(name not in known.get(stem, ()) for stem, name in facts.items()):
         raise CheckpointError(f"{run.path / FACTS} is damaged; give the run's own data again")
     folder = (run.path / FOLDER).resolve()
     if RECORD in facts:
@@ -227,16 +195,8 @@ def with_saved_data(run: RunFolder, settings: dict[str, Any]) -> dict[str, Any]:
     return settings | {"data": data, "read": {k: places.get(str(v), v) for k, v in read.items()}}
 
 
-def _names(stem: str) -> tuple[str, ...]:
-    return (RECORD,) if stem == RECORD else (f"{stem}.parquet", f"{stem}.npy")
-
-
 def load_saved(source: str) -> Any:
-    """Return the record of data by the name that `with_saved_data` gave, None where it is of another kind.
-
-    Raises:
-        ConfigError: the data were in memory, and are not kept.
-    """
+    """Return the record of data by the name that `with_saved_data` gave, None where it is of another kind."""
     if source.startswith(REGISTERED):
         key, _, source = source.removeprefix(REGISTERED).partition("\0")
         record = _RECORDS.get(key)  # which may be gone by now
