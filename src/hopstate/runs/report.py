@@ -14,7 +14,7 @@ import shlex
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -132,8 +132,8 @@ class RunInfo:
     history: list[dict[str, Any]]
     result: dict[str, Any]
     environment: dict[str, Any]
-    floors: dict[str, dict[str, float | None]] = field(default_factory=dict)
-    curves: dict[str, Any] = field(default_factory=dict)
+    floors: dict[str, dict[str, float | None]]
+    curves: dict[str, Any]
 
 
 @dataclass(eq=False)
@@ -383,9 +383,8 @@ def _methods(groups: Sequence[Group]) -> list[Group]:
 
 def _ranked(groups: Sequence[Group], metric: str) -> list[Group]:
     """Return the methods that have a validation figure, the best of it first."""
-    found = [(group, group.summary(metric, "val")) for group in _methods(groups)]
-    known = [(rank(metric, val.mean), group.label, group) for group, val in found if val is not None]
-    return [group for _, _, group in sorted(known, key=lambda each: each[:2])]
+    found = [group for group in _methods(groups) if group.values(metric, "val")]
+    return sorted(found, key=lambda group: (rank(metric, _known(group, metric, "val").mean), group.label))
 
 
 def _best(groups: Sequence[Group], metric: str) -> Group | None:
@@ -464,8 +463,8 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
     return sentences
 
 
-def _known(group: Group, metric: str) -> Summary:
-    found = group.summary(metric)
+def _known(group: Group, metric: str, split: str = "test") -> Summary:
+    found = group.summary(metric, split)
     assert found is not None
     return found
 
@@ -643,11 +642,9 @@ def _links(groups: Sequence[Group]) -> Section:
             if not present:
                 continue
             shown = [*members, *_floors(members, present)]
-            found = {group.label: {name: group.summary(name) for name in present} for group in shown}
-            means = {name: {m: one.mean for m, one in own.items() if one is not None} for name, own in found.items()}
+            means = {g.label: {m: one.mean for m in present if (one := g.summary(m)) is not None} for g in shown}
             under = not_above_by_name(means, {group.label for group in shown if group.is_floor})
-            figures = [[_figure(m, one) for m, one in found[group.label].items()] for group in shown]
-            rows = [[group.label, under[group.label], *cells] for group, cells in zip(shown, figures, strict=True)]
+            rows = [[g.label, under[g.label], *(_figure(m, g.summary(m)) for m in present)] for g in shown]
             marks = [_mark(group, [best]) for group in shown]
             events = _events(members, present[0])
             of = "" if events is None else f", {events:,} events judged"

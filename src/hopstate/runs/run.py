@@ -182,8 +182,9 @@ def fit(
     if in_memory and resume:
         record = record_of(chosen.data, data, given.tables, reading(built.read))
     save = partial(save_inputs, tables=given.tables, wanted=keep_data) if in_memory else None
-    how: dict[str, Any] = {"floors": True, "save_data": save, "automatic": automatic}
-    return fit_config(chosen, built, out=out, resume=resume, record=record, **how)
+    return fit_config(
+        chosen, built, out=out, resume=resume, record=record, floors=True, save_data=save, automatic=automatic
+    )
 
 
 @random_state_kept()
@@ -227,7 +228,9 @@ def fit_config(
     with _locked_run(out, method.name, config.data, ranks) as folder:
         run, unsaved = (RunFolder if ranks.first else ReadOnlyRunFolder)(folder), ""
         if ranks.first:
-            _check_resumed(run, method, record)  # before anything of the run is rewritten
+            trained = (run.path / "data.json").is_file() and not run.never_trained()
+            if trained and run.settings().get("method") == method.name:
+                check_same_data(run, record)  # before anything of the run is rewritten
             run.create(folder, stored_config(method, config), resume=resume)
             keep_ids(run, record)
             unsaved = save_data(run, record) if save_data is not None else ""
@@ -263,12 +266,6 @@ def fit_config(
         return Run(run.path, method.name, result.metrics, result.interrupted, best, found, in_memory)
 
 
-def _check_resumed(run: RunFolder, method: Method, record: Record) -> None:
-    trained = (run.path / "data.json").is_file() and not run.never_trained()
-    if trained and run.settings().get("method") == method.name:
-        check_same_data(run, record)
-
-
 def _connect(method: Method, config: RunConfig, record: Record, ranks: Ranks) -> None:
     """Connect the ranks of torchrun, and check that they are to train one model on one record.
 
@@ -300,13 +297,10 @@ def _floors(
 def stored_config(method: Method, config: RunConfig) -> dict[str, Any]:
     """Return a method's configuration as a run folder holds it; paths are absolute, so that it works from anywhere."""
     stored = as_dict(config) | {"method": method.name}
-    for holder, key in (
-        (stored, "data"),
-        (stored, "init"),
-        *((stored["read"], key) for key in ("features", "labels", "x")),
-    ):
-        if isinstance(holder.get(key), str) and Path(holder[key]).exists():
-            holder[key] = str(Path(holder[key]).resolve())
+    for holder, keys in ((stored, ("data", "init")), (stored["read"], ("features", "labels", "x"))):
+        for key in keys:
+            if isinstance(holder.get(key), str) and Path(holder[key]).exists():
+                holder[key] = str(Path(holder[key]).resolve())
     return stored
 
 
