@@ -286,8 +286,8 @@ def described(spec: ExportSpec) -> dict[str, Any]:
         found = spec.module(*spec.example)
     outputs = (found,) if isinstance(found, Tensor) else found
     return {
-        "inputs": list(map(_port_facts, spec.inputs, spec.example)),
-        "outputs": list(map(_port_facts, spec.outputs, outputs)),
+        "inputs": [_port_facts(port, tensor) for port, tensor in zip(spec.inputs, spec.example, strict=True)],
+        "outputs": [_port_facts(port, tensor) for port, tensor in zip(spec.outputs, outputs, strict=True)],
         "preprocessing": spec.preprocessing,
         "left_out": spec.left_out,
     }

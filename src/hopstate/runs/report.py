@@ -508,9 +508,8 @@ def _results(groups: Sequence[Group]) -> Section:
         "Results",
         "Test metric of the epoch that validation chose: mean ± standard deviation over runs; shares in percent. "
         "Intervals are 95% confidence intervals: of the mean over runs by Student's t, or of a single run by "
-        "bootstrap where it has one. The best is what validation puts first; its test figure is shown and chose "
-        "nothing. Time and memory are means over runs: of training, evaluation on validation included, and the largest "
-        "resident memory of the process.",
+        "bootstrap where it has one. The best is what validation puts first, by the metric that chose its epoch. Time "
+        "(evaluation on validation included) and memory (the largest resident of the process) are means over runs.",
     )
     columns = ["method", "metric", "test", "95% interval", "validation", "runs", "epochs"]
     columns += ["time", "an epoch", "memory", "parameters"]
@@ -626,8 +625,7 @@ def _links(groups: Sequence[Group]) -> Section:
     """Link prediction by kind of negatives, for all links and those with new nodes, with the baselines."""
     section = Section(
         "Link prediction by kind of negatives",
-        "Test split, in percent; mean ± standard deviation over runs. Best is what validation puts first, by the "
-        "metric that chose its epoch.",
+        "Test split, in percent; mean ± standard deviation over runs.",
     )
     kinds = [
         metric_name(metric, strategy, new_nodes=False)
