@@ -7,8 +7,7 @@ import json
 import sys
 from typing import Any
 
-from hopstate.cli.answer import Answer, lines, plain
-from hopstate.cli.options import Options
+from hopstate.cli.commands import Answer, Options, lines, plain
 from hopstate.errors import ConfigError
 from hopstate.io.output import RAW
 

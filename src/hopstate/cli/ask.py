@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.answer import Answer, rows_of
 from hopstate.cli.apply import grouped
-from hopstate.cli.options import Options
+from hopstate.cli.commands import Answer, Options, rows_of
 from hopstate.errors import ConfigError
 from hopstate.io.output import RAW
 
