@@ -1,4 +1,4 @@
-"""The commands of `hopstate`, read from `commands.yaml`, and the help of the main command."""
+"""What all commands share: the table in `commands.yaml`, the parser with its help, and the answer."""
 
 from __future__ import annotations
 
@@ -206,3 +206,16 @@ def main_help() -> str:
 def examples_of(name: str) -> str:
     """Return the block of examples at the end of a command's help."""
     return "\n".join(["Examples:", *(f"  hopstate {line}" for line in COMMANDS[name].examples)])
+
+
+def grouped(argv: list[str], start: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the words without those of --GROUP.KEY VALUE or --GROUP.KEY=VALUE, and these as a dict."""
+    words = [part for word in argv for part in (word.split("=", 1) if word.startswith(start) else [word])]
+    own, found = [], {}
+    rest = iter(words)
+    for word in rest:
+        if word.startswith(start):
+            found[word.removeprefix(start)] = next(rest, "")
+        else:
+            own.append(word)
+    return own, found
