@@ -37,7 +37,7 @@ WAY = (
     ("cli.query", "hopstate predict RUN"),
     ("runs.inference", "finds the run, and which rows are asked for"),
     ("runs.load", "settings, weights and data as the run had them"),
-    ("runs.prepare", "features scaled as in training"),
+    ("runs.data", "features scaled as in training"),
     ("methods.{}.method", "model and task from the settings"),
     ("training.tasks.{}", "batches, outputs, columns of a table"),
 )

@@ -34,12 +34,12 @@ from hopstate.runs.data import (
     load_data,
     own_graph_reading,
     own_reading,
+    prepared,
     reading,
     same_data,
     settings_of_run,
 )
 from hopstate.runs.in_memory import record_of
-from hopstate.runs.prepare import prepared
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.memory_limit import within_weights
 from hopstate.training.run_folder import RunFolder

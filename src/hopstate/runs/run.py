@@ -19,21 +19,22 @@ from hopstate.methods import get_method
 from hopstate.methods.config import as_dict, parse_given
 from hopstate.methods.method import Context, Method
 from hopstate.random import random_state_kept
-from hopstate.runs.calibration import keep_curve
 from hopstate.runs.data import (
     check_same_data,
     data_metrics,
     describe,
     known_data,
     load_data,
+    notes_of,
     notes_of_record,
+    prepared,
     reading,
     settle,
 )
 from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
 from hopstate.runs.inference import evaluate, predict
 from hopstate.runs.load import keep_ids
-from hopstate.runs.prepare import notes_of, prepared
+from hopstate.runs.queries import keep_curve
 from hopstate.runs.stream import keep_past, score_stream
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.loggers import check_loggers
