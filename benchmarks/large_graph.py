@@ -33,7 +33,7 @@ from hopstate.io.files import reserve_array
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.runs.prepare import prepared
+from hopstate.runs.data import prepared
 from hopstate.sampling.partition import cut_fraction, first_installed, partition
 from hopstate.sampling.samplers import ClusterSampler
 from hopstate.sampling.subgraph import NodeSetSource

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import hopstate
-from hopstate.cli.answer import json_text
+from hopstate.cli.commands import json_text
 from hopstate.cli.main import COMMANDS, Flags, main
 from hopstate.runs.run import Run, load
 from made_events import table

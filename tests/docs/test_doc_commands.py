@@ -33,10 +33,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hopstate.cli.commands import Options
 from hopstate.cli.compare import _settings
 from hopstate.cli.fit import fit_parser
 from hopstate.cli.main import Flags, main
-from hopstate.cli.options import Options
 from hopstate.cli.tune import tune_parser
 from hopstate.datasets import registry
 from hopstate.errors import ConfigError

@@ -12,7 +12,7 @@ from hopstate.methods.baselines.graphmixer import GraphMixerRun
 from hopstate.methods.baselines.graphmixer import build as build_graphmixer
 from hopstate.methods.config import as_dict, config_from
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
-from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
+from hopstate.methods.dyg_mamba.model import TimeSpanConfig
 from hopstate.methods.method import Context
 from hopstate.methods.shared.link import feature_dims
 from hopstate.training.run_folder import flatten

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 import hopstate
 from hopstate.data.graph import Graph
 from hopstate.methods.message_passing.method import FullBatchRun
-from hopstate.runs.prepare import fitted_graph
+from hopstate.runs.data import fitted_graph
 
 N = 120
 draw = np.random.default_rng(3)

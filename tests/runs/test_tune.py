@@ -15,7 +15,7 @@ import hopstate
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError, HopstateError, MissingExtraError
 from hopstate.methods import get_method
-from hopstate.methods.space import Range, parse_values, printable
+from hopstate.methods.method import Range, parse_values, printable
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run, fit_config
 from hopstate.runs.tune import space_of

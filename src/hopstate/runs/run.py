@@ -20,14 +20,15 @@ from hopstate.methods import get_method
 from hopstate.methods.config import as_dict, parse_given
 from hopstate.methods.method import Context, Method
 from hopstate.random import random_state_kept
-from hopstate.runs.calibration import keep_curve
 from hopstate.runs.data import (
     check_same_data,
     data_metrics,
     describe,
     known_data,
     load_data,
+    notes_of,
     notes_of_record,
+    prepared,
     reading,
     settle,
 )
@@ -38,6 +39,8 @@ from hopstate.runs.model import TrainedModel, embeddings
 from hopstate.runs.prepare import notes_of, prepared
 from hopstate.runs.queries import rank, score
 from hopstate.runs.stream import keep_past, node_outputs, score_stream
+from hopstate.runs.queries import keep_curve
+from hopstate.runs.stream import keep_past, score_stream
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.loggers import check_loggers
 from hopstate.training.memory_limit import within_memory

@@ -24,7 +24,7 @@ from hopstate.methods.nagphormer.method import HopTokensConfig, NAGphormerRun
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.edges import EdgeConfig
 from hopstate.random import seed_everything
-from hopstate.runs.prepare import fitted_graph
+from hopstate.runs.data import fitted_graph
 from hopstate.testing.conformance import F32_SUM, F32_TIGHT, relative_rmse
 from hopstate.training.config import LoopConfig
 

@@ -22,7 +22,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import check_range, refuse_idle
 from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig, Readout
-from hopstate.methods.method import Context, Method
+from hopstate.methods.method import Context, Method, Space
 from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.backbone import init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, event_targets
@@ -39,7 +39,6 @@ from hopstate.methods.shared.link import (
     used_features,
 )
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, StateQuery, Tensors, logit_port, rows_port
-from hopstate.methods.space import Space
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.config import LoopConfig, OptimConfig

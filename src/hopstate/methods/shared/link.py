@@ -19,11 +19,10 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.io.scratch import let_go
 from hopstate.layers.decoders import PairHistory
-from hopstate.methods.method import Context, Floors, Method
+from hopstate.methods.method import Context, Floors, Method, Space
 from hopstate.methods.shared.around import AroundTokenizer
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.programs import ExportSpec
-from hopstate.methods.space import Space
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches, judged, number_or_all
 from hopstate.sampling.mixture import TrainingNegatives
