@@ -23,7 +23,7 @@ from hopstate.methods.config import as_dict, config_from
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.event_nodes import EventNodeRun
 from hopstate.runs.in_memory import load_saved, with_saved_data
-from hopstate.training.loggers import check_loggers
+from hopstate.training.loggers import check_installed, logger_names
 from hopstate.training.progress import note
 from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.target import remembered
@@ -140,7 +140,7 @@ def settle(
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
     with idle_reset():  # what suits the data may give a setting its meaning
         config = parse({})
-    check_loggers(config.loop.logger, config.loop.tensorboard)  # before data are read, which may take long
+    check_installed(logger_names(config.loop.logger))  # before data are read, which may take long
     if resume and out is not None and (Path(out) / "config.json").is_file():
         stored, known = flatten(RunFolder(out).settings()), flatten(as_dict(config))
         return parse({k: v for k, v in stored.items() if k in known}), record

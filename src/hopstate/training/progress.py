@@ -21,7 +21,7 @@ from rich.progress import Progress as Bar
 from hopstate.evaluation.metrics import of_class
 from hopstate.io.output import draw_figure, listening
 from hopstate.training.checkpoint import Progress
-from hopstate.training.loggers import Loggers, check_loggers
+from hopstate.training.loggers import Loggers, logger_names
 from hopstate.training.run_folder import RunFolder, flatten
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Reporter:
         self._clock: tuple[int, float] | None = None  # steps that the expected time counts from, and when
         self._told = True  # until `begin`
         self._status: Status = "interrupted"  # until `final`
-        names = check_loggers(config.logger, config.tensorboard)
+        names = logger_names(config.logger)
         self._loggers = Loggers(names, run.path, flatten(run.settings()) if names else {}, rows)
         self._bar = Bar(
             TextColumn("epoch"),
