@@ -27,7 +27,7 @@ from hopstate.training.loggers import check_installed, logger_names
 from hopstate.training.progress import note
 from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.target import remembered
-from hopstate.training.tasks.task import ReadsEdges, Task, TaskFacts
+from hopstate.training.tasks.task import Task, TaskFacts
 
 if TYPE_CHECKING:
     from hopstate.methods.method import Record
@@ -215,7 +215,7 @@ def describe(
         "notes": list(notes_of_record(record)),
         **_facts(record),
         **({"class_names": list(own["class_names"])} if "class_names" in own else {}),
-        "edge_columns": task.model.edge_dim if isinstance(task.model, ReadsEdges) else None,
+        "edge_columns": getattr(task.model, "edge_dim", None),
         "target": remembered(target) if target is not None else None,
         "metrics": list(context.metrics),
         "walks": own.get("walks"),

@@ -16,8 +16,14 @@ from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaN
 from hopstate.methods.dyg_mamba.timespan import frozen_bounds
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.method import link_floors
-from hopstate.methods.shared.backbone import init_context, suit_init, take_backbone
-from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, event_targets
+from hopstate.methods.shared.event_nodes import (
+    EventNodeRun,
+    event_floors,
+    event_targets,
+    init_context,
+    suit_init,
+    take_backbone,
+)
 from hopstate.methods.shared.event_run import event_loop
 from hopstate.methods.shared.link import (
     HistoryLinkRun,

@@ -31,7 +31,7 @@ from hopstate.random import named_rng
 from hopstate.sampling.pair_negatives import NonNeighbors, Strategy
 from hopstate.training.precision import bare
 from hopstate.training.tasks.node import NodeBatches
-from hopstate.training.tasks.task import ReadsEdges, Task, TaskFacts
+from hopstate.training.tasks.task import Task, TaskFacts
 
 Loss = Literal["softmax", "bce"]
 POOL = 8  # pairs that are looked at for one of the highest "scored"
@@ -97,7 +97,7 @@ class LinkModel(nn.Module):
     @property
     def edge_dim(self) -> int | None:
         """Columns of edge features that the encoder takes."""
-        return self.encoder.edge_dim if isinstance(self.encoder, ReadsEdges) else None
+        return getattr(self.encoder, "edge_dim", None)
 
     def forward(
         self, inputs: Any, ends: Tensor, others: Tensor, near: tuple[Tensor, Tensor] | None
