@@ -16,7 +16,7 @@ from hopstate.data.validate import default_names
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.methods.method import Context
 from hopstate.methods.shared.event_run import EventRun
-from hopstate.methods.shared.targets_as_trained import targets_as_trained
+from hopstate.methods.shared.targets_as_trained import classes_as_trained, targets_as_trained, unknown_classes
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.event_node import (
@@ -25,7 +25,8 @@ from hopstate.training.tasks.event_node import (
     check_known,
     event_amounts,
     event_classes,
-    trained_event_classes,
+    event_codes,
+    metric_of_classes,
 )
 from hopstate.training.tasks.target import ClassWeights, target_of, trained_target, warn_one_class
 
@@ -99,13 +100,25 @@ def event_targets(stream: EventStream, split: EventSplit, config: EventNodeRun, 
 def _trained_targets(stream: EventStream, metric: str, trained: Mapping[str, Any]) -> EventTargets:
     goal = trained["target"]["goal"]
     if goal == "classes":
-        return trained_event_classes(stream, trained, metric)
+        return _trained_classes(stream, metric, trained)
     target = trained_target(trained, metric)
     if goal == "values" and target.width == 1:
         return EventTargets(y=event_amounts(stream), target=target)
     own, listed = stream.labels if len(stream) else None, trained.get("label_cells") == "all"
     y = targets_as_trained(own, stream.class_names, target, len(stream), stream.name, listed=listed)
     return EventTargets(y=y, target=target)
+
+
+def _trained_classes(stream: EventStream, metric: str, trained: Mapping[str, Any]) -> EventTargets:
+    target = trained_target(trained, "auto")
+    y, names, others = np.full(len(stream), -1), None, target.others
+    if stream.labels is not None:
+        y, names = event_codes(stream)
+        others = (*others, *unknown_classes(y, names, target))
+        y = classes_as_trained(y, names, target, stream.name)
+    named = target.names != ("0", "1") or bool(trained.get("class_names"))
+    target = replace(target, metrics=(metric_of_classes(metric, target.width),), others=others)
+    return EventTargets(y=y, target=target, named=named)
 
 
 def event_floors(

@@ -77,7 +77,7 @@ class NodeLabels:
     def table(self, rows: Rows, out: Tensor) -> dict[str, Any]:
         """Return prediction columns: node, then those of `Target.columns`."""
         ids = rows if self.node_ids is None else self.node_ids.names(rows)
-        return {"node": ids, **self.target.columns(self.y[rows], out)}
+        return {"node": ids, **self.target.table(self.y[rows], out)}
 
 
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
