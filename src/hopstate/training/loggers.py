@@ -112,7 +112,7 @@ class MLflow(Logger):
     """
 
     name = "mlflow"
-    _batch = 100  # parameters, or metrics, of one call
+    _batch = 100  # parameters of one call
     _longest = 6000  # characters of a parameter
 
     def start(self, settings: Mapping[str, Any], name: str, rows: Sequence[Row]) -> None:
@@ -143,8 +143,7 @@ class MLflow(Logger):
 
         now = int(time.time() * 1000)
         found = [Metric(_mlflow_name(name), value, now, epoch) for name, value in metrics.items()]
-        for i in range(0, len(found), self._batch):
-            self._client.log_batch(self._run, metrics=found[i : i + self._batch])
+        self._client.log_batch(self._run, metrics=found)
 
     def finish(self, status: Status) -> None:
         from mlflow.entities import RunTag
