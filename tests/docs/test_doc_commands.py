@@ -136,7 +136,7 @@ def cut(words: list[str]) -> list[str]:
     """Return a hopstate command with its training, search or check cut short."""
     if words[0] == "check-leak":
         return [*words, "--moments=1", "--queries=4"]
-    short = ["--loop.epochs=1", "--loop.progress=false", "--loop.tensorboard=no"]
+    short = ["--loop.epochs=1", "--loop.progress=false", "--loop.logger=none"]
     if words[0] == "compare":
         return [*words, *([] if "--" in words else ["--"]), *short]
     if words[0] in ("fit", "tune") and "--help" not in words:

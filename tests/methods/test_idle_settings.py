@@ -78,7 +78,7 @@ def test_widths_are_those_of_training():
         assert feature_dims(stream, SimpleNamespace(trained=facts)) == wanted
 
 
-LOOP = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}}
+LOOP = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}}
 
 
 def test_counts_that_no_command_ends_with_are_refused():

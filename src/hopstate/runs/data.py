@@ -30,11 +30,11 @@ from hopstate.methods.shared.event_run import EventReadOptions, EventRun
 from hopstate.methods.shared.node import NodeRun, split_rows
 from hopstate.methods.shared.static_link import edge_split
 from hopstate.runs.in_memory import load_saved, with_saved_data
-from hopstate.training.loggers import check_loggers
+from hopstate.training.loggers import check_installed, logger_names
 from hopstate.training.progress import note
 from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.target import remembered
-from hopstate.training.tasks.task import ReadsEdges, Task, TaskFacts
+from hopstate.training.tasks.task import Task, TaskFacts
 
 if TYPE_CHECKING:
     from hopstate.methods.method import Record
@@ -413,7 +413,7 @@ def settle(
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
     with idle_reset():  # what suits the data may give a setting its meaning
         config = parse({})
-    check_loggers(config.loop.logger, config.loop.tensorboard)  # before data are read, which may take long
+    check_installed(logger_names(config.loop.logger))  # before data are read, which may take long
     if resume and out is not None and (Path(out) / "config.json").is_file():
         stored, known = flatten(RunFolder(out).settings()), flatten(as_dict(config))
         return parse({k: v for k, v in stored.items() if k in known}), record
@@ -488,7 +488,7 @@ def describe(
         "notes": list(notes_of_record(record)),
         **_facts(record),
         **({"class_names": list(own["class_names"])} if "class_names" in own else {}),
-        "edge_columns": task.model.edge_dim if isinstance(task.model, ReadsEdges) else None,
+        "edge_columns": getattr(task.model, "edge_dim", None),
         "target": remembered(target) if target is not None else None,
         "metrics": list(context.metrics),
         "walks": own.get("walks"),

@@ -37,7 +37,7 @@ from hopstate.training.interrupts import signals_to
 from hopstate.training.run_folder import RunFolder, flatten, is_number, without_nan
 
 # settings that change no result
-FREE = ("loop.device", "loop.progress", "loop.tensorboard", "loop.logger", "loop.checkpoint_seconds")
+FREE = ("loop.device", "loop.progress", "loop.logger", "loop.checkpoint_seconds")
 INIT = ("init", "freeze")  # of a recipe that begins from another's run
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 Line = dict[str, Any]

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
 # settings that change no result; content_hash stands for the paths
-FREE = tuple(f"config.loop.{name}" for name in ("progress", "device", "tensorboard", "logger", "checkpoint_seconds"))
+FREE = tuple(f"config.loop.{name}" for name in ("progress", "device", "logger", "checkpoint_seconds"))
 FREE += tuple(f"config.{name}" for name in PATHS if name != "init")
 DRAWS = 50  # of TPE, before the first settings that were not tried are taken
 

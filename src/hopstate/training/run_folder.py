@@ -197,7 +197,7 @@ class RunFolder:
         return isinstance(config, dict) and {"method", "data", "loop"} <= config.keys()
 
     def _check_same(self, config: dict[str, Any]) -> None:
-        free = ["patience", "progress", "device", "checkpoint_seconds", "tensorboard", "logger"]
+        free = ["patience", "progress", "device", "checkpoint_seconds", "logger"]
         optim = config.get("loop", {}).get("optim", {})
         if optim.get("schedule") == "constant" and not optim.get("warmup"):
             free.append("epochs")  # under a falling schedule every step depends on the number of epochs

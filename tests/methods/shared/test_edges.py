@@ -28,7 +28,7 @@ from hopstate.runs.data import fitted_graph
 from hopstate.testing.conformance import F32_SUM, F32_TIGHT, relative_rmse
 from hopstate.training.config import LoopConfig
 
-QUICK: dict[str, Any] = {"progress": False, "tensorboard": "no", "device": "cpu", "epochs": 1, "patience": None}
+QUICK: dict[str, Any] = {"progress": False, "logger": "none", "device": "cpu", "epochs": 1, "patience": None}
 N = 60
 
 

@@ -24,8 +24,14 @@ from hopstate.errors import check_range, refuse_idle
 from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig, Readout
 from hopstate.methods.method import Context, Method, Space
 from hopstate.methods.pair_trees.method import link_floors
-from hopstate.methods.shared.backbone import init_context, suit_init, take_backbone
-from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, event_targets
+from hopstate.methods.shared.event_nodes import (
+    EventNodeRun,
+    event_floors,
+    event_targets,
+    init_context,
+    suit_init,
+    take_backbone,
+)
 from hopstate.methods.shared.link import (
     PAIRS,
     SCHEDULE,

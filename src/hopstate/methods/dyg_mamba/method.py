@@ -15,8 +15,14 @@ from hopstate.errors import ConfigError, check_range
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes, frozen_bounds
 from hopstate.methods.method import Context, Method, Space
 from hopstate.methods.pair_trees.method import link_floors
-from hopstate.methods.shared.backbone import init_context, suit_init, take_backbone
-from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, event_targets
+from hopstate.methods.shared.event_nodes import (
+    EventNodeRun,
+    event_floors,
+    event_targets,
+    init_context,
+    suit_init,
+    take_backbone,
+)
 from hopstate.methods.shared.event_run import event_loop
 from hopstate.methods.shared.link import (
     HistoryLinkRun,
