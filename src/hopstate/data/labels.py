@@ -216,14 +216,7 @@ def _without_unlabelled(splits: np.ndarray, y: np.ndarray, notes: tuple[str, ...
 
 # ---- one column: classes or amounts -------------------------------------------------------------------------
 def labels_of(values: Any, where: str, place: Place, options: LabelOptions) -> Found:
-    """Return classes with their names (None if they are 0..C-1), or amounts and None, and notes.
-
-    Args:
-        values: one for each row, numbers or text.
-        where: file and column, for messages.
-        place: row → how messages name it.
-        options: see `LabelOptions`.
-    """
+    """Return classes with their names (None if they are 0..C-1), or amounts and None, and notes."""
     import pandas as pd
 
     values, missing = _known(pd.Series(values).reset_index(drop=True), where, place, options.unlabelled)
@@ -408,12 +401,7 @@ def several_columns(table: Table, chosen: str | None) -> tuple[str, ...]:
 
 
 def labels_of_columns(table: Table, columns: Sequence[str], *, regression: bool = False) -> Found:
-    """Return columns of numbers as (n, T) targets, NaN in empty cells: multilabel if they hold 0 and 1 alone.
-
-    Args:
-        table, columns: where they are.
-        regression: they are amounts even if they are all 0 and 1.
-    """
+    """Return columns of numbers as (n, T) targets, NaN in empty cells: multilabel if they hold 0 and 1 alone."""
     if len(set(columns)) < len(columns):
         raise DataError(f"{table.path}: label_column names a column twice: {', '.join(columns)}")
     y = np.stack([_numbers(table, name) for name in columns], 1)
@@ -495,13 +483,6 @@ def labels_of_events(
     """Return labels of events from one column or several, names of classes or targets, and notes.
 
     Texts are numbered from the most frequent on, so that of two classes the rarer is 1. Numbers are kept as they are.
-
-    Args:
-        table: of events.
-        columns: of labels; (None,) if there is none.
-        task: "regression" takes numbers as amounts, float64, NaN in empty cells.
-        cells: "all" takes each label of a cell as a target.
-        unlabelled: as in `LabelOptions`.
     """
     first = columns[0]
     if first is None:

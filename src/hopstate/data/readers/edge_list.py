@@ -147,14 +147,7 @@ def read_edge_list(
 
 
 def read_networkx(graph: Any, options: EdgeTableOptions, *, undirected: bool, **own: Any) -> Graph:
-    """Return the graph of a networkx graph, with attributes of its nodes and edges as columns of features.
-
-    Args:
-        graph: of any class of networkx; nodes keep its order, and texts or integers as their ids.
-        options: as `read_edge_list`; label_column may name an attribute of nodes.
-        undirected: store each edge of a directed graph in both directions; edges of others always are.
-        own: as `read_edge_list`.
-    """
+    """Return the graph of a networkx graph, with attributes of its nodes and edges as columns of features."""
     import pandas as pd
 
     whole = all(type(node) is int for node in graph.nodes)
@@ -191,13 +184,7 @@ def _beside(ids: Any, attributes: list[dict[str, Any]], what: str) -> Any:
 def ends_of(
     table: Table, source_column: str | None, target_column: str | None, taken: Collection[str] = ()
 ) -> tuple[str, str]:
-    """Return the columns of sources and targets; if no name says so, the first that may be ends.
-
-    Args:
-        table: of edges.
-        source_column, target_column: as given.
-        taken: columns of features.
-    """
+    """Return the columns of sources and targets; if no name says so, the first that may be ends."""
     named = {"source_column": source_column, "target_column": target_column}
     check_unnamed(table, named, list(named))
     taken = {*taken, *given(source_column, target_column)}
@@ -328,15 +315,7 @@ class NodeTables:
         edge_columns: Iterable[str] = (),
         all_ids: np.ndarray | None = None,
     ) -> NodeTables:
-        """Read the tables that options name.
-
-        Args:
-            options: of both tables.
-            nan: see `hopstate.data.readers.tables.Table.numbers`.
-            said: what columns hold.
-            edge_columns: columns of the table of edges, of which something may be said too.
-            all_ids: of all nodes, if there is no table of features.
-        """
+        """Read the tables that options name."""
         files = _called(options.features, "the table of features"), _called(options.labels, "the table of labels")
         labels = read_labels(options.labels, options.of_labels)
         without = labels.columns if labels is not None and _are_one(options.features, options.labels) else ()
@@ -357,13 +336,7 @@ class NodeTables:
         return self.count is not None
 
     def place(self, columns: list[np.ndarray], called: Sequence[str], table: Table | None) -> PlacedNodes:
-        """Return the rows of ids of edges, and of labels.
-
-        Args:
-            columns: of ids.
-            called: how messages call each.
-            table: where they stand, if they are its columns.
-        """
+        """Return the rows of ids of edges, and of labels."""
         labels = None if self.labels is None else self.labels.ids
         if self.count is not None:
             for ids, what in zip(columns, called, strict=True):

@@ -110,11 +110,6 @@ def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> 
     """Return the events of a file or a table in memory.
 
     Text without a header, as SNAP's edge lists, is read as source, target, time.
-
-    Args:
-        source: as `hopstate.data.readers.tables.read_table`.
-        options: how columns are read.
-        own: fields of `EventStream`.
     """
     given = [part.strip() for name in options.named.values() if name for part in (name, *name.split(","))]
     known = [*SOURCES, *TARGETS, *TIMES, *given]

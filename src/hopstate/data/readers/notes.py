@@ -20,13 +20,7 @@ _NAMES_ROWS = re.compile(r"(?i:id|index)|.*(?:_(?i:id)|[a-z]I[dD])")  # names of
 
 
 def notes_of_list(edges: Any, num_nodes: int, options: dict[str, Any]) -> tuple[str, ...]:
-    """Return `edge_notes` of a list of edges with options of `Graph.from_edges`; none if it is no good list.
-
-    Args:
-        edges: (E, 2) or (2, E) integers.
-        num_nodes: N.
-        options: undirected, duplicates and self_loops, at their defaults where absent.
-    """
+    """Return `edge_notes` of a list of edges with options of `Graph.from_edges`; none if it is no good list."""
     edges = np.asarray(edges)
     if edges.ndim != 2 or 2 not in edges.shape or edges.dtype.kind not in "iu" or not edges.size:
         return ()
@@ -60,14 +54,7 @@ def _weight_note(edges: np.ndarray, weights: np.ndarray) -> tuple[str, ...]:
 def edge_notes(
     edges: np.ndarray, num_nodes: int, *, undirected: bool, duplicates: str, self_loops: str, features: bool
 ) -> tuple[str, ...]:
-    """Return sentences on what `Graph.from_edges` does to a list of edges.
-
-    Args:
-        edges: (E, 2) rows 0..num_nodes-1.
-        num_nodes: N.
-        undirected, duplicates, self_loops: as given to `Graph.from_edges`.
-        features: the edges have features.
-    """
+    """Return sentences on what `Graph.from_edges` does to a list of edges."""
     sources, targets = edges.T
     distinct = np.unique(sources * num_nodes + targets)
     repeated = len(edges) - len(distinct)
@@ -97,12 +84,7 @@ def edge_notes(
 
 
 def say_nothing(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Return columns of edges that hold nothing, or number the rows by name and content, and notes on both.
-
-    Args:
-        frame: the table of edges.
-        columns: those that nobody asked for.
-    """
+    """Return columns of edges that hold nothing, or number the rows by name and content, and notes on both."""
     empty = [name for name in columns if frame[name].isna().all()]
     rows = [name for name in columns if _NAMES_ROWS.fullmatch(name) and _all_differ(frame[name])]
     notes: tuple[str, ...] = (f"columns {', '.join(empty)} hold nothing and were left out",) if empty else ()
@@ -122,10 +104,6 @@ def time_note(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
     """Return a sentence where one column of features of edges alone is most likely their times: it never decreases.
 
     Row numbers, ids and columns with fewer than three values are none; of several such columns none is named.
-
-    Args:
-        frame: the table of edges.
-        columns: those read as features.
     """
     if len(frame) < _SORTED:
         return ()

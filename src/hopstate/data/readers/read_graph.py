@@ -46,14 +46,7 @@ LAYOUTS = {
 
 # ---- arrays and matrices -----------------------------------------------------------------------------------------
 def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> Graph:
-    """Return the graph of an .npz file.
-
-    Args:
-        path: the file.
-        layout: a key of `LAYOUTS`, or "auto" to go by the names of its arrays.
-        nan: "error" or "zero", for features.
-        options: options of `Graph.from_edges` and fields of `Graph`.
-    """
+    """Return the graph of an .npz file."""
     with Archive(path) as arrays:
         if layout == "auto":
             layout = next((name for name, keys in LAYOUTS.items() if set(keys) <= set(arrays)), "")
@@ -71,12 +64,7 @@ def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> 
 
 
 def read_matrix_market(path: Path, **options: Any) -> Graph:
-    """Return the graph of a square matrix in the Matrix Market format; nodes keep their numbers from 1.
-
-    Args:
-        path: the file, a sparse ("coordinate") matrix of any symmetry.
-        options: options of `Graph.from_edges` and fields of `Graph`.
-    """
+    """Return the graph of a square matrix in the Matrix Market format; nodes keep their numbers from 1."""
     import scipy.io
 
     with bounded(path) as file:

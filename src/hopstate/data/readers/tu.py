@@ -246,11 +246,6 @@ def read_tu_folder(
 
     Without labels and attributes of nodes the profile of their degrees stands in. Where graphs have both labels and
     attributes, the labels are what is learned, and a note says so. Folds are read as `read_tu` reads them.
-
-    Args:
-        path: the folder, or the NAME_A.txt in it.
-        undirected: store every edge in both directions, whichever of them are listed.
-        duplicates, self_loops: see `Graph.from_edges`.
     """
     stem = _stem(Path(path))
     file = _file(stem, "graph_indicator")
