@@ -60,8 +60,8 @@ class LabelOptions:
             an error if there are labels -1.
         task: "classification" takes every number as a class, "regression" as an amount; "auto" takes fractions as
             amounts, and raises an error if whole numbers look like amounts.
-        cells: of text with several labels in a cell ("a;b"): "ask" raises an error, "first" takes the first, "whole"
-            takes the cell as a class, "all" makes a 0/1 label of each.
+        label_cells: of text with several labels in a cell ("a;b"): "ask" raises an error, "first" takes the first,
+            "whole" takes the cell as a class, "all" makes a 0/1 label of each.
         text_ids: ids are texts, as they are written.
     """
 
@@ -70,11 +70,11 @@ class LabelOptions:
     split_column: str | None = None
     unlabelled: str | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
-    cells: Literal["ask", "first", "whole", "all"] = "ask"
+    label_cells: Literal["ask", "first", "whole", "all"] = "ask"
     text_ids: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, known in (("task", self.task, TASKS), ("label_cells", self.cells, CELLS)):
+        for name, value, known in (("task", self.task, TASKS), ("label_cells", self.label_cells, CELLS)):
             if value not in known:
                 raise ConfigError(f"read.{name} is one of {', '.join(known)}; got {value!r}{nearest(value, known)}")
 
@@ -157,7 +157,7 @@ def has_column(path: Any, name: str) -> bool:
 def _labels_of_nodes(table: Table, chosen: Sequence[str], options: LabelOptions) -> Found:
     if len(chosen) > 1:
         return labels_of_columns(table, chosen, regression=options.task == "regression")
-    if options.cells == "all":
+    if options.label_cells == "all":
         return labels_of_cells(table, chosen[0], options.unlabelled)
     if options.label_column is None:
         _check_recurring(table, chosen[0])
@@ -234,7 +234,7 @@ def labels_of(values: Any, where: str, place: Place, options: LabelOptions) -> F
         if options.task == "regression":
             bad = int(np.argmax(~missing))
             raise DataError(f"{where} holds {values[bad]!r} in {place(bad)}, which is no amount; convert it to numbers")
-        found = _texts(values, missing, where, place, options.cells)
+        found = _texts(values, missing, where, place, options.label_cells)
     if not len(found):
         raise DataError(f"{where} holds no label at all")
     codes, names, note = numbered(found, ~missing, where)

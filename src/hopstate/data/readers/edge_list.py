@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.graph import Graph, Keep, sides_of
+from hopstate.data.graph import Graph, sides_of
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import Declared, check_declared, check_plain, declared, encoded
 from hopstate.data.readers.ids import check_not_negative, of_one_kind
-from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, say_nothing, time_note
+from hopstate.data.readers.notes import alone_note, date_hint, say_nothing, time_note
 from hopstate.data.readers.roles import (
     SOURCES,
     TARGETS,
@@ -52,7 +52,7 @@ NO_ENDS = (*TIMES, "weight", "label")  # names of columns that are no ends, wher
 
 
 @dataclass(frozen=True, kw_only=True)
-class EdgeTableOptions:
+class EdgeTableOptions(LabelOptions):
     """How a table of edges and tables of nodes are read; see `hopstate.data.readers.read_graph.read_graph`."""
 
     source_column: str | None = None
@@ -62,23 +62,9 @@ class EdgeTableOptions:
     header: bool | None = None
     features: Any = None
     labels: Any = None
-    id_column: str | None = None
-    label_column: str | None = None
-    split_column: str | None = None
     num_nodes: int | None = None
     missing: str = "error"
-    unlabelled: str | None = None
-    task: Any = "auto"
-    label_cells: Any = "ask"
-    text_ids: bool = False
     bipartite: Any = "auto"
-
-    @property
-    def of_labels(self) -> LabelOptions:
-        return LabelOptions(
-            id_column=self.id_column, label_column=self.label_column, split_column=self.split_column,
-            unlabelled=self.unlabelled, task=self.task, cells=self.label_cells, text_ids=self.text_ids,
-        )  # fmt: skip
 
 
 def read_edge_list(
@@ -88,9 +74,6 @@ def read_edge_list(
     *,
     nan: str = "error",
     all_ids: np.ndarray | None = None,
-    undirected: bool = True,
-    duplicates: Keep = "drop",
-    self_loops: Keep = "keep",
     **own: Any,
 ) -> Graph:
     """Return the graph of an edge table and, if given, tables of node features and labels.
@@ -103,8 +86,7 @@ def read_edge_list(
         options: how columns are read.
         nan: "error" or "zero", for node and edge features.
         all_ids: the ids of all nodes in order, if there are no features; by default those of edges and labels.
-        undirected, duplicates, self_loops: see `Graph.from_edges`.
-        own: fields of `Graph`.
+        own: options of `Graph.from_edges` and fields of `Graph`.
     """
     known = [*SOURCES, *TARGETS, *given(options.source_column, options.target_column)]
     table = read_table(source, known, num_ids=2, header=options.header, what="the table of edges")
@@ -127,23 +109,21 @@ def read_edge_list(
         for end, ids in zip(ends, (src, dst), strict=True):
             check_not_negative(table, end, ids)
     found = nodes.place([src, dst], [f"{table.path}: column {end!r}" for end in ends], table)
+    src, dst = found.rows
 
-    edges = np.stack(found.rows, 1)
-    build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
     fields: dict[str, Any] = {"node_ids": found.ids, "edge_table": features, **nodes.fields(found)}
     if two_sets is not False:
-        fields["node_type"] = sides_of(edges, found.count, str(table.path), needed=two_sets is True)
+        fields["node_type"] = sides_of(src, dst, found.count, str(table.path), needed=two_sets is True)
     sets = "" if fields.get("node_type") is None else _sets_note(fields["node_type"], found.ids)
     fields["notes"] = (
         read_as(table, {"source": ends[0], "target": ends[1]}, used, sets=sets),
         *table.notes,
-        *edge_notes(edges, found.count, **build, features=features is not None),
         *notes,
         *nodes.notes,
         *found.notes,
     )
     own = {"source": str(table.path), "name": stem_of(Path(table.path)), **fields, **own}
-    return Graph.from_edges(edges, found.count, **build, **own)
+    return Graph.from_edges(np.stack([src, dst], 1), found.count, noted=True, **own)
 
 
 def read_networkx(graph: Any, options: EdgeTableOptions, *, undirected: bool, **own: Any) -> Graph:
@@ -317,7 +297,7 @@ class NodeTables:
     ) -> NodeTables:
         """Read the tables that options name."""
         files = _called(options.features, "the table of features"), _called(options.labels, "the table of labels")
-        labels = read_labels(options.labels, options.of_labels)
+        labels = read_labels(options.labels, options)
         without = labels.columns if labels is not None and _are_one(options.features, options.labels) else ()
         features, ids, notes = _node_features(options, nan, without, said, edge_columns)
         count = options.num_nodes

@@ -297,11 +297,8 @@ def _rows(src: np.ndarray, dst: np.ndarray, own: dict[str, Any]) -> tuple[np.nda
     if known.is_rows:
         return src, dst
     own["node_ids"] = known
-    rows = known.rows(src), known.rows(dst)
-    for ids, found in zip((src, dst), rows, strict=True):
-        if (found < 0).any():
-            known.row(ids[int(np.argmax(found < 0))])  # raises, naming the nearest known id
-    return rows
+    src, dst = known.known_rows(src, dst)
+    return src, dst
 
 
 # ---- kinds -------------------------------------------------------------------------------------------------------

@@ -19,28 +19,12 @@ _SORTED = 10  # rows that chance leaves in order once in 3.6 million times
 _NAMES_ROWS = re.compile(r"(?i:id|index)|.*(?:_(?i:id)|[a-z]I[dD])")  # names of columns of ids: edge_id, graphID
 
 
-def notes_of_list(edges: Any, num_nodes: int, options: dict[str, Any]) -> tuple[str, ...]:
-    """Return `edge_notes` of a list of edges with options of `Graph.from_edges`; none if it is no good list."""
-    edges = np.asarray(edges)
-    if edges.ndim != 2 or 2 not in edges.shape or edges.dtype.kind not in "iu" or not edges.size:
-        return ()
-    edges = (edges if edges.shape[1] == 2 else edges.T).astype(np.int64, copy=False)
-    if edges.min() < 0 or edges.max() >= num_nodes:
-        return ()  # building the graph says what is amiss
-    build = {"undirected": True, "duplicates": "drop", "self_loops": "keep"}
-    build |= {key: value for key, value in options.items() if key in build}
-    told = edge_notes(edges, num_nodes, **build, features=options.get("edge_attr") is not None)  # type: ignore[arg-type]
-    weights = options.get("edge_weight")
-    if build["undirected"] and build["duplicates"] == "drop" and weights is not None and len(weights) == len(edges):
-        told += _weight_note(edges, np.asarray(weights).reshape(len(edges), -1)[:, 0])
-    return told
-
-
-def _weight_note(edges: np.ndarray, weights: np.ndarray) -> tuple[str, ...]:
+def _weight_note(sources: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tuple[str, ...]:
     """Return a note on pairs of nodes with several weights (E,), of which the first is kept."""
     import pandas as pd
 
-    pairs = pd.DataFrame({"u": edges.min(1), "v": edges.max(1), "weight": weights}).groupby(["u", "v"], sort=True)
+    u, v = np.minimum(sources, targets), np.maximum(sources, targets)
+    pairs = pd.DataFrame({"u": u, "v": v, "weight": weights}).groupby(["u", "v"], sort=True)
     several = pairs["weight"].nunique(dropna=False) > 1
     if not several.any():
         return ()
@@ -52,12 +36,20 @@ def _weight_note(edges: np.ndarray, weights: np.ndarray) -> tuple[str, ...]:
 
 
 def edge_notes(
-    edges: np.ndarray, num_nodes: int, *, undirected: bool, duplicates: str, self_loops: str, features: bool
+    sources: np.ndarray,
+    targets: np.ndarray,
+    num_nodes: int,
+    *,
+    undirected: bool,
+    duplicates: str,
+    self_loops: str,
+    edge_attr: np.ndarray | None = None,
+    edge_weight: np.ndarray | None = None,
 ) -> tuple[str, ...]:
     """Return sentences on what `Graph.from_edges` does to a list of edges."""
-    sources, targets = edges.T
+    features = edge_attr is not None
     distinct = np.unique(sources * num_nodes + targets)
-    repeated = len(edges) - len(distinct)
+    repeated = len(sources) - len(distinct)
     loops = int((sources == targets).sum())
     one, other = np.divmod(distinct, num_nodes)
     apart = one != other
@@ -66,7 +58,7 @@ def edge_notes(
     if repeated and duplicates == "drop":
         whose = ", with the features of the first" if features else ""
         notes.append(
-            f"{repeated:,} of {len(edges):,} edges are listed more than once and were merged{whose} "
+            f"{repeated:,} of {len(sources):,} edges are listed more than once and were merged{whose} "
             f"(--read.duplicates keep)"
         )
     if undirected and 2 * both < int(apart.sum()):
@@ -80,6 +72,8 @@ def edge_notes(
     if loops:
         what = "dropped" if self_loops == "drop" else "kept (--read.self_loops drop leaves them out)"
         notes.append(f"{loops:,} edges join a node to itself: {what}")
+    if undirected and duplicates == "drop" and edge_weight is not None:
+        notes += _weight_note(sources, targets, edge_weight)
     return tuple(notes)
 
 

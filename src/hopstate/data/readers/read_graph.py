@@ -14,7 +14,6 @@ import numpy as np
 from hopstate.data.graph import Graph, Keep
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.edge_list import EdgeTableOptions, read_edge_list, read_networkx
-from hopstate.data.readers.notes import notes_of_list
 from hopstate.data.readers.pyg import read_ogb, read_pyg_dataset, read_pyg_file, read_pyg_set
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.readers.text import check_archive, is_matrix_market, looks_like_text
@@ -59,8 +58,7 @@ def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> 
         edges, num_nodes, fields = (_heterophilous if layout == "heterophilous" else _gnn_benchmark)(arrays)
     if fields.get("x") is not None:
         fields["x"] = clean_features(fields["x"], nan, f"{path}: node features")
-    fields["notes"] = (*fields.pop("notes", ()), *notes_of_list(edges, num_nodes, options))
-    return Graph.from_edges(edges, num_nodes, **{**fields, **options})
+    return Graph.from_edges(edges, num_nodes, noted=True, **{**fields, **options})
 
 
 def read_matrix_market(path: Path, **options: Any) -> Graph:
