@@ -49,9 +49,6 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
 
     Ids start from 1 there, and both feature arrays have a row 0 of zeros; here rows start from 0 and the user's ids
     are kept in node_ids. Missing feature files are read as no features.
-
-    Args:
-        path: the .csv, or the folder that holds one.
     """
     if path.is_dir():
         found = sorted(path.glob("ml_*.csv"))
@@ -164,10 +161,6 @@ def read_tgb_zip(path: Path, **options: Any) -> EventStream:
     """Return the events of an archive such as tgbl-wiki-v2.zip, times in seconds.
 
     Weights of events (tgbl-coin) are no features, as TGB has it; edge_columns=weight takes them.
-
-    Args:
-        path: the archive.
-        options: fields of `EventStream`, and those of `EventTableOptions` if the events are a plain table.
     """
     options = {key: value for key, value in options.items() if key not in _ANY_SOURCE}
     with tempfile.TemporaryDirectory(prefix="hopstate-") as folder:
