@@ -19,7 +19,16 @@ from hopstate.data.events import TIES, EventStream, Ties, check_deletes, in_own_
 from hopstate.data.labels import AS_STORED
 from hopstate.data.readers.event_tables import EventTableOptions, read_event_table
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
-from hopstate.data.readers.tables import Table, is_array, is_frame, is_numeric, plain_array, read_table, stem_of
+from hopstate.data.readers.tables import (
+    BINARY_TABLES,
+    Table,
+    is_array,
+    is_frame,
+    is_numeric,
+    plain_array,
+    read_table,
+    stem_of,
+)
 from hopstate.data.readers.text import Text, named_lines
 from hopstate.data.readers.times import timed
 from hopstate.data.validate import check_num_nodes
@@ -358,7 +367,7 @@ def _detect(path: Path) -> str:
 
 def _is_binary_table(path: Path) -> bool:
     with open_regular(path) as file:
-        return file.read(8).startswith((b"PAR1", b"ARROW1"))
+        return file.read(8).startswith(BINARY_TABLES)
 
 
 def _features(path: Path) -> np.ndarray:

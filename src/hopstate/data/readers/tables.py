@@ -27,6 +27,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 _PANDAS_INDEX = "__index_level_"  # beginning of the columns in which pandas writes an index without a name
 _MAGIC = {"Parquet": b"PAR1", "Arrow": b"ARROW1", "gzip": b"\x1f\x8b"}
 _ENDS = {"Parquet": (".parquet", ".pq"), "Arrow": (".arrow", ".feather"), "gzip": (".gz",)}
+BINARY_TABLES = (_MAGIC["Parquet"], _MAGIC["Arrow"])  # first bytes of tables that are no text
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ def read_table(
             magic = file.read(8)
         _check_name(path, magic)
         with reading(path, "a table"):
-            if magic.startswith((_MAGIC["Parquet"], _MAGIC["Arrow"])):
+            if magic.startswith(BINARY_TABLES):
                 table = Table(_from_arrow(_read_arrow(path, magic), str(path)), path, None)
             else:
                 table = _read_text(path, id_columns, num_ids, header)
