@@ -41,8 +41,6 @@ from hopstate.methods.shared.link import (
 )
 from hopstate.methods.shared.memory import MemoryInputs, memory_task
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, StateQuery, Tensors, logit_port, rows_port
-from hopstate.streaming.memory_scorer import ActiveEvents
-from hopstate.methods.space import Space
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.precision import bare

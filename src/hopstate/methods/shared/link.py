@@ -20,8 +20,6 @@ from hopstate.errors import check_range
 from hopstate.io.scratch import let_go
 from hopstate.layers.decoders import PairHistory
 from hopstate.methods.method import Context, Floors, Method, Space
-from hopstate.methods.shared.around import AroundTokenizer
-from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.programs import ExportSpec
 from hopstate.random import named_rng
