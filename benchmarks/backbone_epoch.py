@@ -44,7 +44,7 @@ def tables(nodes: int, edges: int, features: int) -> tuple[pd.DataFrame, pd.Data
 def epoch(kind: str, data: tuple[pd.DataFrame, ...], epochs: int, out: Path) -> tuple[float, int]:
     """Return seconds of an epoch, the median of all but the first, and the width that was chosen."""
     edges, features, labels = data
-    loop = {"epochs": epochs, "progress": False, "tensorboard": "no", "device": "cpu"}
+    loop = {"epochs": epochs, "progress": False, "logger": "none", "device": "cpu"}
     hopstate.fit(kind, edges, features=features, labels=labels, loop=loop, out=out)
     rows = [json.loads(line)["seconds"] for line in (out / "metrics.jsonl").read_text().splitlines()]
     return statistics.median(rows[1:]), json.loads((out / "config.json").read_text())["model"]["dim"]

@@ -92,7 +92,7 @@ def fit(args: argparse.Namespace, row: Row, seed: int) -> None:
             continue
         began = time.perf_counter()
         done = epochs_of(where) if where.is_dir() else 0
-        settings = {**row.settings, "loop__epochs": epochs, "loop__seed": seed, "loop__tensorboard": "no"}
+        settings = {**row.settings, "loop__epochs": epochs, "loop__seed": seed, "loop__logger": "none"}
         hopstate.fit("ctdg-ssm-sequences", "path-sequences", out=where, resume=where.is_dir(), **settings)
         seconds = (time.perf_counter() - began) / (epochs - done)
         found = accuracy(where, "val")

@@ -83,7 +83,7 @@ def fit(args: argparse.Namespace, name: str, seed: int) -> None:
         "evaluation__strategies": ["random"],
         "loop__epochs": args.epochs,
         "loop__seed": seed,
-        "loop__tensorboard": "no",
+        "loop__logger": "none",
         **VARIANTS[name],
     }
     where = folder(args.out, name, seed)

@@ -23,7 +23,7 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.methods import MODULES, get_method
 from hopstate.runs.export import FILES, export_run
 
-LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.device": "cpu", "loop.tensorboard": "no"}
+LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.device": "cpu", "loop.logger": "none"}
 SMALL: dict[str, dict[str, Any]] = {
     "dyg-mamba": {"history.max_length": 8}, "dyg-mamba-nodes": {"history.max_length": 8},
     "dygformer": {"model.max_length": 8},

@@ -101,7 +101,7 @@ def scan_times(shape: tuple[int, int, int, int], rule: str, device: str, bandwid
 
 # ---- training as `hopstate fit` does it ------------------------------------------------------------------
 def loop(precision: str = "32") -> LoopConfig:
-    return LoopConfig(precision=precision, progress=False, tensorboard="no")  # type: ignore[arg-type]
+    return LoopConfig(precision=precision, progress=False, logger="none")  # type: ignore[arg-type]
 
 
 def train(

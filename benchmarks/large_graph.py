@@ -33,7 +33,7 @@ from hopstate.io.files import reserve_array
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.runs.prepare import prepared
+from hopstate.runs.data import prepared
 from hopstate.sampling.partition import cut_fraction, first_installed, partition
 from hopstate.sampling.samplers import ClusterSampler
 from hopstate.sampling.subgraph import NodeSetSource
@@ -111,7 +111,7 @@ def make(folder: Path, nodes: int, edges: int, features: int) -> None:
 
 def settings(stage: str, budget: str) -> tuple[str, dict[str, Any]]:
     """Return a method and its settings."""
-    quiet = {"data": "made", "loop.tensorboard": "no", "loop.device": "cpu"}
+    quiet = {"data": "made", "loop.logger": "none", "loop.device": "cpu"}
     if stage == "nagphormer":
         return "nagphormer", quiet | {"tokens.num_hops": 3, "tokens.eigenvectors": 0, "tokens.memory_budget": budget}
     top = {"batching.kind": "top", "batching.memory_budget": budget, "model.dim": 64, "model.num_layers": 2}

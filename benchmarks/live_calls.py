@@ -48,7 +48,7 @@ def files(folder: Path) -> dict[str, int]:
 
 def measure(past: int, calls: int, nodes: int, share: float) -> tuple[np.ndarray, np.ndarray]:
     """Return processor seconds and bytes of each call."""
-    quiet = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}
+    quiet = {"loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"}}
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         table(0, FIRST, nodes, 0, share).to_csv(home / "own.csv", index=False)

@@ -25,7 +25,7 @@ from hopstate.serving.live import LiveRun
 from hopstate.streaming.slices import finished
 
 QUIET = {
-    "loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"},
+    "loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"},
     "evaluation": {"strategies": ["random"]},
 }
 OWN, BEFORE, GROUP = 20_000, 550, 10

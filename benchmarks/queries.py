@@ -30,7 +30,7 @@ from hopstate.runs.queries import Candidates, ranked, session
 from hopstate.runs.query_inputs import nodes_of, times_of
 from hopstate.streaming.slices import finished
 
-QUIET = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}
+QUIET = {"loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"}}
 OWN = 2_000  # events of the run itself
 LONE = 20  # candidates that are scored one by one
 SOME = 12  # sources that are ranked one by one

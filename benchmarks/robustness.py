@@ -123,7 +123,7 @@ def noisy_scorer(task: LinkTask, kind: str, sigma: float, seed: int) -> LinkFoll
     stream, source = task.stream, task.source
     if isinstance(source, HistoryPairs):
         if kind == "sequences":
-            return source.scorer_with(task.model, NoisyLookups(source.inputs.store, sigma, seed))
+            return scorer_with(task, NoisyLookups(source.inputs.store, sigma, seed))
         src, dst, t, ids = noisy_edges(stream, sigma, seed, deletions=source.inputs.deletions)
     else:
         assert isinstance(source, MemoryWindows)
@@ -134,7 +134,18 @@ def noisy_scorer(task: LinkTask, kind: str, sigma: float, seed: int) -> LinkFoll
         src, dst, t, ids = noisy_edges(stream, sigma, seed, deletions=False)
         # the paths of a memory tell edges apart by their ids
         ids = np.where(ids < 0, -2 - np.arange(len(ids)), ids)
-    return source.scorer_with(task.model, NeighborStore.from_events(src, dst, t, ids, stream.num_nodes))
+    return scorer_with(task, NeighborStore.from_events(src, dst, t, ids, stream.num_nodes))
+
+
+def scorer_with(task: LinkTask, store: Any) -> LinkFollower:
+    """Return the model over other histories of the same stream: what has a `NeighborStore`'s look-ups."""
+    source = task.source
+    assert isinstance(source, HistoryPairs | MemoryWindows)
+    inputs = source.make_inputs(task.stream)
+    inputs.store = store
+    if isinstance(source, MemoryWindows) and inputs.told is not None:
+        inputs.told.store = store
+    return source.scorer_of(task.model, inputs)
 
 
 def measure(task: LinkTask, kind: str, sigma: float, seed: int) -> list[dict[str, Any]]:

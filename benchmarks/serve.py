@@ -35,7 +35,7 @@ from hopstate.serving.live import LiveRun
 from hopstate.serving.log import Entry, SqliteLog
 from hopstate.streaming.live import go_on
 
-QUIET = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}
+QUIET = {"loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"}}
 OWN, LONE = 20_000, 200
 METHODS = ("recency", "pair-trees", "ctdg-ssm", "graphmixer", "dyg-mamba")
 

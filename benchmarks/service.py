@@ -34,7 +34,7 @@ import pandas as pd
 import hopstate
 from common import machine, require_green
 
-QUIET = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}
+QUIET = {"loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"}}
 OWN, RATE = 20_000, 500
 JSON = {"Content-Type": "application/json"}
 

@@ -94,7 +94,9 @@ def train(graph: Graph, data: str, kind: str, share: float, seed: int, o: argpar
         with torch.no_grad():
             logits = task.logits(np.arange(graph.num_nodes))
         rows = {split: task.labels.rows(split) for split in ("val", "test")}
-        found = {split: task.labels.score(of, logits[of])[task.metric] for split, of in rows.items()}
+        found = {
+            split: task.labels.target.score(task.labels.y[of], logits[of])[task.metric] for split, of in rows.items()
+        }
         points.append({"epoch": epoch, "steps": steps, "seconds": round(seconds, 2), **found})
     return {
         "data": data,

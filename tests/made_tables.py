@@ -31,6 +31,6 @@ def train_shared(method: str, home: Path) -> Run:
     files = {name: home / f"{method}-{name}.csv" for name in ("edges", "features", "labels")}
     for file, content in zip(files.values(), tables(), strict=True):
         content.to_csv(file, index=False)
-    loop = {"epochs": 2, "progress": False, "tensorboard": "no", "device": "cpu"}
+    loop = {"epochs": 2, "progress": False, "logger": "none", "device": "cpu"}
     read = {"features": str(files["features"]), "labels": str(files["labels"])}
     return fit(method, files["edges"], out=home / method, config={"loop": loop, "read": read, **SMALL[method]})

@@ -22,8 +22,7 @@ import hopstate
 from hopstate.layers.message import Adjacency
 from hopstate.methods.baselines.dygformer import DyGFormer
 from hopstate.methods.baselines.graphmixer import GraphMixer, RecentLinkTokenizer
-from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaNodes
-from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
+from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaNodes, TimeSpanConfig
 from hopstate.methods.gmn.graph_method import GIN
 from hopstate.methods.message_passing.backbones import BACKBONES
 from hopstate.methods.message_passing.model import Backbone

@@ -34,10 +34,10 @@ HOLDS = {
 }  # fmt: skip
 # what `hopstate predict` goes through for nodes of a graph, and for the pairs of a stream
 WAY = (
-    ("cli.apply", "hopstate predict RUN"),
+    ("cli.query", "hopstate predict RUN"),
     ("runs.inference", "finds the run, and which rows are asked for"),
     ("runs.load", "settings, weights and data as the run had them"),
-    ("runs.prepare", "features scaled as in training"),
+    ("runs.data", "features scaled as in training"),
     ("methods.{}.method", "model and task from the settings"),
     ("training.tasks.{}", "batches, outputs, columns of a table"),
 )

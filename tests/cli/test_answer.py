@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import hopstate
-from hopstate.cli.answer import json_text
+from hopstate.cli.commands import json_text
 from hopstate.cli.main import COMMANDS, Flags, main
 from hopstate.runs.run import Run, load
 from made_events import table
@@ -23,7 +23,7 @@ from made_tables import tables
 Capture = pytest.CaptureFixture[str]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text("utf-8")
-QUICK = ["--loop.epochs=1", "--loop.tensorboard=no", "--loop.device=cpu"]
+QUICK = ["--loop.epochs=1", "--loop.logger=none", "--loop.device=cpu"]
 NODES = ["--data=edges.csv", "--read.features=features.csv", "--read.labels=labels.csv", *QUICK]
 CALLS = {
     "fit": ["recency", "--data=own.csv", "--out=new", *QUICK],

@@ -28,7 +28,7 @@ from hopstate.runs.run import fit_config
 
 Capture = pytest.CaptureFixture[str]
 
-QUICK = ["--loop.epochs=2", "--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu"]
+QUICK = ["--loop.epochs=2", "--loop.progress=false", "--loop.logger=none", "--loop.device=cpu"]
 SMALL = [*QUICK, "--model.dim=16", "--tokens.num_hops=2", "--tokens.eigenvectors=2", "--batch_size=16"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from hopstate.cli.main import main
 from made_events import table
 
-SMALL = ["--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu"]
+SMALL = ["--loop.progress=false", "--loop.logger=none", "--loop.device=cpu"]
 Capture = pytest.CaptureFixture[str]
 
 

@@ -17,7 +17,7 @@ KIND = draw.integers(0, 2, N)
 LINKS = pd.DataFrame({"source": draw.integers(0, N, 180), "target": draw.integers(0, N, 180)})
 TRAITS = pd.DataFrame({"id": np.arange(N), "a": 2.0 * KIND + draw.normal(0, 0.1, N), "b": draw.normal(size=N)})
 NAMES = np.array([f"p{i:03d}" for i in range(N)])
-LOOP = {"epochs": 2, "progress": False, "tensorboard": "no", "device": "cpu"}
+LOOP = {"epochs": 2, "progress": False, "logger": "none", "device": "cpu"}
 
 
 @pytest.mark.parametrize("labels", [KIND, torch.from_numpy(KIND), pd.Series(KIND), pd.Series(KIND, pd.Index(range(N)))])

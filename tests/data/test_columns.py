@@ -12,7 +12,7 @@ from hopstate.data.readers.read_events import read_events
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.methods.message_passing.method import FullBatchRun
 from hopstate.methods.method import Context
-from hopstate.runs.prepare import prepared
+from hopstate.runs.data import prepared
 from hopstate.serving.live import LiveRun
 
 N = 60

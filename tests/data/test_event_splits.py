@@ -11,7 +11,6 @@ from hopstate.data.splits import (
     chronological_split,
     dyglib_split,
     split_at,
-    split_by_masks,
 )
 from hopstate.errors import ConfigError, DataError
 
@@ -65,17 +64,6 @@ def test_split_by_date_counts_in_the_unit_of_the_stream():
     for nan in (float("nan"), "nan"):
         with pytest.raises(ConfigError):
             split_at(stream_of(days), nan, 5)
-
-
-def test_split_by_masks():
-    stream, masks = stream_of(np.arange(6)), {}
-    for name, rows in (("train", [0, 1, 2]), ("val", [3]), ("test", [5])):
-        masks[name] = np.isin(np.arange(6), rows)
-    assert split_by_masks(stream, masks).test.tolist() == [5]
-    with pytest.raises(DataError):
-        split_by_masks(stream, masks | {"val": masks["train"]})
-    with pytest.raises(DataError, match="val"):
-        split_by_masks(stream, {"train": masks["train"]})
 
 
 def test_a_split_that_leaves_nothing_is_an_error():

@@ -33,10 +33,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hopstate.cli.commands import Options
 from hopstate.cli.compare import _settings
 from hopstate.cli.fit import fit_parser
 from hopstate.cli.main import Flags, main
-from hopstate.cli.options import Options
 from hopstate.cli.tune import tune_parser
 from hopstate.datasets import registry
 from hopstate.errors import ConfigError
@@ -136,7 +136,7 @@ def cut(words: list[str]) -> list[str]:
     """Return a hopstate command with its training, search or check cut short."""
     if words[0] == "check-leak":
         return [*words, "--moments=1", "--queries=4"]
-    short = ["--loop.epochs=1", "--loop.progress=false", "--loop.tensorboard=no"]
+    short = ["--loop.epochs=1", "--loop.progress=false", "--loop.logger=none"]
     if words[0] == "compare":
         return [*words, *([] if "--" in words else ["--"]), *short]
     if words[0] in ("fit", "tune") and "--help" not in words:

@@ -20,7 +20,7 @@ from hopstate.testing.conformance import F32, F32_SUM, ModelCase, check_model
 from hopstate.training.run_folder import RunFolder
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
-QUICK = ["--loop.epochs=2", "--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu"]
+QUICK = ["--loop.epochs=2", "--loop.progress=false", "--loop.logger=none", "--loop.device=cpu"]
 
 
 @pytest.fixture(autouse=True)

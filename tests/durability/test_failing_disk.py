@@ -178,7 +178,7 @@ def test_metrics_and_journals_that_cannot_be_added_to_are_named(tmp_path: Path) 
     assert not history.pull(0, torch.arange(BIG)).any()
 
 
-SMALL = ["--model.dim", "4", "--loop.progress", "false", "--loop.tensorboard", "no"]
+SMALL = ["--model.dim", "4", "--loop.progress", "false", "--loop.logger", "none"]
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from hopstate.methods import MODULES, get_method
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder
 
-LOOP = {"epochs": 5, "checkpoint_seconds": 0.001, "progress": False, "tensorboard": "no", "device": "cpu"}
+LOOP = {"epochs": 5, "checkpoint_seconds": 0.001, "progress": False, "logger": "none", "device": "cpu"}
 GMN = {"dim": 8, "expand": 1.0, "state_dim": 4}
 WALKS = {"max_length": 2, "repeats": 1, "walks": 2}
 FEW = {"batch_size": 40, "evaluation": {"batch_size": 40, "strategies": ["random"]}}

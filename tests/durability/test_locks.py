@@ -36,7 +36,7 @@ def fit(folder: Path, **more: object) -> hopstate.Run:
     return hopstate.fit("mlp", graph(), out=folder, config={**SETTINGS, **more.pop("config", {})}, **more)
 
 
-SETTINGS = {"loop.epochs": 2, "loop.progress": False, "loop.tensorboard": "no", "model.dim": 4}
+SETTINGS = {"loop.epochs": 2, "loop.progress": False, "loop.logger": "none", "model.dim": 4}
 
 
 def contents(folder: Path) -> dict[str, bytes]:

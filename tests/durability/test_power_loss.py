@@ -22,7 +22,7 @@ from hopstate.training import progress
 from hopstate.training import run_folder as run
 from hopstate.training.checkpoint import load_checkpoint
 
-LOOP = {"epochs": 2, "checkpoint_seconds": 0, "progress": False, "tensorboard": "no", "device": "cpu"}
+LOOP = {"epochs": 2, "checkpoint_seconds": 0, "progress": False, "logger": "none", "device": "cpu"}
 LOOP |= {"optim": {"schedule": "constant", "warmup": 0}}
 GAS = {"batching": {"kind": "gas", "gas_cache": "disk", "num_clusters": 4, "clusters_per_batch": 2}}
 TOP = {

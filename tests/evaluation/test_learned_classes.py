@@ -14,7 +14,7 @@ from hopstate.evaluation.metrics import evaluate_metrics
 from hopstate.training.tasks.target import of_training
 from made_tables import tables
 
-LOOP: dict[str, Any] = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}}
+LOOP: dict[str, Any] = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}}
 SIZE = 60
 
 

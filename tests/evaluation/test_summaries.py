@@ -9,9 +9,8 @@ import torch
 
 from hopstate.evaluation import summaries
 from hopstate.evaluation.link import link_negatives, ranking_metrics, score_links
-from hopstate.runs.calibration import curve_of
 from hopstate.runs.load import load_run
-from hopstate.runs.queries import session
+from hopstate.runs.queries import curve_of, session
 from hopstate.runs.run import Run
 from hopstate.testing.conformance import F64
 from hopstate.training.tasks.link import LinkTask

@@ -30,7 +30,7 @@ DATA = HERE / "data"
 STEPS = 20  # losses that are kept
 ROWS = 50  # pairs, nodes or graphs whose scores are kept
 PLAIN = "--no-auto"  # no automatic settings
-QUIET = ("--loop.progress", "false", "--loop.tensorboard", "no", "--loop.device", "cpu")
+QUIET = ("--loop.progress", "false", "--loop.logger", "none", "--loop.device", "cpu")
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ CARD = {"events": ("  events  ", "  nodes  "), "graph": ("  nodes  ", "  stored 
 EVENT_FILES = ("events.csv", "events.tsv", "events.parquet", "snap.txt", "packed.csv.gz", "jodie.csv", "ours.parquet")
 EVENT_FILES += ("tgbl-wiki-v2.zip",)
 GRAPH_FILES = ("h.npz", "plain.npz", "g.npz", "edges.csv", "edges.parquet", "data.pt")
-FIT = ("--loop.epochs=1", "--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu", "--out=new")
+FIT = ("--loop.epochs=1", "--loop.progress=false", "--loop.logger=none", "--loop.device=cpu", "--out=new")
 TOP = ("--model.dim=4", "--model.num_layers=2", "--batching.kind=top", "--batching.num_clusters=2",
        "--batching.clusters_per_batch=1", "--batching.partitioner=bisection", "--batching.shuffle=false",
        "--batching.top.folder=prepared", "--batching.top.refresh=0", "--batching.top.rank=3")  # fmt: skip

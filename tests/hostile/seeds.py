@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 EVENTS, NODES, GRAPHS = 80, 12, 12
-LOOP = ["--loop.epochs=1", "--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu"]
+LOOP = ["--loop.epochs=1", "--loop.progress=false", "--loop.logger=none", "--loop.device=cpu"]
 
 
 def events(seed: int = 0) -> pd.DataFrame:

@@ -34,7 +34,7 @@ from hopstate.methods import method_of_run
 from hopstate.methods.config import config_from, load_yaml
 from hopstate.runs.report import write_report
 
-QUICK = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}, "model": {"dim": 4}}
+QUICK = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}, "model": {"dim": 4}}
 
 
 @pytest.fixture(scope="module")
@@ -302,7 +302,7 @@ def test_tables_of_each_command_start_no_cell_with_a_formula(tmp_path: Path, mon
     rows = [(ids[i % 3], ids[3 + i % 3], i) for i in range(40)]
     pd.DataFrame(rows, columns=["src", "dst", "t"]).to_csv("events.csv", index=False)
     pd.DataFrame([(ids[0], ids[3], 99)], columns=["src", "dst", "t"]).to_csv("later.csv", index=False)
-    loop = ["--loop.epochs=1", "--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu"]
+    loop = ["--loop.epochs=1", "--loop.progress=false", "--loop.logger=none", "--loop.device=cpu"]
     nodes = ["--data=edges.csv", "--read.features=x.csv", "--read.labels=y.csv"]
     small = ["--model.dim=8", "--model.static=random", "--model.static_dim=4", "--model.time_dim=4"]
     assert main(["fit", "mlp", *nodes, "--model.dim=4", *loop, "--out=nodes"]) == 0

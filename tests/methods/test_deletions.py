@@ -23,7 +23,7 @@ from hopstate.testing.conformance import F32_TIGHT
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from made_events import additions_and_deletions
 
-LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
+LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 40}
 SMALL: dict[str, dict[str, Any]] = {
     "ctdg-ssm": {"model.dim": 6, "model.time_dim": 6, "batch_size": 40, "evaluation.batch_size": 40},

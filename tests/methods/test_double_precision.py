@@ -25,7 +25,7 @@ from hopstate.sampling.subgraph import whole_adjacency
 from hopstate.testing.conformance import F32_LAST, F64, F64_SOLVED
 from hopstate.training.checkpoint import load_checkpoint
 
-LOOP = {"loop.epochs": 2, "loop.tensorboard": "no", "loop.device": "cpu", "loop.progress": False}
+LOOP = {"loop.epochs": 2, "loop.logger": "none", "loop.device": "cpu", "loop.progress": False}
 PARTS = {"batching.num_clusters": 6, "batching.clusters_per_batch": 2}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in ("gcn", "sage", "gat", "gin", "pna", "gcnii", "nagphormer", "gmn")},

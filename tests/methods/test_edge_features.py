@@ -11,8 +11,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
-from hopstate.runs.data import load_data
-from hopstate.runs.prepare import prepared
+from hopstate.runs.data import load_data, prepared
 from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32_SUM, F32_TIGHT, F64
 from hopstate.training.run_folder import RunFolder

@@ -12,7 +12,7 @@ from hopstate.methods.baselines.graphmixer import GraphMixerRun
 from hopstate.methods.baselines.graphmixer import build as build_graphmixer
 from hopstate.methods.config import as_dict, config_from
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
-from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
+from hopstate.methods.dyg_mamba.model import TimeSpanConfig
 from hopstate.methods.method import Context
 from hopstate.methods.shared.link import feature_dims
 from hopstate.training.run_folder import flatten
@@ -78,7 +78,7 @@ def test_widths_are_those_of_training():
         assert feature_dims(stream, SimpleNamespace(trained=facts)) == wanted
 
 
-LOOP = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}}
+LOOP = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}}
 
 
 def test_counts_that_no_command_ends_with_are_refused():

@@ -11,7 +11,7 @@ from hopstate import methods
 from hopstate.cli import main as command_line
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method, modules
-from hopstate.methods.space import Range
+from hopstate.methods.method import Range
 from hopstate.runs.reproduce import all_recipes
 from hopstate.runs.tune import space_of
 
@@ -23,7 +23,7 @@ PACKAGE = {
         from dataclasses import replace
 
         from hopstate.methods.message_passing.method import METHODS as OTHERS
-        from hopstate.methods.space import Range
+        from hopstate.methods.method import Range
 
         METHODS = {"sixth": replace(OTHERS["mlp"], name="sixth", space={"model.num_layers": Range(1, 2)})}
     """,

@@ -124,7 +124,7 @@ def test_a_run_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
         if len(done) == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    loop = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.patience": None}
+    loop = {"loop.progress": False, "loop.logger": "none", "loop.device": "cpu", "loop.patience": None}
     given = {**SMALL, **loop, "batch_size": 8}
     given |= {"loop.epochs": 2}
     whole = fit("ctdg-ssm", data, out=tmp_path / "whole", config=given)

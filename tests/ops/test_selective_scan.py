@@ -272,7 +272,7 @@ def test_vanishing_numbers_flush_to_zero_inside_the_kernels_only():
 
 def test_uninitialised_memory_is_never_read(monkeypatch):
     """Every array the CPU path allocates without filling starts as NaN; no result may show it."""
-    cpu = pytest.importorskip("hopstate.ops.selective_scan.cpu")
+    cpu = pytest.importorskip("hopstate.ops.selective_scan.cpu_kernels")
     real = cpu.np.empty
 
     def poisoned(*args, **kwargs):

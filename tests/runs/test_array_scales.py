@@ -13,14 +13,14 @@ from torch_geometric.data import Data
 import hopstate
 from hopstate.data.graph import Graph
 from hopstate.methods.message_passing.method import FullBatchRun
-from hopstate.runs.prepare import fitted_graph
+from hopstate.runs.data import fitted_graph
 
 N = 120
 draw = np.random.default_rng(3)
 KIND = draw.integers(0, 2, N)
 LINKS = pd.DataFrame({"source": draw.integers(0, N, 360), "target": draw.integers(0, N, 360)})
 X = np.stack([2.0 * KIND + draw.normal(0, 0.5, N), draw.normal(size=N), draw.integers(0, 2, N)], 1).round(3)
-CONFIG = {"loop": {"epochs": 15, "progress": False, "tensorboard": "no", "device": "cpu"}}
+CONFIG = {"loop": {"epochs": 15, "progress": False, "logger": "none", "device": "cpu"}}
 
 
 def _pyg(x: np.ndarray) -> Data:

@@ -14,10 +14,9 @@ import torch
 
 from hopstate.errors import HopstateWarning, MissingFileError
 from hopstate.evaluation.calibration import Curve
-from hopstate.runs import calibration as module
-from hopstate.runs.calibration import curve_of
+from hopstate.runs import queries as module
 from hopstate.runs.load import load_run
-from hopstate.runs.queries import chances, ranked, scored, session
+from hopstate.runs.queries import chances, curve_of, ranked, scored, session
 from hopstate.runs.run import Run
 from hopstate.streaming.slices import finished
 from hopstate.testing.conformance import F32, F32_TIGHT

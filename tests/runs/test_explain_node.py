@@ -16,7 +16,7 @@ from hopstate.runs.load import load_run
 
 QUIET = {
     "loop.progress": False,
-    "loop.tensorboard": "no",
+    "loop.logger": "none",
     "loop.device": "cpu",
     "loop.epochs": 3,
     "model.num_layers": 2,

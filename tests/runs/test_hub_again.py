@@ -19,7 +19,7 @@ from made_events import table
 from made_graphs import rings
 from made_tables import tables
 
-LOOP = {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}
+LOOP = {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}
 OF_EVENTS = sorted(name for name in MODULES if get_method(name).data == "events")
 OF_NODES = [name for name in OF_EVENTS if issubclass(get_method(name).config, EventNodeRun)]
 ON_GRAPHS = sorted(name for name in MODULES if get_method(name).data == "graph")

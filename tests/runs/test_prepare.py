@@ -12,8 +12,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.methods.message_passing.method import FullBatchRun
 from hopstate.methods.method import Context, ReadOptions
-from hopstate.runs.data import load_data
-from hopstate.runs.prepare import prepared
+from hopstate.runs.data import load_data, prepared
 from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32, F32_SUM, F32_TIGHT
 

@@ -10,7 +10,7 @@ import hopstate
 from hopstate.cli.main import main
 from hopstate.errors import DataError, HopstateWarning, TimeOrderError
 
-QUIET = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}
+QUIET = {"loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"}}
 FIRST = 1_700_000_000
 
 

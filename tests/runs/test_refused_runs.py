@@ -15,10 +15,10 @@ from hopstate.runs.reproduce import all_recipes, reproduce
 from hopstate.runs.tune import tune
 from hopstate.training.trainer import Trainer
 
-QUICK = ["--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu", "--loop.epochs=2"]
+QUICK = ["--loop.progress=false", "--loop.logger=none", "--loop.device=cpu", "--loop.epochs=2"]
 SETTINGS = {
     "read": {"features": "features.csv", "labels": "labels.csv"},
-    "loop": {"progress": False, "tensorboard": "no", "device": "cpu", "epochs": 1},
+    "loop": {"progress": False, "logger": "none", "device": "cpu", "epochs": 1},
 }
 RECIPE = "ctdg-ssm-sequences/length-3-first-order"  # its data are made, not fetched
 REFUSED = {
@@ -28,7 +28,7 @@ REFUSED = {
     "labels that are not there": ["--read.labels=nowhere.csv"],
     "labels of one class": ["--read.labels=one.csv"],
     "a metric": ["--metric=roc"],
-    "a loop that cannot show itself": ["--loop.tensorboard=maybe"],
+    "a loop that cannot show itself": ["--loop.logger=maybe"],
 }
 QUICKLY = ("a device", "labels of one class", "a metric")
 

@@ -60,7 +60,7 @@ def test_a_score_is_the_same_everywhere(name: str, tmp_path: Path) -> None:
     method, settings = METHODS[name]
     own, file, row = table(), tmp_path / "own.csv", EVENTS - BATCH - 3
     own.to_csv(file, index=False)
-    loop = {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu", "seed": 5}
+    loop = {"epochs": 1, "progress": False, "logger": "none", "device": "cpu", "seed": 5}
     judging = {"strategies": list(KINDS), "batch_size": BATCH}
     config = {**settings, "loop": loop, "evaluation": judging, "read": {"edge_columns": ["amount"]}}
     run = fit(method, file, out=tmp_path / "run", config=config)
@@ -87,7 +87,7 @@ def test_a_score_is_the_same_everywhere(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_evaluation_scores_a_pair_alone_as_among_others(name: str, tmp_path: Path) -> None:
     method, settings = METHODS[name]
-    loop = {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu", "seed": 5}
+    loop = {"epochs": 0, "progress": False, "logger": "none", "device": "cpu", "seed": 5}
     read = {"edge_columns": ["amount"]}
     table().to_csv(tmp_path / "own.csv", index=False)
     run = fit(method, tmp_path / "own.csv", out=tmp_path / "run", config={**settings, "loop": loop, "read": read})

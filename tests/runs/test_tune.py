@@ -15,7 +15,7 @@ import hopstate
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError, HopstateError, MissingExtraError
 from hopstate.methods import get_method
-from hopstate.methods.space import Range, parse_values, printable
+from hopstate.methods.method import Range, parse_values, printable
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run, fit_config
 from hopstate.runs.tune import space_of
@@ -23,7 +23,7 @@ from hopstate.testing.conformance import F64
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer
 
-QUICK = {"loop__epochs": 2, "loop__progress": False, "loop__tensorboard": "no", "loop__device": "cpu"}
+QUICK = {"loop__epochs": 2, "loop__progress": False, "loop__logger": "none", "loop__device": "cpu"}
 SPACE = {"model.dim": [4, 8], "loop.optim.lr": "1e-3:1e-1:log", "model.num_layers": "1:2"}
 
 
@@ -110,7 +110,7 @@ def test_an_interrupted_search_goes_on_to_the_same_result(monkeypatch: pytest.Mo
 def test_from_the_shell_to_a_run_with_the_best_settings(capsys: pytest.CaptureFixture[str]) -> None:
     graph()
     read = ["--data=plain/edges.csv", "--read.features=plain/x.csv", "--read.labels=plain/y.csv"]
-    quick = ["--loop.epochs=2", "--loop.progress=false", "--loop.tensorboard=no"]
+    quick = ["--loop.epochs=2", "--loop.progress=false", "--loop.logger=none"]
     search = ["tune", "mlp", *read, *quick, "--trials=2", "--space=model.dim=4,8", "--out=search"]
     assert main(search) == 0
     assert "search/best.yaml" in capsys.readouterr().out

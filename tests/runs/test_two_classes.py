@@ -16,7 +16,7 @@ from hopstate.runs.run import Run, fit
 from hopstate.runs.tune import tune
 from hopstate.training.run_folder import RunFolder
 
-LOOP = {"epochs": 20, "progress": False, "tensorboard": "no", "device": "cpu", "optim": {"lr": 0.01}}
+LOOP = {"epochs": 20, "progress": False, "logger": "none", "device": "cpu", "optim": {"lr": 0.01}}
 N = 400
 
 
@@ -47,7 +47,7 @@ def words(folder: Path, made: tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]) -
     for file, content in zip(files, made, strict=True):
         content.to_csv(file, index=False)
     own = ["--data", str(files[0]), "--read.features", str(files[1]), "--read.labels", str(files[2])]
-    return [*own, "--loop.progress", "false", "--loop.tensorboard", "no", "--loop.device", "cpu"]
+    return [*own, "--loop.progress", "false", "--loop.logger", "none", "--loop.device", "cpu"]
 
 
 @pytest.mark.parametrize(

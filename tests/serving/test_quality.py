@@ -15,8 +15,7 @@ from made_events import small_run
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.methods.heuristics.method import NEVER
-from hopstate.runs.calibration import curve_of
-from hopstate.runs.queries import scored
+from hopstate.runs.queries import curve_of, scored
 from hopstate.runs.run import Run
 from hopstate.serving import quality as module
 from hopstate.serving.live import LiveRun

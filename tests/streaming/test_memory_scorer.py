@@ -13,7 +13,7 @@ from hopstate.runs.run import fit
 from hopstate.streaming.memory_scorer import MemoryScorer
 from made_events import repeating
 
-SMALL = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.epochs": 1}
+SMALL = {"loop.progress": False, "loop.logger": "none", "loop.device": "cpu", "loop.epochs": 1}
 SMALL |= {"model.dim": 5, "model.num_layers": 1, "evaluation.strategies": ["random"]}
 
 

@@ -82,7 +82,7 @@ def test_a_run_stopped_anywhere_goes_on_as_if_it_had_not(method: str, size: int,
         patience=None,
         device="cpu",
         progress=False,
-        tensorboard="no",
+        logger="none",
         optim=OptimConfig(name="adam", lr=1e-2),
     )
     for name, stops in (("whole", ()), ("cut", (3, 5))):
@@ -136,7 +136,7 @@ def test_a_live_run_takes_a_coarse_clock_in_any_cut(method: str, tmp_path: Path)
     data = hard("all at once", 180)
     first, later = data.slice(0, 120), data.slice(120, len(data))
     early = EventStream(**{k: getattr(first, k).copy() for k in ("src", "dst", "t", "kind", "edge_attr")}, num_nodes=14)
-    loop = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
+    loop = {"loop.epochs": 1, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
     sizes = {"batch_size": 8, "evaluation.batch_size": 8, "evaluation.strategies": ["random"]}
     run = fit(method, early, out=tmp_path / "run", config={**SMALL[method], **sizes, **loop})
     columns = ("src", "dst", "t", "kind", "edge_attr")
@@ -158,7 +158,7 @@ def test_a_live_run_takes_a_coarse_clock_in_any_cut(method: str, tmp_path: Path)
 @pytest.mark.parametrize("method", ["ctdg-ssm", pytest.param("dyg-mamba", marks=pytest.mark.slow)])
 def test_a_run_in_64_bits_is_evaluated_and_goes_on_in_64_bits(method: str, tmp_path: Path) -> None:
     data = hard("deleted nodes", 60)
-    loop = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
+    loop = {"loop.epochs": 1, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
     given = {**SMALL[method], **loop, "loop.precision": "64", "evaluation.strategies": ["random"]}
     run = fit(method, data, out=tmp_path / "run", config=given)
     assert evaluate(run.path, data=data) == run.metrics["test"]

@@ -15,7 +15,7 @@ from hopstate.training.ranks import current_ranks
 from hopstate.training.trainer import Trainer
 
 LOOP: dict[str, Any] = {
-    "epochs": 2, "patience": None, "progress": False, "tensorboard": "no", "device": "cpu", "precision": "64",
+    "epochs": 2, "patience": None, "progress": False, "logger": "none", "device": "cpu", "precision": "64",
 }  # fmt: skip
 LOOP |= {"optim": {"lr": 0.001}}
 NODES = {"model": {"dim": 8, "dropout": 0.0}, "class_weights": "balanced"}

@@ -17,7 +17,7 @@ from hopstate.errors import ConfigError, HopstateError, HopstateWarning, Missing
 from hopstate.testing.conformance import F32_TIGHT
 from hopstate.training import loggers
 from hopstate.training.config import LoopConfig
-from hopstate.training.loggers import Loggers, MLflow, TensorBoard, WandB, check_loggers, figures, logger_names
+from hopstate.training.loggers import Loggers, MLflow, TensorBoard, WandB, figures, logger_names
 from hopstate.training.run_folder import RunFolder
 
 LOOP = {"loop.epochs": 3, "loop.progress": False, "loop.device": "cpu", "loop.checkpoint_seconds": 0.0, "model.dim": 4}
@@ -80,10 +80,9 @@ def in_tensorboard(folder):
     return {tag: [(e.step, e.value) for e in held.Scalars(tag)] for tag in tags["scalars"]}, texts
 
 
-@pytest.mark.parametrize("asked", [{"loop.logger": "tensorboard"}, {"loop.tensorboard": "yes"}])
-def test_tensorboard_holds_the_rows_the_final_metrics_and_the_settings(graph, asked):
+def test_tensorboard_holds_the_rows_the_final_metrics_and_the_settings(graph):
     pytest.importorskip("tensorboard")
-    run = fitted(graph, "auto", **asked)
+    run = fitted(graph, "tensorboard")
     scalars, texts = in_tensorboard("run/tensorboard")
     for name in ("train_loss", "val_accuracy", "lr"):
         np.testing.assert_allclose([v for _, v in scalars[name]], [row[name] for row in rows_of()], rtol=F32_TIGHT)
@@ -354,13 +353,11 @@ def test_a_missing_package_is_named_with_its_extra_before_data_are_read(name, mo
     assert not Path("run").exists()
 
 
-def test_loggers_are_named_once_and_do_not_contradict_the_older_setting():
+def test_loggers_are_named_once_and_unknown_ones_are_refused():
     assert logger_names("mlflow, wandb,mlflow") == ("mlflow", "wandb")
-    assert logger_names("mlflow", "yes") == ("tensorboard", "mlflow")
-    assert logger_names("tensorboard", "yes") == ("tensorboard",)
-    for logger, tensorboard in (("none", "yes"), ("tensorboard", "no"), ("none,wandb", "auto"), ("", "auto")):
+    for logger in ("none,wandb", ""):
         with pytest.raises(ConfigError):
-            LoopConfig(logger=logger, tensorboard=tensorboard)
+            LoopConfig(logger=logger)
     with pytest.raises(ConfigError, match="wanb"):
         LoopConfig(logger="wanb")
-    assert check_loggers("auto", "no") == check_loggers("none", "auto") == ()
+    assert logger_names("none") == ()

@@ -16,7 +16,7 @@ from hopstate.runs.reproduce import all_recipes
 from hopstate.training.tasks.events import EpochNegatives, beside, link_loss, training_negatives
 from hopstate.training.trainer import seed_everything
 
-LOOP = {"loop.epochs": 2, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.patience": None}
+LOOP = {"loop.epochs": 2, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu", "loop.patience": None}
 MIXED = {"negatives.mixture.historical": 0.3, "negatives.mixture.popular": 0.2}
 SOFTMAX = {**MIXED, "negatives.loss": "softmax", "negatives.candidates": 4}
 

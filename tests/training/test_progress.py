@@ -17,7 +17,7 @@ def test_a_long_epoch_shows_its_batches(tmp_path, capsys, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     for wanted in (True, False):
-        config = LoopConfig(epochs=3, progress=wanted, tensorboard="no")
+        config = LoopConfig(epochs=3, progress=wanted, logger="none")
         with Reporter(config, RunFolder(tmp_path), "average_precision", []) as reporter:
             for step in range(1, 181):
                 now[0] += 1.0

@@ -182,7 +182,7 @@ def fitting(tmp_path: Path) -> list[str]:
     (tmp_path / "events.csv").write_text("\n".join(["src,dst,t", *rows]))
     words = ["fit", "graphmixer", "--data", str(tmp_path / "events.csv"), "--no-auto", "--batch_size=10"]
     words += ["--model.num_links=4", "--model.dropout=0.3", "--evaluation.strategies=[random]"]
-    return [*words, "--loop.epochs=2", "--loop.progress=false", "--loop.device=cpu", "--loop.tensorboard=no"]
+    return [*words, "--loop.epochs=2", "--loop.progress=false", "--loop.device=cpu", "--loop.logger=none"]
 
 
 def whole_run(tmp_path: Path) -> Path:

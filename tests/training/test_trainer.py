@@ -41,7 +41,7 @@ def make_task(batch_size: int = 7, width: int = 16, on_batch=None) -> NodeTask:
 
 
 def config(**changes) -> LoopConfig:
-    defaults = {"epochs": 6, "patience": None, "progress": False, "tensorboard": "no", "device": "cpu", "seed": 3}
+    defaults = {"epochs": 6, "patience": None, "progress": False, "logger": "none", "device": "cpu", "seed": 3}
     optim = OptimConfig(lr=0.01, schedule="cosine", warmup=0.2)
     return LoopConfig(**{**defaults, "optim": optim, "grad_clip": 1.0, "checkpoint_seconds": 0.0, **changes})
 

@@ -6,8 +6,7 @@ import csv
 from collections.abc import Sequence
 from typing import Any
 
-from hopstate.cli.answer import Answer, rows_of
-from hopstate.cli.options import Options
+from hopstate.cli.commands import Answer, Options, rows_of
 from hopstate.errors import ConfigError
 from hopstate.io.output import RAW
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hopstate.cli.answer import Answer, lines
-from hopstate.cli.options import Options
+from hopstate.cli.commands import Answer, Options, lines
 from hopstate.errors import ConfigError
 
 

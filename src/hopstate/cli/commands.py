@@ -1,13 +1,159 @@
-"""The commands of `hopstate`, read from `commands.yaml`, and the help of the main command."""
+"""What all commands share: the table in `commands.yaml`, the parser with its help, and the answer."""
 
 from __future__ import annotations
 
+import argparse
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from importlib.resources import files
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 import yaml
 
 from hopstate.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from hopstate.methods.config import Parser
+    from hopstate.methods.method import Method
+
+
+# settings in the short help of `fit METHOD` and `tune METHOD`; `--help-all` shows all
+_BASIC_KEYS = {
+    *("data", "read.source_column", "read.target_column", "read.time_column", "read.features", "read.labels"),
+    *("split.kind", "model.dim", "model.num_layers", "batch_size", "batching.batch_size"),
+    *("loop.epochs", "loop.optim.lr", "loop.seed", "loop.device"),
+    *("help", "config", "out", "resume", "dry_run", "no_auto", "trials", "space", "search_seed"),
+}
+
+
+class HelpRequest(Exception):  # noqa: N818 - not an error
+    """`--help` was given; its text is the argument."""
+
+
+class Options(argparse.ArgumentParser):
+    """The parser of a command: it raises where argparse would print and exit."""
+
+    made: ClassVar[dict[str, argparse.ArgumentParser]] = {}  # by `prog`, for shell completion
+    _words: Sequence[str] = ()  # the words that are being parsed
+
+    def __init__(self, prog: str, **settings: Any) -> None:
+        super().__init__(prog, **settings)
+        self.made[prog] = self
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
+        self._words = [] if args is None else list(args)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        from hopstate.methods.config import hint  # imports torch
+
+        known = [flag.removeprefix("--") for flag in self._option_string_actions if flag.startswith("--")]
+        if "arguments are required" in message:  # a required one may have been given under a mistyped name
+            names = (word.removeprefix("--").partition("=")[0] for word in self._words if word.startswith("--"))
+            others = [f"--{name}" for name in names if name and "." not in name and name not in known]
+            message += f"; unrecognized arguments: {' '.join(others)}" if others else ""
+        raise ConfigError(f"{self.prog}: {message}{hint(message, known)}")
+
+    def format_help(self) -> str:
+        return f"{super().format_help()}\n{examples_of(self.prog.removeprefix('hopstate '))}"
+
+    def print_help(self, file: Any = None) -> NoReturn:
+        raise HelpRequest(self.format_help())
+
+
+def own_options(parser: Options, words: Sequence[str]) -> argparse.Namespace:
+    """Return the options of a command whose runs take settings after `--`."""
+    options, others = parser.parse_known_args(words)
+    if others:
+        given = " ".join(others)
+        if others[0].startswith("--") and "." in others[0].partition("=")[0]:
+            raise ConfigError(f"unrecognized arguments: {given}; settings of the runs stand after --: -- {given}")
+        parser.error(f"unrecognized arguments: {given}")
+    return options
+
+
+def named_method(argv: Sequence[str]) -> Method:
+    """Return the method that follows a command's name."""
+    from hopstate.methods import MODULES, get_method  # imports torch
+
+    command, name = argv[0], argv[1] if len(argv) > 1 else ""
+    if not name.startswith("-") and name:
+        return get_method(name)
+    usage = f"usage: hopstate {command} METHOD --data DATA [options]\n\nmethods: {', '.join(MODULES)}"
+    if {"-h", "--help", "--help-all"} & set(argv):
+        more = f"`hopstate {command} METHOD --help` shows the options of a method."
+        raise HelpRequest(f"{usage}\n{more}\n\n{examples_of(command)}")
+    raise ConfigError(f"which method? name it first. {usage}")
+
+
+def show_settings_help(parser: Parser, command: str, words: Sequence[str]) -> None:
+    """Raise HelpRequest if `--help` (the usual options) or `--help-all` is among the words."""
+    if not {"-h", "--help", "--help-all"} & set(words):
+        return
+    more = ""
+    parser.usage = f"{parser.prog} --data DATA [options]"
+    if "--help-all" not in words:
+        hidden = [action for action in parser._actions if action.dest not in _BASIC_KEYS]
+        for action in hidden:
+            action.help = argparse.SUPPRESS
+        more = f"`{parser.prog} --help-all` shows {len(hidden)} more options.\n\n"
+    raise HelpRequest(f"{parser.format_help()}\n{more}{examples_of(command)}")
+
+
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found.
+
+    Args:
+        record: by stable keys; numbers as numbers.
+        show: prints it for people.
+        status: that the process ends with.
+        then: what goes on after the record is printed, and returns the status: a service.
+    """
+
+    record: Mapping[str, Any]
+    show: Callable[[], object]
+    status: int = DONE
+    then: Callable[[], int] | None = None
+
+
+def lines(*texts: str) -> Callable[[], None]:
+    return lambda: print(*texts, sep="\n")
+
+
+def json_text(value: Any) -> str:
+    """Return a value as one line of JSON; NaN and infinities become null, times and paths their text.
+
+    >>> json_text({"a": float("nan"), "b": (1, 2)})
+    '{"a": null, "b": [1, 2]}'
+    """
+    return json.dumps(plain(value), ensure_ascii=True)
+
+
+def plain(value: Any) -> Any:
+    import numpy as np
+
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (str, int)) else str(value)
+
+
+def rows_of(table: Any) -> list[dict[str, Any]]:
+    """Return a pandas table as records, gaps as None."""
+    return [{key: None if cell != cell else cell for key, cell in row.items()} for row in table.to_dict("records")]
 
 
 class Command(NamedTuple):
@@ -60,3 +206,16 @@ def main_help() -> str:
 def examples_of(name: str) -> str:
     """Return the block of examples at the end of a command's help."""
     return "\n".join(["Examples:", *(f"  hopstate {line}" for line in COMMANDS[name].examples)])
+
+
+def grouped(argv: list[str], start: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the words without those of --GROUP.KEY VALUE or --GROUP.KEY=VALUE, and these as a dict."""
+    words = [part for word in argv for part in (word.split("=", 1) if word.startswith(start) else [word])]
+    own, found = [], {}
+    rest = iter(words)
+    for word in rest:
+        if word.startswith(start):
+            found[word.removeprefix(start)] = next(rest, "")
+        else:
+            own.append(word)
+    return own, found

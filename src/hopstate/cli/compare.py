@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.answer import INTERRUPTED, Answer
-from hopstate.cli.options import Options, own_options
+from hopstate.cli.commands import INTERRUPTED, Answer, Options, own_options
 from hopstate.errors import ConfigError, DivergenceError, HopstateError
 from hopstate.io.files import locked, write_text
 from hopstate.methods import get_method

@@ -9,10 +9,8 @@ from importlib import import_module
 
 import shtab
 
-from hopstate.cli.answer import Answer, lines
-from hopstate.cli.commands import COMMANDS, FLAGS
+from hopstate.cli.commands import COMMANDS, FLAGS, Answer, HelpRequest, Options, lines
 from hopstate.cli.fit import fit_parser
-from hopstate.cli.options import HelpRequest, Options
 from hopstate.cli.tune import tune_parser
 from hopstate.methods import MODULES, get_method
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from hopstate.cli.answer import FAILED, Answer, lines
-from hopstate.cli.options import Options
+from hopstate.cli.commands import FAILED, Answer, Options, lines
 from hopstate.datasets.registry import dataset_table
 from hopstate.errors import nearest
 from hopstate.io.files import cache_folder

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hopstate.cli.answer import Answer
-from hopstate.cli.apply import grouped
-from hopstate.cli.options import Options
+from hopstate.cli.commands import Answer, Options
+from hopstate.cli.query import grouped
 
 if TYPE_CHECKING:
     from hopstate.runs.run import Run

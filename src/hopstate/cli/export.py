@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hopstate.cli.answer import Answer, lines
-from hopstate.cli.options import Options
+from hopstate.cli.commands import Answer, Options, lines
 
 
 def run(argv: list[str]) -> Answer:

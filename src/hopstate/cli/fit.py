@@ -9,8 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hopstate.cli.answer import DONE, INTERRUPTED, Answer, lines
-from hopstate.cli.options import named_method, show_settings_help
+from hopstate.cli.commands import DONE, INTERRUPTED, Answer, lines, named_method, show_settings_help
 from hopstate.errors import ConfigError
 from hopstate.methods.method import AnyMethod, Method
 from hopstate.training.run_folder import RunFolder

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from hopstate.cli.answer import Answer
-from hopstate.cli.options import Options
+from hopstate.cli.commands import Answer, Options
 from hopstate.io.files import cache_folder
 from hopstate.training.run_folder import environment
 

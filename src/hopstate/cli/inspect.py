@@ -8,9 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.answer import Answer, lines
-from hopstate.cli.apply import grouped
-from hopstate.cli.options import Options
+from hopstate.cli.commands import Answer, Options, lines
+from hopstate.cli.query import grouped
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet

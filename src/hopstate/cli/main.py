@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
-from hopstate.cli.answer import FAILED, INTERRUPTED, USAGE, json_text
-from hopstate.cli.commands import COMMANDS, command_of, main_help
-from hopstate.cli.options import HelpRequest
+from hopstate.cli.commands import COMMANDS, FAILED, INTERRUPTED, USAGE, HelpRequest, command_of, json_text, main_help
 from hopstate.errors import ConfigError, HopstateError, HopstateWarning
 
 _FLAGS = {"--json": "json", "--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose"}

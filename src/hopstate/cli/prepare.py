@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from hopstate.cli.answer import Answer, lines
-from hopstate.cli.apply import grouped
-from hopstate.cli.options import Options
+from hopstate.cli.commands import Answer, Options, lines
+from hopstate.cli.query import grouped
 from hopstate.errors import ConfigError
 
 

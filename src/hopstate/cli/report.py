@@ -6,8 +6,7 @@ import os
 import sys
 import webbrowser
 
-from hopstate.cli.answer import Answer, lines
-from hopstate.cli.options import Options
+from hopstate.cli.commands import Answer, Options, lines
 
 
 def run(argv: list[str]) -> Answer:

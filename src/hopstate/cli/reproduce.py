@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.answer import INTERRUPTED, Answer, lines
+from hopstate.cli.commands import INTERRUPTED, Answer, Options, lines, own_options
 from hopstate.cli.compare import numbers
-from hopstate.cli.options import Options, own_options
 from hopstate.datasets.registry import find_dataset, on_disk
 from hopstate.errors import ConfigError
 from hopstate.runs.reproduce import (

@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hopstate.cli.answer import DONE, FAILED, INTERRUPTED, Answer, lines
-from hopstate.cli.options import Options
+from hopstate.cli.commands import DONE, FAILED, INTERRUPTED, Answer, Options, lines
 from hopstate.errors import ConfigError, MissingExtraError
 from hopstate.io.opening import read_text
 

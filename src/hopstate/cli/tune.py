@@ -6,10 +6,8 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hopstate.cli.answer import INTERRUPTED, Answer
-from hopstate.cli.options import named_method, show_settings_help
-from hopstate.methods.method import AnyMethod
-from hopstate.methods.space import printable
+from hopstate.cli.commands import INTERRUPTED, Answer, named_method, show_settings_help
+from hopstate.methods.method import AnyMethod, printable
 
 if TYPE_CHECKING:
     from hopstate.methods.config import Parser

@@ -90,11 +90,7 @@ def why_beyond(t: np.ndarray) -> str:
 
 
 def zone_of(values: pd.Series) -> str:
-    """Return what zone the dates of a column are in, as `EventStream.dates` has it; "" where it holds numbers.
-
-    Args:
-        values: (E,) dates, as pandas' own or as texts, or numbers; what is neither does not count.
-    """
+    """Return what zone the dates of a column are in, as `EventStream.dates` has it; "" where it holds numbers."""
     import pandas as pd
 
     if values.dtype.kind in "iufb" or str(values.dtype).startswith(("Int", "UInt", "Float")):

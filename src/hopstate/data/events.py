@@ -360,11 +360,8 @@ def rows_from(
     src, dst = src.astype(TEXT), dst.astype(TEXT)
     if vocabulary is None:
         vocabulary = Vocabulary.of(src, dst)
-    rows = vocabulary.rows(src), vocabulary.rows(dst)
-    for ids, found in zip((src, dst), rows, strict=True):
-        if (found < 0).any():
-            vocabulary.row(ids[int(np.argmax(found < 0))])  # raises, naming the nearest known id
-    return *rows, vocabulary
+    src, dst = vocabulary.known_rows(src, dst)
+    return src, dst, vocabulary
 
 
 def holds(kinds: np.ndarray | None, kind: int) -> bool:

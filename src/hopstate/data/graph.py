@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.readers.notes import notes_of_list
+from hopstate.data.readers.notes import edge_notes
 from hopstate.data.validate import (
     SPLITS,
     as_amounts,
@@ -257,6 +257,7 @@ class Graph(StoredSplits):
         edge_weight: np.ndarray | None = None,
         edge_table: FeatureTable | None = None,
         two_sets: bool | None = False,
+        noted: bool = False,
         **fields: Any,
     ) -> Graph:
         """Build a graph from a list of edges.
@@ -271,6 +272,7 @@ class Graph(StoredSplits):
             edge_weight: (E,) in the order of edges.
             edge_table: in the order of edges; edge_attr, where it is not given, is what it holds.
             two_sets: sources and targets are two sets of nodes; None goes by whether a node is both.
+            noted: add notes on what becomes of edges that are listed twice, or in one direction, and of self-loops.
             fields: x, y, masks, node_ids, node_type, class_names, name, source, table, published,
                 notes of `Graph`.
 
@@ -286,10 +288,12 @@ class Graph(StoredSplits):
         known = (fields[key] for key in ("x", "y", "node_ids") if fields.get(key) is not None)
         rows = next((len(value) for value in known), None)
         carried = _carried(edge_attr, edge_weight)
+        source = fields.get("source", "")
+        ends = _columns(edges, f"{source}: " if source else "")
         indptr, indices, taken = _csr(
-            edges,
+            *ends,
             num_nodes if num_nodes is not None else rows,
-            fields.get("source", ""),
+            source,
             undirected=undirected,
             drop_duplicates=duplicates == "drop",
             drop_self_loops=self_loops == "drop",
@@ -298,8 +302,12 @@ class Graph(StoredSplits):
         of_edges: dict[str, Any] = {key: array[taken] for key, array in carried.items()}
         of_edges["edge_table"] = None if edge_table is None else edge_table.take(taken)
         if two_sets is not False and fields.get("node_type") is None:
-            where = fields.get("source") or fields.get("name") or "edges"
-            fields["node_type"] = sides_of(edges, len(indptr) - 1, where, needed=two_sets is True)
+            where = source or fields.get("name") or "edges"
+            fields["node_type"] = sides_of(*ends, len(indptr) - 1, where, needed=two_sets is True)
+        if noted:
+            rules: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
+            told = edge_notes(*ends, len(indptr) - 1, **rules | carried)
+            fields["notes"] = (*fields.get("notes", ()), *told)
         return cls(indptr=indptr, indices=indices, **of_edges, **fields)
 
     @classmethod
@@ -310,8 +318,6 @@ class Graph(StoredSplits):
             adjacency: (N, N) sparse, A[source, target].
             fields: options of `from_edges` and fields of `Graph`; edge_weight=None leaves the values out.
         """
-        from hopstate.data.readers.notes import notes_of_list
-
         coo = adjacency.tocoo()
         if coo.shape[0] != coo.shape[1]:
             raise DataError(f"an adjacency matrix is square; got shape {coo.shape}")
@@ -323,9 +329,7 @@ class Graph(StoredSplits):
             "two_sets": None,
         }
         own |= fields
-        if own["undirected"]:
-            own["notes"] = (*own.get("notes", ()), *notes_of_list(edges, coo.shape[0], own))
-        return cls.from_edges(edges, coo.shape[0], **own)
+        return cls.from_edges(edges, coo.shape[0], noted=own["undirected"], **own)
 
     @classmethod
     def from_pyg(cls, data: Data, *, nan: str = "error", missing: str = "error", **fields: Any) -> Graph:
@@ -363,9 +367,7 @@ class Graph(StoredSplits):
         options: dict[str, Any] = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}
         options["edge_weight"] = _weights(data)
         options |= found | fields
-        if options["undirected"]:
-            options["notes"] = (*options.get("notes", ()), *notes_of_list(edges, int(data.num_nodes or 0), options))
-        return cls.from_edges(edges, data.num_nodes, **{"two_sets": None, **options})
+        return cls.from_edges(edges, data.num_nodes, noted=options["undirected"], **{"two_sets": None, **options})
 
     def to_pyg(self) -> Data:
         """Return a torch-geometric `Data` that owns copies of the arrays; (R, N) masks become (N, R)."""
@@ -466,14 +468,12 @@ def _codes(graph: Graph) -> np.ndarray:
 
 
 def _csr(
-    edges: Any, num_nodes: int | None, where: str, *, undirected: bool, drop_duplicates: bool, drop_self_loops: bool,
-    carried: int | None,
+    sources: np.ndarray, targets: np.ndarray, num_nodes: int | None, where: str, *, undirected: bool,
+    drop_duplicates: bool, drop_self_loops: bool, carried: int | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Return CSR arrays of edges and, for each entry, the row of edges that it comes from.
 
     Args:
-        edges, num_nodes, undirected: as in `Graph.from_edges`.
-        where: a file name for messages.
         drop_duplicates: keep only the first of equal stored edges; if undirected, (v, u) equals (u, v).
         drop_self_loops: leave out edges from a node to itself.
         carried: rows of what edges carry, None where they carry nothing; then no rows are returned.
@@ -481,7 +481,6 @@ def _csr(
     from hopstate.data.kernels import sorted_rows
 
     prefix = f"{where}: " if where else ""
-    sources, targets = _columns(edges, prefix)
     if carried is not None and carried != len(sources):
         raise DataError(f"{prefix}edge features have {carried} rows, but there are {len(sources)} edges")
     if num_nodes is None:
@@ -518,14 +517,12 @@ def _transposed(graph: Graph, *, rows: bool) -> tuple[np.ndarray, np.ndarray, np
     return transposed(*plain, rows)  # type: ignore[no-any-return]
 
 
-def sides_of(edges: np.ndarray, num_nodes: int, where: str, *, needed: bool) -> np.ndarray | None:
+def sides_of(source: np.ndarray, target: np.ndarray, num_nodes: int, where: str, *, needed: bool) -> np.ndarray | None:
     """Return (N,) the `node_type` by the ends that nodes are, None where one is a source and a target.
 
     Raises:
         DataError: a node is both, and two sets are needed.
     """
-    edges = np.asarray(edges)
-    source, target = edges if edges.shape[0] == 2 and edges.shape[1:] != (2,) else edges.reshape(-1, 2).T
     found = np.full(num_nodes, -1, np.int8)
     found[source] = 0
     both = np.flatnonzero(found[target] == 0)

@@ -60,8 +60,8 @@ class LabelOptions:
             an error if there are labels -1.
         task: "classification" takes every number as a class, "regression" as an amount; "auto" takes fractions as
             amounts, and raises an error if whole numbers look like amounts.
-        cells: of text with several labels in a cell ("a;b"): "ask" raises an error, "first" takes the first, "whole"
-            takes the cell as a class, "all" makes a 0/1 label of each.
+        label_cells: of text with several labels in a cell ("a;b"): "ask" raises an error, "first" takes the first,
+            "whole" takes the cell as a class, "all" makes a 0/1 label of each.
         text_ids: ids are texts, as they are written.
     """
 
@@ -70,11 +70,11 @@ class LabelOptions:
     split_column: str | None = None
     unlabelled: str | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
-    cells: Literal["ask", "first", "whole", "all"] = "ask"
+    label_cells: Literal["ask", "first", "whole", "all"] = "ask"
     text_ids: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, known in (("task", self.task, TASKS), ("label_cells", self.cells, CELLS)):
+        for name, value, known in (("task", self.task, TASKS), ("label_cells", self.label_cells, CELLS)):
             if value not in known:
                 raise ConfigError(f"read.{name} is one of {', '.join(known)}; got {value!r}{nearest(value, known)}")
 
@@ -157,7 +157,7 @@ def has_column(path: Any, name: str) -> bool:
 def _labels_of_nodes(table: Table, chosen: Sequence[str], options: LabelOptions) -> Found:
     if len(chosen) > 1:
         return labels_of_columns(table, chosen, regression=options.task == "regression")
-    if options.cells == "all":
+    if options.label_cells == "all":
         return labels_of_cells(table, chosen[0], options.unlabelled)
     if options.label_column is None:
         _check_recurring(table, chosen[0])
@@ -216,14 +216,7 @@ def _without_unlabelled(splits: np.ndarray, y: np.ndarray, notes: tuple[str, ...
 
 # ---- one column: classes or amounts -------------------------------------------------------------------------
 def labels_of(values: Any, where: str, place: Place, options: LabelOptions) -> Found:
-    """Return classes with their names (None if they are 0..C-1), or amounts and None, and notes.
-
-    Args:
-        values: one for each row, numbers or text.
-        where: file and column, for messages.
-        place: row → how messages name it.
-        options: see `LabelOptions`.
-    """
+    """Return classes with their names (None if they are 0..C-1), or amounts and None, and notes."""
     import pandas as pd
 
     values, missing = _known(pd.Series(values).reset_index(drop=True), where, place, options.unlabelled)
@@ -241,7 +234,7 @@ def labels_of(values: Any, where: str, place: Place, options: LabelOptions) -> F
         if options.task == "regression":
             bad = int(np.argmax(~missing))
             raise DataError(f"{where} holds {values[bad]!r} in {place(bad)}, which is no amount; convert it to numbers")
-        found = _texts(values, missing, where, place, options.cells)
+        found = _texts(values, missing, where, place, options.label_cells)
     if not len(found):
         raise DataError(f"{where} holds no label at all")
     codes, names, note = numbered(found, ~missing, where)
@@ -408,12 +401,7 @@ def several_columns(table: Table, chosen: str | None) -> tuple[str, ...]:
 
 
 def labels_of_columns(table: Table, columns: Sequence[str], *, regression: bool = False) -> Found:
-    """Return columns of numbers as (n, T) targets, NaN in empty cells: multilabel if they hold 0 and 1 alone.
-
-    Args:
-        table, columns: where they are.
-        regression: they are amounts even if they are all 0 and 1.
-    """
+    """Return columns of numbers as (n, T) targets, NaN in empty cells: multilabel if they hold 0 and 1 alone."""
     if len(set(columns)) < len(columns):
         raise DataError(f"{table.path}: label_column names a column twice: {', '.join(columns)}")
     y = np.stack([_numbers(table, name) for name in columns], 1)
@@ -495,13 +483,6 @@ def labels_of_events(
     """Return labels of events from one column or several, names of classes or targets, and notes.
 
     Texts are numbered from the most frequent on, so that of two classes the rarer is 1. Numbers are kept as they are.
-
-    Args:
-        table: of events.
-        columns: of labels; (None,) if there is none.
-        task: "regression" takes numbers as amounts, float64, NaN in empty cells.
-        cells: "all" takes each label of a cell as a target.
-        unlabelled: as in `LabelOptions`.
     """
     first = columns[0]
     if first is None:

@@ -261,14 +261,7 @@ class FeatureTable:
 def _check_names(
     plain: Mapping[str, int], texts: set[str], columns: tuple[str, ...], what: str, known: set[str]
 ) -> None:
-    """Raise DataError if columns of a run are absent, or others exist that it does not know.
-
-    Args:
-        plain: the table's columns of numbers and dates.
-        texts: its columns of texts.
-        columns, known: of the run, and its columns of texts.
-        what: how messages call the table.
-    """
+    """Raise DataError if columns of a run are absent, or others exist that it does not know."""
     own = dict.fromkeys(text_of(name, known) or name for name in columns)
     absent = [n.removeprefix(DATE) for n in own if n not in plain and n not in texts and not n.startswith(TAG)]
     more = [name.removeprefix(DATE) for name in plain if name not in columns]

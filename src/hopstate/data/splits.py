@@ -1,6 +1,6 @@
 """Splits of labelled nodes, of a graph's links and of an event stream's events.
 
-Event streams are split in order of time, by date, by fixed masks, or as DyGLib does.
+Event streams are split in order of time, by date, or as DyGLib does.
 
 Source: Yu et al. 2023, arXiv:2303.13047 (DyGLib), for `dyglib_split`; its new nodes depend on CPython's order of a
 set of integers, reproduced here with the ids of the data set (1..N where the stream has no vocabulary of integers).
@@ -346,22 +346,6 @@ def split_at(stream: EventStream, val_time: Any, test_time: Any) -> EventSplit:
     first, second = np.searchsorted(stream.t, [low, high], side="right")
     rows = np.arange(len(stream))
     return _finish(stream, rows[:first], rows[first:second], rows[second:], _EMPTY, low, high)
-
-
-def split_by_masks(stream: EventStream, masks: dict[str, np.ndarray]) -> EventSplit:
-    """Split by fixed boolean masks over the events, named train, val and test.
-
-    Raises:
-        DataError: a mask is missing, has the wrong length, overlaps another or is empty.
-    """
-    for name in ("train", "val", "test"):
-        if name not in masks or masks[name].shape != (len(stream),) or masks[name].dtype != bool:
-            raise DataError(f"{stream.name}: need a boolean mask {name!r} of shape ({len(stream)},)")
-    if (masks["train"].astype(int) + masks["val"] + masks["test"]).max(initial=0) > 1:
-        raise DataError(f"{stream.name}: an event is in more than one of train, val and test")
-    train, val, test = (np.flatnonzero(masks[name]) for name in ("train", "val", "test"))
-    times = (float(stream.t[rows[-1]]) if len(rows) else float("nan") for rows in (train, val))
-    return _finish(stream, train, val, test, _EMPTY, *times)
 
 
 def dyglib_split(

@@ -103,14 +103,7 @@ def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
 def load_events(
     folder: str | Path, *, mmap: bool = True, num_nodes: int | None = None, from_start: bool = True
 ) -> EventStream:
-    """Return the stream of a folder that `save_events` wrote.
-
-    Args:
-        folder: where.
-        mmap: arrays stay on disk until touched.
-        num_nodes: so many nodes are believed, however few events there are.
-        from_start: see `EventStream`.
-    """
+    """Return the stream of a folder that `save_events` wrote."""
     fields, arrays = _load(Path(folder), EVENTS_FILE, mmap=mmap)
     if "x" not in arrays and fields["node_ids"] is None:
         check_num_nodes(fields["num_nodes"], len(arrays["src"]), str(folder), num_nodes)

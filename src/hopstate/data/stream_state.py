@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,6 @@ from hopstate.data.readers.ids import EXACT
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, TimeOrderError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _REMEMBERED = ("memory", "output", "last_time")
 
@@ -551,18 +548,12 @@ class NodeFeatures:
     def __init__(self, x: np.ndarray) -> None:
         self.x = x
 
-    @overload
-    def __getitem__(self, nodes: np.ndarray) -> np.ndarray: ...
-    @overload
-    def __getitem__(self, nodes: Tensor) -> Tensor: ...
-    def __getitem__(self, nodes: np.ndarray | Tensor) -> np.ndarray | Tensor:
+    def __getitem__(self, nodes: Any) -> Any:
+        """Return (q, F) rows, as a tensor if nodes are one."""
         if not isinstance(nodes, np.ndarray):
             import torch
 
-            return torch.from_numpy(self._rows(nodes.numpy()))
-        return self._rows(nodes)
-
-    def _rows(self, nodes: np.ndarray) -> np.ndarray:
+            return torch.from_numpy(self[nodes.numpy()])
         known = nodes < len(self.x)
         rows = np.zeros((len(nodes), self.x.shape[1]), np.float32)
         rows[known] = self.x[nodes[known]]

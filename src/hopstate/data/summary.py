@@ -361,12 +361,7 @@ def _feature_doubts(
 
 
 def class_counts(y: np.ndarray, names: Sequence[str] | None) -> pd.Series | None:
-    """Return how often each class occurs, None of amounts or several targets.
-
-    Args:
-        y: (n,) int64 classes, -1 if unknown, or floats, NaN if unknown: classes if all are few whole numbers.
-        names: of the classes.
-    """
+    """Return how often each class occurs, None of amounts or several targets."""
     if y.ndim > 1:
         return None
     known = pd.Series(np.asarray(y)[:MAX_ROWS]).dropna()

@@ -97,14 +97,7 @@ def check_ids(ids: np.ndarray, num_nodes: int, what: str) -> None:
 
 
 def check_num_nodes(num_nodes: int, entries: int, where: str, stated: int | None = None) -> None:
-    """Raise DataError where a number of nodes that a file claims is out of all proportion to what it holds.
-
-    Args:
-        num_nodes: claimed, or one more than the largest id.
-        entries: edges or events of the file.
-        where: the file, for the message.
-        stated: what whoever reads the file says of it; so many nodes are believed.
-    """
+    """Raise DataError where a number of nodes that a file claims is out of all proportion to what it holds."""
     if num_nodes > max(1 << 20, 100 * (entries + 1), stated or 0) or num_nodes < 0:
         raise DataError(
             f"{where}: {num_nodes:,} nodes for {entries:,} edges or events; the number, or an id, seems wrong. Where "
@@ -133,13 +126,7 @@ def rows_not_finite(array: np.ndarray) -> np.ndarray:
 
 
 def clean_features(array: np.ndarray, nan: str, what: str) -> np.ndarray:
-    """Return features as float32; NaN and infinities are an error that names their rows, or become 0.
-
-    Args:
-        array: (N, F) numbers.
-        nan: "error" or "zero".
-        what: how messages call the array.
-    """
+    """Return features as float32; NaN and infinities are an error that names their rows, or become 0."""
     if nan not in ("error", "zero"):
         raise ConfigError(f"nan is 'error' or 'zero'; got {nan!r}")
     if array.dtype.kind not in "biuf":

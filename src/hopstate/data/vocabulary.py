@@ -178,6 +178,14 @@ class Vocabulary:
             raise DataError(f"unknown id {key!r}{nearest(str(key), self.first())}")
         return row
 
+    def known_rows(self, *columns: Any) -> list[np.ndarray]:
+        """Return the rows of columns of ids; raise a DataError, as `row` does, for one that is unknown."""
+        found = [self.rows(ids) for ids in columns]
+        for ids, rows in zip(columns, found, strict=True):
+            if (rows < 0).any():
+                self.row(ids[int(np.argmax(rows < 0))])
+        return found
+
     def first(self, count: int = 10_000) -> list[str]:
         """Return the first ids as texts, for messages."""
         return [str(name) for name in self._array[:count].tolist()]

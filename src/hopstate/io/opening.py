@@ -234,13 +234,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @contextmanager
 def reading(path: object, what: str = "", error: type[HopstateError] = FormatError) -> Iterator[None]:
-    """Turn every exception into a HopstateError that names a file.
-
-    Args:
-        path: the file or folder.
-        what: what it is read as, for messages: "a table".
-        error: raised in place of unexpected exceptions.
-    """
+    """Turn every exception into a HopstateError that names a file."""
     how = f" as {what}" if what else ""
     try:
         yield

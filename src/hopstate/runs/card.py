@@ -14,8 +14,8 @@ from hopstate.data.readers.roles import READ_AS
 from hopstate.errors import HopstateError
 from hopstate.evaluation.metrics import of_class
 from hopstate.methods.method import Method
-from hopstate.runs.calibration import NAME
 from hopstate.runs.data import config_of_run, known_data, load_data, settings_of_run
+from hopstate.runs.queries import CALIBRATION_FILE
 from hopstate.runs.stream import kept_state
 from hopstate.sampling.partition import NAMES as PARTITIONERS
 from hopstate.training.run_folder import RunFolder
@@ -69,8 +69,8 @@ def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
     state = kept_state(folder)
     if state is not None:
         lines.append(f"state   {state}: events that were streamed since are known")
-    if (folder.path / NAME).is_file():
-        lines.append(f"probabilities of {NAME}")
+    if (folder.path / CALIBRATION_FILE).is_file():
+        lines.append(f"probabilities of {CALIBRATION_FILE}")
     return lines
 
 

@@ -29,9 +29,8 @@ from hopstate.methods.method import AnyMethod
 from hopstate.methods.shared.programs import ExportSpec, Port, StateQuery
 from hopstate.ops import use_reference_ops
 from hopstate.random import random_state_kept
-from hopstate.runs.calibration import curve_of
 from hopstate.runs.load import load_run
-from hopstate.runs.queries import Session, session
+from hopstate.runs.queries import Session, curve_of, session
 from hopstate.runs.query_inputs import nodes_of, read_pairs, times_of, with_rows
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, plain
 from hopstate.streaming.live import PairQueries

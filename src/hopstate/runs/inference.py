@@ -11,8 +11,8 @@ from hopstate.errors import ConfigError, TimeOrderError
 from hopstate.io.output import write_table
 from hopstate.runs.data import dates_of, same_data
 from hopstate.runs.load import load_run
+from hopstate.runs.query_inputs import check_table, in_given_order, plain_table
 from hopstate.runs.stream import as_trained, is_temporal, new_events, own_past, temporal_task, warn_new_ids
-from hopstate.runs.tables import check_table, in_given_order, plain_table
 from hopstate.streaming.live import empty_past, go_on
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask

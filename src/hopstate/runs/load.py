@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 import warnings
-from collections.abc import Mapping
-from contextlib import ExitStack
-from functools import cached_property, partial
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,12 +33,12 @@ from hopstate.runs.data import (
     load_data,
     own_graph_reading,
     own_reading,
+    prepared,
     reading,
     same_data,
     settings_of_run,
 )
 from hopstate.runs.in_memory import record_of
-from hopstate.runs.prepare import prepared
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.memory_limit import within_weights
 from hopstate.training.run_folder import RunFolder
@@ -55,8 +54,19 @@ _MAX_ID_BYTES = 1 << 28  # bytes of ids that are kept
 _SHOWN = 10
 
 
-class load_run:  # noqa: N801 - a context manager
-    """The trainer and task of a finished run with its chosen weights, over its own data or other ones.
+@contextmanager
+def load_run(
+    run: str | Path,
+    data: Any = None,
+    read: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    *,
+    evaluation: Mapping[str, Any] | None = None,
+    bare: bool = False,
+    own: bool = False,
+    method: str | None = None,
+) -> Iterator[tuple[Trainer, Task]]:
+    """Yield the trainer and task of a finished run with its chosen weights, over its own data or other ones.
 
     Args:
         run: the run folder.
@@ -67,126 +77,120 @@ class load_run:  # noqa: N801 - a context manager
         own: refuse events that are not the run's own: they would be taken for all that ever happened.
         method: the run's method where the library does not hold it; see `hopstate.methods.method_of_run`.
     """
+    folder = RunFolder.open(run)
+    given = {key: as_frame(value) for key, value in (read or {}).items()}
+    tables = {key: value for key, value in given.items() if is_frame(value) or is_array(value)}
+    chosen, settings = settings_of_run(folder, method)
+    if device is not None:
+        settings["loop"]["device"] = device
+    if evaluation:
+        if "evaluation" not in settings:
+            raise ConfigError(f"{chosen.name} has no settings of evaluation to change")
+        settings["evaluation"] |= evaluation
+    # the split and tokens of other data are not kept
+    where: AbstractContextManager[Path | str] = nullcontext(folder.path)
+    if data is not None:
+        where = TemporaryDirectory(prefix="hopstate-")
+    with where as place:
+        with random_state_kept():
+            saved = load_checkpoint(folder.weights)
+            facts = known_data(folder) | {"label_cells": settings["read"].get("label_cells")}
+            config = _config(folder, chosen, settings, data, given, tables)
+            if bare:
+                record: Any = _without_events(facts)
+            else:
+                in_memory = tables or not (data is None or isinstance(data, (str, Path)))
+                record = (
+                    record_of(chosen.data, data, tables, reading(config.read))
+                    if in_memory
+                    else load_data(config.data, config.read, chosen.data)
+                )
+                _check_record(folder, record, config.data, other=data is not None, own=own)
+            if data is not None and isinstance(record, Graph):
+                tabled = _is_table(data)
+                if settings.get("task") == "link":
+                    split_other_links(folder, record, facts["num_nodes"], Path(place), tabled=tabled)
+                if tabled:
+                    warn_new_nodes(folder, chosen, config, record, facts["num_nodes"])
+            metrics = data_metrics(config.data)
+            context = Context(run=Path(place), cache=cache_folder(), metrics=metrics, trained=facts)
+            loaded = _built(folder, chosen, config, record, context, saved.tensors.get("model", {}))
+        yield loaded
 
-    def __init__(
-        self,
-        run: str | Path,
-        data: Any = None,
-        read: Mapping[str, Any] | None = None,
-        device: str | None = None,
-        *,
-        evaluation: Mapping[str, Any] | None = None,
-        bare: bool = False,
-        own: bool = False,
-        method: str | None = None,
-    ) -> None:
-        self.folder, self.data, self.device = RunFolder.open(run), data, device
-        given = {key: as_frame(value) for key, value in (read or {}).items()}
-        self.tables = {key: value for key, value in given.items() if is_frame(value) or is_array(value)}
-        self.read = {key: f"memory:{key}" if key in self.tables else value for key, value in given.items()}
-        self.evaluation, self.bare, self.own, self.method = dict(evaluation or {}), bare, own, method
 
-    def __enter__(self) -> tuple[Trainer, Task]:
-        self._open = ExitStack()
-        try:
-            return self._load()
-        except BaseException:
-            self._open.close()
-            raise
+def _config(
+    folder: RunFolder,
+    method: Method,
+    settings: dict[str, Any],
+    data: Any,
+    given: dict[str, Any],
+    tables: dict[str, Any],
+) -> Any:
+    """Return the run's configuration, with other data and given options of reading in place of its own."""
+    if "scale" in given:
+        raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
+    if data is not None:
+        own, read = settings["read"], {}
+        if method.data == "graph":
+            read = own_graph_reading(folder, own, data, given)
+        elif method.data == "events":
+            read = own_reading(folder, own, data)
+        if own.get("missing", "error") != "error":
+            read["missing"] = own["missing"]
+        settings["read"] = read | given | {key: f"memory:{key}" for key in tables}
+    if isinstance(data, (str, Path)):
+        settings["data"] = str(data)
+    return config_of_run(folder, method, settings)
 
-    def __exit__(self, *error: object) -> None:
-        self._open.close()
 
-    @cached_property
-    def _scratch(self) -> Path:
-        """A folder that goes with this; made where it is needed: a process that is killed leaves it behind."""
-        return Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="hopstate-")))
-
-    @random_state_kept()
-    def _load(self) -> tuple[Trainer, Task]:
-        method, settings = settings_of_run(self.folder, self.method)
-        saved, cells = load_checkpoint(self.folder.weights), settings.get("read", {}).get("label_cells")
-        config = self._config(method, settings)
-        in_memory = self.data is not None and not isinstance(self.data, (str, Path))
-        load = partial(load_data, config.data, config.read, method.data)
-        if in_memory or self.tables:
-            load = partial(record_of, method.data, self.data, self.tables, reading(config.read))
-        facts = known_data(self.folder) | {"label_cells": cells}
-        record = self._without_events(facts) if self.bare else self._checked(load(), config.data)
-        if self.data is not None and settings.get("task") == "link" and isinstance(record, Graph):
-            split_other_links(self.folder, record, facts["num_nodes"], self._scratch, tabled=self._tabled)
-        context = Context(
-            run=self.folder.path if self.data is None else self._scratch,
-            cache=cache_folder(),
-            metrics=data_metrics(config.data),
-            trained=facts,
+def _check_record(folder: RunFolder, record: Record, name: str, *, other: bool, own: bool) -> None:
+    """Warn of own data that have changed since training; with own refuse events that are not the run's."""
+    if same_data(folder, record):
+        return
+    if not other:
+        warnings.warn(
+            f"{name} has changed since this run was trained on it; if its splits changed too, training "
+            f"nodes may now count as test",
+            HopstateWarning,
+            stacklevel=5,
         )
-        seed_everything(config.loop.seed)
-        weights, where = saved.tensors.get("model", {}), str(self.folder.weights)
-        if self.data is not None and self._tabled and isinstance(record, Graph):
-            warn_new_nodes(self.folder, method, config, record, facts["num_nodes"])
-        with naming(self.folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
-            record, _ = prepared(record, config, context, edges=method.reads_edges(config))
-            with idle_reset():
-                task = method.build(record, config, context)
-        if config.loop.precision == "64":
-            task.model.double()  # or loading rounds the weights
-        load_weights(task.model, weights, where)
-        trainer = Trainer(task, config.loop, self.folder, method=method.name)
-        task.model = trainer.fabric.setup_module(task.model).eval()  # it answers; what trains it says so
-        return trainer, task
+    if own and isinstance(record, EventStream):
+        raise ConfigError(
+            f"{record.name} holds other events than the run was trained on; evaluating them begins from an empty "
+            "past, without what the run has seen; give --fresh (fresh=True) for that, or score later events from "
+            "the run's past with `hopstate predict`"
+        )
 
-    def _config(self, method: Method, settings: dict[str, Any]) -> Any:
-        if self.device is not None:
-            settings["loop"]["device"] = self.device
-        if self.evaluation and "evaluation" not in settings:
-            raise ConfigError(f"{method.name} has no settings of evaluation to change")
-        if self.evaluation:
-            settings["evaluation"] |= self.evaluation
-        filled = settings["read"].get("missing", "error")
-        if "scale" in self.read:
-            raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
-        if self.data is not None:
-            own = self._own_reading(method.data, settings["read"])
-            settings["read"] = own | ({"missing": filled} if filled != "error" else {}) | dict(self.read)
-        if isinstance(self.data, (str, Path)):
-            settings["data"] = str(self.data)
-        return config_of_run(self.folder, method, settings)
 
-    def _own_reading(self, kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
-        if kind == "graph":
-            return own_graph_reading(self.folder, own, self.data, self.read | self.tables)
-        return own_reading(self.folder, own, self.data) if kind == "events" and not self.bare else {}
+def _without_events(facts: Mapping[str, Any]) -> EventStream:
+    """Return a stream without events that has the nodes and the time unit of a run's data."""
+    none = np.empty(0, np.int64)
+    kept = {name: facts[name] for name in ("num_nodes", "time_unit", "name")}
+    return EventStream(src=none, dst=none, t=none, labels=none, **kept)
 
-    @property
-    def _tabled(self) -> bool:
-        """Whether other data are a table, whose nodes are called by the user's own ids."""
-        if not isinstance(self.data, (str, Path)):
-            return is_frame(self.data)
-        return find_dataset(str(self.data)) is None and is_table(expanded(str(self.data)))
 
-    def _checked(self, record: Record, name: str) -> Any:
-        if self.data is None and not same_data(self.folder, record):
-            warnings.warn(
-                f"{name} has changed since this run was trained on it; if its splits changed too, training "
-                f"nodes may now count as test",
-                HopstateWarning,
-                stacklevel=6,
-            )
-        if self.own and isinstance(record, EventStream) and not same_data(self.folder, record):
-            raise ConfigError(
-                f"{record.name} holds other events than the run was trained on; evaluating them begins from an empty "
-                "past, without what the run has seen; give --fresh (fresh=True) for that, or score later events from "
-                "the run's past with `hopstate predict`"
-            )
-        return record
+def _is_table(data: Any) -> bool:
+    """Return whether other data are a table, whose nodes are called by the user's own ids."""
+    if not isinstance(data, (str, Path)):
+        return is_frame(data)
+    return find_dataset(str(data)) is None and is_table(expanded(str(data)))
 
-    @staticmethod
-    def _without_events(facts: dict[str, Any]) -> EventStream:
-        """Return a stream without events that has the nodes and the time unit of a run's data."""
-        none = np.empty(0, np.int64)
-        kept = {"num_nodes": facts["num_nodes"], "time_unit": facts["time_unit"], "name": facts["name"]}
-        return EventStream(src=none, dst=none, t=none, labels=none, **kept)
+
+def _built(
+    folder: RunFolder, method: Method, config: Any, record: Any, context: Context, weights: dict[str, Any]
+) -> tuple[Trainer, Task]:
+    seed_everything(config.loop.seed)
+    where = str(folder.weights)
+    with naming(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
+        record, _ = prepared(record, config, context, edges=method.reads_edges(config))
+        with idle_reset():
+            task = method.build(record, config, context)
+    if config.loop.precision == "64":
+        task.model.double()  # or loading rounds the weights
+    load_weights(task.model, weights, where)
+    trainer = Trainer(task, config.loop, folder, method=method.name)
+    task.model = trainer.fabric.setup_module(task.model).eval()  # it answers; what trains it says so
+    return trainer, task
 
 
 # ---- nodes and links of another graph than the run was trained on ------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
@@ -14,31 +16,33 @@ import numpy as np
 
 from hopstate.data.dates import shown_times
 from hopstate.data.stream_state import StreamState
-from hopstate.errors import ConfigError, DataError, HopstateError
-from hopstate.evaluation.calibration import Curve
+from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateError, HopstateWarning, StorageError
+from hopstate.evaluation.calibration import Curve, fitted
 from hopstate.io.output import write_table
+from hopstate.methods.shared.static_link import rows_of
 from hopstate.random import named_rng
-from hopstate.runs.calibration import probabilities
 from hopstate.runs.data import dates_of, known_data, settings_of_run
 from hopstate.runs.load import load_run
 from hopstate.runs.query_inputs import (
     Columns,
     Nodes,
+    check_table,
     nodes_of,
+    plain_table,
     read_ids,
     read_pairs,
     times_of,
     warn_destinations,
     warn_unseen,
+    with_index_of,
     with_rows,
 )
-from hopstate.runs.static_queries import check_static, is_static, rank_links, score_links
 from hopstate.runs.stream import as_trained, known_state, new_events, temporal_task, warn_new_ids
-from hopstate.runs.tables import check_table, plain_table, with_index_of
-from hopstate.streaming.live import PairQueries, go_on
+from hopstate.streaming.live import PairQueries, fingerprint, go_on
 from hopstate.streaming.slices import Pace, Steps, finished, in_slices
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
+from hopstate.training.tasks.static_link import StaticLinkTask
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +50,9 @@ if TYPE_CHECKING:
     from hopstate.data.events import EventStream
 
 __all__ = ["Session", "rank", "score", "session"]
+
+CALIBRATION_FILE = "calibration.json"
+_CALIBRATION_FORMAT = "hopstate-calibration-4"
 
 
 class Session:
@@ -59,7 +66,7 @@ class Session:
         method: as in `hopstate.evaluate`.
         pace: of slices, between which a service answers others; None computes each query at once.
 
-    curve: the curve of probabilities once it is known, or why there is none; see `hopstate.runs.calibration`.
+    curve: the curve of probabilities once it is known, or why there is none; see `hopstate.runs.queries`.
     """
 
     def __init__(
@@ -166,7 +173,7 @@ def _listed(events: Any) -> list[Any]:
     return list(events) if isinstance(events, (list, tuple)) else [] if events is None else [events]
 
 
-# ---- pairs -------------------------------------------------------------------------------------------------
+# ---- pairs ---------------------------------------------------------------------------------------------------
 def score(
     run: str | Path,
     pairs: Any,
@@ -205,7 +212,7 @@ def score(
         raw: as in `hopstate.io.output.write_table`.
 
     Returns:
-        Columns src, dst, t, score, probability (see `hopstate.runs.calibration`), and why if explain. Rows and index
+        Columns src, dst, t, score, probability (see `hopstate.runs.queries`), and why if explain. Rows and index
         are those of pairs.
 
     Raises:
@@ -275,7 +282,7 @@ def _written(table: pd.DataFrame, out: str | Path | None, raw: bool) -> pd.DataF
     return table
 
 
-# ---- rankings ----------------------------------------------------------------------------------------------
+# ---- rankings ------------------------------------------------------------------------------------------------
 def rank(
     run: str | Path,
     sources: Any,
@@ -496,3 +503,220 @@ def recall_on(stream: EventStream, rows: np.ndarray, count: int, most: int = 300
         pool = pool[pool != u]
         found.append(v in pool[prefilter.best(int(u), pool, t, count)])
     return float(np.mean(found)) if found else float("nan")
+
+
+# ---- links of a graph without times --------------------------------------------------------------------------
+# A score is what `evaluate` ranks a pair by, to float accuracy.
+def is_static(folder: RunFolder, method: str | None = None) -> bool:
+    """Return whether a run predicts links of a graph without times."""
+    return settings_of_run(folder, method)[1].get("task") == "link"
+
+
+def check_static(**given: Any) -> None:
+    """Raise ConfigError for options, given by name, that only event streams have."""
+    for name, value in given.items():
+        if value not in (None, False, ()):
+            option = name.replace("_", "-")
+            raise ConfigError(
+                f"{name} applies to event streams only, and this run's graph has no times: leave --{option} out"
+            )
+
+
+class StaticLinks:
+    """A trained model of links over its messages.
+
+    Args:
+        task: of the run.
+        columns: of sources and targets in the run's own table of edges, None if those have the usual names.
+    """
+
+    def __init__(self, task: StaticLinkTask, columns: tuple[str | None, str | None]) -> None:
+        self.task, self.graph, self.columns = task, task.messages, columns
+        self.score = task.scorer()
+        self._curve: Curve | None = None
+
+    def names(self, rows: np.ndarray) -> np.ndarray:
+        return rows if self.graph.node_ids is None else self.graph.node_ids.names(rows)
+
+    def table(self, u: np.ndarray, v: np.ndarray, scores: np.ndarray) -> pd.DataFrame:
+        """Return columns src, dst, score and probability of rows u (n,), v (n,)."""
+        import pandas as pd
+
+        curve = self.curve()
+        found = pd.DataFrame(
+            {"src": self.names(u), "dst": self.names(v), "score": scores, "probability": curve(scores)}
+        )
+        found.attrs["probability"] = curve.text().replace("events", "links")
+        return found
+
+    def curve(self) -> Curve:
+        """Return the map from scores to probabilities, fitted to validation's links and as many drawn pairs."""
+        if self._curve is None:
+            question = self.task.question("val")
+            negatives = question.negatives()
+            pairs = np.concatenate([question.pairs, negatives[negatives[:, 1] >= 0]])
+            y = (np.arange(len(pairs)) < len(question.pairs)).astype(np.float64)
+            self._curve = replace(fitted(self.task.scorer("val")(*pairs.T), y, "drawn"), events=len(question.pairs))
+        return self._curve
+
+
+@contextmanager
+def opened_run(run: str | Path, own: Any, device: str | None, method: str | None) -> Iterator[StaticLinks]:
+    """Yield a run on static links opened for queries; own is its data if they are not in a file."""
+    import torch
+
+    read = settings_of_run(RunFolder.open(run), method)[1].get("read") or {}
+    with load_run(run, own, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
+        assert isinstance(task, StaticLinkTask)
+        task.model.eval()
+        yield StaticLinks(task, (read.get("source_column"), read.get("target_column")))
+
+
+def score_links(
+    run: str | Path, pairs: Any, read: Mapping[str, Any], own: Any, device: str | None, method: str | None
+) -> pd.DataFrame:
+    """Return columns src, dst, score and probability of pairs; see `hopstate.score`.
+
+    Raises:
+        DataError: an unknown id; the nearest is named.
+    """
+    with opened_run(run, own, device, method) as opened:
+        columns = read.get("source_column"), read.get("target_column"), None
+        given = read_pairs(pairs, columns, (*opened.columns, None), opened.graph.node_ids)
+        u = rows_of(opened.graph, np.asarray(given.source), "pairs", "u")
+        v = rows_of(opened.graph, np.asarray(given.target), "pairs", "i")
+        return opened.table(u, v, opened.score(u, v))
+
+
+def rank_links(
+    run: str | Path,
+    sources: Any,
+    top: int | None,
+    candidates: Any,
+    new_only: bool,
+    own: Any,
+    device: str | None,
+    method: str | None,
+) -> pd.DataFrame:
+    """Return columns src, rank, dst, score and probability of each source's best candidates; see `hopstate.rank`.
+
+    Candidates are all nodes but the source, of two sets of nodes those of the other set; with new_only those without a
+    link to it in any split.
+
+    Raises:
+        DataError: an unknown id; the nearest is named.
+    """
+    import pandas as pd
+
+    with opened_run(run, own, device, method) as opened:
+        ids = opened.graph.node_ids
+        given = rows_of(opened.graph, read_ids(sources, "sources", ids), "sources", "u")
+        pool, types = np.arange(opened.graph.num_nodes), opened.graph.node_type
+        if candidates is not None:
+            candidates = read_ids(Path(candidates) if isinstance(candidates, str) else candidates, "candidates", ids)
+            pool = np.array(list(dict.fromkeys(rows_of(opened.graph, candidates, "candidates", "i").tolist())))
+            types = None  # whoever names candidates means them
+        tables = [_ranked(opened, int(u), _other_side(pool, types, u), top, new_only) for u in given]
+        return pd.concat(tables, ignore_index=True) if len(tables) > 1 else tables[0]
+
+
+def _other_side(pool: np.ndarray, types: np.ndarray | None, u: np.ndarray) -> np.ndarray:
+    return pool if types is None or types[u] < 0 else pool[types[pool] == 1 - types[u]]
+
+
+def _ranked(opened: StaticLinks, u: int, pool: np.ndarray, top: int | None, new_only: bool) -> pd.DataFrame:
+    others = pool[pool != u]
+    if new_only:
+        others = others[~opened.task.free.linked(np.full(len(others), u), others)]
+    source = np.full(len(others), u)
+    scores = opened.score(source, others)
+    best = np.argsort(-scores, kind="stable")[:top]
+    table = opened.table(source[best], others[best], scores[best])
+    table.insert(1, "rank", np.arange(1, len(best) + 1))
+    return table
+
+
+# ---- probabilities -------------------------------------------------------------------------------------------
+# An isotonic curve is fitted to validation events and random pairs. A probability is the chance that a pair is an
+# event if events and other pairs are as many as in validation. That ratio is kept with the curve and reported.
+def probabilities(opened: Session, scores: np.ndarray) -> tuple[np.ndarray, str]:
+    """Return (Q,) probabilities of scores (Q,), NaN if no curve can be made, and what they mean."""
+    try:
+        curve = curve_of(opened)
+    except HopstateError as error:
+        warnings.warn(f"scores have no probabilities: {error}", HopstateWarning, stacklevel=5)
+        return np.full(len(scores), np.nan), f"unknown: {error}"
+    return curve(scores), curve.text()
+
+
+def curve_of(opened: Session) -> Curve:
+    """Return the curve of a run; the first time it comes from the run folder, or is made and put there.
+
+    Raises:
+        HopstateError: there is none, and none can be made: the same error every time.
+    """
+    if opened.curve is None:
+        try:
+            opened.curve = load_curve(opened.folder, opened.task) or _make_curve(opened)
+        except HopstateError as error:
+            opened.curve = error
+    if isinstance(opened.curve, HopstateError):
+        raise opened.curve
+    return opened.curve
+
+
+def _make_curve(opened: Session) -> Curve:
+    with load_run(opened.folder.path, opened.own, method=opened.method) as (trainer, task), trainer.precision():
+        assert isinstance(task, LinkTask)
+        curve = task.judged_curve()
+    if curve is None:
+        raise DataError("validation has no events, or no pairs to compare them with")
+    save_curve(opened.folder, opened.task, curve)
+    return curve
+
+
+def load_curve(folder: RunFolder, task: LinkTask) -> Curve | None:
+    """Return the curve in a run folder; None if there is none of these weights, settings and data."""
+    if not (folder.path / CALIBRATION_FILE).is_file():
+        return None
+    try:
+        found = folder.read_json(CALIBRATION_FILE)
+        if (
+            not isinstance(found, dict)
+            or found.get("model") != _key(folder, task)
+            or found.get("format") != _CALIBRATION_FORMAT
+        ):
+            return None
+        scores, values = (np.asarray(found[name], np.float64) for name in ("scores", "values"))
+        curve = Curve(scores, values, int(found["events"]), float(found["ratio"]), str(found["strategy"]))
+    except (CheckpointError, ArithmeticError, KeyError, TypeError, ValueError):
+        return None
+    sound = scores.ndim == 1 and scores.shape == values.shape and len(scores) and np.isfinite([scores, values]).all()
+    rising = sound and (np.diff(scores) >= 0).all() and (np.diff(values) >= 0).all()
+    return curve if rising and 0 <= values[0] <= values[-1] <= 1 else None
+
+
+def keep_curve(folder: RunFolder, task: LinkTask) -> None:
+    """Save the curve of training's last validation, so that no query has to make it.
+
+    A protocol other than "pooled" does not show validation as a query does; then the first query makes the curve.
+    """
+    if task.curve is not None and task.evaluation.protocol == "pooled":
+        save_curve(folder, task, task.curve)
+
+
+def save_curve(folder: RunFolder, task: LinkTask, curve: Curve) -> None:
+    """Save a curve in a run folder; warn if that is not possible."""
+    facts: dict[str, Any] = {"format": _CALIBRATION_FORMAT, "model": _key(folder, task)}
+    facts |= {"scores": curve.scores.tolist(), "values": curve.values.tolist(), "events": curve.events}
+    try:
+        folder.write_json(CALIBRATION_FILE, facts | {"ratio": curve.ratio, "strategy": curve.strategy})
+    except StorageError as error:
+        warnings.warn(f"the probabilities' curve is not kept: {error}", HopstateWarning, stacklevel=5)
+
+
+def _key(folder: RunFolder, task: LinkTask) -> str:
+    """Return what identifies weights, settings and data: models without weights have equal fingerprints."""
+    files = (folder.path / name for name in ("config.json", "data.json"))
+    content = b"".join(file.read_bytes() for file in files if file.is_file())
+    return f"{fingerprint(task)}-{hashlib.sha256(content).hexdigest()[:16]}"

@@ -20,14 +20,15 @@ from hopstate.methods import get_method
 from hopstate.methods.config import as_dict, parse_given
 from hopstate.methods.method import Context, Method
 from hopstate.random import random_state_kept
-from hopstate.runs.calibration import keep_curve
 from hopstate.runs.data import (
     check_same_data,
     data_metrics,
     describe,
     known_data,
     load_data,
+    notes_of,
     notes_of_record,
+    prepared,
     reading,
     settle,
 )
@@ -35,11 +36,10 @@ from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
 from hopstate.runs.inference import evaluate, predict
 from hopstate.runs.load import keep_ids
 from hopstate.runs.model import TrainedModel, embeddings
-from hopstate.runs.prepare import notes_of, prepared
-from hopstate.runs.queries import rank, score
+from hopstate.runs.queries import keep_curve, rank, score
 from hopstate.runs.stream import keep_past, node_outputs, score_stream
 from hopstate.streaming.protocols import MemoryModel
-from hopstate.training.loggers import check_loggers
+from hopstate.training.loggers import check_installed, logger_names
 from hopstate.training.memory_limit import within_memory
 from hopstate.training.precision import bare, make_fabric
 from hopstate.training.progress import note
@@ -220,7 +220,7 @@ def fit_config(
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
-    check_loggers(config.loop.logger, config.loop.tensorboard)
+    check_installed(logger_names(config.loop.logger))
     record = load_data(config.data, config.read, method.data) if record is None else record
     ranks = current_ranks()
     if ranks.size > 1:
@@ -236,7 +236,7 @@ def fit_config(
             unsaved = save_data(run, record) if save_data is not None else ""
         else:
             ranks.barrier()  # what rank 0 has made ready is there
-            config = replace(config, loop=replace(config.loop, progress=False, logger="none", tensorboard="no"))
+            config = replace(config, loop=replace(config.loop, progress=False, logger="none"))
         seed_everything(config.loop.seed)
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
         ready, features = prepared(record, config, context, edges=method.reads_edges(config))

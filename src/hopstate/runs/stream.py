@@ -35,14 +35,13 @@ from hopstate.runs.data import (
     known_data,
     load_data,
     own_reading,
+    prepared_as,
     reading,
     same_data,
     settings_of_run,
 )
 from hopstate.runs.load import load_run
-from hopstate.runs.prepare import prepared_as
-from hopstate.runs.query_inputs import nodes_of, times_of
-from hopstate.runs.tables import check_table, in_given_order, plain_table, with_index_of
+from hopstate.runs.query_inputs import check_table, in_given_order, nodes_of, plain_table, times_of, with_index_of
 from hopstate.streaming.live import fingerprint, go_on, past_of
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.run_folder import RunFolder

@@ -119,7 +119,7 @@ def links_label(metric: str) -> str:
 # ---- figures -------------------------------------------------------------------------------------------------------
 def is_error(metric: str) -> bool:
     """Return whether a metric measures an error: in its own unit, the smaller the better; others are shares of 1."""
-    known = METRICS.get(metric.split("_")[-1])
+    known = METRICS.get(parse_metric(metric)[0])
     return known is not None and not known.higher_is_better
 
 

@@ -34,8 +34,7 @@ from hopstate.io.opening import exists, read_json, read_text, shown
 from hopstate.io.output import write_table
 from hopstate.methods import get_method
 from hopstate.methods.config import SETTINGS_BYTES, as_dict, config_from, load_yaml, parse_given, parser_of
-from hopstate.methods.method import Method, RunConfig
-from hopstate.methods.space import Range, Space, parse_values, printable, scalar
+from hopstate.methods.method import Method, Range, RunConfig, Space, parse_values, printable, scalar
 from hopstate.random import named_rng
 from hopstate.runs.data import load_data, settle
 from hopstate.runs.in_memory import name_of

@@ -32,8 +32,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, muted_warnings
 from hopstate.io.files import is_broken
-from hopstate.runs.data import config_of_run, known_data, own_reading, reading, settings_of_run
-from hopstate.runs.prepare import as_trained, prepared_as
+from hopstate.runs.data import as_trained, config_of_run, known_data, own_reading, prepared_as, reading, settings_of_run
 from hopstate.runs.query_inputs import times_in
 from hopstate.serving.event_columns import ID, INT64_MAX, LONGEST, Columns, Fields, KnownRows, columns, own_rows
 from hopstate.training.run_folder import RunFolder

@@ -25,7 +25,7 @@ from hopstate.evaluation.metrics import average_precision
 from hopstate.evaluation.ranking import mrr, ranks
 from hopstate.methods.heuristics.method import Recency
 from hopstate.random import named_rng
-from hopstate.runs.calibration import load_curve
+from hopstate.runs.queries import load_curve
 from hopstate.serving.live import LiveRun
 from hopstate.streaming.live import PairQueries
 from hopstate.streaming.slices import Pace, Steps, finished, in_slices

@@ -216,35 +216,23 @@ class HistoryModel(TemporalModel):
 class MemoryModel(TemporalModel):
     """A network with a node memory, which is passed in and returned.
 
+    tag: name of the states that this model reads and writes.
     node_dim, edge_dim: as `feature_dims`.
+    order: how many hops the active nodes of a batch reach.
+    time_dim: columns of the encodings of gaps in time; 0 where updates see no times.
+    update_all: whether every node that has been met is active in every batch.
     gaps: columns of the gaps in time that `link_logits` or `node_logits` takes, 0 for none.
     never: what stands for the gap of what has not happened.
     """
 
+    tag: str
     node_dim: int
     edge_dim: int
-    gaps: int
-    never: Tensor
-
-    @property
-    def tag(self) -> str:
-        """Name of the states that this model reads and writes."""
-        raise NotImplementedError
-
-    @property
-    def order(self) -> int:
-        """How many hops the active nodes of a batch reach."""
-        raise NotImplementedError
-
-    @property
-    def time_dim(self) -> int:
-        """Columns of the encodings of gaps in time; 0 where updates see no times."""
-        raise NotImplementedError
-
-    @property
-    def update_all(self) -> bool:
-        """Whether every node that has been met is active in every batch."""
-        raise NotImplementedError
+    order: int = 0
+    time_dim: int = 0
+    update_all: bool = False
+    gaps: int = 0
+    never: Tensor | float
 
     def initial_state(self, num_nodes: int = 0) -> NodeState:
         """Return the memory before the first event."""

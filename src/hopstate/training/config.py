@@ -127,7 +127,6 @@ class LoopConfig:
         progress: show a progress bar (a line now and then where output is no terminal).
         logger: where figures go besides the run's folder: "tensorboard", "mlflow", "wandb", several with commas
             between, "none", or "auto" (TensorBoard where it is installed).
-        tensorboard: "yes" adds TensorBoard to `logger`, "no" takes it out of "auto".
     """
 
     epochs: int = 200
@@ -142,7 +141,6 @@ class LoopConfig:
     checkpoint_seconds: float = 30.0
     progress: bool = True
     logger: str = "auto"
-    tensorboard: Literal["auto", "yes", "no"] = "auto"
 
     @property
     def float_type(self) -> type[np.floating]:
@@ -150,7 +148,7 @@ class LoopConfig:
         return np.float64 if self.precision == "64" else np.float32
 
     def __post_init__(self) -> None:
-        logger_names(self.logger, self.tensorboard)
+        logger_names(self.logger)
         check_range("loop.", least=0, epochs=self.epochs, seed=self.seed, checkpoint_seconds=self.checkpoint_seconds)
         check_range("loop.", least=1, eval_every=self.eval_every)
         if self.patience is not None and self.patience < 1:

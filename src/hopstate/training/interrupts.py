@@ -17,10 +17,6 @@ STOPPING = (
 )
 
 
-def _nothing(text: str) -> None:
-    pass
-
-
 class _Ended(KeyboardInterrupt):
     """Ctrl-C where nothing is lost by ending at once."""
 
@@ -34,7 +30,7 @@ class Stop(threading.Event):
     ended: what was under way was left off at once.
     """
 
-    def __init__(self, tell: Callable[[str], object] = _nothing) -> None:
+    def __init__(self, tell: Callable[[str], object] = str) -> None:
         super().__init__()
         self.ended, self._at_once, self._tell = False, False, tell
 
@@ -48,7 +44,6 @@ class Stop(threading.Event):
             self._at_once = False
 
     def wished(self) -> None:
-        """Take note of a wish."""
         if self.is_set():
             raise KeyboardInterrupt
         self.set()
@@ -59,12 +54,8 @@ class Stop(threading.Event):
 
 
 @contextmanager
-def interrupts(tell: Callable[[str], object] = _nothing) -> Iterator[Stop]:
-    """Turn the first Ctrl-C or SIGTERM into an event that the loop looks at; a second one stops at once.
-
-    Where the first one does (`Stop.at_once`), what is within is left off, and `Stop.ended` says so; elsewhere tell
-    is called with a line that says what it waits for.
-    """
+def interrupts(tell: Callable[[str], object] = str) -> Iterator[Stop]:
+    """Turn the first Ctrl-C or SIGTERM into an event that the loop looks at; a second one stops at once."""
     stop = Stop(tell)
     with signals_to(lambda number: stop.wished()) as before:
         try:

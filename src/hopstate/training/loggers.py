@@ -112,7 +112,7 @@ class MLflow(Logger):
     """
 
     name = "mlflow"
-    _batch = 100  # parameters, or metrics, of one call
+    _batch = 100  # parameters of one call
     _longest = 6000  # characters of a parameter
 
     def start(self, settings: Mapping[str, Any], name: str, rows: Sequence[Row]) -> None:
@@ -143,8 +143,7 @@ class MLflow(Logger):
 
         now = int(time.time() * 1000)
         found = [Metric(_mlflow_name(name), value, now, epoch) for name, value in metrics.items()]
-        for i in range(0, len(found), self._batch):
-            self._client.log_batch(self._run, metrics=found[i : i + self._batch])
+        self._client.log_batch(self._run, metrics=found)
 
     def finish(self, status: Status) -> None:
         from mlflow.entities import RunTag
@@ -259,49 +258,34 @@ class Loggers:
                 )
 
 
-def logger_names(logger: str, tensorboard: str = "auto") -> tuple[str, ...]:
-    """Return the loggers that two settings name; "auto" names none.
-
-    Args:
-        logger: names separated by commas, "auto" or "none".
-        tensorboard: "yes" adds TensorBoard, "no" rules it out.
+def logger_names(logger: str) -> tuple[str, ...]:
+    """Return the loggers that `loop.logger` names; "auto" is TensorBoard if it is installed.
 
     Raises:
-        ConfigError: an unknown name, or settings that contradict each other.
+        ConfigError: an unknown name.
 
-    >>> logger_names("mlflow,wandb"), logger_names("none"), logger_names("auto", "yes")
-    (('mlflow', 'wandb'), (), ('tensorboard',))
+    >>> logger_names("mlflow,wandb"), logger_names("none")
+    (('mlflow', 'wandb'), ())
     """
-    if tensorboard not in ("auto", "yes", "no"):
-        raise ConfigError(f"loop.tensorboard must be auto, yes or no; got {tensorboard!r}")
-    if logger == "none" and tensorboard == "yes":
-        raise ConfigError("loop.logger=none and loop.tensorboard=yes contradict each other; leave one out")
-    named = () if logger in ("auto", "none") else tuple(dict.fromkeys(part.strip() for part in logger.split(",")))
+    if logger == "none":
+        return ()
+    if logger == "auto":
+        return ("tensorboard",) if _installed("tensorboard") else ()
+    names = tuple(dict.fromkeys(part.strip() for part in logger.split(",")))
     known = (*LOGGERS, "auto", "none")
-    for name in named:
+    for name in names:
         if name not in LOGGERS:
             alone = f"; {name} stands alone" if name in known else nearest(name, known)
             raise ConfigError(f"loop.logger knows {', '.join(known)}, and commas between; got {logger!r}{alone}")
-    if "tensorboard" in named and tensorboard == "no":
-        raise ConfigError(f"loop.logger={logger} and loop.tensorboard=no contradict each other; leave one out")
-    return named if tensorboard != "yes" or "tensorboard" in named else ("tensorboard", *named)
+    return names
 
 
-def check_loggers(logger: str, tensorboard: str) -> tuple[str, ...]:
-    """Return the loggers of a run; "auto" is TensorBoard if it is installed.
-
-    Raises:
-        ConfigError: see `logger_names`.
-        MissingExtraError: one that is named is not installed; the message names the extra.
-    """
-    if logger == "auto" and tensorboard == "auto":
-        return ("tensorboard",) if _installed("tensorboard") else ()
-    names = logger_names(logger, tensorboard)
+def check_installed(names: Sequence[str]) -> None:
+    """Raise MissingExtraError, which names the extra, if a logger's packages are not installed."""
     for name in names:
         missing = [module for module in REQUIRED_MODULES[name] if not _installed(module)]
         if missing:
             raise MissingExtraError(f"loop.logger={name} needs {', '.join(missing)}: pip install 'hopstate[{name}]'")
-    return names
 
 
 def _installed(module: str) -> bool:

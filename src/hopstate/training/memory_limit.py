@@ -58,13 +58,7 @@ def within_memory() -> Iterator[None]:
 
 @contextmanager
 def within_weights(weights: Mapping[str, Tensor], where: object, data: object) -> Iterator[None]:
-    """Within it a model must stay in proportion to its saved weights and its data.
-
-    Args:
-        weights: of the model that is to be built.
-        where: their file, for the message.
-        data: the record that it is built for.
-    """
+    """Within it a model must stay in proportion to its saved weights, which the file `where` holds, and its data."""
     known = sum(t.numel() * t.element_size() for t in weights.values())
     record = sum(v.nbytes for v in vars(data).values() if isinstance(v, np.ndarray)) if is_dataclass(data) else _SPARE
     limit = _SPARE + 16 * known + 64 * record

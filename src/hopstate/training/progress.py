@@ -9,19 +9,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from hopstate.evaluation.metrics import of_class
 from hopstate.io.output import draw_figure, listening
 from hopstate.training.checkpoint import Progress
-from hopstate.training.loggers import Loggers, check_loggers
+from hopstate.training.loggers import Loggers, logger_names
 from hopstate.training.run_folder import RunFolder, flatten
 
 if TYPE_CHECKING:
@@ -71,8 +65,7 @@ class Reporter:
         self._clock: tuple[int, float] | None = None  # steps that the expected time counts from, and when
         self._told = True  # until `begin`
         self._status: Status = "interrupted"  # until `final`
-        names = check_loggers(config.logger, config.tensorboard)
-        self._loggers = Loggers(names, run.path, flatten(run.settings()) if names else {}, rows)
+        self._loggers = Loggers(logger_names(config.logger), run.path, flatten(run.settings()), rows)
         self._bar = Bar(
             TextColumn("epoch"),
             MofNCompleteColumn(),
@@ -98,17 +91,11 @@ class Reporter:
         self._loggers.finish("failed" if failed else self._status)
 
     def begin(self, parameters: int, steps: int, progress: Progress) -> None:
-        """Say before the first step how large a run is; its first steps tell how long it may take.
-
-        Args:
-            parameters: numbers that are trained.
-            steps: of an epoch.
-            progress: where the run stands.
-        """
+        """Say before the first step how large a run is; its first steps tell how long it may take."""
         if not self.config.progress:
             return
         again = f" ({progress.epoch} done)" if progress.epoch else ""
-        self._say(
+        self.note(
             f"{parameters:,} parameters; {steps:,} step{'s' * (steps != 1)} an epoch, at most {self.config.epochs} "
             f"epochs{again}; the expected time follows its first steps"
         )
@@ -131,18 +118,15 @@ class Reporter:
         left = epoch * max(0.0, self.config.epochs - progress.epoch - progress.step / count)
         if left > QUIET_SECONDS:
             early = " (fewer where validation stands still)" if self.config.patience is not None else ""
-            self._say(
+            self.note(
                 f"expected: {duration(epoch)} an epoch besides validation, at most {duration(left)} for all that are "
                 f"left{early}"
             )
 
-    def _say(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True, highlight=False)
-
     def note(self, text: str) -> None:
         """Show a line."""
         if self.config.progress:
-            self._say(text)
+            self.console.print(text, soft_wrap=True, highlight=False)
 
     def step(self, progress: Progress, count: int) -> None:
         if self.config.progress and not self._told:
@@ -151,8 +135,7 @@ class Reporter:
             self._bar.update(self._task, completed=progress.epoch + progress.step / count)
         elif self.config.progress and time.monotonic() - self._last_line > BATCH_SECONDS:
             self._last_line = time.monotonic()
-            where = f"epoch {progress.epoch + 1}/{self.config.epochs}: batch {progress.step}/{count}"
-            self.console.print(where, soft_wrap=True, highlight=False)
+            self.note(f"epoch {progress.epoch + 1}/{self.config.epochs}: batch {progress.step}/{count}")
 
     def epoch(self, row: dict[str, Any], progress: Progress) -> None:
         """Note a finished epoch and its metrics."""
@@ -160,11 +143,9 @@ class Reporter:
         best = f", best {progress.best:.4f} at {progress.best_epoch}" if progress.best is not None else ""
         now = f"loss {row['train_loss']:.4f}" + (f", val {self.metric} {value:.4f}{best}" if value is not None else "")
         self._bar.update(self._task, completed=progress.epoch, now=now)
-        if self.config.progress and not self.live and time.monotonic() - self._last_line > QUIET_SECONDS:
+        if not self.live and time.monotonic() - self._last_line > QUIET_SECONDS:
             self._last_line = time.monotonic()
-            self.console.print(
-                f"epoch {row['epoch']}/{self.config.epochs}: {now}, {row['seconds']:.2f} s", soft_wrap=True
-            )
+            self.note(f"epoch {row['epoch']}/{self.config.epochs}: {now}, {row['seconds']:.2f} s")
         self._loggers.log(row)
 
     def final(self, metrics: dict[str, dict[str, float]], progress: Progress) -> None:
@@ -174,22 +155,13 @@ class Reporter:
         self._loggers.log({"epoch": progress.epoch, "chosen/epoch": progress.best_epoch, **found})
 
     def whole(self, rows: list[dict[str, Any]], chosen: int, seconds: float) -> None:
-        """Note a model that was made at once: its stages, and which was chosen.
-
-        Args:
-            rows: one a stage.
-            chosen: the epoch of the chosen one.
-            seconds: that all took.
-        """
+        """Note a model that was made at once: its stages, a row each, and the epoch that was chosen."""
         for row in rows:
             self._loggers.log(row)
         found = {k.removeprefix("val_"): v for row in rows if row["epoch"] == chosen for k, v in row.items()}
-        if self.config.progress and found:
+        if found:
             figures = ", ".join(f"{k} {v:.4f}" for k, v in found.items() if k.endswith("average_precision"))
-            self.console.print(
-                f"{chosen} of {rows[-1]['epoch']} stages kept by validation ({figures}), {duration(seconds)}",
-                soft_wrap=True, highlight=False,
-            )  # fmt: skip
+            self.note(f"{chosen} of {rows[-1]['epoch']} stages kept by validation ({figures}), {duration(seconds)}")
 
     def draw(self, rows: list[dict[str, Any]], progress: Progress) -> None:
         """Write the curves of loss and validation metric, the chosen epoch marked."""
@@ -214,25 +186,25 @@ def draw_curves(
     path: Path, rows: list[dict[str, Any]], metric: str, best_epoch: int, positive: str | None = None
 ) -> None:
     """Write a PNG of training and validation loss and of the validation metric against epochs."""
-    words = of_class(metric, positive)
-    draw_figure(path, (9, 3.6), lambda figure: _paint_curves(figure, rows, metric, best_epoch, words))
 
+    def paint(figure: Figure) -> None:
+        left, right = figure.subplots(1, 2)
+        for axis, key, style in (
+            (left, "train_loss", {"label": "training"}),
+            (left, "val_loss", {"label": "validation"}),
+            (right, f"val_{metric}", {"color": "tab:green"}),
+        ):
+            shown = [(row["epoch"], row[key]) for row in rows if row.get(key) is not None]
+            if shown:
+                axis.plot(*zip(*shown, strict=True), marker="." if len(shown) < 3 else "", **style)
+        left.set(xlabel="epoch", ylabel="loss")
+        if left.lines:  # what is made at once has no loss
+            left.legend(frameon=False)
+        if best_epoch:
+            right.axvline(best_epoch, color="grey", lw=1, ls="--")
+            right.set_title(f"chosen: epoch {best_epoch}", fontsize=10)
+        right.set(xlabel="epoch", ylabel=f"validation {of_class(metric, positive)}")
+        for axis in (left, right):
+            axis.spines[["top", "right"]].set_visible(False)
 
-def _paint_curves(figure: Figure, rows: list[dict[str, Any]], metric: str, best_epoch: int, words: str) -> None:
-    left, right = figure.subplots(1, 2)
-    for key, label in (("train_loss", "training"), ("val_loss", "validation")):
-        shown = [(row["epoch"], row[key]) for row in rows if row.get(key) is not None]
-        if shown:
-            left.plot(*zip(*shown, strict=True), label=label, marker="." if len(shown) < 3 else "")
-    left.set(xlabel="epoch", ylabel="loss")
-    if left.lines:  # what is made at once has no loss
-        left.legend(frameon=False)
-    shown = [(row["epoch"], row[f"val_{metric}"]) for row in rows if row.get(f"val_{metric}") is not None]
-    if shown:
-        right.plot(*zip(*shown, strict=True), color="tab:green", marker="." if len(shown) < 3 else "")
-    if best_epoch:
-        right.axvline(best_epoch, color="grey", lw=1, ls="--")
-        right.set_title(f"chosen: epoch {best_epoch}", fontsize=10)
-    right.set(xlabel="epoch", ylabel=f"validation {words}")
-    for axis in (left, right):
-        axis.spines[["top", "right"]].set_visible(False)
+    draw_figure(path, (9, 3.6), paint)

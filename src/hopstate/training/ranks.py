@@ -42,7 +42,6 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes."""
         return self.rank == 0
 
     def broadcast(self, make: Callable[[], T]) -> T:
@@ -67,13 +66,7 @@ class Ranks:
         self.gather(None)
 
     def check_same(self, what: str, value: object, mend: str) -> None:
-        """Check that all ranks have one value.
-
-        Args:
-            what: the value is, for the message.
-            value: of this rank.
-            mend: what to do otherwise.
-        """
+        """Raise ConfigError if the ranks differ in a value; `what` it is and what `mend`s it are said."""
         found = self.gather(value)
         other = next((rank for rank, theirs in enumerate(found) if theirs != found[0]), None)
         if other is not None:
@@ -147,7 +140,6 @@ def _real(value: Tensor) -> Tensor:
 
 
 def check_task(ranks: Ranks, task: Task[Any], method: str) -> None:
-    """Check that so many ranks can train a task."""
     if ranks.size > 1 and task.single_process:
         raise ConfigError(
             f"{method} cannot be trained by {ranks.size} processes: {task.single_process}. Start it without torchrun"
@@ -155,7 +147,6 @@ def check_task(ranks: Ranks, task: Task[Any], method: str) -> None:
 
 
 def check_ranks(record: Mapping[str, Any], ranks: Ranks, where: str) -> None:
-    """Check that a checkpoint is of as many ranks as there are now."""
     before = record.get("ranks", 1)
     if before != ranks.size:
         how = f"torchrun --nproc-per-node {before}" if before != 1 else "one process, without torchrun"

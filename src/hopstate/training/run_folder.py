@@ -55,7 +55,7 @@ def _check_curve(one: dict[str, Any], columns: tuple[str, ...]) -> None:
 
 
 # settings that change no result
-FREE = ("loop.device", "loop.progress", "loop.tensorboard", "loop.logger", "loop.checkpoint_seconds")
+FREE = ("loop.device", "loop.progress", "loop.logger", "loop.checkpoint_seconds")
 PATHS = ("data", "init", "read.features", "read.labels", "read.x")  # settings that may name a file
 RUN_FORMAT = 2  # of config.json and all that lies beside it; a run folder of another is refused
 LIBRARIES = (

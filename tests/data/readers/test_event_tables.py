@@ -15,7 +15,7 @@ from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.methods.method import Context
 from hopstate.methods.shared.event_run import EventReadOptions
 from hopstate.methods.shared.link import HistoryLinkRun
-from hopstate.runs.prepare import as_trained, prepared
+from hopstate.runs.data import as_trained, prepared
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.tasks.event_node import event_classes
 

@@ -15,7 +15,7 @@ from hopstate.runs.inference import evaluate, predict
 from hopstate.runs.run import fit
 from hopstate.sampling.negatives import Negatives
 
-LOOP = {"loop__epochs": 1, "loop__progress": False, "loop__tensorboard": "no", "loop__device": "cpu"}
+LOOP = {"loop__epochs": 1, "loop__progress": False, "loop__logger": "none", "loop__device": "cpu"}
 SMALL = {
     "dygformer": {"model__max_length": 6, "model__channel_dim": 4, "model__time_dim": 4, "model__out_dim": 4},
     "graphmixer": {"model__num_links": 4, "model__dim": 6, "model__time_dim": 4, "model__out_dim": 4},

@@ -35,7 +35,7 @@ from hopstate.runs.run import Run, evaluate, fit, load, predict, score_stream
 from hopstate.testing.conformance import F32, F32_TIGHT
 from made_events import SMALL, small_run, table
 
-QUIET: dict[str, Any] = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
+QUIET: dict[str, Any] = {"loop.epochs": 1, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
 MEMORY: dict[str, Any] = {**SMALL["ctdg-ssm"], "batch_size": 20}
 LINKS: dict[str, Any] = {"evaluation.strategies": ["random"], "evaluation.batch_size": 20}
 OWN, NEXT = 160, 107  # events of the run, and the first time after them
@@ -312,7 +312,7 @@ def test_stream_by_command(run: Run, tmp_path: Path) -> None:
 def test_classes_of_sequences(tmp_path: Path) -> None:
     """The class of a path is that of its first node, which only a memory can tell."""
     command = ["fit", "ctdg-ssm-sequences", "--read.length=5", "--read.count=120", "--model.dim=8", "--model.order=1"]
-    loop = ["--loop.epochs=8", "--loop.progress=false", "--loop.tensorboard=no", "--loop.optim.lr=1e-2"]
+    loop = ["--loop.epochs=8", "--loop.progress=false", "--loop.logger=none", "--loop.optim.lr=1e-2"]
     assert main([*command, *loop, "--batch_size=16", "--data=path-sequences", "--out", str(tmp_path / "run")]) == 0
     assert evaluate(tmp_path / "run", device="cpu")["accuracy"] > 0.9
     assert list(predict(tmp_path / "run", split="test"))[:2] == ["sequence", "prediction"]

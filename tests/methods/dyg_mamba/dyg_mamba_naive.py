@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hopstate.methods.dyg_mamba.model import DyGMamba, HistoryEncoder
-from hopstate.methods.dyg_mamba.timespan import BoundedLinear
+from hopstate.methods.dyg_mamba.model import BoundedLinear, DyGMamba, HistoryEncoder
 from hopstate.tokens.history import HistoryTokens
 
 

@@ -13,8 +13,7 @@ from dyg_mamba_naive import dyg_mamba_naive
 from history_cases import EDGE_DIM, NODE_DIM, make_queries, make_store, make_stream, take_sequences
 
 from hopstate.errors import ConfigError, ShapeError
-from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes
-from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
+from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes, TimeSpanConfig
 from hopstate.ops.rows import segment_sum
 from hopstate.testing.conformance import (
     F32,

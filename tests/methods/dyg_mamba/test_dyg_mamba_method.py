@@ -26,7 +26,7 @@ SMALL: dict[str, Any] = {
     "model.channel_dim": 6, "model.time_dim": 8, "model.out_dim": 8, "model.block.state_dim": 4,
     "history.max_length": 8, "batch_size": 50,
 }  # fmt: skip
-QUIET: dict[str, Any] = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
+QUIET: dict[str, Any] = {"loop.epochs": 1, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
 RANDOM: dict[str, Any] = {"evaluation.strategies": ["random"]}
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from dyg_mamba_naive import block_naive
 
-from hopstate.methods.dyg_mamba.timespan import SpanStep, TimeSpanBlock, TimeSpanConfig, spectral_bound
+from hopstate.methods.dyg_mamba.model import SpanStep, TimeSpanBlock, TimeSpanConfig, spectral_bound
 from hopstate.ops.selective_scan import selective_influence, selective_scan
 from hopstate.testing.conformance import F64, F64_SOLVED
 

@@ -21,7 +21,7 @@ from hopstate.streaming.live import empty_past, go_on
 from hopstate.testing.conformance import F32_SUM
 from hopstate.training.checkpoint import load_checkpoint
 
-QUIET = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.epochs": 1}
+QUIET = {"loop.progress": False, "loop.logger": "none", "loop.device": "cpu", "loop.epochs": 1}
 MEMORY = {"batch_size": 20, "model.time_dim": 4, "model.num_layers": 1}
 MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "recency": ("recency", {}),

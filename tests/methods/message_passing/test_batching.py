@@ -102,7 +102,7 @@ def judged(task: Any) -> dict[str, float]:
 
 def loop(task: Any, folder: Path, epochs: int, *, lr: float = 0.02, resume: bool = False) -> dict[str, Any]:
     """Return the metrics of training with checkpoints."""
-    quiet = {"progress": False, "tensorboard": "no", "device": "cpu", "patience": None}
+    quiet = {"progress": False, "logger": "none", "device": "cpu", "patience": None}
     config = LoopConfig(epochs=epochs, optim=OptimConfig(lr=lr, schedule="constant"), **quiet)  # type: ignore[arg-type]
     return Trainer(task, config, RunFolder(folder), method="gcn").fit(resume=resume).metrics
 
@@ -249,7 +249,7 @@ def test_top_prepares_the_same_on_any_number_of_threads(top: dict[str, Any], tmp
 
 
 def test_a_finished_run_cuts_no_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    quiet = {"progress": False, "tensorboard": "no", "device": "cpu", "epochs": 2}
+    quiet = {"progress": False, "logger": "none", "device": "cpu", "epochs": 2}
     config = {"model": {"dim": 8, "num_layers": 2}, "loop": quiet, "batching": {"kind": "cluster", "num_clusters": 6,
               "clusters_per_batch": 2}}  # fmt: skip
     run = fit("gcn", two_groups(), out=tmp_path / "run", config=config)

@@ -38,7 +38,7 @@ from hopstate.training.run_folder import RunFolder
 
 SMALL = {
     "model.num_trees": 30, "model.max_leaves": 8, "model.min_leaf": 10,
-    "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu",
+    "loop.progress": False, "loop.logger": "none", "loop.device": "cpu",
 }  # fmt: skip
 
 
@@ -269,7 +269,7 @@ def test_streams_that_have_little_to_learn_from(tmp_path: Path) -> None:
 
 def test_as_a_baseline_it_is_what_it_is_as_a_run(tmp_path: Path) -> None:
     own, settings = events(1600), {"evaluation.strategies": ["random"], "loop.progress": False, "loop.seed": 3}
-    run = fit("pair-trees", own, out=tmp_path / "run", config={**settings, "loop.tensorboard": "no"})
+    run = fit("pair-trees", own, out=tmp_path / "run", config={**settings, "loop.logger": "none"})
     config = config_from(get_method("graphmixer"), {"data": "x", **settings})
     found = link_floors(own, config, Context(run=tmp_path, cache=tmp_path), None)
     assert set(found) == {"recency", "edgebank", "chance", "pair-trees"}

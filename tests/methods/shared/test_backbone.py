@@ -17,7 +17,7 @@ from hopstate.runs.run import Run, evaluate, fit, predict, score_stream
 from hopstate.testing.conformance import F32_SUM
 from hopstate.training.checkpoint import load_checkpoint
 
-LOOP = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu", "optim.lr": 1e-2}}
+LOOP = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu", "optim.lr": 1e-2}}
 LINKS: dict[str, dict[str, Any]] = {
     "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4, "model.order": 2, "num_neighbors": 3, "gap_unit": "raw"},
     "dyg-mamba": {

@@ -24,11 +24,11 @@ from hopstate.methods.nagphormer.method import HopTokensConfig, NAGphormerRun
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.edges import EdgeConfig
 from hopstate.random import seed_everything
-from hopstate.runs.prepare import fitted_graph
+from hopstate.runs.data import fitted_graph
 from hopstate.testing.conformance import F32_SUM, F32_TIGHT, relative_rmse
 from hopstate.training.config import LoopConfig
 
-QUICK: dict[str, Any] = {"progress": False, "tensorboard": "no", "device": "cpu", "epochs": 1, "patience": None}
+QUICK: dict[str, Any] = {"progress": False, "logger": "none", "device": "cpu", "epochs": 1, "patience": None}
 N = 60
 
 

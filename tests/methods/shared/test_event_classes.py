@@ -21,7 +21,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
     "ctdg-ssm-nodes": {"model.dim": 6, "model.time_dim": 4, "batch_size": 16},
 }
-LOOP = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}}
+LOOP = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}}
 NAMES = ("idle", "busy", "gone")
 
 

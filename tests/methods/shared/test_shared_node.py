@@ -84,7 +84,7 @@ def test_weights_by_hand_are_of_the_classes_that_are_named(tmp_path):
     out, y = torch.randn(N, 3, generator=torch.Generator().manual_seed(0)).double(), torch.from_numpy(task.labels.y)
     weights = torch.tensor([1, 4, 0.5], dtype=torch.float64)[y]
     own = -out.log_softmax(1)[torch.arange(N), y]
-    torch.testing.assert_close(task.labels.loss(out, y), (own * weights).sum() / weights.sum(), rtol=F64, atol=0)
+    torch.testing.assert_close(task.labels.target.loss(out, y), (own * weights).sum() / weights.sum(), rtol=F64, atol=0)
 
 
 @pytest.mark.parametrize(

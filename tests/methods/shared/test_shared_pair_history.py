@@ -24,7 +24,7 @@ from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer, seed_everything
 
-LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
+LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 40}
 SMALL: dict[str, dict[str, Any]] = {
     "ctdg-ssm": {"model.dim": 6, "model.time_dim": 6, "model.node_gaps": True, "batch_size": 40},

@@ -255,7 +255,7 @@ def test_double_precision_scores_in_64_bits(tmp_path):
 
 def test_of_epochs_with_equal_metrics_the_smallest_validation_loss_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr("hopstate.evaluation.static_link.mrr", lambda rank: 0.5)
-    loop = {"epochs": 3, "eval_every": 1, "progress": False, "tensorboard": "no", "device": "cpu"}
+    loop = {"epochs": 3, "eval_every": 1, "progress": False, "logger": "none", "device": "cpu"}
     config = {"task": "link", **SMALL, "loop": loop | {"optim": {"lr": 1e-3}}}
     run = hopstate.fit("mlp", blocks(), out=tmp_path / "run", config=config)
     losses = [row["val_loss"] for row in RunFolder(run.path).history()]

@@ -21,12 +21,12 @@ from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import Context, SplitConfig
 from hopstate.methods.nagphormer.method import NAGphormerRun
 from hopstate.methods.shared.baselines import below, graph_baselines
-from hopstate.methods.shared.node import LinkConfig
 from hopstate.methods.shared.suit_nodes import adjusted_homophily, facts
 from hopstate.runs.data import settle
 from hopstate.runs.run import fit
 from hopstate.training.config import LoopConfig
 from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.static_link import LinkConfig
 
 
 def blocks(n: int = 90, alike: float = 0.9, skew: float = 0.5, seed: int = 0) -> Graph:

@@ -41,7 +41,7 @@ from hopstate.training.checkpoint import load_checkpoint
 GCN = "gcn/minesweeper-small"
 QUICK = {"data": "minesweeper-generated", "model.dim": 8, "model.num_layers": 1, "loop.epochs": 2, "loop.eval_every": 1}
 TABLES = ("edges", "features", "labels")
-QUIET = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
+QUIET = {"loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
 
 
 @pytest.fixture(autouse=True)

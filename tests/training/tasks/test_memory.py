@@ -117,7 +117,7 @@ def test_a_batch_is_scored_from_what_came_before_it(tmp_path: Path) -> None:
 def test_resume_in_mid_epoch_is_bit_exact(tmp_path: Path) -> None:
     def run(name: str, stops: list[tuple[int, int]]) -> dict[str, Any]:
         config = LoopConfig(
-            epochs=2, progress=False, device="cpu", optim=OptimConfig(lr=1e-2), tensorboard="no", checkpoint_seconds=0
+            epochs=2, progress=False, device="cpu", optim=OptimConfig(lr=1e-2), logger="none", checkpoint_seconds=0
         )
         folder = RunFolder.create(tmp_path / name, {}, resume=(tmp_path / name).exists())
         for stop in [*stops, None]:

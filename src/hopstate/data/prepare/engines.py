@@ -24,14 +24,7 @@ _BEYOND = ("CAST_INVALID_INPUT", "CAST_OVERFLOW")  # Spark's names of a text tha
 
 # ---- expressions ------------------------------------------------------------------------------------------------
 def with_keys(rows: Any, whole: tuple[bool, bool], text: bool, number: Callable[[Any], Any]) -> Any:
-    """Return rows whose ids are equal if they name one node: int64, or text if text.
-
-    Args:
-        rows: with columns src and dst.
-        whole: whether the ids of each are whole numbers, which may be written as 5, +5 or 5.0.
-        text: whether ids are texts in the store.
-        number: from texts of whole numbers to int64.
-    """
+    """Return rows whose ids are equal if they name one node: int64, or text if text."""
     keys = {}
     for name, is_whole in zip(("src", "dst"), whole, strict=True):
         key = number(rows[name]) if is_whole and rows[name].type().is_string() else rows[name]

@@ -241,15 +241,7 @@ def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
 
 # ---- rows -------------------------------------------------------------------------------------------------------
 def stage(file: File, columns: Columns, start: int, out: Path, size: int, say: Callable[[str], None]) -> None:
-    """Write the good rows of a file as OUT.parquet, the bad ones as OUT.bad, and facts on them as OUT.json, last.
-
-    Args:
-        file, columns: what is read.
-        start: rows of the files before.
-        out: path without its ending.
-        size: rows of a batch.
-        say: takes lines of progress.
-    """
+    """Write the good rows of a file as OUT.parquet, the bad ones as OUT.bad, and facts on them as OUT.json, last."""
     facts = _Facts(file, columns)
 
     def write(part: Path) -> None:

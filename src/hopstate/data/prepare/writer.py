@@ -122,14 +122,7 @@ class Writer:
         self._close(arrays)
 
     def graph(self, batches: Iterator[pa.RecordBatch], edges: int, nodes: int, *, unique: bool) -> tuple[int, int]:
-        """Write sorted edges as CSR; return how many came and how many were kept.
-
-        Args:
-            batches: by source and target.
-            edges: at most.
-            nodes: of the graph.
-            unique: keep the first of edges that are the same.
-        """
+        """Write sorted edges as CSR; return how many came and how many were kept."""
         arrays = {"indices": Npy(self.out / "indices.npy", (edges,), np.int64)}
         arrays |= self._features(edges, np.float32 if self.exact else np.float64)
         starts = np.zeros(nodes + 1, np.int64)

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.graph import Graph, Keep, sides_of
+from hopstate.data.graph import Graph, sides_of
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import Declared, check_declared, check_plain, declared, encoded
 from hopstate.data.readers.ids import check_not_negative, of_one_kind
-from hopstate.data.readers.notes import alone_note, date_hint, edge_notes, say_nothing, time_note
+from hopstate.data.readers.notes import alone_note, date_hint, say_nothing, time_note
 from hopstate.data.readers.roles import (
     SOURCES,
     TARGETS,
@@ -52,7 +52,7 @@ NO_ENDS = (*TIMES, "weight", "label")  # names of columns that are no ends, wher
 
 
 @dataclass(frozen=True, kw_only=True)
-class EdgeTableOptions:
+class EdgeTableOptions(LabelOptions):
     """How a table of edges and tables of nodes are read; see `hopstate.data.readers.read_graph.read_graph`."""
 
     source_column: str | None = None
@@ -62,23 +62,9 @@ class EdgeTableOptions:
     header: bool | None = None
     features: Any = None
     labels: Any = None
-    id_column: str | None = None
-    label_column: str | None = None
-    split_column: str | None = None
     num_nodes: int | None = None
     missing: str = "error"
-    unlabelled: str | None = None
-    task: Any = "auto"
-    label_cells: Any = "ask"
-    text_ids: bool = False
     bipartite: Any = "auto"
-
-    @property
-    def of_labels(self) -> LabelOptions:
-        return LabelOptions(
-            id_column=self.id_column, label_column=self.label_column, split_column=self.split_column,
-            unlabelled=self.unlabelled, task=self.task, cells=self.label_cells, text_ids=self.text_ids,
-        )  # fmt: skip
 
 
 def read_edge_list(
@@ -88,9 +74,6 @@ def read_edge_list(
     *,
     nan: str = "error",
     all_ids: np.ndarray | None = None,
-    undirected: bool = True,
-    duplicates: Keep = "drop",
-    self_loops: Keep = "keep",
     **own: Any,
 ) -> Graph:
     """Return the graph of an edge table and, if given, tables of node features and labels.
@@ -103,8 +86,7 @@ def read_edge_list(
         options: how columns are read.
         nan: "error" or "zero", for node and edge features.
         all_ids: the ids of all nodes in order, if there are no features; by default those of edges and labels.
-        undirected, duplicates, self_loops: see `Graph.from_edges`.
-        own: fields of `Graph`.
+        own: options of `Graph.from_edges` and fields of `Graph`.
     """
     known = [*SOURCES, *TARGETS, *given(options.source_column, options.target_column)]
     table = read_table(source, known, num_ids=2, header=options.header, what="the table of edges")
@@ -127,34 +109,25 @@ def read_edge_list(
         for end, ids in zip(ends, (src, dst), strict=True):
             check_not_negative(table, end, ids)
     found = nodes.place([src, dst], [f"{table.path}: column {end!r}" for end in ends], table)
+    src, dst = found.rows
 
-    edges = np.stack(found.rows, 1)
-    build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
     fields: dict[str, Any] = {"node_ids": found.ids, "edge_table": features, **nodes.fields(found)}
     if two_sets is not False:
-        fields["node_type"] = sides_of(edges, found.count, str(table.path), needed=two_sets is True)
+        fields["node_type"] = sides_of(src, dst, found.count, str(table.path), needed=two_sets is True)
     sets = "" if fields.get("node_type") is None else _sets_note(fields["node_type"], found.ids)
     fields["notes"] = (
         read_as(table, {"source": ends[0], "target": ends[1]}, used, sets=sets),
         *table.notes,
-        *edge_notes(edges, found.count, **build, features=features is not None),
         *notes,
         *nodes.notes,
         *found.notes,
     )
     own = {"source": str(table.path), "name": stem_of(Path(table.path)), **fields, **own}
-    return Graph.from_edges(edges, found.count, **build, **own)
+    return Graph.from_edges(np.stack([src, dst], 1), found.count, noted=True, **own)
 
 
 def read_networkx(graph: Any, options: EdgeTableOptions, *, undirected: bool, **own: Any) -> Graph:
-    """Return the graph of a networkx graph, with attributes of its nodes and edges as columns of features.
-
-    Args:
-        graph: of any class of networkx; nodes keep its order, and texts or integers as their ids.
-        options: as `read_edge_list`; label_column may name an attribute of nodes.
-        undirected: store each edge of a directed graph in both directions; edges of others always are.
-        own: as `read_edge_list`.
-    """
+    """Return the graph of a networkx graph, with attributes of its nodes and edges as columns of features."""
     import pandas as pd
 
     whole = all(type(node) is int for node in graph.nodes)
@@ -191,13 +164,7 @@ def _beside(ids: Any, attributes: list[dict[str, Any]], what: str) -> Any:
 def ends_of(
     table: Table, source_column: str | None, target_column: str | None, taken: Collection[str] = ()
 ) -> tuple[str, str]:
-    """Return the columns of sources and targets; if no name says so, the first that may be ends.
-
-    Args:
-        table: of edges.
-        source_column, target_column: as given.
-        taken: columns of features.
-    """
+    """Return the columns of sources and targets; if no name says so, the first that may be ends."""
     named = {"source_column": source_column, "target_column": target_column}
     check_unnamed(table, named, list(named))
     taken = {*taken, *given(source_column, target_column)}
@@ -328,17 +295,9 @@ class NodeTables:
         edge_columns: Iterable[str] = (),
         all_ids: np.ndarray | None = None,
     ) -> NodeTables:
-        """Read the tables that options name.
-
-        Args:
-            options: of both tables.
-            nan: see `hopstate.data.readers.tables.Table.numbers`.
-            said: what columns hold.
-            edge_columns: columns of the table of edges, of which something may be said too.
-            all_ids: of all nodes, if there is no table of features.
-        """
+        """Read the tables that options name."""
         files = _called(options.features, "the table of features"), _called(options.labels, "the table of labels")
-        labels = read_labels(options.labels, options.of_labels)
+        labels = read_labels(options.labels, options)
         without = labels.columns if labels is not None and _are_one(options.features, options.labels) else ()
         features, ids, notes = _node_features(options, nan, without, said, edge_columns)
         count = options.num_nodes
@@ -357,13 +316,7 @@ class NodeTables:
         return self.count is not None
 
     def place(self, columns: list[np.ndarray], called: Sequence[str], table: Table | None) -> PlacedNodes:
-        """Return the rows of ids of edges, and of labels.
-
-        Args:
-            columns: of ids.
-            called: how messages call each.
-            table: where they stand, if they are its columns.
-        """
+        """Return the rows of ids of edges, and of labels."""
         labels = None if self.labels is None else self.labels.ids
         if self.count is not None:
             for ids, what in zip(columns, called, strict=True):

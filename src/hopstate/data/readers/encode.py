@@ -103,15 +103,7 @@ def _if_there(text: str) -> str:
 def encoded(
     table: Table, columns: Sequence[str], what: str, nan: str, missing: str, said: Mapping[str, Declared] | None = None
 ) -> tuple[FeatureTable | None, tuple[str, ...]]:
-    """Return features of columns, and notes on what was made of dates and texts; None if no column is left.
-
-    Args:
-        table: one row each.
-        columns: their names.
-        what: how messages call them.
-        nan, missing: see `Table.numbers`; they are of numbers and dates.
-        said: what columns hold, where it is said.
-    """
+    """Return features of columns, and notes on what was made of dates and texts; None if no column is left."""
     import pandas as pd
 
     said = said or {}

@@ -110,11 +110,6 @@ def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> 
     """Return the events of a file or a table in memory.
 
     Text without a header, as SNAP's edge lists, is read as source, target, time.
-
-    Args:
-        source: as `hopstate.data.readers.tables.read_table`.
-        options: how columns are read.
-        own: fields of `EventStream`.
     """
     given = [part.strip() for name in options.named.values() if name for part in (name, *name.split(","))]
     known = [*SOURCES, *TARGETS, *TIMES, *given]
@@ -302,11 +297,8 @@ def _rows(src: np.ndarray, dst: np.ndarray, own: dict[str, Any]) -> tuple[np.nda
     if known.is_rows:
         return src, dst
     own["node_ids"] = known
-    rows = known.rows(src), known.rows(dst)
-    for ids, found in zip((src, dst), rows, strict=True):
-        if (found < 0).any():
-            known.row(ids[int(np.argmax(found < 0))])  # raises, naming the nearest known id
-    return rows
+    src, dst = known.known_rows(src, dst)
+    return src, dst
 
 
 # ---- kinds -------------------------------------------------------------------------------------------------------

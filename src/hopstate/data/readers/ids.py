@@ -29,12 +29,7 @@ NO_ID_REMEDY = "Fill it in or remove the row; call a node of that name otherwise
 
 
 def ids_of(table: Table, column: str, *, text_ids: bool = False) -> np.ndarray:
-    """Return a column of ids as int64 or as texts of variable length.
-
-    Args:
-        table, column: where they stand.
-        text_ids: take them as they are written, whatever they look like; numbers of a table without text stay numbers.
-    """
+    """Return a column of ids as int64 or as texts of variable length."""
     values = table.worded(column)
     table.check(values.isna(), column, "an id is missing", "Fill it in or remove the row.")
     numeric = values.dtype.kind in "iuf"
@@ -55,13 +50,7 @@ def ids_of(table: Table, column: str, *, text_ids: bool = False) -> np.ndarray:
 
 
 def whole_numbers(array: np.ndarray, what: str, place: Callable[[int], str]) -> np.ndarray:
-    """Return integers or floats that are ids as int64.
-
-    Args:
-        array: integers or floats.
-        what: how messages call a number of it.
-        place: from a row to how messages call it.
-    """
+    """Return integers or floats that are ids as int64."""
     if array.dtype.kind == "f":
         fraction = ~(np.isfinite(array) & (array == np.floor(array)))
         if fraction.any():

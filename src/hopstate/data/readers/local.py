@@ -41,12 +41,7 @@ def like_numbers(text: pd.Series) -> np.ndarray:
 
 
 def as_numbers(text: pd.Series, form: str) -> pd.Series:
-    """Return texts as numbers, NaN where one is none; 45% is 45.
-
-    Args:
-        text: (n,) as they are written.
-        form: the decimal sign, of `FORMS`.
-    """
+    """Return texts as numbers, NaN where one is none; 45% is 45."""
     import pandas as pd
 
     gap, sign = (",", r"\.") if form == "point" else (r"\.", ",")
@@ -61,14 +56,7 @@ def as_numbers(text: pd.Series, form: str) -> pd.Series:
 
 
 def check_numbers(text: pd.Series, where: str, place: Callable[[int], str], otherwise: str) -> None:
-    """Raise DataError for texts of which nearly all are numbers that are written as people do.
-
-    Args:
-        text: (n,) without spaces around, "" where nothing is.
-        where: file and column, for messages.
-        place: from a row to how messages call it.
-        otherwise: what else may be done than to write them plainly.
-    """
+    """Raise DataError for texts of which nearly all are numbers that are written as people do."""
     found = like_numbers(text)
     if not found.any():
         return
@@ -82,7 +70,7 @@ def check_numbers(text: pd.Series, where: str, place: Callable[[int], str], othe
 
 
 def check_dates(text: pd.Series, where: str, place: Callable[[int], str], name: str) -> None:
-    """Raise DataError for texts of which most are dates of a country's form; arguments as `check_numbers` has them."""
+    """Raise DataError for texts of which most are dates of a country's form."""
     forms = date_forms(text)
     if forms:
         row = int(np.argmax(text.str.match(_DATE).eq(True)))

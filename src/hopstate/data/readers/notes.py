@@ -19,34 +19,12 @@ _SORTED = 10  # rows that chance leaves in order once in 3.6 million times
 _NAMES_ROWS = re.compile(r"(?i:id|index)|.*(?:_(?i:id)|[a-z]I[dD])")  # names of columns of ids: edge_id, graphID
 
 
-def notes_of_list(edges: Any, num_nodes: int, options: dict[str, Any]) -> tuple[str, ...]:
-    """Return `edge_notes` of a list of edges with options of `Graph.from_edges`; none if it is no good list.
-
-    Args:
-        edges: (E, 2) or (2, E) integers.
-        num_nodes: N.
-        options: undirected, duplicates and self_loops, at their defaults where absent.
-    """
-    edges = np.asarray(edges)
-    if edges.ndim != 2 or 2 not in edges.shape or edges.dtype.kind not in "iu" or not edges.size:
-        return ()
-    edges = (edges if edges.shape[1] == 2 else edges.T).astype(np.int64, copy=False)
-    if edges.min() < 0 or edges.max() >= num_nodes:
-        return ()  # building the graph says what is amiss
-    build = {"undirected": True, "duplicates": "drop", "self_loops": "keep"}
-    build |= {key: value for key, value in options.items() if key in build}
-    told = edge_notes(edges, num_nodes, **build, features=options.get("edge_attr") is not None)  # type: ignore[arg-type]
-    weights = options.get("edge_weight")
-    if build["undirected"] and build["duplicates"] == "drop" and weights is not None and len(weights) == len(edges):
-        told += _weight_note(edges, np.asarray(weights).reshape(len(edges), -1)[:, 0])
-    return told
-
-
-def _weight_note(edges: np.ndarray, weights: np.ndarray) -> tuple[str, ...]:
+def _weight_note(sources: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tuple[str, ...]:
     """Return a note on pairs of nodes with several weights (E,), of which the first is kept."""
     import pandas as pd
 
-    pairs = pd.DataFrame({"u": edges.min(1), "v": edges.max(1), "weight": weights}).groupby(["u", "v"], sort=True)
+    u, v = np.minimum(sources, targets), np.maximum(sources, targets)
+    pairs = pd.DataFrame({"u": u, "v": v, "weight": weights}).groupby(["u", "v"], sort=True)
     several = pairs["weight"].nunique(dropna=False) > 1
     if not several.any():
         return ()
@@ -58,19 +36,20 @@ def _weight_note(edges: np.ndarray, weights: np.ndarray) -> tuple[str, ...]:
 
 
 def edge_notes(
-    edges: np.ndarray, num_nodes: int, *, undirected: bool, duplicates: str, self_loops: str, features: bool
+    sources: np.ndarray,
+    targets: np.ndarray,
+    num_nodes: int,
+    *,
+    undirected: bool,
+    duplicates: str,
+    self_loops: str,
+    edge_attr: np.ndarray | None = None,
+    edge_weight: np.ndarray | None = None,
 ) -> tuple[str, ...]:
-    """Return sentences on what `Graph.from_edges` does to a list of edges.
-
-    Args:
-        edges: (E, 2) rows 0..num_nodes-1.
-        num_nodes: N.
-        undirected, duplicates, self_loops: as given to `Graph.from_edges`.
-        features: the edges have features.
-    """
-    sources, targets = edges.T
+    """Return sentences on what `Graph.from_edges` does to a list of edges."""
+    features = edge_attr is not None
     distinct = np.unique(sources * num_nodes + targets)
-    repeated = len(edges) - len(distinct)
+    repeated = len(sources) - len(distinct)
     loops = int((sources == targets).sum())
     one, other = np.divmod(distinct, num_nodes)
     apart = one != other
@@ -79,7 +58,7 @@ def edge_notes(
     if repeated and duplicates == "drop":
         whose = ", with the features of the first" if features else ""
         notes.append(
-            f"{repeated:,} of {len(edges):,} edges are listed more than once and were merged{whose} "
+            f"{repeated:,} of {len(sources):,} edges are listed more than once and were merged{whose} "
             f"(--read.duplicates keep)"
         )
     if undirected and 2 * both < int(apart.sum()):
@@ -93,16 +72,13 @@ def edge_notes(
     if loops:
         what = "dropped" if self_loops == "drop" else "kept (--read.self_loops drop leaves them out)"
         notes.append(f"{loops:,} edges join a node to itself: {what}")
+    if undirected and duplicates == "drop" and edge_weight is not None:
+        notes += _weight_note(sources, targets, edge_weight)
     return tuple(notes)
 
 
 def say_nothing(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Return columns of edges that hold nothing, or number the rows by name and content, and notes on both.
-
-    Args:
-        frame: the table of edges.
-        columns: those that nobody asked for.
-    """
+    """Return columns of edges that hold nothing, or number the rows by name and content, and notes on both."""
     empty = [name for name in columns if frame[name].isna().all()]
     rows = [name for name in columns if _NAMES_ROWS.fullmatch(name) and _all_differ(frame[name])]
     notes: tuple[str, ...] = (f"columns {', '.join(empty)} hold nothing and were left out",) if empty else ()
@@ -122,10 +98,6 @@ def time_note(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
     """Return a sentence where one column of features of edges alone is most likely their times: it never decreases.
 
     Row numbers, ids and columns with fewer than three values are none; of several such columns none is named.
-
-    Args:
-        frame: the table of edges.
-        columns: those read as features.
     """
     if len(frame) < _SORTED:
         return ()

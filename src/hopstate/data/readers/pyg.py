@@ -95,12 +95,7 @@ def read_pyg_dataset(address: str, **fields: Any) -> Graph:
 
 
 def open_pyg_dataset(address: str, **more: Any) -> tuple[Any, str]:
-    """Return a torch-geometric data set of an address as `read_pyg_dataset` takes it, and a name for messages.
-
-    Args:
-        address: see `read_pyg_dataset`.
-        more: further arguments of the class.
-    """
+    """Return a torch-geometric data set of an address as `read_pyg_dataset` takes it, and a name for messages."""
     from torch_geometric import datasets
 
     head, _, query = address.removeprefix("pyg:").partition("?")
@@ -191,10 +186,6 @@ def read_pyg_set(address: str, **fields: Any) -> GraphSet:
 
     Integer features of nodes and edges are categories, one column a value; positions follow the features; where nodes
     have none, the profile of their degrees stands in.
-
-    Args:
-        address: see `hopstate.data.readers.pyg.read_pyg_dataset`.
-        fields: fields of `GraphSet.from_pyg`, over what is found.
     """
     kind, _, name = address.removeprefix("pyg:").partition("?")[0].partition(":")
     if name == "PCQM-Contact":

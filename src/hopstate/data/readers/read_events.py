@@ -19,7 +19,16 @@ from hopstate.data.events import TIES, EventStream, Ties, check_deletes, in_own_
 from hopstate.data.labels import AS_STORED
 from hopstate.data.readers.event_tables import EventTableOptions, read_event_table
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
-from hopstate.data.readers.tables import Table, is_array, is_frame, is_numeric, plain_array, read_table, stem_of
+from hopstate.data.readers.tables import (
+    BINARY_TABLES,
+    Table,
+    is_array,
+    is_frame,
+    is_numeric,
+    plain_array,
+    read_table,
+    stem_of,
+)
 from hopstate.data.readers.text import Text, named_lines
 from hopstate.data.readers.times import timed
 from hopstate.data.validate import check_num_nodes
@@ -49,9 +58,6 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
 
     Ids start from 1 there, and both feature arrays have a row 0 of zeros; here rows start from 0 and the user's ids
     are kept in node_ids. Missing feature files are read as no features.
-
-    Args:
-        path: the .csv, or the folder that holds one.
     """
     if path.is_dir():
         found = sorted(path.glob("ml_*.csv"))
@@ -164,10 +170,6 @@ def read_tgb_zip(path: Path, **options: Any) -> EventStream:
     """Return the events of an archive such as tgbl-wiki-v2.zip, times in seconds.
 
     Weights of events (tgbl-coin) are no features, as TGB has it; edge_columns=weight takes them.
-
-    Args:
-        path: the archive.
-        options: fields of `EventStream`, and those of `EventTableOptions` if the events are a plain table.
     """
     options = {key: value for key, value in options.items() if key not in _ANY_SOURCE}
     with tempfile.TemporaryDirectory(prefix="hopstate-") as folder:
@@ -365,7 +367,7 @@ def _detect(path: Path) -> str:
 
 def _is_binary_table(path: Path) -> bool:
     with open_regular(path) as file:
-        return file.read(8).startswith((b"PAR1", b"ARROW1"))
+        return file.read(8).startswith(BINARY_TABLES)
 
 
 def _features(path: Path) -> np.ndarray:

@@ -14,9 +14,8 @@ import numpy as np
 from hopstate.data.graph import Graph, Keep
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.edge_list import EdgeTableOptions, read_edge_list, read_networkx
-from hopstate.data.readers.notes import notes_of_list
 from hopstate.data.readers.pyg import read_ogb, read_pyg_dataset, read_pyg_file, read_pyg_set
-from hopstate.data.readers.tables import is_frame
+from hopstate.data.readers.tables import BINARY_TABLES, is_frame
 from hopstate.data.readers.text import check_archive, is_matrix_market, looks_like_text
 from hopstate.data.readers.tu import is_tu_folder, is_tu_text, read_tu, read_tu_folder
 from hopstate.data.store import check_finished
@@ -46,14 +45,7 @@ LAYOUTS = {
 
 # ---- arrays and matrices -----------------------------------------------------------------------------------------
 def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> Graph:
-    """Return the graph of an .npz file.
-
-    Args:
-        path: the file.
-        layout: a key of `LAYOUTS`, or "auto" to go by the names of its arrays.
-        nan: "error" or "zero", for features.
-        options: options of `Graph.from_edges` and fields of `Graph`.
-    """
+    """Return the graph of an .npz file."""
     with Archive(path) as arrays:
         if layout == "auto":
             layout = next((name for name, keys in LAYOUTS.items() if set(keys) <= set(arrays)), "")
@@ -66,17 +58,11 @@ def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> 
         edges, num_nodes, fields = (_heterophilous if layout == "heterophilous" else _gnn_benchmark)(arrays)
     if fields.get("x") is not None:
         fields["x"] = clean_features(fields["x"], nan, f"{path}: node features")
-    fields["notes"] = (*fields.pop("notes", ()), *notes_of_list(edges, num_nodes, options))
-    return Graph.from_edges(edges, num_nodes, **{**fields, **options})
+    return Graph.from_edges(edges, num_nodes, noted=True, **{**fields, **options})
 
 
 def read_matrix_market(path: Path, **options: Any) -> Graph:
-    """Return the graph of a square matrix in the Matrix Market format; nodes keep their numbers from 1.
-
-    Args:
-        path: the file, a sparse ("coordinate") matrix of any symmetry.
-        options: options of `Graph.from_edges` and fields of `Graph`.
-    """
+    """Return the graph of a square matrix in the Matrix Market format; nodes keep their numbers from 1."""
     import scipy.io
 
     with bounded(path) as file:
@@ -335,7 +321,7 @@ def detect_format(path: Path) -> str:
         raise FormatError(
             f"{path} is called .npz but holds no archive; it is truncated or something else, fetch it again"
         )
-    if magic.startswith((b"PAR1", b"ARROW1")):
+    if magic.startswith(BINARY_TABLES):
         return "edges"
     if name.removesuffix(".gz").endswith(TABLES) or looks_like_text(path):
         if is_matrix_market(path):

@@ -45,15 +45,7 @@ _PLACE = "column "
 def role(
     table: Table, given: str | None, known: Collection[str], option: str, taken: Collection[str | None] = ()
 ) -> str | None:
-    """Return the column of a role: the one given, else the one whose name is known, or None.
-
-    Args:
-        table: where it stands.
-        given: what the user names with the option.
-        known: names in lower case.
-        option: read.OPTION.
-        taken: columns that hold something else.
-    """
+    """Return the column of a role: the one given, else the one whose name is known, or None."""
     if given is not None:
         return table.column(given, (), None, option)
     could = [name for name in table.names if name.lower() in known and name not in taken]
@@ -77,13 +69,7 @@ def is_unnamed(table: Table) -> bool:
 
 
 def check_unnamed(table: Table, given: Mapping[str, str | None], asked: Sequence[str]) -> None:
-    """Raise DataError if more than three columns have no names, and none of the options asked for is given.
-
-    Args:
-        table: of edges or events.
-        given: option → name, or None, in the order in which columns without names stand.
-        asked: some of these options.
-    """
+    """Raise DataError if more than three columns have no names, and none of the options asked for is given."""
     names = table.names
     if not is_unnamed(table) or len(names) <= 3 or any(given[option] is not None for option in asked):
         return
@@ -123,15 +109,7 @@ def check_target(table: Table, target: str, unused: Sequence[str]) -> None:
 def read_as(
     table: Table, roles: Mapping[str, str | None], features: Sequence[str], said: str = "", sets: str = ""
 ) -> str:
-    """Return the note that says what each column is.
-
-    Args:
-        table: with all of its columns.
-        roles: role → column, or several with commas, or None.
-        features: columns of features.
-        said: what the times are, in brackets.
-        sets: whether the ends are of one set of nodes or of two.
-    """
+    """Return the note that says what each column is."""
     used = {*features, *roles.values(), *(part.strip() for name in roles.values() if name for part in name.split(","))}
     ignored = [name for name in table.names if name not in used]
     parts = [f"{what}={name}{f' ({said})' if what == 'time' and said else ''}" for what, name in roles.items() if name]

@@ -27,6 +27,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 _PANDAS_INDEX = "__index_level_"  # beginning of the columns in which pandas writes an index without a name
 _MAGIC = {"Parquet": b"PAR1", "Arrow": b"ARROW1", "gzip": b"\x1f\x8b"}
 _ENDS = {"Parquet": (".parquet", ".pq"), "Arrow": (".arrow", ".feather"), "gzip": (".gz",)}
+BINARY_TABLES = (_MAGIC["Parquet"], _MAGIC["Arrow"])  # first bytes of tables that are no text
 
 
 @dataclass(frozen=True)
@@ -199,12 +200,6 @@ def read_table(
         num_ids: how many leading columns hold ids if no name is known; 2 for edges and events.
         header: whether the first line of a text holds names of columns; None finds it from the content.
         what: how messages call a table in memory.
-
-    Raises:
-        MissingFileError: no such file.
-        FormatError: neither text nor Parquet nor Arrow, empty, or lines of unequal length.
-        DataError: a first line 0,1,... of edges or events, which may be names or a row; a table in memory that has no
-            columns, or cells that are neither texts, numbers nor dates.
     """
     if is_frame(source) or isinstance(source, Mapping):
         table = Table(_plain(source, what), what, None)
@@ -214,7 +209,7 @@ def read_table(
             magic = file.read(8)
         _check_name(path, magic)
         with reading(path, "a table"):
-            if magic.startswith((_MAGIC["Parquet"], _MAGIC["Arrow"])):
+            if magic.startswith(BINARY_TABLES):
                 table = Table(_from_arrow(_read_arrow(path, magic), str(path)), path, None)
             else:
                 table = _read_text(path, id_columns, num_ids, header)
@@ -456,12 +451,7 @@ def _of_objects(column: pd.Series, name: str, what: str) -> pd.Series:
 
 
 def node_ids(table: Table, column: str, named: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the ids of a table of nodes, which must be unique, and a note if nobody named their column.
-
-    Args:
-        table, column: the table and its column of ids.
-        named: the name that a user gave.
-    """
+    """Return the ids of a table of nodes, which must be unique, and a note if nobody named their column."""
     unnamed = named is None and column == "column 0"
     try:
         ids = table.ids(column)

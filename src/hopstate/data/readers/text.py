@@ -109,10 +109,7 @@ def is_matrix_market(path: Path) -> bool:
 def read_layout(
     path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None = None
 ) -> tuple[Text, int, list[str]]:
-    """Return the layout of a text file, the line of its first row, and its columns of ids.
-
-    Args: as `hopstate.data.readers.tables.read_table`.
-    """
+    """Return the layout of a text file, the line of its first row, and its columns of ids."""
     with bounded(path, text=True) as file:
         lines = [line.decode("utf-8-sig") for line in _first_lines(file, path)]
     skip = next((i for i, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), len(lines))

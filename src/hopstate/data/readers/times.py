@@ -217,12 +217,7 @@ def _spread(bad: pd.Series, absent: np.ndarray) -> np.ndarray:
 
 
 def _odd_dates(table: Table, column: str, known: pd.Series, numbers: pd.Series, dates: pd.Series) -> pd.Series:
-    """Return dates of which some were not read: alone they may be, as nanoseconds do not reach all that others do.
-
-    Args:
-        known: texts of the cells that are not absent.
-        numbers, dates: what was read of them.
-    """
+    """Return dates of which some were not read: alone they may be, as nanoseconds do not reach all that others do."""
     import pandas as pd
 
     if dates.isna().all() and numbers.isna().all():
@@ -267,10 +262,6 @@ def check_digits(table: Table, column: str, text: pd.Series, numbers: np.ndarray
 
     Spreadsheets write 1.58E+12 of what they cut. R writes so what needs no more digits: 1e+05 among times in full is
     as good as they are; where most times are of six digits at most, they were rounded.
-
-    Args:
-        text: as the times are written, by row of the table.
-        numbers: what was read of them.
     """
     if numbers.dtype.kind != "f":
         return

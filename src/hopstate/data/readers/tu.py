@@ -25,10 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.graph import Graph, Keep
+from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
 from hopstate.data.preprocessing import TAG, FeatureTable
-from hopstate.data.readers.notes import notes_of_list
 from hopstate.data.readers.pyg import degree_profile
 from hopstate.errors import FormatError, MissingFileError
 from hopstate.io.opening import check_size, exists, is_file, open_regular, read_text
@@ -53,10 +52,8 @@ def read_tu(
     *,
     fold_folder: str | Path | None = None,
     num_folds: int = 10,
-    undirected: bool = True,
-    duplicates: Keep = "drop",
-    self_loops: Keep = "keep",
     table: bool = False,
+    **build: Any,
 ) -> GraphSet:
     """Return the graphs of a TU text file.
 
@@ -65,10 +62,9 @@ def read_tu(
         fold_folder: folder with NAME-train_idx-K.txt and NAME-test_idx-K.txt, K = 1..num_folds; by default "10fold"
             in the folder of the file, if there is one.
         num_folds: folds to read.
-        undirected: store every edge in both directions, whichever of its ends lists the other.
-        duplicates, self_loops: see `Graph.from_edges`.
         table: keep the features' names ("tag 3", "attribute 0") with them, so that they are scaled, and matched by name
             where other graphs are read for a trained model.
+        build: options of `Graph.from_edges`.
     """
     path = Path(path)
     lines = _Lines(path)
@@ -95,12 +91,10 @@ def read_tu(
     lines.check_end(count)
     names, y = np.unique(np.array(labels, np.int64), return_inverse=True)
     columns, x = _features(np.array(tags, np.int64), attributes, path)
-    build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
     pairs = np.array(edges, np.int64).reshape(-1, 2)
     union = Graph.from_edges(
-        pairs, len(tags), **build, name=path.stem, source=str(path), x=x,
+        pairs, len(tags), **build, noted=True, name=path.stem, source=str(path), x=x,
         table=FeatureTable(columns, x) if table else None,
-        notes=notes_of_list(pairs, len(tags), build),
     )  # fmt: skip
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     masks = _read_folds(path, fold_folder, num_folds, len(sizes))
@@ -235,22 +229,11 @@ def is_tu_folder(path: str | Path) -> bool:
         return False
 
 
-def read_tu_folder(
-    path: str | Path,
-    *,
-    undirected: bool = True,
-    duplicates: Keep = "drop",
-    self_loops: Keep = "keep",
-) -> GraphSet:
+def read_tu_folder(path: str | Path, **build: Any) -> GraphSet:
     """Return the graphs of a folder of a TU collection.
 
     Without labels and attributes of nodes the profile of their degrees stands in. Where graphs have both labels and
     attributes, the labels are what is learned, and a note says so. Folds are read as `read_tu` reads them.
-
-    Args:
-        path: the folder, or the NAME_A.txt in it.
-        undirected: store every edge in both directions, whichever of them are listed.
-        duplicates, self_loops: see `Graph.from_edges`.
     """
     stem = _stem(Path(path))
     file = _file(stem, "graph_indicator")
@@ -264,11 +247,9 @@ def read_tu_folder(
     if x is None:
         notes.append("nodes have neither labels nor attributes: the profile of their degrees stands in for features")
     fields = {"x": degree_profile(edges.T, nodes)} if x is None else {"x": x.plain(), "table": x}
-    build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
-    attr = None if of_edges is None else of_edges.plain()
     union = Graph.from_edges(
-        edges, nodes, **build, **fields, name=stem.name, source=str(stem.parent), edge_table=of_edges,
-        notes=(*notes_of_list(edges, nodes, {**build, "edge_attr": attr}), *notes),
+        edges, nodes, **build, **fields, noted=True, name=stem.name, source=str(stem.parent), edge_table=of_edges,
+        notes=notes,
     )  # fmt: skip
     masks = _read_folds(stem.with_name(f"{stem.name}.txt"), None, 10, graphs)
     return GraphSet(union=union, offsets=offsets, y=y, masks=masks, class_names=names)

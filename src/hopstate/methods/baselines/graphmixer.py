@@ -23,8 +23,14 @@ from hopstate.layers.encodings import TimeEncoding
 from hopstate.methods.baselines.dygformer import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import link_floors
-from hopstate.methods.shared.around import AroundTokenizer
-from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
+from hopstate.methods.shared.link import (
+    AroundTokenizer,
+    HistoryLinkRun,
+    feature_dims,
+    history_features,
+    history_method,
+    history_task,
+)
 from hopstate.methods.shared.programs import ExportSpec, Tensors, history_spec, packed_tokens
 from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel

@@ -8,7 +8,7 @@ clipping; `model.max_norm` 100, `tbptt_window` 4, `model.filter_start` and `loop
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -19,34 +19,34 @@ from torch import Tensor
 from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.data.splits import EventSplit
 from hopstate.errors import check_range, refuse_idle
 from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig, Readout
-from hopstate.methods.method import Context, Method
+from hopstate.methods.method import Context, Method, Space
 from hopstate.methods.pair_trees.method import link_floors
-from hopstate.methods.shared.backbone import init_context, suit_init, take_backbone
-from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, event_targets
+from hopstate.methods.shared.event_nodes import (
+    EventNodeRun,
+    event_floors,
+    event_targets,
+    init_context,
+    suit_init,
+    take_backbone,
+)
 from hopstate.methods.shared.link import (
     PAIRS,
     SCHEDULE,
     LearnedLinkRun,
-    clock_of,
-    fit_scale,
-    kept_negatives,
-    pair_features,
     suit_epochs,
     suit_pairs,
     used_features,
 )
+from hopstate.methods.shared.memory import MemoryInputs, memory_task
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, StateQuery, Tensors, logit_port, rows_port
-from hopstate.methods.space import Space
-from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
-from hopstate.training.tasks.memory import ClassQuestions, DrawnT, LinkQuestions, MemoryWindows, Questions
+from hopstate.training.tasks.memory import ClassQuestions
 
 BUDGET = 1_040_000  # training events of links, times epochs, that one core does in some minutes: 30 of UCI, 14 of Enron
 NODES = 500_000  # of nodes
@@ -194,29 +194,34 @@ def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
 
 
 def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> LinkTask:
-    made = _Build.of(stream, config, context, "link")
-    questions = LinkQuestions(
+    return memory_task(
         stream,
-        made.split,
-        made.train_inputs,
-        batch_size=config.batch_size,
-        seed=config.loop.seed,
-        mixture=config.negatives,
+        config,
+        context,
+        _network(stream, config, context, decoder="link"),
+        num_neighbors=config.num_neighbors,
+        tbptt_window=config.tbptt_window,
+        cut_ties=config.cut_ties,
     )
-    source = made.windows(stream, config, questions, config.evaluation.batch_size)
-    negatives = kept_negatives(stream, made.split, config, context)
-    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=made.clock)
 
 
 def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> EventNodeTask:
     """Return the task of classifying sources of stream's events."""
     split, built = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
     targets = event_targets(stream, split, config, context)
-    made = _Build.of(stream, config, built, "node", targets.width)
-    frozen = take_backbone(made.model, config, context, links="ctdg-ssm", head=("readout",))
-    questions = ClassQuestions(stream, made.split, made.train_inputs, y=targets.y, target=targets.target)
+    model = _network(stream, config, built, decoder="node", num_outputs=targets.width)
+    made = MemoryInputs.of(stream, config, built, model, config.num_neighbors)
+    frozen = take_backbone(model, config, context, links="ctdg-ssm", head=("readout",))
+    source = made.windows(
+        stream,
+        ClassQuestions(stream, made.split, made.train_inputs, y=targets.y, target=targets.target),
+        batch_size=config.batch_size,
+        tie_batch_size=config.batch_size,
+        tbptt_window=config.tbptt_window,
+        cut_ties=config.cut_ties,
+    )
     return EventNodeTask(
-        made.windows(stream, config, questions, config.batch_size),
+        source,
         targets=targets,
         eval_batch_size=config.batch_size,
         bootstrap=config.bootstrap,
@@ -225,61 +230,17 @@ def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Build:
-    """What both tasks are built from."""
-
-    model: CTDGSSM
-    split: EventSplit
-    clock: Clock
-    inputs: Callable[[EventStream], ActiveEvents]
-    train_inputs: ActiveEvents
-
-    @classmethod
-    def of(
-        cls,
-        stream: EventStream,
-        config: CTDGSSMRun | CTDGSSMNodeRun,
-        context: Context,
-        decoder: Literal["link", "node"],
-        num_outputs: int = 1,
-    ) -> _Build:
-        split = config.split.of(stream)
-        clock = clock_of(stream, split, config.gap_unit, context)
-        widths = used_features(stream, context)
-        sizes = {"num_nodes": stream.num_nodes, "num_outputs": num_outputs}
-        model = CTDGSSM(config.model, **widths, **sizes, decoder=decoder, seed=config.loop.seed)
-        head = model.readout.pair_history
-
-        def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
-            store = NeighborStore.from_stream(events) if store is None else store
-            told = None if head is None else pair_features(store, events, clock)
-            return ActiveEvents(model, events, store, neighbors=config.num_neighbors, clock=clock, told=told)
-
-        known = inputs(stream, NeighborStore.from_stream(stream, split.train))
-        if head is not None and known.told is not None and context.trained is None:
-            fit_scale(head, known.told, stream, split, config.loop.seed)
-        return cls(model=model, split=split, clock=clock, inputs=inputs, train_inputs=known)
-
-    def windows(
-        self,
-        stream: EventStream,
-        config: CTDGSSMRun | CTDGSSMNodeRun,
-        questions: Questions[DrawnT],
-        tie_batch_size: int,
-    ) -> MemoryWindows[DrawnT]:
-        return MemoryWindows(
-            self.model,
-            stream,
-            self.split,
-            questions=questions,
-            train_inputs=self.train_inputs,
-            inputs=self.inputs,
-            batch_size=config.batch_size,
-            tie_batch_size=tie_batch_size,
-            tbptt_window=config.tbptt_window,
-            cut_ties=config.cut_ties,
-        )
+def _network(
+    stream: EventStream,
+    config: CTDGSSMRun | CTDGSSMNodeRun,
+    context: Context,
+    *,
+    decoder: Literal["link", "node"],
+    num_outputs: int = 1,
+) -> CTDGSSM:
+    sizes = {"num_nodes": stream.num_nodes, "num_outputs": num_outputs}
+    widths = used_features(stream, context)
+    return CTDGSSM(config.model, **widths, **sizes, decoder=decoder, seed=config.loop.seed)
 
 
 def _suit_nodes(stream: EventStream, config: CTDGSSMNodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:

@@ -233,6 +233,8 @@ class CTDGSSM(MemoryModel):
         pairless = decoder != "link" and f"a decoder of {decoder}s sees no pair"
         refuse_idle(c, node_gaps=pairless, pair_dim=pairless, pair_history=pairless)
         self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
+        self.tag = f"ctdg-ssm: {c.num_layers} layers of {c.dim} channels"
+        self.order, self.time_dim, self.update_all = c.order, c.time_dim, c.update_all
         self.register_buffer("never", torch.tensor(c.never if never is None else never))
         self.laplacian_noise = c.laplacian_noise
         self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter, shape=c.filter_shape)
@@ -253,26 +255,6 @@ class CTDGSSM(MemoryModel):
         self.gaps = self.readout.gaps
 
     # ---- memory -----------------------------------------------------------------------------------------
-    @property
-    def tag(self) -> str:
-        """Name of the states that this model reads and writes."""
-        return f"ctdg-ssm: {self.config.num_layers} layers of {self.config.dim} channels"
-
-    @property
-    def order(self) -> int:
-        """The filter's order, and how many hops active nodes reach."""
-        return self.config.order
-
-    @property
-    def time_dim(self) -> int:
-        """Columns of the encodings of gaps in time."""
-        return self.config.time_dim
-
-    @property
-    def update_all(self) -> bool:
-        """Whether every node that has been met moves with every batch."""
-        return self.config.update_all
-
     def initial_state(self, num_nodes: int = 0) -> NodeState:
         """Return the memory before the first event, on the model's device and in its dtype; it grows as needed."""
         like = next(self.encoder.parameters())

@@ -11,8 +11,7 @@ from typing import Literal
 from hopstate.data.dates import Clock, GapUnit, elapsed
 from hopstate.datasets.temporal_generators import PathSequences
 from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig
-from hopstate.methods.method import Context, Method, RunConfig
-from hopstate.methods.space import Range
+from hopstate.methods.method import Context, Method, Range, RunConfig
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.tasks.sequence import SequenceTask
 

@@ -6,10 +6,10 @@
 | time encoding | `layers.encodings.TimeEncoding` |
 | Eq. 5, co-occurrence | `ops.neighbors.cooccurrence`, `layers.encodings.CountEncoding` |
 | Eq. 6, aligned encodings | `model.HistoryEncoder` |
-| Eq. 7-10, Alg. 1 | `timespan.TimeSpanBlock` |
-| Eq. 11, the step from the time span | `timespan.SpanStep`, `ops.span_step.span_step` |
+| Eq. 7-10, Alg. 1 | `model.TimeSpanBlock` |
+| Eq. 11, the step from the time span | `model.SpanStep`, `ops.span_step.span_step` |
 | Eq. 12, Theorem 4.2 | `ops.selective_scan.selective_influence` |
-| Eq. 13, the spectral bound | `timespan.spectral_bound` |
+| Eq. 13, the spectral bound | `model.spectral_bound` |
 | Eq. 15-16, link prediction | `model.DyGMamba`, `layers.decoders.LinkHead` |
 | node classification | `model.DyGMambaNodes` |
 """

@@ -12,12 +12,17 @@ from typing import Any
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, check_range
-from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes
-from hopstate.methods.dyg_mamba.timespan import frozen_bounds
-from hopstate.methods.method import Context, Method
+from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes, frozen_bounds
+from hopstate.methods.method import Context, Method, Space
 from hopstate.methods.pair_trees.method import link_floors
-from hopstate.methods.shared.backbone import init_context, suit_init, take_backbone
-from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, event_targets
+from hopstate.methods.shared.event_nodes import (
+    EventNodeRun,
+    event_floors,
+    event_targets,
+    init_context,
+    suit_init,
+    take_backbone,
+)
 from hopstate.methods.shared.event_run import event_loop
 from hopstate.methods.shared.link import (
     HistoryLinkRun,
@@ -29,7 +34,6 @@ from hopstate.methods.shared.link import (
     used_features,
 )
 from hopstate.methods.shared.programs import ExportSpec, history_spec
-from hopstate.methods.space import Space
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
 from hopstate.training.config import LoopConfig
 from hopstate.training.precision import bare

@@ -1,33 +1,286 @@
 """DyG-Mamba: state spaces over a node's past events, with the time between events as the step.
 
-Source: DyG-Mamba, arXiv:2408.06966, equations 5-16, algorithms 1-3, table 9.
+Source: DyG-Mamba, arXiv:2408.06966, equations 5-16, algorithms 1-3 (one input, gate and output map for both
+directions, each with its own convolution, A, B, C and step); tables 5, 6, 9 and 13 (ablations).
+Axes: token, channel (the block's width), inner, state.
 Deviation:
 - A sequence holds the node itself as a token ("target first" unless the tokenizer says otherwise): the equations
   leave it out, and then "v stands in u's history" cannot be seen in v's own sequence. Standing
   first, its span is the whole tau - t_1, the largest step of all.
 - encoders="shared" is the default; the text has one encoder for each end ("independent").
 - Features that are zero throughout are not projected.
+- The spectral bound of equation 13 holds at every step, W / max(1, ||W||_2), not at the start alone. It bounds how far
+  B and C move with their input; biases, and inputs longer than 1, may take B and C themselves beyond the norm of 1 that
+  the proof of theorem 4.3 supposes.
 - Cross-attention, which the paper's table lists and its equations do not have, is symmetric: both ends attend to the
   other as it was. Returns logits.
 """
 
 from __future__ import annotations
 
+import math
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
 from hopstate.layers.attention import CrossAttention
 from hopstate.layers.decoders import LinkHead, NodeHead, PairHistory
 from hopstate.layers.encodings import CountEncoding, TimeEncoding
-from hopstate.methods.dyg_mamba.timespan import TimeSpanBlock, TimeSpanConfig
+from hopstate.layers.ssm import STEP_RANGE, StateSpace, StepProjection
+from hopstate.ops.conv1d import conv1d
+from hopstate.ops.discretize import inverse_softplus
 from hopstate.ops.rows import segment_sum
+from hopstate.ops.selective_scan import selective_scan
+from hopstate.ops.span_step import span_step
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
 from hopstate.tokens.pair_features import NAMES
+from hopstate.types import Float, Int, shapecheck
+
+StepSource = Literal["span", "data", "both", "fixed"]
+StepFunction = Literal["forgetting", "linear", "log", "sigmoid", "exponential", "unnormalized"]
+Maps = Literal["data", "span", "fixed"]
+SPEED_RANGE = (0.1, 10.0)  # w2 at the start, log-uniform over the channels
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeSpanConfig:
+    """Settings of a `TimeSpanBlock`; the published ones.
+
+    Args:
+        expand: inner width, in multiples of the width.
+        state_dim: S, numbers of state a channel.
+        conv_width: taps of the causal convolution; 0 leaves it out.
+        step: Delta from the "span" of time (equation 11), from the "data" (softplus of a linear map, as in Mamba),
+            from "both" (their sum), or "fixed" (one parameter a channel).
+        step_function: Delta of a span: "forgetting" is equation 11; "linear", "log", "sigmoid" and "exponential" are
+            table 6's; "unnormalized" is equation 11 of the span in the stream's unit, not divided by tau - t_1.
+        maps: B and C from the "data" (equation 13), from the "span" alone, or "fixed" parameters.
+        spectral_bound: hold ||W_B||_2 and ||W_C||_2 to at most 1, where maps come from the data.
+        gate: multiply by SiLU of the gate map (equation 10's skip connection).
+        residual: add the block's input to its output.
+        bidirectional: False leaves the backward direction out.
+        dropout: probability that an element of what is added to the input is dropped in training.
+
+    Raises:
+        ConfigError: a value outside its range, an unknown name, or a setting that the others leave without effect.
+    """
+
+    expand: float = 2.0
+    state_dim: int = 16
+    conv_width: int = 4
+    step: StepSource = "span"
+    step_function: StepFunction = "forgetting"
+    maps: Maps = "data"
+    spectral_bound: bool = True
+    gate: bool = True
+    residual: bool = True
+    bidirectional: bool = True
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name, kind in (("step", StepSource), ("step_function", StepFunction), ("maps", Maps)):
+            if getattr(self, name) not in get_args(kind):
+                raise ConfigError(f"{name} is one of {', '.join(get_args(kind))}; got {getattr(self, name)!r}")
+        check_range(above=0, expand=self.expand)
+        check_range(least=1, state_dim=self.state_dim)
+        check_range(least=0, conv_width=self.conv_width)
+        refuse_idle(
+            self,
+            step_function=self.step not in ("span", "both") and f"step={self.step} does not come from spans",
+            spectral_bound=self.maps != "data" and f"maps={self.maps} do not come from the data",
+        )
+        if self.maps == "span" and self.step_function == "unnormalized":
+            raise ConfigError("maps=span takes the span's share of the history; step_function=unnormalized has none")
+        check_range(least=0, below=1, dropout=self.dropout)
+
+
+class SpanStep(nn.Module):
+    """Delta = w1 * (1 - exp(-w2 r)) of a span r, or another increasing function, with w1, w2 > 0 for each channel.
+
+    Args:
+        dim: channels.
+        function: see `TimeSpanConfig`.
+    """
+
+    def __init__(self, dim: int, function: StepFunction) -> None:
+        super().__init__()
+        self.function = function
+        low, high = map(math.log, SPEED_RANGE)
+        self.size = nn.Parameter(inverse_softplus(torch.ones(dim)))
+        self.speed = None if function == "linear" else nn.Parameter(inverse_softplus(_log_uniform(dim, low, high)))
+
+    @shapecheck
+    def forward(self, r: Float[Tensor, "token"]) -> Float[Tensor, "token inner"]:
+        """Return steps >= 0 of spans r >= 0."""
+        size = F.softplus(self.size)
+        if self.speed is None:
+            return r.unsqueeze(-1) * size
+        speed = F.softplus(self.speed)
+        if self.function in ("forgetting", "unnormalized"):
+            return span_step(r, size, speed)
+        angle = r.unsqueeze(-1) * speed
+        if self.function == "log":
+            return size * torch.log1p(angle)
+        if self.function == "sigmoid":
+            return size * torch.sigmoid(angle)
+        return size * torch.expm1(angle)
+
+
+def spectral_bound(weight: Float[Tensor, "row channel"], count: int = 1) -> Float[Tensor, "row channel"]:
+    """Return W / max(1, ||W||_2) of each of count matrices laid out along the rows."""
+    stack = weight.view(count, -1, weight.shape[1])
+    with torch.autocast(weight.device.type, enabled=False):  # the bound is exact also in mixed precision
+        # eigenvalues of the small Gram matrix: many times cheaper than the matrix's singular values
+        largest = torch.linalg.eigvalsh(stack @ stack.mT)[:, -1]
+        return (stack / largest.clamp(min=1).sqrt().view(-1, 1, 1)).view_as(weight)
+
+
+class BoundedLinear(nn.Linear):
+    """Linear maps with bounded spectral norms, laid out along the rows; see `spectral_bound`.
+
+    Args:
+        inputs, outputs: features of x, and of all maps together.
+        count: maps.
+    """
+
+    def __init__(self, inputs: int, outputs: int, count: int) -> None:
+        super().__init__(inputs, outputs)
+        self.count = count
+
+    def bounded(self) -> Tensor:
+        """Return the bounded weight (outputs, inputs)."""
+        return spectral_bound(self.weight, self.count)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (..., outputs) of x (..., inputs)."""
+        return F.linear(x, self.bounded(), self.bias)
+
+    def frozen(self) -> nn.Linear:
+        """Return a linear map with the weight as it is bounded now, which costs no eigenvalues."""
+        made = nn.Linear(self.in_features, self.out_features).to(self.weight)
+        made.load_state_dict({"weight": self.bounded().detach(), "bias": self.bias.detach()})
+        return made
+
+
+def frozen_bounds(model: nn.Module) -> nn.Module:
+    """Return a copy of a model whose bounded maps are plain ones; see `BoundedLinear.frozen`."""
+    made = deepcopy(model)
+    for module in made.modules():
+        if isinstance(module, _Direction) and isinstance(module.to_maps, BoundedLinear):
+            module.to_maps = module.to_maps.frozen()
+    return made
+
+
+class _Direction(StateSpace):
+    """SSM(SiLU(Conv(x))) from first to last token, or from last to first."""
+
+    def __init__(self, inner: int, rank: int, config: TimeSpanConfig, *, reverse: bool) -> None:
+        super().__init__()
+        c, self.maps, self.reverse, self.state_dim = config, config.maps, reverse, config.state_dim
+        self.conv = nn.Conv1d(inner, inner, c.conv_width, groups=inner) if c.conv_width else None
+        self.span_step = SpanStep(inner, c.step_function) if c.step in ("span", "both") else None
+        self.data_step = StepProjection(inner, rank) if c.step in ("data", "both") else None
+        start = inverse_softplus(_log_uniform(inner, *map(math.log, STEP_RANGE)))
+        self.fixed_step = nn.Parameter(start) if c.step == "fixed" else None
+        self.fixed_maps = nn.Parameter(torch.randn(2 * c.state_dim)) if c.maps == "fixed" else None
+        self.to_maps = None
+        if c.maps != "fixed":
+            inputs, outputs = inner if c.maps == "data" else 1, 2 * c.state_dim  # W_B above W_C
+            bound = c.maps == "data" and c.spectral_bound
+            self.to_maps = BoundedLinear(inputs, outputs, 2) if bound else nn.Linear(inputs, outputs)
+        self.A_log = nn.Parameter(torch.arange(1, c.state_dim + 1).float().log().repeat(inner, 1))
+
+    def state_parameters(self) -> list[nn.Parameter]:
+        steps = [p for part in (self.span_step, self.data_step) if part is not None for p in part.parameters()]
+        return [self.A_log, *steps, *([] if self.fixed_step is None else [self.fixed_step])]
+
+    def forward(self, x: Tensor, gate: Tensor | None, offsets: Tensor, ratio: Tensor) -> Tensor:
+        """Return (token, inner), gated; see `TimeSpanBlock.forward`."""
+        u = self._inputs(x, offsets)
+        B, C = self._maps(u, ratio)
+        delta, A = self._steps(u, ratio), -self.A_log.exp()
+        y = selective_scan(u, delta, A, B, C, z=gate, offsets=offsets, reverse=self.reverse)
+        assert isinstance(y, Tensor)
+        return y
+
+    def _inputs(self, x: Tensor, offsets: Tensor) -> Tensor:
+        """Return m = SiLU(Conv(x)), equation 7."""
+        if self.conv is None:
+            return F.silu(x)
+        weights = self.conv.weight.squeeze(1), self.conv.bias
+        return conv1d(x, *weights, offsets=offsets, reverse=self.reverse, activation="silu")
+
+    def _steps(self, u: Tensor, ratio: Tensor) -> Tensor:
+        parts = [] if self.span_step is None else [self.span_step(ratio)]
+        if self.data_step is not None:
+            parts.append(self.data_step(u))
+        if self.fixed_step is not None:
+            parts.append(F.softplus(self.fixed_step).expand(u.shape))
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def _maps(self, u: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor]:
+        if self.to_maps is not None:
+            both = self.to_maps(u if self.maps == "data" else ratio.unsqueeze(-1))
+        else:
+            assert self.fixed_maps is not None
+            both = self.fixed_maps.expand(u.shape[0], -1)
+        return both[:, : self.state_dim].contiguous(), both[:, self.state_dim :].contiguous()
+
+
+class TimeSpanBlock(nn.Module):
+    """z + W_T((y_forward + y_backward) * SiLU(W_z LN(z))), y_o = SSM_o(SiLU(Conv_o(W_x LN(z)))), steps from time spans.
+
+    Args:
+        dim: width of input and output.
+        config: what a user chooses.
+    """
+
+    def __init__(self, dim: int, config: TimeSpanConfig) -> None:
+        super().__init__()
+        inner = max(1, round(config.expand * dim))
+        self.residual = config.residual
+        self.norm = nn.LayerNorm(dim)
+        self.input = nn.Linear(dim, inner)
+        self.gate = nn.Linear(dim, inner) if config.gate else None
+        rank = math.ceil(dim / 16)
+        directions = (False, True) if config.bidirectional else (False,)
+        self.directions = nn.ModuleList(_Direction(inner, rank, config, reverse=reverse) for reverse in directions)
+        self.output = nn.Linear(inner, dim)
+        self.dropout = nn.Dropout(config.dropout)
+
+    @shapecheck
+    def forward(
+        self,
+        z: Float[Tensor, "token channel"],
+        offsets: Int[Tensor, "bound"],
+        ratio: Float[Tensor, "token"],
+    ) -> Float[Tensor, "token channel"]:
+        """Return the tokens after one block.
+
+        Args:
+            z: packed tokens.
+            offsets: bounds of the sequences.
+            ratio: span of each token, (t_{k+1} - t_k) / (tau - t_1), t_{L+1} = tau; or what step_function takes.
+        """
+        normed = self.norm(z)
+        x = self.input(normed)
+        gate = None if self.gate is None else self.gate(normed)
+        y = self.directions[0](x, gate, offsets, ratio)
+        for direction in self.directions[1:]:
+            y = y + direction(x, gate, offsets, ratio)
+        out = self.dropout(self.output(y))
+        return z + out if self.residual else out
+
+
+def _log_uniform(dim: int, low: float, high: float) -> Tensor:
+    return torch.empty(dim).uniform_(low, high).exp()
+
 
 CHANNELS = 4  # node, edge, time, co-occurrence
 

@@ -27,10 +27,9 @@ from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.io.files import write_text
 from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.method import heuristic_floors
-from hopstate.methods.method import Context, Floors, Method
+from hopstate.methods.method import Context, Floors, Method, Range
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
 from hopstate.methods.shared.link import HistoryIndex, LinkRun, clock_of, kept_negatives, suit_judged, used_features
-from hopstate.methods.space import Range
 from hopstate.random import named_rng
 from hopstate.sampling.negatives import Negatives, draw_negatives
 from hopstate.streaming.protocols import OnlyLooksUp

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
 from hopstate.data.validate import default_names
-from hopstate.errors import ConfigError
+from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.methods.method import Context
 from hopstate.methods.shared.event_run import EventRun
-from hopstate.methods.shared.targets_as_trained import targets_as_trained
+from hopstate.methods.shared.targets_as_trained import classes_as_trained, targets_as_trained, unknown_classes
+from hopstate.training.checkpoint import load_checkpoint
+from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.event_node import (
     EventNodeTask,
     EventTargets,
     check_known,
     event_amounts,
     event_classes,
-    trained_event_classes,
+    event_codes,
+    metric_of_classes,
 )
 from hopstate.training.tasks.target import ClassWeights, target_of, trained_target, warn_one_class
 
@@ -95,13 +100,25 @@ def event_targets(stream: EventStream, split: EventSplit, config: EventNodeRun, 
 def _trained_targets(stream: EventStream, metric: str, trained: Mapping[str, Any]) -> EventTargets:
     goal = trained["target"]["goal"]
     if goal == "classes":
-        return trained_event_classes(stream, trained, metric)
+        return _trained_classes(stream, metric, trained)
     target = trained_target(trained, metric)
     if goal == "values" and target.width == 1:
         return EventTargets(y=event_amounts(stream), target=target)
     own, listed = stream.labels if len(stream) else None, trained.get("label_cells") == "all"
     y = targets_as_trained(own, stream.class_names, target, len(stream), stream.name, listed=listed)
     return EventTargets(y=y, target=target)
+
+
+def _trained_classes(stream: EventStream, metric: str, trained: Mapping[str, Any]) -> EventTargets:
+    target = trained_target(trained, "auto")
+    y, names, others = np.full(len(stream), -1), None, target.others
+    if stream.labels is not None:
+        y, names = event_codes(stream)
+        others = (*others, *unknown_classes(y, names, target))
+        y = classes_as_trained(y, names, target, stream.name)
+    named = target.names != ("0", "1") or bool(trained.get("class_names"))
+    target = replace(target, metrics=(metric_of_classes(metric, target.width),), others=others)
+    return EventTargets(y=y, target=target, named=named)
 
 
 def event_floors(
@@ -113,3 +130,79 @@ def event_floors(
     """
     test, val = (task.targets.baselines(stream, task.split, part) for part in ("test", "val"))
     return {name: own | {f"val_{task.metric}": val[name][task.metric]} for name, own in test.items()}
+
+
+# ---- a backbone trained on links before and taken up here: frozen, and a head trained on it ------------------
+# Source: Yu et al. 2023, arXiv:2303.13047 (DyGLib's node classification); DyG-Mamba, arXiv:2408.06966, section 5
+PAIRS = ("model.pair_dim", "model.node_gaps", "model.pair_history")  # of a decoder of pairs alone
+SHARED = ("model.", "history.", "num_neighbors", "gap_unit", "deletions", "cut_ties")
+
+
+def suit_init(record: EventStream, config: EventNodeRun, metrics: tuple[str, ...], *, links: str) -> Mapping[str, Any]:
+    """Return the settings that a classifier shares with the run that it begins from, for what a user does not give.
+
+    Args:
+        record, metrics: not looked at.
+        config: whose `init` names the run.
+        links: the method that it must be of.
+    """
+    if config.init is None:
+        return {}
+    known = flatten(config)
+    settings = flatten(_run(config.init, links).settings())
+    shared = {k: v for k, v in settings.items() if k in known and k.startswith(SHARED) and k not in PAIRS}
+    return {k: v for k, v in shared.items() if not isinstance(v, (list, dict))}
+
+
+def init_context(config: EventNodeRun, context: Context, *, links: str) -> Context:
+    """Return a context under which a model is built as that of the run it begins from: its widths and its clock."""
+    if config.init is None or context.trained is not None:
+        return context
+    return replace(context, trained=_run(config.init, links).read_json("data.json"))
+
+
+def take_backbone(
+    model: nn.Module, config: EventNodeRun, context: Context, *, links: str, head: tuple[str, ...]
+) -> list[nn.Module]:
+    """Copy the weights of a run on links into a classifier, all but the head's, and return the parts that are frozen.
+
+    Args:
+        model: the classifier.
+        config: with `init` and `freeze`.
+        context: of the build; a trained model is not touched.
+        links: the method of the run.
+        head: names of the parts that are trained anew.
+    """
+    if config.init is None:
+        return []
+    if context.trained is None:
+        folder = _run(config.init, links)
+        weights = load_checkpoint(folder.weights).tensors.get("model", {})
+        weights = {name.replace("encoders.0.", "encoder."): tensor for name, tensor in weights.items()}
+        own = {name: t for name, t in model.state_dict().items() if name.split(".")[0] not in head}
+        wrong = [name for name, t in own.items() if name not in weights or weights[name].shape != t.shape]
+        if wrong:
+            raise CheckpointError(
+                f"{config.init} has no weights of this shape for {', '.join(wrong[:3])}; leave out settings of the "
+                "model, which are taken from that run"
+            )
+        model.load_state_dict({name: weights[name] for name in own}, strict=False)
+        if any(name.startswith(("encoder.count.", "encoders.1.")) for name in weights):
+            warnings.warn(
+                f"{config.init} encodes what two nodes have in common, which one node alone has not: that encoding is "
+                "left out here; train it with --model.cooccurrence false for the same backbone",
+                HopstateWarning,
+                stacklevel=3,
+            )
+    parts = [part for name, part in model.named_children() if name not in head] if config.freeze else []
+    for part in parts:
+        part.requires_grad_(False)
+    return parts
+
+
+def _run(path: str, links: str) -> RunFolder:
+    folder = RunFolder.open(path)
+    found = folder.read_json("config.json").get("method")
+    if found != links:
+        raise CheckpointError(f"{path} is a run of {found}; a backbone for this method comes from one of {links}")
+    return folder

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -19,16 +19,14 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.io.scratch import let_go
 from hopstate.layers.decoders import PairHistory
-from hopstate.methods.method import Context, Floors, Method
-from hopstate.methods.shared.around import AroundTokenizer
+from hopstate.methods.method import Context, Floors, Method, Space
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.programs import ExportSpec
-from hopstate.methods.space import Space
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches, judged, number_or_all
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.negatives import STRATEGIES, HowDrawn, Negatives, NoOtherPairError, load_or_draw
-from hopstate.streaming.history_scorer import Input, PairTokenizer
+from hopstate.streaming.history_scorer import Input, PairTokenizer, TokenizerT
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
 from hopstate.tokens.pair_features import PairFeatures
@@ -250,12 +248,43 @@ def kept_negatives(
 LOOKED_AT = 20_000  # training events, evenly spread, that features are scaled by
 
 
-_NONE = np.empty(0, np.int64)
+class AroundTokenizer(Generic[TokenizerT]):
+    """A tokenizer with another inside, whose events it has.
+
+    Args:
+        inner: the other one.
+    """
+
+    def __init__(self, inner: TokenizerT) -> None:
+        self.inner = inner
+
+    @property
+    def deletions(self) -> bool:
+        """Whether deletions stand in the store."""
+        return self.inner.deletions
+
+    @property
+    def marked(self) -> bool:
+        """Whether the last feature of an event says that it is a deletion."""
+        return self.inner.marked
+
+    @property
+    def store(self) -> Histories:
+        """The histories that the inner tokens are looked up in."""
+        return self.inner.store
+
+    @store.setter
+    def store(self, store: Histories) -> None:
+        self.inner.store = store
+        self.moved(store)
+
+    def moved(self, store: Histories) -> None:
+        """Follow the inner tokenizer to another store; there is nothing to do by default."""
 
 
 def pair_features(store: Histories, stream: EventStream, clock: Clock) -> PairFeatures:
     """Return what a head reads of pairs: the features without those of events, which the model sees."""
-    return PairFeatures(store, stream, clock, _NONE)
+    return PairFeatures(store, stream, clock, np.empty(0, np.int64))
 
 
 class PairHistoryTokenizer(AroundTokenizer[PairTokenizer]):

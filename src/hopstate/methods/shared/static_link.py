@@ -16,12 +16,12 @@ from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.files import replace_file
 from hopstate.layers.decoders import DECODERS, PairDecoder
 from hopstate.methods.method import Context, SplitConfig
-from hopstate.methods.shared.node import SAMPLED, STEP, LinkConfig, NodeRun, save_npz
+from hopstate.methods.shared.node import SAMPLED, STEP, NodeRun, save_npz
 from hopstate.ops.proximity import FEATURES
 from hopstate.random import named_rng, random_state_kept
 from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeBatches, NodeLabels
-from hopstate.training.tasks.static_link import LinkJudging, LinkModel, LinkTraining, StaticLinkTask, Without
+from hopstate.training.tasks.static_link import LinkConfig, LinkModel, StaticLinkTask, Without
 from hopstate.training.tasks.target import Target
 
 if TYPE_CHECKING:
@@ -65,13 +65,7 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
         model, made.source, sources.vectors, split,
         learned=learned, messages=messages,
         without=sources.without if link.hide else None,
-        training=LinkTraining(
-            negatives=link.negatives, num_negatives=link.num_negatives, loss=link.loss, batch_size=sampled,
-            seed=config.loop.seed, structure=link.structure,
-        ),
-        judging=LinkJudging(
-            candidates=link.candidates or None, bootstrap=link.bootstrap, seed=split_seed(config.split)
-        ),
+        link=link, batch_size=sampled, seed=config.loop.seed, split_seed=split_seed(config.split),
         node_ids=graph.node_ids, walks=made.walks,
     )  # fmt: skip
 

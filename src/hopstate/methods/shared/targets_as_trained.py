@@ -45,7 +45,14 @@ def targets_as_trained(
         HopstateWarning: classes or targets that the model does not know, or that the data do not have.
     """
     if target.goal == "classes":
-        return _classes(y, names, target, count, what)
+        if y is None or y.dtype.kind == "f":
+            if y is not None and not np.isnan(y).all():
+                raise DataError(f"{what} holds numbers, the model was trained on classes")
+            return np.full(count, -1, np.int64)
+        found = classes_as_trained(y, names, target, what)
+        if (found >= target.width).any() and not ((found >= 0) & (found < target.width)).any():
+            raise _nothing_left(what, [_class_names(y, names)[c] for c in np.unique(y[y >= 0])], target)
+        return found
     if y is None:
         return np.full((count, target.width), np.nan, np.float32)
     own = target.rows(_amounts(y, names, what))
@@ -61,21 +68,18 @@ def targets_as_trained(
     return own
 
 
-def _classes(y: np.ndarray | None, names: tuple[str, ...] | None, target: Target, count: int, what: str) -> np.ndarray:
-    """Return (n,) classes of a trained model, -1 without one, from C on what it does not know."""
-    if y is None or y.dtype.kind == "f":
-        if y is not None and not np.isnan(y).all():
-            raise DataError(f"{what} holds numbers, the model was trained on classes")
-        return np.full(count, -1, np.int64)
-    own, others = _class_names(y, names), unknown_classes(y, names, target)
+def classes_as_trained(y: np.ndarray, names: tuple[str, ...] | None, target: Target, what: str) -> np.ndarray:
+    """Return (n,) classes of a trained model, -1 without one, from C on what it does not know.
+
+    Warns:
+        HopstateWarning: classes that neither the model nor the rest of its own data had, by name.
+    """
+    others = unknown_classes(y, names, target)
     place = {name: c for c, name in enumerate((*target.names, *target.others, *others))}
+    own = _class_names(y, names)
     found = np.array([*(place.get(name, -1) for name in own), -1], np.int64)[y]  # the last stands for "none"
-    counts = np.bincount(found[found >= 0], minlength=len(place))
-    new = (*(name for name in target.others if counts[place[name]]), *others)
-    if new and not counts[: target.width].any():
-        raise _nothing_left(what, new, target)
     if others:
-        told = [(name, int(counts[place[name]])) for name in others]
+        told = [(name, int((found == place[name]).sum())) for name in others]
         _warn(f"{what} has classes that the run does not know: {_counted(told)}; these rows count as wrong")
     return found
 
@@ -150,4 +154,4 @@ def _amounts(y: np.ndarray, names: tuple[str, ...] | None, what: str) -> np.ndar
     return values[y]
 
 
-__all__ = ["targets_as_trained", "unknown_classes"]
+__all__ = ["classes_as_trained", "targets_as_trained", "unknown_classes"]

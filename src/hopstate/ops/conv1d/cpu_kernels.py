@@ -3,8 +3,7 @@
 
 from numba import njit
 
-from hopstate.ops.cpu.simd import LANES, fma, load, load_first, splat, store, store_first
-from hopstate.ops.cpu.simd_math import sigmoid
+from hopstate.ops.cpu.simd import LANES, fma, load, load_first, sigmoid, splat, store, store_first
 
 TILE = 32  # tokens of a sequence that the gradients go over at a time
 

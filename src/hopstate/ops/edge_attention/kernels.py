@@ -11,8 +11,7 @@ import math
 
 from numba import njit
 
-from hopstate.ops.cpu.simd import LANES, filled, fma, load, store, where_less
-from hopstate.ops.cpu.simd_math import exp_parts
+from hopstate.ops.cpu.simd import LANES, exp_parts, filled, fma, load, store, where_less
 
 fast = njit(cache=True, nogil=True, error_model="numpy")
 

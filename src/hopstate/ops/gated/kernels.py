@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from hopstate.ops.cpu.simd import LANES, filled, fma, load_first, store_first, where_less
-from hopstate.ops.cpu.simd_math import exp_parts
+from hopstate.ops.cpu.simd import LANES, exp_parts, filled, fma, load_first, store_first, where_less
 
 
 @njit(cache=True, nogil=True)

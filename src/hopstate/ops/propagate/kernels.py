@@ -7,8 +7,7 @@ already on their way from memory: on a graph larger than the cache that wait is 
 
 from numba import njit
 
-from hopstate.ops.cpu.processor import prefetch
-from hopstate.ops.cpu.simd import LANES, fma, load, load_first, splat, store, store_first
+from hopstate.ops.cpu.simd import LANES, fma, load, load_first, prefetch, splat, store, store_first
 
 AHEAD = 32  # entries between asking for a row and its scale, and using them
 LINE = 16  # float32 of a cache line

@@ -1,4 +1,4 @@
-"""The selective scan: definition (naive.py), kernels (cpu.py, triton.py), choice between them (dispatch.py).
+"""The selective scan: definition (naive.py), kernels (cpu_kernels.py, triton.py), choice between them (dispatch.py).
 
 | Graph Mamba Networks, arXiv:2402.08678 | function |
 |---|---|
@@ -45,10 +45,10 @@ def scan(
     want_final: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return y, final states (no rows unless want_final) and checkpoints (no rows unless keep)."""
-    from hopstate.ops.selective_scan import cpu
+    from hopstate.ops.selective_scan import cpu_kernels
 
     check.check_values(delta, A, offsets)
-    return cpu.forward(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final)
+    return cpu_kernels.forward(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final)
 
 
 @scan.register_kernel("cuda")
@@ -95,9 +95,9 @@ def scan_backward(
     zoh: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of u, delta, A, B, C, D, z, initial; without elements for absent inputs."""
-    from hopstate.ops.selective_scan import cpu
+    from hopstate.ops.selective_scan import cpu_kernels
 
-    return cpu.backward(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, dfinal, reverse, zoh)  # type: ignore[return-value]
+    return cpu_kernels.backward(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, dfinal, reverse, zoh)  # type: ignore[return-value]
 
 
 @scan_backward.register_kernel("cuda")

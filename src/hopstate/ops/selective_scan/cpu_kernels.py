@@ -14,13 +14,18 @@ units is added in unit order, and so no result depends on the number of threads.
 Derivation: DERIVATION.md beside this file.
 """
 
-from numba import njit
+from __future__ import annotations
 
-from hopstate.ops.cpu import processor
-from hopstate.ops.cpu.processor import scratch
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+from hopstate.ops.cpu import simd
 from hopstate.ops.cpu.simd import (
     LANES,
     WIDE,
+    exp_parts,
     filled,
     fma,
     lane_sum,
@@ -28,14 +33,108 @@ from hopstate.ops.cpu.simd import (
     load_first,
     load_wide,
     narrow,
+    phi_series,
     repeat,
+    scratch,
+    sigmoid,
     spread,
     store,
     store_first,
     where_less,
 )
-from hopstate.ops.cpu.simd_math import exp_parts, phi_series, sigmoid
+from hopstate.ops.selective_scan import dispatch
+from hopstate.ops.selective_scan.check import check_steps
 from hopstate.ops.selective_scan.dispatch import CELL
+from hopstate.ops.threads import MIN_GROUP, flat_array, group_sequences, run_units
+
+assert LANES == dispatch.LANES
+MIN_UNITS = 16  # below this many groups, channels are split too
+
+
+def forward(
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, z: Tensor | None, offsets: Tensor,
+    initial: Tensor | None, reverse: bool, zoh: bool, keep: bool, want_final: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return y, final states (empty unless wanted) and checkpoints (empty unless kept)."""
+    (tokens, channels), S, sequences = u.shape, A.shape[1], offsets.numel() - 1
+    kind = torch.promote_types(u.dtype, torch.float32)
+    inputs = [flat_array(x, kind) for x in (u, delta, A, B, C, D, z, initial)]
+    bounds = offsets.detach().numpy()
+    groups, spans = cut(bounds, channels, S)
+    y = np.empty(tokens * channels, inputs[0].dtype)
+    final = np.empty(sequences * channels * S if want_final else 0, y.dtype)
+    blocks = -(-channels // LANES)
+    shape = (-(-tokens // CELL) if keep else 0, blocks, S, LANES)
+    checkpoints = np.empty(int(np.prod(shape)), y.dtype)
+    flags = (channels, S, reverse, zoh, D is not None, z is not None, initial is not None, keep)
+    shortest = np.zeros((groups.size - 1) * (spans.size - 1), y.dtype)
+    outputs = (y, final, checkpoints, shortest)
+    run_units(scan_forward, shortest.size, groups, spans, bounds, *flags, *inputs, *outputs)
+    if shortest.size and shortest.min() < 0:
+        check_steps(delta)
+    final_shape = (sequences if want_final else 0, channels, S)
+    return (
+        torch.from_numpy(y).view(u.shape).to(u.dtype),
+        torch.from_numpy(final).view(final_shape),
+        torch.from_numpy(checkpoints).view(shape),
+    )
+
+
+def backward(
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, z: Tensor | None, offsets: Tensor,
+    initial: Tensor | None, checkpoints: Tensor, dy: Tensor, dfinal: Tensor | None, reverse: bool, zoh: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return du, ddelta, dA, dB, dC, dD, dz, dinitial, each in its input's dtype; empty where there is no input."""
+    (tokens, channels), S = u.shape, A.shape[1]
+    kind = torch.promote_types(u.dtype, torch.float32)
+    inputs = [flat_array(x, kind) for x in (u, delta, A, B, C, D, z, initial, checkpoints, dy, dfinal)]
+    real = inputs[0].dtype
+    bounds = offsets.detach().numpy()
+    groups, spans = cut(bounds, channels, S)
+    num_groups, num_spans, blocks = groups.size - 1, spans.size - 1, -(-channels // LANES)
+    du, ddelta = np.empty(tokens * channels, real), np.empty(tokens * channels, real)
+    dA, dD = np.zeros(num_groups * blocks * S * LANES, real), np.zeros(num_groups * blocks * LANES, real)
+    dB, dC = np.empty(num_spans * tokens * S, real), np.empty(num_spans * tokens * S, real)
+    dz = np.empty(0 if z is None else du.size, real)
+    dinitial = np.empty(0 if initial is None else initial.numel(), real)
+    flags = (channels, S, reverse, zoh, D is not None, z is not None, initial is not None, dfinal is not None)
+    grads = (du, ddelta, dA, dB, dC, dD, dz, dinitial)
+    run_units(scan_backward, num_groups * num_spans, groups, spans, bounds, *flags, *inputs, *grads)
+    summed_A = dA.reshape(num_groups, blocks, S, LANES).sum(0).transpose(0, 2, 1).reshape(-1, S)[:channels]
+    summed_D = dD.reshape(num_groups, blocks * LANES).sum(0)[: 0 if D is None else channels]
+    shaped = (
+        (du, u), (ddelta, delta), (summed_A, A), (_sum_first(dB, num_spans), B), (_sum_first(dC, num_spans), C),
+        (summed_D, D), (dz, z), (dinitial, initial),
+    )  # fmt: skip
+    return tuple(_as(grad, like, kind) for grad, like in shaped)
+
+
+def _as(grad: np.ndarray, like: Tensor | None, kind: torch.dtype) -> Tensor:
+    if like is None:
+        return torch.empty(0, dtype=kind)
+    return torch.from_numpy(np.ascontiguousarray(grad)).view(like.shape).to(like.dtype)
+
+
+def _sum_first(partial: np.ndarray, count: int) -> np.ndarray:
+    """Sum of count equal parts, first to last (in place, so that no second copy is held)."""
+    parts = partial.reshape(count, -1)
+    for i in range(1, count):
+        parts[0] += parts[i]
+    return parts[0]
+
+
+def cut(bounds: np.ndarray, channels: int, S: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cut the sequences into groups of about equal tokens and, where these are few, the channels into spans.
+
+    Only shapes decide, never the number of threads. Returns group bounds in sequences and span bounds in blocks.
+    """
+    groups, tokens, blocks = group_sequences(bounds, channels), int(bounds[-1]), -(-channels // LANES)
+    num_groups = groups.size - 1
+    # each span keeps its own dB and dC: 2 S numbers a token, held to a tenth of the 6 channels a token of the rest
+    most = max(1, min(blocks, int(0.3 * channels / S), tokens * channels // (MIN_GROUP * max(num_groups, 1))))
+    num_spans = min(most, -(-MIN_UNITS // max(num_groups, 1)))
+    return groups, np.linspace(0, blocks, num_spans + 1).astype(np.int64)
+
 
 assert CELL % WIDE == 0
 
@@ -191,11 +290,11 @@ def _prepare(work, first, step, count, channels, block, lanes, has_gate, u, delt
     for k in range(count):
         token, i = (first + step * k) * channels + block * LANES, k * LANES
         ahead = token - step * CELL * channels
-        processor.prefetch(u, ahead)
-        processor.prefetch(delta, ahead)
-        processor.prefetch(dy, ahead)
+        simd.prefetch(u, ahead)
+        simd.prefetch(delta, ahead)
+        simd.prefetch(dy, ahead)
         if has_gate:
-            processor.prefetch(gate, ahead)
+            simd.prefetch(gate, ahead)
         store(work, X + i, load_first(u, token, lanes))
         store(work, DT + i, load_first(delta, token, lanes))
         store(work, DY + i, load_first(dy, token, lanes))
@@ -227,10 +326,10 @@ def _finish(work, first, step, count, channels, block, lanes, has_gate, du, ddel
     for k in range(count):
         token, i = (first + step * k) * channels + block * LANES, k * LANES
         ahead = token - step * CELL * channels
-        processor.prefetch_to_write(du, ahead)
-        processor.prefetch_to_write(ddelta, ahead)
+        simd.prefetch_to_write(du, ahead)
+        simd.prefetch_to_write(ddelta, ahead)
         if has_gate:
-            processor.prefetch_to_write(dgate, ahead)
+            simd.prefetch_to_write(dgate, ahead)
         store_first(du, token, load(work, DU + i), lanes)
         store_first(ddelta, token, load(work, DDELTA + i), lanes)
         if has_gate:
@@ -249,8 +348,8 @@ def scan_backward(
     dA and dskip hold one partial sum per group, [group, block, (state,) lane], dskip zero on entry; dB and dC one per
     span, [span, token, state].
     """
-    word = processor.control_word()
-    processor.set_control_word(word | processor.FLUSH_TO_ZERO)
+    word = simd.control_word()
+    simd.set_control_word(word | simd.FLUSH_TO_ZERO)
     blocks = (channels + LANES - 1) // LANES
     num_spans, tokens, even = spans.size - 1, offsets[-1], padded(S)
     wide, kept, rows = even * LANES, S * LANES, CELL * (even + 1) * LANES
@@ -309,7 +408,7 @@ def scan_backward(
                     scatter_state(g, (block - low) * wide, sequence, block, channels, S, dinitial)
         for block in range(low, high):
             copy(sums_A, (block - low) * wide, dA, (group * blocks + block) * kept, kept)
-    processor.set_control_word(word)
+    simd.set_control_word(word)
 
 
 @inlined
@@ -341,8 +440,8 @@ def scan_forward(
     u, delta, A, B, C, skip, gate, initial, y, final, checkpoints, shortest,
 ):  # fmt: skip
     """Run units first_unit..last_unit - 1: write y, final states, (keep) checkpoints and each unit's shortest step."""
-    word = processor.control_word()
-    processor.set_control_word(word | processor.FLUSH_TO_ZERO)
+    word = simd.control_word()
+    simd.set_control_word(word | simd.FLUSH_TO_ZERO)
     blocks = (channels + LANES - 1) // LANES
     num_spans, even = spans.size - 1, padded(S)
     wide, kept = even * LANES, S * LANES
@@ -371,10 +470,10 @@ def scan_forward(
                     for k in range(count):
                         token = (first + step * k) * channels + block * LANES
                         ahead = token + step * CELL * channels  # a row is far from the next: nothing else foresees it
-                        processor.prefetch(u, ahead)
-                        processor.prefetch(delta, ahead)
+                        simd.prefetch(u, ahead)
+                        simd.prefetch(delta, ahead)
                         if has_gate:
-                            processor.prefetch(gate, ahead)
+                            simd.prefetch(gate, ahead)
                         x, dt = load_first(u, token, lanes), load_first(delta, token, lanes)
                         least = where_less(dt, least, dt, least)
                         out = _step(x, dt, a, inverse, at, cell_B, cell_C, k * even, S, h, zoh)
@@ -384,11 +483,11 @@ def scan_forward(
                         _gate(work, count)
                     for k in range(count):
                         token = (first + step * k) * channels + block * LANES
-                        processor.prefetch_to_write(y, token + step * CELL * channels)
+                        simd.prefetch_to_write(y, token + step * CELL * channels)
                         store_first(y, token, load(work, OUT + k * LANES), lanes)
             if final.size > 0:
                 for block in range(low, high):
                     scatter_state(h, (block - low) * wide, sequence, block, channels, S, final)
         store(edge, 0, least)
         shortest[unit] = edge.min()
-    processor.set_control_word(word)
+    simd.set_control_word(word)

@@ -3,8 +3,7 @@
 
 from numba import njit
 
-from hopstate.ops.cpu.simd import LANES, filled, fma, load, load_first, splat, store, store_first
-from hopstate.ops.cpu.simd_math import exp_parts
+from hopstate.ops.cpu.simd import LANES, exp_parts, filled, fma, load, load_first, splat, store, store_first
 
 kernel = njit(nogil=True, cache=True, error_model="numpy")
 

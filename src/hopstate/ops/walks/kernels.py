@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from hopstate.ops.cpu.processor import prefetch
 from hopstate.ops.cpu.random_kernels import STEP, mix, seeded
+from hopstate.ops.cpu.simd import prefetch
 
 BLOCK = 1024  # walks that advance together
 FAR = 1 << 19  # entries of a table that caches no longer hold

@@ -18,9 +18,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from hopstate.ops.cpu.processor import prefetch
 from hopstate.ops.cpu.random_kernels import seeded
-from hopstate.ops.cpu.simd import target_has
+from hopstate.ops.cpu.simd import prefetch, target_has
 from hopstate.ops.walks.kernels import LINE, advance
 
 WIDE = target_has("avx512vbmi2")

@@ -10,7 +10,7 @@ arXiv:2606.04672, algorithm 2.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +34,6 @@ from hopstate.training.tasks.target import (
     is_known,
     of_training,
     positive_last,
-    trained_target,
 )
 from hopstate.training.tasks.task import TaskFacts
 
@@ -124,15 +123,10 @@ class EventTargets:
         names; labels: p_<label>; values: prediction, or of several prediction_<name>.
         """
         values = self.values(found)
-        if self.classes:
-            said = {"prediction": np.asarray(self.names)[self.target.decided(values).argmax(1)]}
-            if self.width == 1:
-                return {"score": values[:, 1]} | (said if self.named else {})
-            return said | {f"p_{name}": values[:, c] for c, name in enumerate(self.names)}
-        if self.target.goal == "values" and len(self.names) == 1:
-            return {"prediction": values[:, 0]}
-        kind = "p" if self.target.goal == "labels" else "prediction"
-        return {f"{kind}_{name}": column for name, column in zip(self.names, values.T, strict=True)}
+        if self.classes and self.width == 1:
+            decided = self.target.columns(values)["prediction"]
+            return {"score": values[:, 1]} | ({"prediction": decided} if self.named else {})
+        return self.target.columns(values)
 
     def baselines(self, stream: EventStream, split: EventSplit, part: str = "test") -> dict[str, dict[str, float]]:
         """Return metrics of a part of the split ("val" or "test") of answers without a model.
@@ -201,7 +195,7 @@ def event_classes(
 
     Args:
         stream: its labels: numbers of class_names, or whole numbers that are names themselves; -1 or NaN: unknown.
-        metric: see `_metric_of`.
+        metric: see `metric_of_classes`.
         train: positions of training events, whose classes alone a model learns; None learns all.
         positive: the positive class of two, `read.positive_class`; see `positive_last`.
         weights: of the classes in the loss, see `class_weights`.
@@ -209,7 +203,7 @@ def event_classes(
     Warns:
         HopstateWarning: classes that the model does not know, by name.
     """
-    y, own = _codes(stream)
+    y, own = event_codes(stream)
     if stream.class_names is None and set(own) <= {"0", "1"}:
         y, own = np.where(y < 0, -1, np.asarray([int(n) for n in own] or [0])[y]), ("0", "1")
     named = stream.class_names is not None or own != ("0", "1")
@@ -222,55 +216,26 @@ def event_classes(
         which, only = ("training events have", names[0]) if others else ("labels are of", names[int(there[0])])
         raise DataError(f"{stream.name}: all {which} only the class {only}; there is nothing to learn")
     if others:
-        _warn_of(f"no training event of {stream.name} has", others, y, len(names))
+        counts = np.bincount(y[y >= len(names)] - len(names), minlength=len(others)).tolist()
+        shown = [f"{name!r} ({n:,} events)" for name, n in zip(others, counts, strict=True)]
+        more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+        warnings.warn(
+            f"no training event of {stream.name} has the class {', '.join(shown[:5])}{more}; it can never be "
+            "predicted, and events that have it count as wrong",
+            HopstateWarning,
+            stacklevel=4,
+        )
     target = Target(
         goal="classes",
         names=names,
-        metrics=(_metric_of(metric, len(names)),),
+        metrics=(metric_of_classes(metric, len(names)),),
         class_weights=class_weights(y[learned], names, weights),
         others=others,
     )
     return EventTargets(y=y.astype(np.int64), target=target, named=named or names == ("1", "0"))
 
 
-def trained_event_classes(stream: EventStream, trained: Mapping[str, Any], metric: str) -> EventTargets:
-    """Return the classes of other events in those of a trained run; what it does not know stands from C on.
-
-    Args:
-        stream: as in `event_classes`; it may have no labels.
-        trained: data.json of the run.
-        metric: see `_metric_of`.
-
-    Warns:
-        HopstateWarning: classes that the run does not know, by name.
-    """
-    target = trained_target(trained, "auto")
-    names, before = target.names, target.others
-    y, own = _codes(stream) if stream.labels is not None else (np.full(len(stream), -1), ())
-    others = (*before, *(name for name in own if name not in (*names, *before)))
-    place = {name: c for c, name in enumerate((*names, *others))}
-    y = np.array([*(place[name] for name in own), -1], np.int64)[y]  # the last stands for "unknown"
-    met = len(names) + len(before)
-    if (y >= met).any():
-        _warn_of(f"the run does not know, of {stream.name},", others[len(before) :], y, met)
-    target = replace(target, metrics=(_metric_of(metric, len(names)),), others=others)
-    return EventTargets(y=y, target=target, named=names != ("0", "1") or bool(trained.get("class_names")))
-
-
-def _warn_of(told: str, others: tuple[str, ...], codes: np.ndarray, count: int) -> None:
-    """Warn of classes from count on, which stand in codes (E,)."""
-    found = np.bincount(codes[codes >= count] - count, minlength=len(others))
-    shown = [f"{name!r} ({n:,} events)" for name, n in zip(others, found.tolist(), strict=True) if n]
-    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-    warnings.warn(
-        f"{told} the class {', '.join(shown[:5])}{more}; it can never be predicted, and events that have it count as "
-        "wrong",
-        HopstateWarning,
-        stacklevel=4,
-    )
-
-
-def _metric_of(metric: str, count: int) -> str:
+def metric_of_classes(metric: str, count: int) -> str:
     """Return the metric that chooses a model of so many classes: "auto" takes roc_auc of two and macro_f1 of more."""
     if metric == "auto":
         return "roc_auc" if count == 2 else "macro_f1"
@@ -332,7 +297,7 @@ def shown_labels(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]
     return {"label": np.array([*stream.class_names, None], object)[own]}
 
 
-def _codes(stream: EventStream) -> tuple[np.ndarray, tuple[str, ...]]:
+def event_codes(stream: EventStream) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return (E,) numbers of classes, -1 unknown, and the classes' names."""
     need = f"{stream.name}: dynamic node classification needs classes as labels of events"
     if stream.labels is None:

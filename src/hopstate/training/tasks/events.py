@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream, stretch
-from hopstate.data.neighbor_store import Histories, NeighborStore
+from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
@@ -139,7 +139,6 @@ class EventSource(ABC, Generic[ScorerT_co]):
         return 0
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Any]:
-        """See `Task.batches`."""
         return iter(())
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor | None:
@@ -147,11 +146,10 @@ class EventSource(ABC, Generic[ScorerT_co]):
         return None
 
     def state(self) -> dict[str, Tensor]:
-        """Return what training moves beside the weights; by default nothing."""
+        """Return what training moves beside the weights."""
         return {}
 
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned."""
+    def load_state(self, state: dict[str, Tensor]) -> None: ...
 
     # ---- scoring ---------------------------------------------------------------------------------------
     def index(self) -> NeighborStore | None:
@@ -165,12 +163,62 @@ class EventSource(ABC, Generic[ScorerT_co]):
     @abstractmethod
     def scorer_over(self, model: nn.Module, stream: EventStream) -> ScorerT_co: ...
 
-    def scorer_with(self, model: nn.Module, store: NeighborStore) -> ScorerT_co:
-        """Return the model over other histories of the same stream: what has a `NeighborStore`'s look-ups."""
-        raise NotImplementedError
-
     @abstractmethod
     def follow(self, model: nn.Module, past: StreamState) -> ScorerT_co: ...
+
+
+class TokenizedSource(EventSource[ScorerT_co]):
+    """A source whose model reads what a tokenizer makes of a stream.
+
+    Args:
+        model: what the loop trains.
+        stream, split: the data.
+        train_inputs: tokenizer over the training events alone.
+        make_inputs: stream → tokenizer over all of it, for evaluation.
+        feature_dims: as in `EventSource`.
+    """
+
+    single_process = ""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        stream: EventStream,
+        split: EventSplit,
+        train_inputs: Any,
+        make_inputs: Callable[[EventStream], Any],
+        feature_dims: tuple[int, int],
+    ) -> None:
+        super().__init__(model, stream, split, feature_dims=feature_dims)
+        self.train_inputs, self.inputs, self.make_inputs = train_inputs, make_inputs(stream), make_inputs
+
+    @abstractmethod
+    def scorer_of(self, model: nn.Module, inputs: Any) -> ScorerT_co:
+        """Return the model over a tokenizer."""
+
+    def scorer(self, model: nn.Module, split: str) -> ScorerT_co:
+        return self.scorer_of(model, self.train_inputs if split == "train" else self.inputs)
+
+    def scorer_over(self, model: nn.Module, stream: EventStream) -> ScorerT_co:
+        return self.scorer_of(model, self.make_inputs(stream))
+
+    def follow(self, model: nn.Module, past: StreamState) -> ScorerT_co:
+        return self.scorer_of(model, self.inputs.over(past))
+
+
+class HistorySource(TokenizedSource[ScorerT_co]):
+    """A tokenized source of a model of histories, whose tokens may mark deletions by a feature of their own."""
+
+    def __init__(
+        self,
+        model: HistoryModel,
+        stream: EventStream,
+        split: EventSplit,
+        train_inputs: PairTokenizer | HistoryTokenizer,
+        make_inputs: Callable[[EventStream], PairTokenizer | HistoryTokenizer],
+    ) -> None:
+        node, edge = model.feature_dims
+        super().__init__(model, stream, split, train_inputs, make_inputs, (node, edge - train_inputs.marked))
 
 
 class EventTask(Task[Any], Generic[ScorerT_co]):
@@ -268,7 +316,7 @@ Labelled = tuple[Input, Tensor, int]  # a model's input, labels, and the pairs o
 Classified = tuple[Input, Tensor]  # a model's input, and classes
 
 
-class HistoryPairs(EventSource[HistoryScorer]):
+class HistoryPairs(HistorySource[HistoryScorer]):
     """Events in time order, and pairs that did not meet beside them.
 
     Args:
@@ -288,8 +336,6 @@ class HistoryPairs(EventSource[HistoryScorer]):
         microbatch_tokens: pairs that hold more tokens than this are cut once more, evenly; None does not look.
     """
 
-    single_process = ""
-
     def __init__(
         self,
         model: HistoryModel,
@@ -307,8 +353,7 @@ class HistoryPairs(EventSource[HistoryScorer]):
         microbatch_size: int | None = None,
         microbatch_tokens: int | None = None,
     ) -> None:
-        self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
-        super().__init__(model, stream, split, feature_dims=own_features(model, self.inputs.marked))
+        super().__init__(model, stream, split, train_inputs, inputs)
         self._index = index
         check_range(least=1, batch_size=batch_size, max_events=max_events)
         check_range(least=1, microbatch_size=microbatch_size, microbatch_tokens=microbatch_tokens)
@@ -353,25 +398,11 @@ class HistoryPairs(EventSource[HistoryScorer]):
         inputs, labels, count = batch
         return link_loss(model(inputs), labels, self.mixture.group) / (count // self.mixture.group)
 
-    def scorer(self, model: nn.Module, split: str) -> HistoryScorer:
-        return self._scorer(model, self.train_inputs if split == "train" else self.inputs)
-
-    def scorer_over(self, model: nn.Module, stream: EventStream) -> HistoryScorer:
-        return self._scorer(model, self._make(stream))
-
-    def scorer_with(self, model: nn.Module, store: Histories) -> HistoryScorer:
-        inputs = self._make(self.stream)
-        inputs.store = store
-        return self._scorer(model, inputs)
-
-    def follow(self, model: nn.Module, past: StreamState) -> HistoryScorer:
-        return self._scorer(model, self.inputs.over(past))
-
-    def _scorer(self, model: nn.Module, inputs: PairTokenizer) -> HistoryScorer:
+    def scorer_of(self, model: nn.Module, inputs: PairTokenizer) -> HistoryScorer:
         return HistoryScorer(model, inputs, max_queries=min(TOGETHER, self.microbatch_size or TOGETHER))
 
 
-class HistoryNodes(EventSource[HistoryNodeScorer]):
+class HistoryNodes(HistorySource[HistoryNodeScorer]):
     """Sources of the events with a class, in time order.
 
     Args:
@@ -382,8 +413,6 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         train_inputs, inputs: as in `HistoryPairs`.
         batch_size: training events a step.
     """
-
-    single_process = ""
 
     def __init__(
         self,
@@ -397,8 +426,7 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         inputs: Callable[[EventStream], HistoryTokenizer],
         batch_size: int = 200,
     ) -> None:
-        self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
-        super().__init__(model, stream, split, feature_dims=own_features(model, self.inputs.marked))
+        super().__init__(model, stream, split, train_inputs, inputs)
         check_range(least=1, batch_size=batch_size)
         self.y, self.target, self.batch_size = y, target, batch_size
         self._rows = split.train[is_known(y[split.train])]
@@ -421,24 +449,10 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         inputs, y = batch
         return self.target.class_loss(model(inputs), y)
 
-    def scorer(self, model: nn.Module, split: str) -> HistoryNodeScorer:
-        return self._answering(HistoryNodeScorer(model, self.train_inputs if split == "train" else self.inputs))
-
-    def scorer_over(self, model: nn.Module, stream: EventStream) -> HistoryNodeScorer:
-        return self._answering(HistoryNodeScorer(model, self._make(stream)))
-
-    def follow(self, model: nn.Module, past: StreamState) -> HistoryNodeScorer:
-        return self._answering(HistoryNodeScorer(model, self.inputs.over(past)))
-
-    def _answering(self, scorer: HistoryNodeScorer) -> HistoryNodeScorer:
+    def scorer_of(self, model: nn.Module, inputs: HistoryTokenizer) -> HistoryNodeScorer:
+        scorer = HistoryNodeScorer(model, inputs)
         scorer.answer = self.target.answer
         return scorer
-
-
-def own_features(model: HistoryModel, marked: bool) -> tuple[int, int]:
-    """Return features of a node and of an event that a model takes from a stream, without the mark of a deletion."""
-    node, edge = model.feature_dims
-    return node, edge - marked
 
 
 def split_by_tokens(

@@ -91,7 +91,7 @@ class GraphTask(Task[tuple[Any, Tensor]]):
     def predict(self, split: str) -> dict[str, Any]:
         ids = self._ids(split)
         rows = self._rows(ids)
-        columns = self.target.columns(self.y[rows], self._outputs(ids))
+        columns = self.target.table(self.y[rows], self._outputs(ids))
         return {**self._names(ids, rows), **columns}
 
     def facts(self) -> TaskFacts:

@@ -29,7 +29,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.data.events import EventStream
-from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, check_range
@@ -40,7 +39,7 @@ from hopstate.streaming.history_scorer import chances
 from hopstate.streaming.memory_scorer import ActiveEvents, FollowingMemory, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
-from hopstate.training.tasks.events import EpochNegatives, EventSource, beside, link_loss
+from hopstate.training.tasks.events import EpochNegatives, TokenizedSource, beside, link_loss
 from hopstate.training.tasks.target import Target, is_known
 
 Update = dict[str, Tensor]  # the fields of an `ActiveBatch`
@@ -62,6 +61,7 @@ class Window(TypedDict):
 
 
 DrawnT = TypeVar("DrawnT")
+MemoryScorerT = TypeVar("MemoryScorerT", bound=MemoryScorer)
 
 
 class Questions(ABC, Generic[DrawnT]):
@@ -124,7 +124,6 @@ class LinkQuestions(Questions[tuple[np.ndarray, np.ndarray]]):
         return self.drawn.of(epoch)
 
     def of(self, batch: slice, drawn: tuple[np.ndarray, np.ndarray]) -> tuple[dict[str, Tensor], Tensor]:
-        """Return ends and gaps of the events at some of the training rows and of the pairs beside them."""
         rows = self.stream.additions(self.split.train[batch])
         src, dst, t = (column[rows] for column in (self.stream.src, self.stream.dst, self.stream.t))
         at = np.searchsorted(self._added, rows)
@@ -157,11 +156,9 @@ class ClassQuestions(Questions[None]):
         super().__init__(stream, split, inputs, target.answer)
         self.y, self.target = y, target
 
-    def draw(self, epoch: int) -> None:
-        """Nothing is drawn."""
+    def draw(self, epoch: int) -> None: ...
 
     def of(self, batch: slice, drawn: None) -> tuple[dict[str, Tensor], Tensor]:
-        """Return sources and gaps of the events with a class at some of the training rows."""
         rows = self.split.train[batch]
         rows = rows[is_known(self.y[rows])]
         src, t = self.stream.src[rows], self.stream.t[rows]
@@ -176,7 +173,7 @@ class ClassQuestions(Questions[None]):
         return self.target.class_loss(logits, labels)
 
 
-class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
+class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
     """Windows of the training stream, and the memory between them.
 
     Args:
@@ -209,10 +206,9 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         tbptt_window: int = 1,
         cut_ties: bool = True,
     ) -> None:
-        super().__init__(model, stream, split, feature_dims=model.feature_dims)
+        super().__init__(model, stream, split, train_inputs, inputs, model.feature_dims)
         check_range(least=1, batch_size=batch_size, tbptt_window=tbptt_window)
         self.memory_model, self.questions = model, questions
-        self.train_inputs, self._make, self.inputs = train_inputs, inputs, inputs(stream)
         self.batch_size, self.tbptt_window, self.cut_ties = batch_size, tbptt_window, cut_ties
         self._at_once = tie_batch_size if cut_ties else None
         t = stream.t[split.train]
@@ -263,7 +259,6 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         return {"updates": updates, "asked": asked, "labels": labels}
 
     def loss(self, model: nn.Module, batch: Window) -> Tensor | None:
-        """Return the mean loss of a window, None where nothing is asked; the memory is kept."""
         memory_model, steps = self.memory_model, batch["steps"]
         device = steps[0]["labels"].device
         whole = memory_model.initial_state(self.stream.num_nodes) if self.memory is None else self.memory.to(device)
@@ -289,7 +284,6 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         return self.memory.tensors() | {"clock": torch.tensor(self.memory.clock, dtype=torch.float64)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned."""
         if not state:
             self.memory = None
             return
@@ -298,25 +292,12 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         self.memory = NodeState.from_tensors(tensors, clock, self.memory_model.tag)
 
     # ---- scoring -----------------------------------------------------------------------------------------
-    def scorer(self, model: nn.Module, split: str) -> MemoryScorer:
-        return self._scorer(self.train_inputs if split == "train" else self.inputs)
-
-    def scorer_over(self, model: nn.Module, stream: EventStream) -> MemoryScorer:
-        return self._scorer(self._make(stream))
-
-    def scorer_with(self, model: nn.Module, store: NeighborStore) -> MemoryScorer:
-        inputs = self._make(self.stream)
-        inputs.store = store
-        if inputs.told is not None:
-            inputs.told.store = store
-        return self._scorer(inputs)
+    def scorer_of(self, model: nn.Module, inputs: ActiveEvents) -> MemoryScorer:
+        return self._answering(MemoryScorer(self.memory_model, inputs, at_once=self._at_once))
 
     def follow(self, model: nn.Module, past: StreamState) -> FollowingMemory:
-        scorer = FollowingMemory(self.memory_model, self.inputs.over(past), past, at_once=self._at_once)
-        scorer.answer = self.questions.answer
-        return scorer
+        return self._answering(FollowingMemory(self.memory_model, self.inputs.over(past), past, at_once=self._at_once))
 
-    def _scorer(self, inputs: ActiveEvents) -> MemoryScorer:
-        scorer = MemoryScorer(self.memory_model, inputs, at_once=self._at_once)
+    def _answering(self, scorer: MemoryScorerT) -> MemoryScorerT:
         scorer.answer = self.questions.answer
         return scorer

@@ -66,19 +66,6 @@ class NodeLabels:
             raise ConfigError(f"these data have no split {split!r}; known: {', '.join([*self.split, 'all'])}")
         return self.split[split]
 
-    def loss(self, out: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the target's loss of outputs (n, C); see `Target.loss`."""
-        return self.target.loss(out, y, weight)
-
-    def score(self, rows: Rows, out: Tensor) -> dict[str, float]:
-        """Return the metrics of outputs (n, C) over those of rows (n,) of which something is known."""
-        return self.target.score(self.y[rows], out)
-
-    def table(self, rows: Rows, out: Tensor) -> dict[str, Any]:
-        """Return prediction columns: node, then those of `Target.columns`."""
-        ids = rows if self.node_ids is None else self.node_ids.names(rows)
-        return {"node": ids, **self.target.columns(self.y[rows], out)}
-
 
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 Seen = tuple[Tensor, Tensor, Tensor | None]  # (n, C) outputs that the loss looks at, their targets, their weights
@@ -129,11 +116,10 @@ class NodeBatches(ABC, Generic[BatchT]):
         raise NotImplementedError
 
     def state(self) -> dict[str, Tensor]:
-        """Return what training moves beside the weights; by default nothing."""
+        """Return what training moves beside the weights."""
         return {}
 
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned."""
+    def load_state(self, state: dict[str, Tensor]) -> None: ...
 
 
 class NodeTask(Task[BatchT]):
@@ -165,7 +151,7 @@ class NodeTask(Task[BatchT]):
     def loss(self, batch: BatchT) -> Tensor | None:
         """Return the mean loss of a batch's training nodes, or their weighted sum; None without any."""
         out, y, weight = self.source.outputs(self.model, batch)
-        return self.labels.loss(out, y, weight) if len(y) else None
+        return self.labels.target.loss(out, y, weight) if len(y) else None
 
     def facts(self) -> TaskFacts:
         return {"target": self.labels.target, "class_names": self.labels.class_names, "walks": self.walks}
@@ -174,15 +160,16 @@ class NodeTask(Task[BatchT]):
         return self.source.logits(self.model, rows)
 
     def evaluate(self, split: str) -> dict[str, float]:
-        rows = self.labels.rows(split)
-        out = self.logits(rows)
+        rows, target = self.labels.rows(split), self.labels.target
+        y, out = self.labels.y[rows], self.logits(rows)
         if split == "test":
-            self.curves = label_curves(self.labels.target, self.labels.y[rows], out)
-        return self.labels.score(rows, out)
+            self.curves = label_curves(target, y, out)
+        return target.score(y, out)
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
-        rows = self.labels.rows(split)
-        return self.labels.table(rows, self.logits(rows))
+        rows, ids = self.labels.rows(split), self.labels.node_ids
+        columns = self.labels.target.table(self.labels.y[rows], self.logits(rows))
+        return {"node": rows if ids is None else ids.names(rows), **columns}
 
     def state(self) -> dict[str, Tensor]:
         return self.source.state()
@@ -192,13 +179,7 @@ class NodeTask(Task[BatchT]):
 
 
 def label_curves(target: Target, y: np.ndarray, out: Tensor) -> dict[str, Any]:
-    """Return what a run keeps of test: how probabilities of classes agree with what came, intervals of its metrics.
-
-    Args:
-        target: what is learned.
-        y: (n,) classes, or (n, T) labels or values, as `Target.rows` returns them.
-        out: (n, C) or (n, T) outputs, on the CPU.
-    """
+    """Return what a run keeps of test: how probabilities of classes agree with what came, intervals of its metrics."""
     known = target.known(y)
     found, mine = target.predictions(out)[known], y[known]
     drawn = of_classes(found, mine) if target.goal == "classes" else None
@@ -236,7 +217,6 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         return -(-len(self.labels.split["train"]) // self.batch_size)
 
     def batches(self, model: nn.Module, epoch: int, start: int = 0, step: int = 1) -> Iterator[tuple[Any, Tensor]]:
-        """Yield (inputs, labels) in an order drawn from (seed, epoch)."""
         order = named_rng(self.seed, "batches", epoch).permutation(self.labels.split["train"])
         for i in range(start, self.num_batches(epoch), step):
             rows = order[i * self.batch_size : (i + 1) * self.batch_size]
@@ -276,7 +256,6 @@ class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
         return 1
 
     def batches(self, model: nn.Module, epoch: int, start: int = 0, step: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the training rows and their labels once."""
         rows = self.labels.split["train"]
         if start == 0:
             yield torch.from_numpy(rows), torch.from_numpy(self.labels.y[rows])

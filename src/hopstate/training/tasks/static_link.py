@@ -21,42 +21,87 @@ from hopstate.data.graph import Graph
 from hopstate.data.splits import EdgeSplit
 from hopstate.data.validate import SPLITS
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, check_range, refuse_idle
 from hopstate.evaluation import summaries
 from hopstate.evaluation.calibration import Curve, fitted
 from hopstate.evaluation.static_link import Question, judged, metrics_of
-from hopstate.layers.decoders import PairDecoder
+from hopstate.layers.decoders import DECODERS, PairDecoder
 from hopstate.ops.proximity import Proximity
 from hopstate.random import named_rng
 from hopstate.sampling.pair_negatives import NonNeighbors, Strategy
 from hopstate.training.precision import bare
 from hopstate.training.tasks.node import NodeBatches
-from hopstate.training.tasks.task import ReadsEdges, Task, TaskFacts
+from hopstate.training.tasks.task import Task, TaskFacts
 
-Loss = Literal["softmax", "bce"]
 POOL = 8  # pairs that are looked at for one of the highest "scored"
 DECODED = 1 << 16  # pairs at a time in evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinkTraining:
-    """How links are learned; see `hopstate.methods.shared.node.LinkConfig`."""
+class LinkConfig:
+    """Link prediction on a static graph (task "link").
 
-    negatives: Strategy
-    num_negatives: int
-    loss: Loss
-    batch_size: int
-    seed: int
+    Args:
+        split: how links are shared out: "random" (by split.seed and split.number), "time" (the latest are for test,
+            those before them for validation), a "file"; "auto" takes the file where one is named, the time where
+            edges carry one, else random.
+        fractions: shares of train, val and test of a split by chance or time.
+        time: column of the edges that holds their time; null takes one of a usual name. It is no feature then.
+        file: table of source, target and split (train, val, test) with your ids; links that it leaves out are for
+            training.
+        disjoint: share of the training links that are learned from and are no messages meanwhile; 0 takes every
+            training link for both, as is usual. Evaluation passes messages over all training links.
+        hide: a step's own links are no messages in it, as a link that is asked about is none; for networks that a step
+            gives the whole graph.
+        val_messages: pass messages over validation links too where test links are scored.
+        decoder: score of two node vectors: "dot", "mlp" (a perceptron on their product), "bilinear", "merge" (a
+            perceptron on both); "auto" takes dot,
+            or bilinear where edges have a direction: dot and mlp score both directions alike.
+        structure: add what a small perceptron makes of the pair's common neighbours and paths of three steps over
+            messages, its own link left out; false scores by the two vectors alone.
+        dim: width of a node vector.
+        negatives: pairs that are no training links: their targets are drawn "uniform", by "degree", from "two-hop"
+            neighbours, or of eight times as many the highest "scored".
+        num_negatives: of each link.
+        loss: "softmax" of a link among its own negatives, or "bce" of single pairs.
+        batch_size: links of a step; null takes 16,384 where a step encodes the whole graph anyway, else 1,024. Batches
+            of nodes take the links among them.
+        candidates: nodes that a held-out link's end is ranked among, drawn from those without a link in any split;
+            0 takes all of them.
+        bootstrap: resamples for 95% limits of the test figures; 0 gives none.
+    """
+
+    split: Literal["auto", "random", "time", "file"] = "auto"
+    fractions: tuple[float, float, float] = (0.85, 0.05, 0.10)
+    time: str | None = None
+    file: str | None = None
+    disjoint: float = 0.0
+    hide: bool = False
+    val_messages: bool = False
+    decoder: str = "auto"
     structure: bool = True
+    dim: int = 128
+    negatives: Strategy = "uniform"
+    num_negatives: int = 20
+    loss: Literal["softmax", "bce"] = "softmax"
+    batch_size: int | None = None
+    candidates: int = 1000
+    bootstrap: int = 0
 
-
-@dataclass(frozen=True, kw_only=True)
-class LinkJudging:
-    """How links are judged: candidates of a node (None: all), resamples for limits, and the seed of what is drawn."""
-
-    candidates: int | None
-    bootstrap: int
-    seed: int
+    def __post_init__(self) -> None:
+        if min(self.fractions) <= 0 or abs(sum(self.fractions) - 1) > 1e-6:
+            raise ConfigError(f"link.fractions are three positive shares that sum to 1; got {list(self.fractions)}")
+        known = ("auto", *DECODERS)
+        if self.decoder not in known:
+            raise ConfigError(f"link.decoder is one of {', '.join(known)}; got {self.decoder!r}")
+        check_range("link.", least=0, below=1, disjoint=self.disjoint)
+        check_range("link.", least=1, dim=self.dim, num_negatives=self.num_negatives, batch_size=self.batch_size)
+        check_range("link.", least=0, candidates=self.candidates, bootstrap=self.bootstrap)
+        if (self.split == "file") != (self.file is not None) and self.split != "auto":
+            raise ConfigError(f"link.split=file takes link.file, and nothing else does; got {self.split}, {self.file}")
+        if self.hide and self.disjoint:
+            raise ConfigError("link.hide and link.disjoint both keep links out of messages; give one of them")
+        refuse_idle(self, time=self.split in ("random", "file") and f"link.split={self.split} looks at no time")
 
 
 @dataclass(frozen=True)
@@ -72,8 +117,7 @@ class Without:
     inputs: Any
 
     def to(self, device: torch.device) -> Without:
-        """Return the same; the source moves what it has itself."""
-        return self
+        return self  # the source moves what it has itself
 
     @staticmethod
     def encode(encoder: nn.Module, batch: Without) -> Tensor:
@@ -97,7 +141,7 @@ class LinkModel(nn.Module):
     @property
     def edge_dim(self) -> int | None:
         """Columns of edge features that the encoder takes."""
-        return self.encoder.edge_dim if isinstance(self.encoder, ReadsEdges) else None
+        return getattr(self.encoder, "edge_dim", None)
 
     def forward(
         self, inputs: Any, ends: Tensor, others: Tensor, near: tuple[Tensor, Tensor] | None
@@ -128,7 +172,9 @@ class StaticLinkTask(Task[Any]):
         split: the links.
         learned: (n, 2) training links that are learned from: all of them, or a share that is no message.
         messages: the graph of training links.
-        training, judging: settings.
+        link: settings of learning and of evaluation.
+        batch_size: links of a step.
+        seed, split_seed: of what training and evaluation draw.
         without: rows (n,) of learned links → source of the node vectors over the messages but those; None: a step's own
             links are messages in it.
         node_ids: the user's own ids, None where they are the rows.
@@ -146,15 +192,18 @@ class StaticLinkTask(Task[Any]):
         *,
         learned: np.ndarray,
         messages: Graph,
-        training: LinkTraining,
-        judging: LinkJudging,
+        link: LinkConfig,
+        batch_size: int,
+        seed: int,
+        split_seed: int,
         without: Callable[[np.ndarray], NodeBatches[Any]] | None = None,
         node_ids: Vocabulary | None = None,
         walks: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(model)
         self.source, self.vectors, self.split, self.learned, self.messages = source, vectors, split, learned, messages
-        self.training, self.judging, self.node_ids, self.walks = training, judging, node_ids, walks
+        self.link, self.batch_size, self.node_ids, self.walks = link, batch_size, node_ids, walks
+        self.seed, self.split_seed = seed, split_seed
         self.without = without
         self._curve: Curve | None = None  # from validation's scores, when they were last judged
         every = np.concatenate([split.pairs[name] for name in SPLITS])
@@ -170,18 +219,17 @@ class StaticLinkTask(Task[Any]):
     # ---- training --------------------------------------------------------------------------------------
     def num_batches(self, epoch: int) -> int:
         drawn = self.source.drawn(epoch)
-        return -(-len(self.learned) // self.training.batch_size) if drawn is None else drawn
+        return -(-len(self.learned) // self.batch_size) if drawn is None else drawn
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Any]:
-        """Yield what `_batch` returns, nodes by their place in the inputs."""
         drawn, encoder = self.source.drawn(epoch), _encoder(self.model)
         if start < step:
             self.source.begin_epoch(encoder, epoch)
-        order = named_rng(self.training.seed, "links", epoch).permutation(len(self.learned))
+        order = named_rng(self.seed, "links", epoch).permutation(len(self.learned))
         for number in range(start, self.num_batches(epoch), step):
-            rng = named_rng(self.training.seed, "pairs", epoch, number)
+            rng = named_rng(self.seed, "pairs", epoch, number)
             if drawn is None:
-                rows = order[number * self.training.batch_size : (number + 1) * self.training.batch_size]
+                rows = order[number * self.batch_size : (number + 1) * self.batch_size]
                 links = self._either_way(self.learned[rows], rng)
                 others = self._others(self.untrained, links[:, 0], rng)
                 nodes, place = np.unique(np.concatenate([links, np.maximum(others, 0)], 1), return_inverse=True)
@@ -202,7 +250,7 @@ class StaticLinkTask(Task[Any]):
     def _batch(self, inputs: Any, nodes: np.ndarray, ends: np.ndarray, others: np.ndarray, real: np.ndarray) -> Any:
         """Return (inputs, ends (n, 2), others (n, k), which of these are pairs, how near both are or None)."""
         near = None
-        if self.training.structure:
+        if self.link.structure:
             first = np.repeat(nodes[ends[:, 0]], others.shape[1])
             far = self.near(self.messages).features(first, nodes[others.reshape(-1)])
             direct = self.near(self.messages).features(*nodes[ends].T)
@@ -221,9 +269,9 @@ class StaticLinkTask(Task[Any]):
         if not len(found):
             return None
         beside = beside.masked_fill(~real, float("-inf"))
-        if self.training.negatives == "scored":
-            beside = beside.topk(self.training.num_negatives, 1).values
-        if self.training.loss == "softmax":
+        if self.link.negatives == "scored":
+            beside = beside.topk(self.link.num_negatives, 1).values
+        if self.link.loss == "softmax":
             both = torch.cat([found[:, None], beside], 1)
             return (both.logsumexp(1) - found).mean()
         kept = beside[beside > float("-inf")]
@@ -237,9 +285,9 @@ class StaticLinkTask(Task[Any]):
 
     def _others(self, free: NonNeighbors, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return (n, k) nodes that rows (n,) have no training link to, -1 where there is none."""
-        t = self.training
-        count = t.num_negatives * (POOL if t.negatives == "scored" else 1)
-        return free.draw(np.repeat(rows, count), rng, t.negatives).reshape(len(rows), count)
+        kind = self.link.negatives
+        count = self.link.num_negatives * (POOL if kind == "scored" else 1)
+        return free.draw(np.repeat(rows, count), rng, kind).reshape(len(rows), count)
 
     def facts(self) -> TaskFacts:
         return {"class_names": (), "walks": self.walks}
@@ -258,10 +306,9 @@ class StaticLinkTask(Task[Any]):
         if split == "train" and len(pairs) > len(self.split.pairs["test"]):
             most = len(self.split.pairs["test"])
             pairs = pairs[np.linspace(0, len(pairs) - 1, most).astype(np.int64)]
-        j = self.judging
         return Question(
-            pairs=pairs, free=self.free, directed=self.split.directed, candidates=j.candidates,
-            seed=j.seed * len(SPLITS) + SPLITS.index(split),
+            pairs=pairs, free=self.free, directed=self.split.directed, candidates=self.link.candidates or None,
+            seed=self.split_seed * len(SPLITS) + SPLITS.index(split),
         )  # fmt: skip
 
     def evaluate(self, split: str) -> dict[str, float]:
@@ -280,7 +327,7 @@ class StaticLinkTask(Task[Any]):
             ranking = [summaries.ranking_curve(found.rank, counts, "nodes without a link")]
             bins = summaries.of_pairs(found.scores, found.y, "random pairs", self._curve, raw)
             self.curves = {"ranking": ranking, "reliability": bins}
-        metrics = metrics_of(question, found, bootstrap=self.judging.bootstrap if split == "test" else 0)
+        metrics = metrics_of(question, found, bootstrap=self.link.bootstrap if split == "test" else 0)
         return metrics | ({"loss": found.loss} if split == "val" else {})
 
     def encoded(self, split: str) -> tuple[Tensor, Graph]:
@@ -299,7 +346,7 @@ class StaticLinkTask(Task[Any]):
             for start in range(0, len(u), DECODED):
                 ends = [np.ascontiguousarray(e[start : start + DECODED], np.int64) for e in (u, v)]
                 inputs = [z.index_select(0, torch.from_numpy(end).to(z.device)) for end in ends]
-                if self.training.structure:
+                if self.link.structure:
                     inputs.append(torch.from_numpy(self.near(messages).features(*ends)).to(z))
                 found[start : start + DECODED] = model.decoder(*inputs).double().cpu().numpy()
             return found

@@ -202,25 +202,35 @@ class Target:
         found = self.predictions(out)[known]
         return evaluate_metrics(self.goal, self.metrics, y[known], found, self.weights)
 
-    def columns(self, y: np.ndarray | None, out: Tensor) -> dict[str, np.ndarray]:
-        """Return the columns of a prediction table; with y, also what is true, where all of it is known.
+    def columns(self, found: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the columns of a prediction table, of what `predictions` returned.
 
         Classes: prediction (the largest weight times probability), p_<class>; labels: p_<label>; values: prediction, or
         prediction_<name> of several.
         """
-        found, names = self.predictions(out), np.asarray(self.names)
+        names = np.asarray(self.names)
         if self.goal == "classes":
             columns: dict[str, np.ndarray] = {"prediction": names[self.decided(found).argmax(1)]}
-            columns |= {f"p_{name}": found[:, c] for c, name in enumerate(names)}
-            called = np.asarray((*self.names, *self.others))
-            told = y is not None and len(y) and (y >= 0).all() and y.max() < len(called)
-            return columns | ({"label": called[y]} if told else {})
-        one = len(names) == 1
+            return columns | {f"p_{name}": found[:, c] for c, name in enumerate(names)}
+        if self.goal == "values" and len(names) == 1:
+            return {"prediction": found[:, 0]}
         kind = "p" if self.goal == "labels" else "prediction"
-        columns = {kind if one and kind != "p" else f"{kind}_{name}": found[:, t] for t, name in enumerate(names)}
-        if y is not None and not np.isnan(y).all():
-            columns |= {"label" if one else f"label_{name}": y[:, t] for t, name in enumerate(names)}
-        return columns
+        return {f"{kind}_{name}": found[:, t] for t, name in enumerate(names)}
+
+    def true_columns(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the columns of what is true: of classes if all rows have one, of other targets if any has."""
+        if self.goal == "classes":
+            called = np.asarray((*self.names, *self.others))
+            known = len(y) and (y >= 0).all() and y.max() < len(called)
+            return {"label": called[y]} if known else {}
+        if np.isnan(y).all():
+            return {}
+        one = len(self.names) == 1
+        return {"label" if one else f"label_{name}": y[:, t] for t, name in enumerate(self.names)}
+
+    def table(self, y: np.ndarray, out: Tensor) -> dict[str, np.ndarray]:
+        """Return the columns of a prediction table: what outputs say, and what is true where it is known."""
+        return self.columns(self.predictions(out)) | self.true_columns(y)
 
 
 def target_of(

@@ -103,16 +103,6 @@ class Task(ABC, Generic[BatchT]):
 
 
 @runtime_checkable
-class ReadsEdges(Protocol):
-    """A model that takes features of edges or events.
-
-    edge_dim: how many, 0 for none.
-    """
-
-    edge_dim: int
-
-
-@runtime_checkable
 class ExplainsPairs(Protocol):
     """A scorer of pairs whose logits are sums over features."""
 

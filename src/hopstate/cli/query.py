@@ -1,26 +1,106 @@
-"""`hopstate score RUN`, `hopstate rank RUN`: how likely pairs are, and who comes next, from all that a run knows."""
+"""Commands that use a trained run: `evaluate`, `predict`, `stream`, `score` and `rank`."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.answer import Answer, rows_of
-from hopstate.cli.apply import grouped
-from hopstate.cli.options import Options
+from hopstate.cli.commands import Answer, Options, grouped, lines, plain, rows_of
 from hopstate.errors import ConfigError
 from hopstate.io.output import RAW
 
-_ENDS = "Exit status: 0 done, 1 the data or the run cannot be used, 2 wrong usage, 130 interrupted."
-
 
 def run(argv: list[str]) -> Answer:
-    return {"score": _score, "rank": _rank}[argv[0]](argv[1:])
+    commands = {"evaluate": _evaluate, "predict": _predict, "stream": _stream, "score": _score, "rank": _rank}
+    return commands[argv[0]](argv[1:])
 
 
 def _parser(command: str, what: str) -> argparse.ArgumentParser:
+    how = "How other data are read: --read.labels FILE, --read.features FILE, ... as in `hopstate fit METHOD --help`."
+    parser = Options(prog=f"hopstate {command}", description=what, epilog=how, allow_abbrev=False)
+    parser.add_argument("run", help="run folder that `hopstate fit` left")
+    parser.add_argument("--data", default=None, help="other data than it was trained on: a file, folder or name")
+    parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
+    parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
+    return parser
+
+
+def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """Return the options, and those of --read.KEY VALUE or --read.KEY=VALUE as a dict."""
+    own, read = grouped(argv, "--read.")
+    return parser.parse_args(own), read
+
+
+def _evaluate(argv: list[str]) -> Answer:
+    what = "Print the metrics of a trained run as JSON. Link evaluation may differ: --evaluation.protocol pooled, ..."
+    parser = _parser("evaluate", what)
+    parser.add_argument("--split", default="test", help="train, val, test or all (default: test)")
+    fresh = "other events are a stream of their own: nothing that the run has seen is known"
+    parser.add_argument("--fresh", action="store_true", help=fresh)
+    rest, evaluation = grouped(argv, "--evaluation.")
+    o, read = _parse(parser, rest)
+    from hopstate.runs.run import evaluate
+    from hopstate.runs.summary import own_event_note
+
+    settings = {"read": read, "evaluation": evaluation, "fresh": o.fresh, "device": o.device, "method": o.method}
+    metrics = evaluate(o.run, data=o.data, split=o.split, **settings)
+    remark = own_event_note(metrics)
+    if remark:
+        print(remark, file=sys.stderr)
+    record = {"split": o.split, **metrics}
+    return Answer(record, lines(json.dumps(plain(record), indent=1)))
+
+
+def _predict(argv: list[str]) -> Answer:
+    parser = _parser("predict", "Write predictions with your own ids as CSV or Parquet.")
+    parser.add_argument("--split", default="all", help="train, val, test or all (default: all)")
+    parser.add_argument("--out", required=True, help="file to write: .csv, .csv.gz, .tsv or .parquet")
+    fresh = "score other events as a stream of their own; by default they follow the run's own, which are their past"
+    parser.add_argument("--fresh", action="store_true", help=fresh)
+    parser.add_argument("--raw", action="store_true", help=RAW)
+    o, read = _parse(parser, argv)
+    from hopstate.runs.run import predict
+
+    settings = {"read": read, "fresh": o.fresh, "device": o.device, "method": o.method, "raw": o.raw}
+    table = predict(o.run, data=o.data, split=o.split, out=o.out, **settings)
+    dropped = "; nothing that the run had seen was known to them (--fresh)" if o.fresh and o.data else ""
+    return Answer({"out": o.out, "rows": len(table)}, lines(f"{len(table):,} predictions written to {o.out}{dropped}"))
+
+
+def _stream(argv: list[str]) -> Answer:
+    parser = _parser(
+        "stream", "Let a temporal model go on over new events: score each before it is seen, keep the state."
+    )
+    parser.epilog = "New tables are read as the run's own; --read.time_column NAME, ... where they differ."
+    parser.add_argument("--out", required=True, help="file of scores to write: .csv, .csv.gz, .tsv or .parquet")
+    parser.add_argument("--raw", action="store_true", help=RAW)
+    parser.add_argument("--state", default=None, help="folder of the state to go on from (default: RUN/state, if any)")
+    parser.add_argument("--fresh", action="store_true", help="go on from the end of the run's own data")
+    parser.add_argument("--save", default=None, help="folder for the state after the events (default: RUN/state)")
+    parser.add_argument("--again", action="store_true", help="the very events taken last happened once more")
+    o, read = _parse(parser, argv)
+    if o.data is None:
+        raise ConfigError("which events? give --data FILE")
+    from hopstate.runs.run import score_stream
+
+    options = {"state": o.state, "fresh": o.fresh, "save": o.save, "out": o.out, "again": o.again}
+    options |= {"method": o.method, "raw": o.raw}
+    table = score_stream(o.run, o.data, read=read, device=o.device, **options)
+    state = o.save or f"{o.run}/state"
+    scored = int(table.iloc[:, -1].notna().sum())  # deletions and events left out are rows without a score
+    told = f"{scored:,} events scored into {o.out}; state kept in {state}"
+    return Answer({"out": o.out, "rows": len(table), "state": state}, lines(told))
+
+
+# ---- score and rank -------------------------------------------------------------------------------------------
+_ENDS = "Exit status: 0 done, 1 the data or the run cannot be used, 2 wrong usage, 130 interrupted."
+
+
+def _query_parser(command: str, what: str) -> argparse.ArgumentParser:
     how = f"Where tables are read otherwise than the run's own: --read.source_column NAME, ... {_ENDS}"
     parser = Options(prog=f"hopstate {command}", description=what, epilog=how, allow_abbrev=False)
     parser.add_argument("run", help="run folder that `hopstate fit` left, of links (task link has no times)")
@@ -39,10 +119,10 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
 
 
 def _score(argv: list[str]) -> Answer:
-    parser = _parser("score", "How likely pairs are to meet, each as if its event came next. Nothing is changed.")
+    parser = _query_parser("score", "How likely pairs are to meet, each as if its event came next. Nothing is changed.")
     pairs = "a table of sources and targets, and of times where they differ; or one pair: alice,bob"
     parser.add_argument("--pairs", required=True, help=pairs)
-    o, read = _parsed(parser, argv)
+    o, read = _parse(parser, argv)
     from hopstate.runs.queries import score
 
     table = score(o.run, _pairs(o.pairs), o.time, **_options(o, read))
@@ -50,7 +130,7 @@ def _score(argv: list[str]) -> Answer:
 
 
 def _rank(argv: list[str]) -> Answer:
-    parser = _parser("rank", "Whom a node most likely meets next, best first. Nothing is changed.")
+    parser = _query_parser("rank", "Whom a node most likely meets next, best first. Nothing is changed.")
     parser.add_argument("--source", action="append", default=None, metavar="ID", help="may be given several times")
     parser.add_argument("--source-file", default=None, metavar="FILE", help="file with a column of sources")
     parser.add_argument("--top", type=int, default=10, help="how many for each source (default: 10)")
@@ -61,7 +141,7 @@ def _rank(argv: list[str]) -> Answer:
     parser.add_argument("--exclude-seen", action="store_true", help="another name of --new-only")
     few = "let the model score N candidates alone, the first by recency, common neighbors and popularity"
     parser.add_argument("--prefilter", type=int, default=None, metavar="N", help=few)
-    o, read = _parsed(parser, argv)
+    o, read = _parse(parser, argv)
     if (o.source is None) == (o.source_file is None):
         raise ConfigError("whose next? give --source ID, or --source-file FILE")
     sources: Any = Path(o.source_file) if o.source_file is not None else o.source
@@ -75,11 +155,6 @@ def _rank(argv: list[str]) -> Answer:
         return _answer(table, o.out, "candidates ranked")
     text = f"prefilter of {o.prefilter}: keeps the destinations of {recall:.1%} of validation events"
     return _answer(table, o.out, "candidates ranked", text, {"candidates": o.prefilter, "recall": recall})
-
-
-def _parsed(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
-    own, read = grouped(argv, "--read.")
-    return parser.parse_args(own), read
 
 
 def _options(o: argparse.Namespace, read: dict[str, Any]) -> dict[str, Any]:
