@@ -30,7 +30,7 @@ class Stop(threading.Event):
     ended: what was under way was left off at once.
     """
 
-    def __init__(self, tell: Callable[[str], object] = str) -> None:
+    def __init__(self, tell: Callable[[str], object] = lambda text: None) -> None:
         super().__init__()
         self.ended, self._at_once, self._tell = False, False, tell
 
@@ -54,7 +54,7 @@ class Stop(threading.Event):
 
 
 @contextmanager
-def interrupts(tell: Callable[[str], object] = str) -> Iterator[Stop]:
+def interrupts(tell: Callable[[str], object] = lambda text: None) -> Iterator[Stop]:
     """Turn the first Ctrl-C or SIGTERM into an event that the loop looks at; a second one stops at once."""
     stop = Stop(tell)
     with signals_to(lambda number: stop.wished()) as before:

@@ -54,12 +54,12 @@ def test_amounts_are_learned_and_answered_in_any_unit_from_any_start(start, unit
     moved = labels.assign(label=(labels["label"] + start) * unit)
     own, other = (built(one, tmp_path, task="regression").labels for one in (labels, moved))
     out = torch.from_numpy(np.random.default_rng(1).normal(size=(N, 1))).float()
-    losses = [one.loss(out, torch.from_numpy(one.y)) for one in (own, other)]
+    losses = [one.target.loss(out, torch.from_numpy(one.y)) for one in (own, other)]
     torch.testing.assert_close(losses[1], losses[0], rtol=F32, atol=0)
     found = [one.target.predictions(out) for one in (own, other)]
     np.testing.assert_allclose(found[1] / unit - start, found[0], atol=COARSE)
     np.testing.assert_allclose(other.y[:, 0], moved["label"], rtol=F32)
-    assert np.isfinite(other.score(np.arange(N), out)["mae"])
+    assert np.isfinite(other.target.score(other.y, out)["mae"])
 
 
 def test_a_file_of_large_amounts_keeps_them(tmp_path):

@@ -36,14 +36,7 @@ BLOCK = 1 << 16  # rows that are predicted at a time
 
 
 def graph_baselines(graph: Graph, config: RunConfig, context: Context, task: NodeTask[Any] | StaticLinkTask) -> Floors:
-    """Return test metrics of a graph's baselines by name, and as "val_<metric>" the validation metric.
-
-    Args:
-        graph: the data.
-        config: the run's configuration.
-        context: not used.
-        task: the run's task, with its targets and split.
-    """
+    """Return test metrics of a graph's baselines by name, and as "val_<metric>" the validation metric."""
     if isinstance(task, StaticLinkTask):
         return _link_baselines(task)
     labels = task.labels

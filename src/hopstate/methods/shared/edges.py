@@ -103,13 +103,7 @@ def learned_features(graph: Graph, use: Use, reads: bool, loop: LoopConfig, *, o
 
 
 def check_same_edges(name: str, found: int, trained: Mapping[str, Any] | None) -> None:
-    """Raise DataError where edges carry other numbers of features than those that a model was trained with.
-
-    Args:
-        name: of the data.
-        found: features of an edge, as the model takes them.
-        trained: what the run remembers of its data, None of a new run.
-    """
+    """Raise DataError where edges carry other numbers of features than those that a model was trained with."""
     wanted = (trained or {}).get("edge_columns")
     if wanted is not None and wanted != found:
         raise DataError(f"{name} has {found} features an edge, the model was trained with {wanted}")

@@ -139,13 +139,7 @@ SHARED = ("model.", "history.", "num_neighbors", "gap_unit", "deletions", "cut_t
 
 
 def suit_init(record: EventStream, config: EventNodeRun, metrics: tuple[str, ...], *, links: str) -> Mapping[str, Any]:
-    """Return the settings that a classifier shares with the run that it begins from, for what a user does not give.
-
-    Args:
-        record, metrics: not looked at.
-        config: whose `init` names the run.
-        links: the method that it must be of.
-    """
+    """Return the settings that a classifier shares with the run of the method `links` that its `init` names."""
     if config.init is None:
         return {}
     known = flatten(config)
@@ -164,15 +158,7 @@ def init_context(config: EventNodeRun, context: Context, *, links: str) -> Conte
 def take_backbone(
     model: nn.Module, config: EventNodeRun, context: Context, *, links: str, head: tuple[str, ...]
 ) -> list[nn.Module]:
-    """Copy the weights of a run on links into a classifier, all but the head's, and return the parts that are frozen.
-
-    Args:
-        model: the classifier.
-        config: with `init` and `freeze`.
-        context: of the build; a trained model is not touched.
-        links: the method of the run.
-        head: names of the parts that are trained anew.
-    """
+    """Copy all weights but the head's of the run that `init` names, and return the parts that are frozen."""
     if config.init is None:
         return []
     if context.trained is None:

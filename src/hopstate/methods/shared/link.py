@@ -160,12 +160,7 @@ class HistoryIndex:
         self._whole: NeighborStore | None = None
 
     def histories(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
-        """Return what a model's tokens are of.
-
-        Args:
-            events: the stream, or another of its kind.
-            rows: (P,) of the events that may be seen, None for all.
-        """
+        """Return what tokens are of: of events, the stream's or another's, those at rows, None for all."""
         rows = _needed(events, rows)
         if rows is not None or events is not self._stream or folder_of(events) is None:
             return NeighborStore.from_stream(events, rows, deletions=self._deletions)
@@ -178,11 +173,7 @@ class HistoryIndex:
         return None if self._deletions and self._stream.has_deletes else self._whole
 
     def meetings(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
-        """Return the same without deletions.
-
-        Args:
-            events, rows: as in `histories`.
-        """
+        """Return the same without deletions."""
         return NeighborStore.from_stream(events, _needed(events, rows))
 
 
@@ -191,11 +182,7 @@ def _needed(events: EventStream, rows: np.ndarray | None) -> np.ndarray | None:
 
 
 def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:
-    """Return the clock that a model was trained with, else that of the training events.
-
-    Args:
-        gap_unit: see `hopstate.data.dates.Clock.fit`.
-    """
+    """Return the clock that a model was trained with, else that of the training events."""
     kept = (context.trained or {}).get("clock")
     return Clock(**kept) if kept else Clock.fit(stream.t[stretch(split.train)], stream.time_unit, gap_unit)
 
@@ -249,23 +236,17 @@ LOOKED_AT = 20_000  # training events, evenly spread, that features are scaled b
 
 
 class AroundTokenizer(Generic[TokenizerT]):
-    """A tokenizer with another inside, whose events it has.
-
-    Args:
-        inner: the other one.
-    """
+    """A tokenizer with another inside, whose events it has."""
 
     def __init__(self, inner: TokenizerT) -> None:
         self.inner = inner
 
     @property
     def deletions(self) -> bool:
-        """Whether deletions stand in the store."""
         return self.inner.deletions
 
     @property
     def marked(self) -> bool:
-        """Whether the last feature of an event says that it is a deletion."""
         return self.inner.marked
 
     @property
@@ -300,13 +281,11 @@ class PairHistoryTokenizer(AroundTokenizer[PairTokenizer]):
         self.features = features
 
     def moved(self, store: Histories) -> None:
-        """Read histories there, too."""
         # made-up look-ups have no histories to read, and of those with deletions the meetings alone count
         if isinstance(store, NeighborStore | NeighborView) and not self.inner.deletions:
             self.features.store = store
 
     def over(self, past: StreamState) -> PairHistoryTokenizer:
-        """Return the same over all events of a past."""
         made = copy(self)
         made.inner, made.features = self.inner.over(past), self.features.over(past)
         return made

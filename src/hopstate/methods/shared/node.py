@@ -22,10 +22,7 @@ from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask
 from hopstate.training.tasks.static_link import LinkConfig, StaticLinkTask
 from hopstate.training.tasks.target import (
     ClassWeights,
-    goal_of,
-    of_training,
-    positive_last,
-    target_of,
+    learned_target,
     trained_target,
     warn_one_class,
 )
@@ -115,24 +112,18 @@ def node_labels(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:
         )
     rows = split_rows(graph, config.split)
     check_split(graph, rows)
-    others: tuple[str, ...] = ()
-    y, names = graph.y, graph.class_names
-    if goal_of(y) == "classes":
-        y, names, others = of_training(y, rows["train"], names)
-        if others and len(names or ()) < 2:
-            raise DataError(
-                f"{graph.name}: all training nodes have only the class {', '.join(names or ())}; there is nothing to "
-                "learn; choose another split (--split.kind random)"
-            )
-    y, names = positive_last(y, rows["train"], names, config.read.positive_class)
-    learned = np.where(y < len(names), y, -1) if names and others else y
-    target = target_of(
-        learned, rows["train"], names, config.metric, context.metrics,
-        weights=config.class_weights, amounts=config.read.task == "regression",
+    y, target = learned_target(
+        graph.y, rows["train"], graph.class_names, config.metric, context.metrics, weights=config.class_weights,
+        amounts=config.read.task == "regression", positive=config.read.positive_class,
     )  # fmt: skip
+    if target.others and target.width < 2:
+        raise DataError(
+            f"{graph.name}: all training nodes have only the class {target.names[0]}; there is nothing to learn; "
+            "choose another split (--split.kind random)"
+        )
     warn_one_class(target, y, rows, graph.name)
     replace_file(context.run / "split.npz", lambda part: save_npz(part, rows))
-    return NodeLabels(y=y, split=rows, target=replace(target, others=others), node_ids=graph.node_ids)
+    return NodeLabels(y=y, split=rows, target=target, node_ids=graph.node_ids)
 
 
 def _labels_as_trained(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:

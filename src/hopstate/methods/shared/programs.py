@@ -50,13 +50,7 @@ class Port:
 
 @dataclass(frozen=True, kw_only=True)
 class StateQuery:
-    """Queries to a model of streams that holds a memory.
-
-    Args:
-        follower: the model over a past, as it stands for the queries.
-        ends: (1 or 2, Q) rows of nodes, or of sources and targets.
-        t: (Q,) times.
-    """
+    """Queries to a model with a memory: it over a past, (1 or 2, Q) rows of nodes or pairs, (Q,) times."""
 
     follower: Any
     ends: np.ndarray
@@ -108,7 +102,6 @@ class ExportSpec:
 
     @property
     def example(self) -> tuple[Tensor, ...]:
-        """Tensors of the inputs' shapes."""
         return tuple(port.example for port in self.inputs if port.example is not None)
 
     def filled(self, queries: Any) -> tuple[Tensor, ...]:

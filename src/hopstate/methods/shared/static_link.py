@@ -82,15 +82,7 @@ def _learned(
 
 @dataclass
 class _Sources:
-    """Sources of a network's vectors over other messages than those that it learns over.
-
-    Args:
-        make: graph of messages → source.
-        bare: the graph.
-        pairs: the links of each split.
-        val_messages: whether validation links are messages too when the test split is evaluated.
-        known: "train" or "test" → source and messages, made on first use.
-    """
+    """Sources of a network's vectors over other messages than it learns over; each is made on first use."""
 
     make: Callable[[Graph], NodeBatches[Any]]
     bare: Graph
@@ -183,14 +175,7 @@ def read_split(graph: Graph, path: str) -> dict[str, np.ndarray]:
 
 
 def rows_of(graph: Graph, ids: np.ndarray, what: str, letter: str = "") -> np.ndarray:
-    """Return (n,) rows of the user's ids (n,).
-
-    Args:
-        graph: whose nodes.
-        ids: as the user writes them.
-        what: they are, for messages.
-        letter: "u" or "i", which reading put in front of the sources or targets of two sets.
-    """
+    """Return (n,) rows of user ids (n,); reading put `letter` ("u", "i") before ids of two sets of nodes."""
     vocabulary = graph.node_ids
     ids = np.asarray(ids)
     if vocabulary is not None:

@@ -113,13 +113,7 @@ def adjusted_homophily(graph: Graph, y: np.ndarray) -> float:
 
 
 def suit_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> dict[str, Any]:
-    """Return settings of link prediction that suit a graph: about `STEPS` steps, looked at twenty times.
-
-    Args:
-        graph: N nodes.
-        config: what is given so far.
-        hide: a step's own links are no messages in it.
-    """
+    """Return settings of link prediction: about `STEPS` steps; with hide a step's links are no messages."""
     links = graph.num_edges / (2 if graph.is_undirected else 1) * config.link.fractions[0]
     share = {"link.hide": True, "link.batch_size": int(np.clip(links // HIDDEN + 1, 1, STEP))} if hide else {}
     each = config.link.batch_size or share.get("link.batch_size", STEP)

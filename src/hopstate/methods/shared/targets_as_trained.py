@@ -49,10 +49,7 @@ def targets_as_trained(
             if y is not None and not np.isnan(y).all():
                 raise DataError(f"{what} holds numbers, the model was trained on classes")
             return np.full(count, -1, np.int64)
-        found = classes_as_trained(y, names, target, what)
-        if (found >= target.width).any() and not ((found >= 0) & (found < target.width)).any():
-            raise _nothing_left(what, [_class_names(y, names)[c] for c in np.unique(y[y >= 0])], target)
-        return found
+        return classes_as_trained(y, names, target, what, some_known=True)
     if y is None:
         return np.full((count, target.width), np.nan, np.float32)
     own = target.rows(_amounts(y, names, what))
@@ -68,8 +65,13 @@ def targets_as_trained(
     return own
 
 
-def classes_as_trained(y: np.ndarray, names: tuple[str, ...] | None, target: Target, what: str) -> np.ndarray:
+def classes_as_trained(
+    y: np.ndarray, names: tuple[str, ...] | None, target: Target, what: str, *, some_known: bool = False
+) -> np.ndarray:
     """Return (n,) classes of a trained model, -1 without one, from C on what it does not know.
+
+    Raises:
+        DataError: some_known, and rows have classes, but none that the model knows.
 
     Warns:
         HopstateWarning: classes that neither the model nor the rest of its own data had, by name.
@@ -78,6 +80,8 @@ def classes_as_trained(y: np.ndarray, names: tuple[str, ...] | None, target: Tar
     place = {name: c for c, name in enumerate((*target.names, *target.others, *others))}
     own = _class_names(y, names)
     found = np.array([*(place.get(name, -1) for name in own), -1], np.int64)[y]  # the last stands for "none"
+    if some_known and (found >= target.width).any() and not ((found >= 0) & (found < target.width)).any():
+        raise _nothing_left(what, [own[c] for c in np.unique(y[y >= 0])], target)
     if others:
         told = [(name, int((found == place[name]).sum())) for name in others]
         _warn(f"{what} has classes that the run does not know: {_counted(told)}; these rows count as wrong")

@@ -30,10 +30,8 @@ from hopstate.training.tasks.events import EventSource, EventTask, events_to_sco
 from hopstate.training.tasks.target import (
     ClassWeights,
     Target,
-    class_weights,
     is_known,
-    of_training,
-    positive_last,
+    learned_target,
 )
 from hopstate.training.tasks.task import TaskFacts
 
@@ -57,12 +55,10 @@ class EventTargets:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the classes, the positive one of two last, or of the T targets."""
         return self.target.names
 
     @property
     def metric(self) -> str:
-        """What chooses the model."""
         return self.target.metrics[0]
 
     @property
@@ -159,16 +155,7 @@ class EventTargets:
 
 
 def last_known(stream: EventStream, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the last target of each event's source that is known from strictly earlier events, NaN without one.
-
-    Args:
-        stream: E events.
-        y: (E,) or (E, W) floats, NaN unknown.
-        rows: (Q,) positions in the stream.
-
-    Returns:
-        (Q,) or (Q, W).
-    """
+    """Return (Q,) or (Q, W) the last target of each event's source from strictly earlier events, NaN without."""
     known = np.flatnonzero(~np.isnan(y.reshape(len(y), -1)).all(1))
     if not len(known):
         return np.full((len(rows), *y.shape[1:]), np.nan)
@@ -208,9 +195,9 @@ def event_classes(
         y, own = np.where(y < 0, -1, np.asarray([int(n) for n in own] or [0])[y]), ("0", "1")
     named = stream.class_names is not None or own != ("0", "1")
     learned = np.arange(len(y)) if train is None else train
-    y, known, others = of_training(y, learned, own)
-    y, last = positive_last(y, learned, known or own, positive)
-    names = last or own
+    y, target = learned_target(y, learned, own, metric, weights=weights, positive=positive)
+    names, others = target.names, target.others
+    target = replace(target, metrics=(metric_of_classes(metric, target.width),))
     there = np.unique(y[y >= 0])
     if len(names) < 2 or len(there) == 1:
         which, only = ("training events have", names[0]) if others else ("labels are of", names[int(there[0])])
@@ -225,13 +212,6 @@ def event_classes(
             HopstateWarning,
             stacklevel=4,
         )
-    target = Target(
-        goal="classes",
-        names=names,
-        metrics=(metric_of_classes(metric, len(names)),),
-        class_weights=class_weights(y[learned], names, weights),
-        others=others,
-    )
     return EventTargets(y=y.astype(np.int64), target=target, named=named or names == ("1", "0"))
 
 
@@ -246,12 +226,7 @@ def metric_of_classes(metric: str, count: int) -> str:
 
 
 def event_amounts(stream: EventStream, *, required: bool = False) -> np.ndarray:
-    """Return (E, 1) float64 amounts of a stream's events, NaN where unknown, or everywhere if there are none.
-
-    Args:
-        stream: its labels.
-        required: whether it must have them.
-    """
+    """Return (E, 1) float64 amounts of events, NaN where unknown; DataError if none are there as required."""
     if stream.labels is None and required:
         raise DataError(f"{stream.name}: amounts of nodes need labels of events, and there are none; {_HINT}")
     if required and stream.class_names is not None:
@@ -282,10 +257,7 @@ def check_known(targets: EventTargets, split: EventSplit, name: str) -> None:
 
 
 def shown_labels(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the column label of events at rows (Q,) as the user wrote it, none of unknown names; {} without labels.
-
-    Of several labels an event there is a column label_<name> each.
-    """
+    """Return the columns of labels at rows (Q,) as the user wrote them: label, or label_<name> of several."""
     if stream.labels is None:
         return {}
     if stream.labels.ndim > 1:

@@ -37,7 +37,7 @@ from hopstate.streaming.history_scorer import (
 from hopstate.streaming.protocols import Follower, HistoryModel, LinkFollower, LooksUp
 from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
 from hopstate.training.tasks.target import Target, is_known
-from hopstate.training.tasks.task import Microbatches, Task, TaskFacts
+from hopstate.training.tasks.task import Microbatches, SourceTask, TaskFacts, TaskSource
 
 
 def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, *number: int) -> np.ndarray:
@@ -53,15 +53,7 @@ def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, s
 
 
 class EpochNegatives:
-    """The pairs beside the training events, drawn anew from (seed, epoch).
-
-    Args:
-        stream: the events.
-        rows: (P,) positions of the training events.
-        batch_size: events a step, which random destinations are drawn by.
-        seed: of the run.
-        mixture: kinds and loss.
-    """
+    """The pairs beside the training events at rows (P,), drawn anew from (seed, epoch)."""
 
     def __init__(
         self, stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, mixture: TrainingNegatives
@@ -115,7 +107,7 @@ def link_loss(logits: Tensor, labels: Tensor, group: int) -> Tensor:
 ScorerT_co = TypeVar("ScorerT_co", bound=Follower, covariant=True)
 
 
-class EventSource(ABC, Generic[ScorerT_co]):
+class EventSource(TaskSource, ABC, Generic[ScorerT_co]):
     """How a model of an event stream is trained and asked.
 
     Methods take the model as the loop has wrapped it. By default there is nothing to train: a source that is trained in
@@ -144,12 +136,6 @@ class EventSource(ABC, Generic[ScorerT_co]):
     def loss(self, model: nn.Module, batch: Any) -> Tensor | None:
         """Return the loss of a batch, or of one of its microbatches; None where there is nothing to learn from."""
         return None
-
-    def state(self) -> dict[str, Tensor]:
-        """Return what training moves beside the weights."""
-        return {}
-
-    def load_state(self, state: dict[str, Tensor]) -> None: ...
 
     # ---- scoring ---------------------------------------------------------------------------------------
     def index(self) -> NeighborStore | None:
@@ -221,7 +207,7 @@ class HistorySource(TokenizedSource[ScorerT_co]):
         super().__init__(model, stream, split, train_inputs, make_inputs, (node, edge - train_inputs.marked))
 
 
-class EventTask(Task[Any], Generic[ScorerT_co]):
+class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
     """What the tasks on events share: training as the source does it, and the model over splits, streams and a past.
 
     Args:
@@ -230,12 +216,8 @@ class EventTask(Task[Any], Generic[ScorerT_co]):
     """
 
     def __init__(self, source: EventSource[ScorerT_co], *, clock: Clock | None = None) -> None:
-        super().__init__(source.model)
-        self.source, self.clock, self.stream, self.split = source, clock, source.stream, source.split
-
-    @property
-    def single_process(self) -> str:
-        return self.source.single_process
+        super().__init__(source.model, source)
+        self.clock, self.stream, self.split = clock, source.stream, source.split
 
     def num_batches(self, epoch: int) -> int:
         return self.source.num_batches(epoch)
@@ -248,12 +230,6 @@ class EventTask(Task[Any], Generic[ScorerT_co]):
 
     def facts(self) -> TaskFacts:
         return {"clock": self.clock}
-
-    def state(self) -> dict[str, Tensor]:
-        return self.source.state()
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        self.source.load_state(state)
 
     def scorer(self, split: str) -> ScorerT_co:
         """Return the model over the training events for "train", else over the whole stream."""
@@ -274,12 +250,7 @@ class EventTask(Task[Any], Generic[ScorerT_co]):
 
 
 class Untrained(EventSource[LinkFollower]):
-    """A scorer that has nothing to train.
-
-    Args:
-        scorer: stream → the model over it.
-        stream, split: the data.
-    """
+    """A scorer, made of a stream, that has nothing to train."""
 
     def __init__(self, scorer: Callable[[EventStream], LooksUp], stream: EventStream, split: EventSplit) -> None:
         super().__init__(nn.Module(), stream, split)
@@ -372,7 +343,6 @@ class HistoryPairs(HistorySource[HistoryScorer]):
         return epoch_batches(len(self._rows), self.max_events, self.batch_size, self.seed, epoch)
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Microbatches[Labelled]]:
-        """Yield (input, labels, pairs of the batch): events in time order, negatives drawn from (seed, epoch)."""
         made = self._batches(epoch, start, step)
         yield from Prefetcher(made) if self.prefetch else made
 
@@ -435,7 +405,6 @@ class HistoryNodes(HistorySource[HistoryNodeScorer]):
         return -(-len(self._rows) // self.batch_size)
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Classified]:
-        """Yield (input, classes) of the events with a class, in time order."""
         yield from Prefetcher(self._batches(start, step))
 
     def _batches(self, start: int, step: int) -> Iterator[Classified]:
@@ -445,7 +414,6 @@ class HistoryNodes(HistorySource[HistoryNodeScorer]):
             yield self.train_inputs.nodes(stream.src[rows], stream.t[rows]), torch.from_numpy(self.y[rows])
 
     def loss(self, model: nn.Module, batch: tuple[Input, Tensor]) -> Tensor:
-        """Return the mean cross-entropy."""
         inputs, y = batch
         return self.target.class_loss(model(inputs), y)
 

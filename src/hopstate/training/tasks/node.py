@@ -25,7 +25,7 @@ from hopstate.random import named_rng
 from hopstate.sampling.prefetch import Prefetcher
 from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, SeedSource
 from hopstate.training.tasks.target import Target
-from hopstate.training.tasks.task import Task, TaskFacts
+from hopstate.training.tasks.task import SourceTask, TaskFacts, TaskSource
 
 Rows = np.ndarray
 
@@ -71,16 +71,12 @@ BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 Seen = tuple[Tensor, Tensor, Tensor | None]  # (n, C) outputs that the loss looks at, their targets, their weights
 
 
-class NodeBatches(ABC, Generic[BatchT]):
+class NodeBatches(TaskSource, ABC, Generic[BatchT]):
     """A source of a node task's batches; one depends on (epoch, number) alone.
 
     Args:
         labels: labels, splits and names.
-
-    single_process: see `Task.single_process`.
     """
-
-    single_process = ""
 
     def __init__(self, labels: NodeLabels) -> None:
         self.labels = labels
@@ -115,14 +111,8 @@ class NodeBatches(ABC, Generic[BatchT]):
         """Return (n, C) outputs for the nodes that `around` gave a batch for."""
         raise NotImplementedError
 
-    def state(self) -> dict[str, Tensor]:
-        """Return what training moves beside the weights."""
-        return {}
 
-    def load_state(self, state: dict[str, Tensor]) -> None: ...
-
-
-class NodeTask(Task[BatchT]):
+class NodeTask(SourceTask[BatchT, NodeBatches[BatchT]]):
     """Classes or values of nodes.
 
     Args:
@@ -134,13 +124,9 @@ class NodeTask(Task[BatchT]):
     def __init__(
         self, model: nn.Module, source: NodeBatches[BatchT], *, walks: Mapping[str, int] | None = None
     ) -> None:
-        super().__init__(model)
-        self.source, self.labels, self.walks = source, source.labels, walks
+        super().__init__(model, source)
+        self.labels, self.walks = source.labels, walks
         self.metric, self.mode = self.labels.target.metrics[0], self.labels.target.mode
-
-    @property
-    def single_process(self) -> str:
-        return self.source.single_process
 
     def num_batches(self, epoch: int) -> int:
         return self.source.num_batches(epoch)
@@ -170,12 +156,6 @@ class NodeTask(Task[BatchT]):
         rows, ids = self.labels.rows(split), self.labels.node_ids
         columns = self.labels.target.table(self.labels.y[rows], self.logits(rows))
         return {"node": rows if ids is None else ids.names(rows), **columns}
-
-    def state(self) -> dict[str, Tensor]:
-        return self.source.state()
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        self.source.load_state(state)
 
 
 def label_curves(target: Target, y: np.ndarray, out: Tensor) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from hopstate.random import named_rng
 from hopstate.sampling.pair_negatives import NonNeighbors, Strategy
 from hopstate.training.precision import bare
 from hopstate.training.tasks.node import NodeBatches
-from hopstate.training.tasks.task import Task, TaskFacts
+from hopstate.training.tasks.task import SourceTask, TaskFacts
 
 POOL = 8  # pairs that are looked at for one of the highest "scored"
 DECODED = 1 << 16  # pairs at a time in evaluation
@@ -106,12 +106,7 @@ class LinkConfig:
 
 @dataclass(frozen=True)
 class Without:
-    """Inputs of a step over messages of its own.
-
-    Args:
-        source: over them.
-        inputs: what it gave for some nodes.
-    """
+    """Inputs of a step over messages of its own: the source over them, and what it gave for some nodes."""
 
     source: NodeBatches[Any]
     inputs: Any
@@ -121,7 +116,6 @@ class Without:
 
     @staticmethod
     def encode(encoder: nn.Module, batch: Without) -> Tensor:
-        """Return (n, D) vectors of the nodes."""
         return batch.source.encode(encoder, batch.inputs)
 
 
@@ -140,7 +134,6 @@ class LinkModel(nn.Module):
 
     @property
     def edge_dim(self) -> int | None:
-        """Columns of edge features that the encoder takes."""
         return getattr(self.encoder, "edge_dim", None)
 
     def forward(
@@ -161,7 +154,7 @@ class LinkModel(nn.Module):
         return self.decoder(own, z.index_select(0, ends[:, 1]), direct), self.decoder.among(own, beside, far)
 
 
-class StaticLinkTask(Task[Any]):
+class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
     """Prediction of the links of one graph.
 
     Args:
@@ -200,8 +193,8 @@ class StaticLinkTask(Task[Any]):
         node_ids: Vocabulary | None = None,
         walks: Mapping[str, int] | None = None,
     ) -> None:
-        super().__init__(model)
-        self.source, self.vectors, self.split, self.learned, self.messages = source, vectors, split, learned, messages
+        super().__init__(model, source)
+        self.vectors, self.split, self.learned, self.messages = vectors, split, learned, messages
         self.link, self.batch_size, self.node_ids, self.walks = link, batch_size, node_ids, walks
         self.seed, self.split_seed = seed, split_seed
         self.without = without
@@ -211,10 +204,6 @@ class StaticLinkTask(Task[Any]):
         self.free = NonNeighbors(every, messages.num_nodes, **kinds)
         self._near: dict[int, Proximity] = {}
         self.untrained = NonNeighbors(split.pairs["train"], messages.num_nodes, **kinds)
-
-    @property
-    def single_process(self) -> str:
-        return self.source.single_process
 
     # ---- training --------------------------------------------------------------------------------------
     def num_batches(self, epoch: int) -> int:
@@ -364,12 +353,6 @@ class StaticLinkTask(Task[Any]):
             scores = np.concatenate([self.scorer(name)(*self.split.pairs[name].T) for name in names])
         named = pairs if self.node_ids is None else self.node_ids.names(pairs)
         return {"source": named[:, 0], "target": named[:, 1], "split": which, "score": scores}
-
-    def state(self) -> dict[str, Tensor]:
-        return self.source.state()
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        self.source.load_state(state)
 
 
 def _encoder(model: nn.Module) -> nn.Module:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -31,11 +31,7 @@ ALIASES = {"accuracy-SBM": "balanced_accuracy", "ap": "average_precision", "roca
 
 
 def goal_of(y: np.ndarray) -> Goal:
-    """Return what an array of targets holds.
-
-    Args:
-        y: (n,) int64 classes, -1 unknown; (n,) or (n, T) floats, NaN unknown: 0/1 labels where nothing else occurs.
-    """
+    """Return what targets hold: (n,) int64 classes, else floats, NaN unknown, labels if all are 0 or 1."""
     if y.dtype.kind in "iu":
         return "classes"
     known = y[~np.isnan(y)]
@@ -163,11 +159,7 @@ class Target:
         return out.double() - torch.from_numpy(shift).to(out.device)
 
     def answer(self, out: Tensor) -> Tensor:
-        """Return float64 probabilities of the classes or labels, or values in spreads of the training rows.
-
-        Args:
-            out: see `unweighted`.
-        """
+        """Return float64 probabilities of the classes or labels, or values in spreads of the training rows."""
         return ANSWERS[self.goal](self.unweighted(out))
 
     def predictions(self, out: Tensor) -> np.ndarray:
@@ -182,7 +174,6 @@ class Target:
 
     @property
     def weights(self) -> np.ndarray | None:
-        """The class weights as an array."""
         return None if self.class_weights is None else np.asarray(self.class_weights)
 
     def decided(self, probabilities: np.ndarray) -> np.ndarray:
@@ -190,12 +181,7 @@ class Target:
         return probabilities if self.weights is None else probabilities * self.weights
 
     def score(self, y: np.ndarray, out: Tensor) -> dict[str, float]:
-        """Return the metrics, and the loss of classes, over what is known.
-
-        Args:
-            y: what `rows` returned.
-            out: outputs, on the CPU.
-        """
+        """Return the metrics, and the loss of classes, over what is known of y, as `rows` returned it."""
         known = self.known(y)
         if not known.any():
             raise DataError("no label is known among the rows to evaluate on; give labels for them, or use predict")
@@ -262,6 +248,23 @@ def target_of(
         return Target(goal=goal, names=names, metrics=metrics)
     center, scale = _standard(y.reshape(len(y), -1)[train].astype(np.float64))
     return Target(goal=goal, names=names, metrics=metrics, center=center, scale=scale)
+
+
+def learned_target(
+    y: np.ndarray, train: np.ndarray, names: tuple[str, ...] | None, metric: str, own: tuple[str, ...] = (),
+    *, weights: ClassWeights = "none", amounts: bool = False, positive: str | None = None,
+) -> tuple[np.ndarray, Target]:  # fmt: skip
+    """Return targets as a model learns them, and how: see `target_of`, `of_training` and `positive_last`.
+
+    Classes of training rows come first, of two the positive one last; the others that occur stand from C on.
+    """
+    others: tuple[str, ...] = ()
+    if goal_of(y) == "classes":
+        y, names, others = of_training(y, train, names)
+    y, names = positive_last(y, train, names, positive)
+    known = np.where(y < len(names), y, -1) if names and others else y
+    target = target_of(known, train, names, metric, own, weights=weights, amounts=amounts)
+    return y, replace(target, others=others)
 
 
 POSITIVE, NEGATIVE = ("1", "true", "yes"), ("0", "-1", "false", "no")
@@ -333,14 +336,7 @@ def positive_last(
 
 
 def warn_one_class(target: Target, y: np.ndarray, parts: Mapping[str, np.ndarray], name: str) -> None:
-    """Warn of validation or test rows of one class only if the metric that chooses the model is undefined for them.
-
-    Args:
-        target: what is learned.
-        y: see `goal_of`.
-        parts: rows by split.
-        name: of the data.
-    """
+    """Warn of a split of one class only, for which the metric that chooses the model is undefined."""
     metric = target.metrics[0]
     if target.goal == "values" or not METRICS[metric].two_classes:
         return
@@ -364,12 +360,7 @@ def warn_one_class(target: Target, y: np.ndarray, parts: Mapping[str, np.ndarray
 
 
 def trained_target(found: Mapping[str, Any], metric: str) -> Target:
-    """Return the target of a trained model from what `remembered` gave; runs of 0.1.0 knew classes alone.
-
-    Args:
-        found: the run's data.json.
-        metric: as in `target_of`.
-    """
+    """Return the target of a trained model from its data.json; metric is as in `target_of`."""
     target = found.get("target") or {"goal": "classes", "names": found["class_names"]}
     goal, names = target["goal"], tuple(target["names"])
     held = ("center", "scale", "class_weights", "others")
@@ -387,14 +378,7 @@ def remembered(target: Target) -> dict[str, Any]:
 
 
 def metric_names(metric: str, own: tuple[str, ...], goal: Goal, count: int) -> tuple[str, ...]:
-    """Return the metric that chooses the model, then the others worth printing.
-
-    Args:
-        metric: a name, or "auto": the data set's own, else the usual one.
-        own: the data set's metrics.
-        goal: see `Target`.
-        count: classes or targets.
-    """
+    """Return the metric that chooses the model, "auto" the data's own or the usual one, then others to print."""
     known, metric = metrics_of_kind(goal), ALIASES.get(metric, metric)
     if metric != "auto":
         check_metric(metric, goal, auto=True)

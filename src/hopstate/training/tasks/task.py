@@ -102,6 +102,41 @@ class Task(ABC, Generic[BatchT]):
         """Restore what `state` returned."""
 
 
+class TaskSource:
+    """Where batches of a task come from, and what training moves beside the weights.
+
+    single_process: see `Task`.
+    """
+
+    single_process = ""
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None: ...
+
+
+SourceT = TypeVar("SourceT", bound=TaskSource)
+
+
+class SourceTask(Task[BatchT], Generic[BatchT, SourceT]):
+    """A task whose batches another object makes."""
+
+    def __init__(self, model: nn.Module, source: SourceT) -> None:
+        super().__init__(model)
+        self.source = source
+
+    @property
+    def single_process(self) -> str:
+        return self.source.single_process
+
+    def state(self) -> dict[str, Tensor]:
+        return self.source.state()
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.source.load_state(state)
+
+
 @runtime_checkable
 class ExplainsPairs(Protocol):
     """A scorer of pairs whose logits are sums over features."""
