@@ -32,10 +32,9 @@ from hopstate.runs.data import (
     settle,
 )
 from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
-from hopstate.runs.inference import evaluate, predict
-from hopstate.runs.load import keep_ids
+from hopstate.runs.inference import evaluate, predict, score_stream
+from hopstate.runs.load import keep_ids, keep_past
 from hopstate.runs.queries import keep_curve
-from hopstate.runs.stream import keep_past, score_stream
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.loggers import check_loggers
 from hopstate.training.memory_limit import within_memory
@@ -116,7 +115,7 @@ class Run:
 
     def node_outputs(self, nodes: Any, t: Any = None, **options: Any) -> pd.DataFrame:
         """Return the chances of the classes of nodes at times; see `hopstate.node_outputs` for the options."""
-        from hopstate.runs.stream import node_outputs
+        from hopstate.runs.inference import node_outputs
 
         return node_outputs(self.path, nodes, t, **options)
 
