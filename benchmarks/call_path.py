@@ -45,9 +45,20 @@ class CallPath:
         # module and class bodies are no functions: only functions have fast locals
         if event != "call" or not code.co_flags & inspect.CO_OPTIMIZED or not code.co_filename.startswith(str(ROOT)):
             return
+        if code.co_filename not in self.files and importing(frame):
+            return
         self.files.setdefault(code.co_filename)
         self.switches += code.co_filename != self._last
         self._last = code.co_filename
+
+
+def importing(frame: FrameType | None) -> bool:
+    """Return whether a module of the package is being imported: its comprehensions and decorators are functions too."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith(str(ROOT)):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def stop_at_first_step(*_: object) -> None:

@@ -19,7 +19,7 @@ __version__ = "0.1.0"
 # imports below, which a test holds to this table.
 _PUBLIC = {
     "hopstate.runs.run": ("Run", "evaluate", "fit", "load", "predict", "score_stream"),
-    "hopstate.runs.stream": ("node_outputs",),
+    "hopstate.runs.inference": ("node_outputs",),
     "hopstate.runs.ensemble": ("ensemble",),
     "hopstate.runs.queries": ("rank", "score"),
     "hopstate.runs.explain": ("explain",),
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from hopstate.runs.export import export_inputs as export_inputs
     from hopstate.runs.hub import from_pretrained as from_pretrained
     from hopstate.runs.hub import push_to_hub as push_to_hub
+    from hopstate.runs.inference import node_outputs as node_outputs
     from hopstate.runs.queries import rank as rank
     from hopstate.runs.queries import score as score
     from hopstate.runs.run import Run as Run
@@ -80,7 +81,6 @@ if TYPE_CHECKING:
     from hopstate.runs.run import load as load
     from hopstate.runs.run import predict as predict
     from hopstate.runs.run import score_stream as score_stream
-    from hopstate.runs.stream import node_outputs as node_outputs
     from hopstate.runs.tune import tune as tune
     from hopstate.sampling.event_batches import event_batches as event_batches
     from hopstate.sampling.neighbor_loader import NeighborLoader as NeighborLoader

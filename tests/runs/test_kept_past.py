@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from hopstate.errors import HopstateWarning, StorageError
-from hopstate.runs import stream
+from hopstate.runs import load
 from hopstate.runs.run import Run, fit, score_stream
 
 PAIRS = [("u1", "v2"), ("u3", "v3"), ("nobody", "v1")]
@@ -54,7 +54,7 @@ def test_what_is_kept_gives_the_bits_of_the_whole_way(
     past = run.path / "past"
     kept = {file.name: file.read_bytes() for file in past.iterdir()}
     with monkeypatch.context() as patched:
-        patched.setattr(stream, "past_of", lambda *_: pytest.fail("began anew"))
+        patched.setattr(load, "past_of", lambda *_: pytest.fail("began anew"))
         begun = answers(run, tmp_path / "a")
     assert {file.name: file.read_bytes() for file in past.iterdir()} == kept
     shutil.move(past, tmp_path / "away")

@@ -168,7 +168,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _tell_unknown(live: LiveRun) -> None:
-    from hopstate.runs.stream import kept_state
+    from hopstate.runs.load import kept_state
 
     kept = kept_state(live.run)
     if kept is not None and not live.position and not live.follows:

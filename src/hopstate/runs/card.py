@@ -15,8 +15,8 @@ from hopstate.errors import HopstateError
 from hopstate.evaluation.metrics import of_class
 from hopstate.methods.method import Method
 from hopstate.runs.data import config_of_run, known_data, load_data, settings_of_run
+from hopstate.runs.load import kept_state
 from hopstate.runs.queries import CALIBRATION_FILE
-from hopstate.runs.stream import kept_state
 from hopstate.sampling.partition import NAMES as PARTITIONERS
 from hopstate.training.run_folder import RunFolder
 

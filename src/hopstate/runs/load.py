@@ -1,25 +1,37 @@
-"""A finished run taken up again: its method with the chosen weights, over its own data or other ones."""
+"""A finished run taken up again: its method with the chosen weights, its state, and new events or other data for it."""
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hopstate.data.dates import NAIVE, counted_in
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame
 from hopstate.data.splits import kept_pairs, link_keys
+from hopstate.data.stream_state import StreamState
 from hopstate.data.validate import SPLITS
-from hopstate.datasets.registry import find_dataset
-from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateWarning, idle_reset
+from hopstate.datasets.registry import find_dataset, load_dataset
+from hopstate.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    HopstateError,
+    HopstateWarning,
+    MissingFileError,
+    idle_reset,
+)
 from hopstate.io.files import cache_folder, replace_file, save_array
-from hopstate.io.opening import exists, expanded
+from hopstate.io.opening import exists, expanded, shown
 from hopstate.io.opening import reading as naming
 from hopstate.io.tensors import load_npy
 from hopstate.methods.method import Context, Method, RunConfig
@@ -28,17 +40,21 @@ from hopstate.random import random_state_kept
 from hopstate.runs.data import (
     config_of_run,
     data_metrics,
+    dates_of,
     is_table,
     known_data,
     load_data,
     own_graph_reading,
     own_reading,
     prepared,
+    prepared_as,
     reading,
     same_data,
     settings_of_run,
 )
 from hopstate.runs.in_memory import record_of
+from hopstate.streaming.live import fingerprint, past_of
+from hopstate.streaming.protocols import LiveTask
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.memory_limit import within_weights
 from hopstate.training.run_folder import RunFolder
@@ -48,6 +64,7 @@ from hopstate.training.trainer import Trainer, seed_everything
 if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
+PAST = "past"  # folder in a run's: the state after all of its own data
 IDS_FILE = "node_ids.npy"
 SPLIT_FILE = "split.npz"
 _MAX_ID_BYTES = 1 << 28  # bytes of ids that are kept
@@ -191,6 +208,208 @@ def _built(
     trainer = Trainer(task, config.loop, folder, method=method.name)
     task.model = trainer.fabric.setup_module(task.model).eval()  # it answers; what trains it says so
     return trainer, task
+
+
+# ---- the state of a run ----------------------------------------------------------------------------------------
+def is_temporal(folder: RunFolder, named: str | None = None) -> bool:
+    """Return whether a run is of a method for event streams; named as `method` in `hopstate.evaluate`."""
+    return settings_of_run(folder, named)[0].data == "events"
+
+
+def check_temporal(folder: RunFolder, named: str | None = None) -> None:
+    """Raise ConfigError unless a run is of a method for event streams; arguments as `is_temporal`."""
+    method, _ = settings_of_run(folder, named)
+    if method.data != "events":
+        raise ConfigError(
+            f"{folder.path} is a run of {method.name}, which works on {method.data} and has no past to go on from; for "
+            "links choose a method for events, or fit a graph with --task link"
+        )
+
+
+def kept_state(folder: RunFolder) -> Path | None:
+    """Return the folder of the state that `score_stream` kept; None if there is none."""
+    from hopstate.data.stream_checkpoint import holds_stream_state
+
+    found = folder.path / "state"
+    return found if holds_stream_state(found) else None
+
+
+@contextmanager
+def temporal_task(
+    run: str | Path, own: Any = None, device: str | None = None, method: str | None = None
+) -> Iterator[tuple[RunFolder, Any]]:
+    """Yield the folder and the task of a temporal run, without its data, ready to follow a state.
+
+    Raises:
+        ConfigError: the run's method is not one for event streams.
+    """
+    import torch
+
+    folder = RunFolder.open(run)
+    check_temporal(folder, method)
+    with (
+        load_run(run, own, device=device, bare=True, method=method) as (trainer, task),
+        torch.no_grad(),
+        trainer.precision(),
+    ):
+        assert isinstance(task, LiveTask)
+        yield folder, task
+
+
+def known_state(
+    folder: RunFolder, task: LiveTask[Any], own: Any = None, state: str | Path | None = None, *, fresh: bool = False
+) -> StreamState:
+    """Return what a run has seen.
+
+    Args:
+        folder, task: the run.
+        own: its own data, if they are not in a file.
+        state: the folder of a state; None takes the kept one, if there is one.
+        fresh: take the end of the run's own data.
+    """
+    from hopstate.data.stream_checkpoint import load_stream_state
+
+    start = None if fresh else state if state is not None else kept_state(folder)
+    return own_past(folder, task, own) if start is None else load_stream_state(start, model=fingerprint(task))
+
+
+def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> StreamState:
+    """Return the state after all of a run's own data; own replaces them if they are not in a file.
+
+    Raises:
+        ConfigError: it was trained on a record in memory, and own is not given.
+
+    Warns:
+        HopstateWarning: the data are not those that it was trained on.
+    """
+    from hopstate.data.stream_checkpoint import holds_stream_state, load_stream_state
+
+    record, source = _own_record(folder, own)
+    if not same_data(folder, record):
+        warnings.warn(
+            f"{shown(source)} is not what this run was trained on, or has changed since; what is there now is taken "
+            "for the run's past",
+            HopstateWarning,
+            stacklevel=3,
+        )
+    elif holds_stream_state(folder.path / PAST):
+        try:
+            return load_stream_state(folder.path / PAST, model=fingerprint(task))
+        except (CheckpointError, MissingFileError):  # damaged, or of earlier weights: computed again
+            pass
+    return past_of(task, as_trained(folder, record))
+
+
+def _own_record(folder: RunFolder, own: Any) -> tuple[EventStream, str]:
+    """Return a run's own events, and what they are called in messages."""
+    if own is not None and not isinstance(own, (str, Path)):
+        return own, own.name
+    method, settings = settings_of_run(folder)
+    config = config_of_run(folder, method, settings)
+    if own is None and config.data.startswith("memory:"):
+        raise ConfigError(
+            f"this run was trained on a record in memory ({config.data[7:]}), which is its past: give it again as own, "
+            "or fresh=True to do without"
+        )
+    source = config.data if own is None else str(own)
+    try:
+        return load_data(source, config.read, method.data), source
+    except MissingFileError as error:
+        raise MissingFileError(
+            f"{error}; this run answers from its own data, which are its past: put them back, or give them again "
+            "(own= in Python)"
+        ) from None
+
+
+def keep_past(folder: RunFolder, record: EventStream, method: str | None = None) -> None:
+    """Keep the state after a finished run's own data, so that no later command computes it again.
+
+    Args:
+        folder: the run; the caller holds its lock.
+        record: its own data.
+        method: as in `hopstate.evaluate`.
+
+    Warns:
+        HopstateWarning: it cannot be kept; commands then compute it.
+    """
+    from hopstate.data.stream_checkpoint import save_stream_state
+
+    try:
+        with temporal_task(folder.path, method=method) as (_, task):
+            save_stream_state(past_of(task, as_trained(folder, record)), folder.path / PAST)
+    except HopstateError as error:
+        warnings.warn(f"the memory after the run's own data is not kept: {error}", HopstateWarning, stacklevel=3)
+
+
+# ---- new events ----------------------------------------------------------------------------------------------
+def as_trained(folder: RunFolder, record: EventStream) -> Any:
+    """Return events with features and classes as those that a run was trained on."""
+    return prepared_as(record, known_data(folder))
+
+
+def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, features: bool = False) -> EventStream:
+    """Return events for a run, read as its own files were except for what read says; nothing is scaled yet.
+
+    Args:
+        folder: the run.
+        data: a file, a folder, the name of a data set, or a record.
+        read: how they are read where that differs.
+        features: they may bring features of nodes.
+
+    Raises:
+        ConfigError: an option that the method's configuration does not have, or features of nodes.
+    """
+    from hopstate.data.readers.read_events import read_events
+
+    if "scale" in read:
+        raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
+    if read.get("x") is not None and not features:
+        raise ConfigError("new events bring no features of nodes; the run keeps its own: leave read.x out")
+    method, settings = settings_of_run(folder)
+    if isinstance(data, str) and find_dataset(data) is not None and not exists(data):
+        return load_dataset(data, **dict(read))
+    known, own = known_data(folder), settings["read"]
+    config = config_of_run(folder, method, settings | {"read": own_reading(folder, own, data) | dict(read)})
+    options = reading(config.read)
+    if is_frame(data) or isinstance(data, (str, os.PathLike)):
+        options |= {"text_ids": True} if known.get("text_ids") else {}
+        options |= {"bipartite": known["two_sets"]} if "two_sets" in known and "bipartite" not in read else {}
+    try:
+        events = read_events(data, from_start=False, **options)
+    except DataError as error:  # what has yet to happen has no labels
+        label = options.pop("label_column", None)
+        absent = [] if label is None else [name for name in (label, *label.split(",")) if name.strip()]
+        if "label_column" in read or not any(f"no column {name.strip()!r}" in str(error) for name in absent):
+            raise
+        events = read_events(data, from_start=False, **options)
+    dates = dates_of(folder)
+    if events.dates == NAIVE and dates != NAIVE and known.get("time_unit"):
+        events = events.with_(t=counted_in(events.t, events.time_unit, dates, events.name), dates=dates)
+    named, table = own.get("edge_columns") or (), events.edge_table
+    if "edge_columns" in read and table is not None and len(table.columns) == len(named):  # other names, same order
+        events = events.with_(edge_table=replace(table, columns=tuple(named)))
+    return events
+
+
+def warn_new_ids(past: StreamState, new: EventStream) -> None:
+    """Warn of nodes of new events that a state does not know."""
+    met, rows = past.node_ids, np.unique(np.concatenate([new.src, new.dst]))
+    names = rows if new.node_ids is None else new.node_ids.names(rows)
+    if met is not None:
+        known = met.rows(names.astype(str) if met.is_text else names) >= 0
+    elif names.dtype.kind == "U":  # an error when they are joined
+        return
+    else:  # ids are rows
+        sent, received = past.ever_active()
+        known = np.isin(names, np.flatnonzero(sent | received))
+    if not known.all():
+        first = ", ".join(map(str, names[~known][:10].tolist()))
+        more = ", ..." if (~known).sum() > 10 else ""
+        warnings.warn(
+            f"{(~known).sum()} of {len(known)} ids in {new.name} are new to the run: {first}{more}",
+            HopstateWarning,
+            stacklevel=4,
+        )
 
 
 # ---- nodes and links of another graph than the run was trained on ------------------------------------------------

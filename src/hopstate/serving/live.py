@@ -32,9 +32,9 @@ from hopstate.errors import CheckpointError, ConfigError, HopstateError, Hopstat
 from hopstate.io.files import locked
 from hopstate.ops.threads import one_thread
 from hopstate.runs.data import dates_of, known_data, settings_of_run
-from hopstate.runs.load import load_run
+from hopstate.runs.inference import check_temporal
+from hopstate.runs.load import load_run, own_past
 from hopstate.runs.queries import Session
-from hopstate.runs.stream import check_temporal, own_past
 from hopstate.serving.event_parser import AUTO, ClockSkewLimit, EventParser, Late, OtherFields, check_handling
 from hopstate.serving.log import EventLog, bulks, open_log, rows, sound
 from hopstate.serving.sinks import Sink

@@ -27,10 +27,9 @@ from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import PairTreesTask, link_floors, training_table
 from hopstate.runs.explain import explain
-from hopstate.runs.inference import evaluate, predict
+from hopstate.runs.inference import as_trained, evaluate, predict, score_stream
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run, fit
-from hopstate.runs.stream import as_trained, score_stream
 from hopstate.streaming.live import go_on, past_of
 from hopstate.testing.conformance import F32_SUM, F64, F64_SOLVED
 from hopstate.tokens.pair_features import GROWING, NAMES
