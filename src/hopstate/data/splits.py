@@ -221,15 +221,7 @@ def message_edges(graph: Graph, messages: np.ndarray) -> Graph:
     rows = edges_of_links(graph, messages, loops=True)
     kept = np.zeros(graph.num_edges, bool)
     kept[rows] = True
-    changes: dict[str, object] = {
-        "indptr": bounds_of(kept)[graph.indptr],
-        "indices": graph.indices[rows],
-        "edge_table": None if graph.edge_table is None else graph.edge_table.take(rows),
-    }
-    for name in ("edge_attr", "edge_weight"):
-        values = getattr(graph, name)
-        changes[name] = None if values is None else values[rows]
-    return graph.with_(**changes)
+    return graph.with_(indptr=bounds_of(kept)[graph.indptr], indices=graph.indices[rows], **graph.carried(rows))
 
 
 def edges_of_links(graph: Graph, links: np.ndarray, *, loops: bool = False) -> np.ndarray:
@@ -345,7 +337,7 @@ def split_at(stream: EventStream, val_time: Any, test_time: Any) -> EventSplit:
         raise ConfigError(f"val_time {val_time} must not be after test_time {test_time}")
     first, second = np.searchsorted(stream.t, [low, high], side="right")
     rows = np.arange(len(stream))
-    return _finish(stream, rows[:first], rows[first:second], rows[second:], _EMPTY, low, high)
+    return _finish(stream, (rows[:first], rows[first:second], rows[second:]), (low, high))
 
 
 def dyglib_split(
@@ -378,7 +370,7 @@ def dyglib_split(
     second = int(np.searchsorted(stream.t, test_time, side="right"))
     rows = np.arange(len(stream))
     kept = rows[:later][~_touches(stream, rows[:later], new)]
-    return _finish(stream, kept, rows[later:second], rows[second:], new, val_time, test_time)
+    return _finish(stream, (kept, rows[later:second], rows[second:]), (val_time, test_time), new)
 
 
 def _touches(stream: EventStream, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
@@ -390,19 +382,19 @@ def _touches(stream: EventStream, rows: np.ndarray, nodes: np.ndarray) -> np.nda
 
 def _finish(
     stream: EventStream,
-    train: np.ndarray,
-    val: np.ndarray,
-    test: np.ndarray,
-    new_nodes: np.ndarray,
-    val_time: float,
-    test_time: float,
+    parts: tuple[np.ndarray, np.ndarray, np.ndarray],
+    times: tuple[float, float],
+    new_nodes: np.ndarray = _EMPTY,
 ) -> EventSplit:
-    for name, rows in (("training", train), ("validation", val), ("test", test)):
-        if not len(rows):
-            raise DataError(
-                f"{stream.name}: the split leaves no {name} events (train {len(train)}, val {len(val)}, "
-                f"test {len(test)}); choose other ratios or times, or more data"
-            )
+    """Return the split of rows of train, val and test, which end at times."""
+    sizes = {name: len(rows) for name, rows in zip(SPLITS, parts, strict=True)}
+    empty = next((name for name, size in sizes.items() if not size), None)
+    if empty is not None:
+        raise DataError(
+            f"{stream.name}: the split leaves no {empty} events, got {sizes}; choose other ratios or times, or more "
+            "data"
+        )
+    train, val, test = parts
     unseen = np.ones(stream.num_nodes, bool)
     part = stretch(train)
     unseen[stream.src[part]] = False
@@ -411,15 +403,9 @@ def _finish(
     new_val, new_test = (rows[_touches(stream, rows, absent)] for rows in (val, test))
     let_go(stream.src, stream.dst, stream.t)
     return EventSplit(
-        train=train,
-        val=val,
-        test=test,
-        new_val=new_val,
-        new_test=new_test,
-        new_nodes=new_nodes,
-        val_time=float(val_time),
-        test_time=float(test_time),
-    )
+        train=train, val=val, test=test, new_val=new_val, new_test=new_test, new_nodes=new_nodes,
+        val_time=float(times[0]), test_time=float(times[1]),
+    )  # fmt: skip
 
 
 def _quantiles(stream: EventStream, val_ratio: float, test_ratio: float) -> tuple[float | int, float | int]:

@@ -124,6 +124,12 @@ def open_regular(path: str | Path) -> IO[bytes]:
     return os.fdopen(handle, "rb")
 
 
+def first_bytes(path: str | Path, count: int = 8) -> bytes:
+    """Return the beginning of a regular file, by which its format is told."""
+    with open_regular(path) as file:
+        return file.read(count)
+
+
 def _unopened(path: Path, error: OSError | ValueError) -> HopstateError:
     if isinstance(error, ValueError):  # a NUL, or a character that file names cannot have
         return MissingFileError(f"no file can be called {shown(path)}: {error}")

@@ -34,9 +34,9 @@ from hopstate.io.opening import (
     check_size,
     exists,
     expanded,
+    first_bytes,
     member_of,
     names_in,
-    open_regular,
     parse_json,
     reading,
     shown,
@@ -64,7 +64,8 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
     u, i, index = (_whole_column(table, name) for name in ("u", "i", "idx"))
     table.check((u < 1) | (i < 1), "u" if u.min() < 1 else "i", "an id below 1", "DyGLib's ids start from 1.")
     largest = int(max(u.max(), i.max()))
-    edge, node = (_feature_rows(path.with_name(f"{path.stem}{end}.npy")) for end in ("", "_node"))
+    arrays = (path.with_name(f"{path.stem}{end}.npy") for end in ("", "_node"))
+    edge, node = (_features(file).astype(np.float32) if exists(file) else None for file in arrays)
     if edge is not None and not (len(edge) > index.max() and index.min() >= 0):
         raise DataError(f"{path.stem}.npy has {len(edge)} rows, but idx reaches {index.max()}; they do not match")
     if node is not None and len(node) <= largest:
@@ -96,13 +97,12 @@ def _whole_column(table: Table, name: str) -> np.ndarray:
     return ids
 
 
-def _feature_rows(path: Path) -> np.ndarray | None:
-    if not exists(path):
-        return None
+def _features(path: Path) -> np.ndarray:
+    """Return the matrix of numbers of a .npy file."""
     array = load_npy(path)
-    if array.ndim != 2 or array.dtype.kind not in "iuf":
-        raise FormatError(f"{path} must hold a matrix of numbers; got {array.dtype} of shape {array.shape}")
-    return array.astype(np.float32)
+    if array.ndim != 2 or array.dtype.kind not in "biuf":
+        raise DataError(f"{path} holds {array.dtype} of shape {array.shape}; features are a matrix of numbers")
+    return array
 
 
 def read_jodie(path: Path, **fields: Any) -> EventStream:
@@ -347,25 +347,13 @@ def _detect(path: Path) -> str:
         if one is None and not any(name.endswith(".pkl") for name in names_in(path)):  # TGB's negatives
             check_archive(path)
         return "tgb-zip"
-    elif _is_binary_table(path) or member_of(path) is not None:
+    elif first_bytes(path).startswith((b"PAR1", b"ARROW1")) or member_of(path) is not None:
         return "table"
     elif looks_like_text(path):
         return "jodie" if is_jodie(path) else "table"
     check_archive(path)
     known = "\n".join(f"  {name}: {what}" for name, what in EVENT_FORMATS.items())
     raise FormatError(f"{path} is of no format that holds events. Known:\n{known}")
-
-
-def _is_binary_table(path: Path) -> bool:
-    with open_regular(path) as file:
-        return file.read(8).startswith((b"PAR1", b"ARROW1"))
-
-
-def _features(path: Path) -> np.ndarray:
-    array = load_npy(path)
-    if array.ndim != 2 or array.dtype.kind not in "biuf":
-        raise DataError(f"{path} holds {array.dtype} of shape {array.shape}; node features are a matrix of numbers")
-    return array
 
 
 def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
@@ -443,9 +431,8 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
     """Return the fields that `write_events` kept in the schema; nothing for other files."""
     import pyarrow.parquet as pq
 
-    with open_regular(path) as file:
-        if file.read(4) != b"PAR1":
-            return {}
+    if not first_bytes(path).startswith(b"PAR1"):
+        return {}
     try:
         schema = pq.read_schema(path)
     except (OSError, ValueError) as error:
