@@ -139,10 +139,13 @@ def split_edges(
     Raises:
         DataError: fewer than three links, or a time that is no number.
     """
-    key, first = _links(graph)
+    own, rows = _links(graph)
+    key = np.unique(own)
     order = named_rng(seed).permutation(len(key))
     if times is not None:
-        order = order[np.argsort(_first_times(graph, times, key)[order], kind="stable")]
+        first = np.full(len(key), np.inf)
+        np.minimum.at(first, np.searchsorted(key, own), _checked_times(graph, times)[rows])
+        order = order[np.argsort(first[order], kind="stable")]
     if len(key) < 3:
         raise DataError(
             f"{graph.name} has {len(key)} links between different nodes; training, validation and test take one each "
@@ -153,7 +156,7 @@ def split_edges(
     val = min(val, len(key) - 1 - test)
     which = np.empty(len(key), np.int8)
     which[order] = np.repeat(np.arange(3, dtype=np.int8), [len(key) - val - test, val, test])
-    return _by_split(graph, key, which, first)
+    return _by_split(graph, key, which, rows)
 
 
 def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
@@ -166,7 +169,8 @@ def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
     Raises:
         DataError: a pair that is no link of the graph, one in two splits, or an empty split.
     """
-    key, first = _links(graph)
+    own_keys, rows = _links(graph)
+    key = np.unique(own_keys)
     which = np.zeros(len(key), np.int8)
     taken = np.zeros(len(key), bool)
     for name, own in pairs.items():
@@ -185,7 +189,7 @@ def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
     sizes = np.bincount(which, minlength=3)
     if sizes.min() == 0:
         raise DataError(f"the given split leaves {SPLITS[int(sizes.argmin())]} of {graph.name} without a link")
-    return _by_split(graph, key, which, first)
+    return _by_split(graph, key, which, rows)
 
 
 def kept_pairs(path: Path, num_nodes: int) -> dict[str, np.ndarray]:
@@ -242,14 +246,13 @@ def link_keys(pairs: np.ndarray, num_nodes: int) -> np.ndarray:
 
 
 def _links(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Return (L,) ascending keys of the links, and the stored edges that are links."""
+    """Return the keys of the stored edges that are links, and the rows of these edges."""
     sources, targets = graph.edge_index()
     rows = np.flatnonzero(sources != targets)
-    return np.unique(link_keys(np.stack([sources[rows], targets[rows]], 1), graph.num_nodes)), rows
+    return link_keys(np.stack([sources[rows], targets[rows]], 1), graph.num_nodes), rows
 
 
-def _first_times(graph: Graph, times: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Return (L,) the first time of each link."""
+def _checked_times(graph: Graph, times: np.ndarray) -> np.ndarray:
     times = np.asarray(times, np.float64)
     bad = np.flatnonzero(~np.isfinite(times))
     sources, targets = graph.edge_index()
@@ -258,11 +261,7 @@ def _first_times(graph: Graph, times: np.ndarray, key: np.ndarray) -> np.ndarray
             f"{graph.name}: the edge of rows ({sources[bad[0]]}, {targets[bad[0]]}) has no time ({len(bad)} edges have "
             "none); fill them in, or split by chance (--link.split random)"
         )
-    rows = np.flatnonzero(sources != targets)
-    at = np.searchsorted(key, link_keys(np.stack([sources[rows], targets[rows]], 1), graph.num_nodes))
-    found = np.full(len(key), np.inf)
-    np.minimum.at(found, at, times[rows])
-    return found
+    return times
 
 
 def _by_split(graph: Graph, key: np.ndarray, which: np.ndarray, rows: np.ndarray) -> EdgeSplit:

@@ -31,19 +31,12 @@ RARE = 0.01  # share of the labelled rows below which a class is suspicious
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """Facts about a data set.
+    """Facts about a data set."""
 
-    Args:
-        title: name and kind.
-        facts: name to number or text, in reading order.
-        suspicious: sentences, each about one thing to check.
-        notes: sentences on how the data were read, and on what was left out.
-    """
-
-    title: str
-    facts: dict[str, Any]
-    suspicious: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+    title: str  # name and kind
+    facts: dict[str, Any]  # in reading order
+    suspicious: tuple[str, ...]  # sentences, each about one thing to check
+    notes: tuple[str, ...] = ()  # on how the data were read, and on what was left out
 
     def text(self) -> str:
         width = max(map(len, self.facts))

@@ -5,10 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
-import shutil
-import tempfile
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,11 +23,9 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
 from hopstate.io.files import replace_file
 from hopstate.io.opening import (
-    Bounded,
+    TGB_EVENTS,
     at_most,
     bounded,
-    check_regular,
-    check_size,
     exists,
     expanded,
     first_bytes,
@@ -154,8 +148,6 @@ def is_jodie(path: Path) -> bool:
 
 JODIE = ("tgbl-wiki", "tgbl-subreddit", "tgbl-lastfm", "tgbl-enron", "tgbl-uci")  # users, items, time, label, features
 
-EDGES = re.compile(r"(?P<name>tgbl-\w+)_edgelist(_v\d+)?\.csv")
-
 
 def read_tgb_zip(path: Path, **options: Any) -> EventStream:
     """Return the events of an archive such as tgbl-wiki-v2.zip, times in seconds.
@@ -163,37 +155,19 @@ def read_tgb_zip(path: Path, **options: Any) -> EventStream:
     Weights of events (tgbl-coin) are no features, as TGB has it; edge_columns=weight takes them.
     """
     options = {key: value for key, value in options.items() if key not in _ANY_SOURCE}
-    with tempfile.TemporaryDirectory(prefix="hopstate-") as folder:
-        csv, name = _unpacked(path, Path(folder))
-        options = {"name": name, "source": str(path), "time_unit": "s", **options}
-        columns = {key: options.pop(key) for key in _TABLE_OPTIONS if key in options}
-        if name not in JODIE:
-            return read_event_table(csv, EventTableOptions(**{"edge_columns": (), **columns}), **options)
-        if columns:
-            raise ConfigError(f"{path} has its columns in JODIE's order and does not take {', '.join(columns)}")
-        return read_jodie(csv, **options)
-
-
-def _unpacked(path: Path, folder: Path) -> tuple[Path, str]:
-    """Return the CSV of events, copied into a folder under a name of ours, and the data set's name."""
-    check_regular(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            found = [(e, m) for e in archive.namelist() if (m := EDGES.fullmatch(e.rpartition("/")[2]))]
-            if len(found) != 1:
-                raise FormatError(
-                    f"{path} holds {len(found)} files called tgbl-NAME_edgelist.csv or tgbl-NAME_edgelist_v2.csv, "
-                    "where TGB's archives of links have one"
-                )
-            entry, match = found[0]
-            target = folder / "events.csv"
-            member = archive.getinfo(entry)
-            check_size(path, member.file_size, stored=member.compress_size)
-            with archive.open(entry) as source, target.open("wb") as file:
-                shutil.copyfileobj(Bounded(source, path), file, 1 << 20)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        raise FormatError(f"{path} is no zip archive, or a damaged one: {error}") from None
-    return target, match["name"]
+    member = TGB_EVENTS.fullmatch(member_of(path) or "")
+    if member is None:
+        raise FormatError(
+            f"{path} is damaged, or holds no file or several called tgbl-NAME_edgelist.csv or "
+            "tgbl-NAME_edgelist_v2.csv, where TGB's archives of links have one"
+        )
+    options = {"name": member["name"], "time_unit": "s", **options}
+    columns = {key: options.pop(key) for key in _TABLE_OPTIONS if key in options}
+    if member["name"] not in JODIE:
+        return read_event_table(path, EventTableOptions(**{"edge_columns": (), **columns}), **options)
+    if columns:
+        raise ConfigError(f"{path} has its columns in JODIE's order and does not take {', '.join(columns)}")
+    return read_jodie(path, **options)
 
 
 # format → what a file of it looks like
@@ -343,7 +317,7 @@ def _detect(path: Path) -> str:
             return "dyglib"
     elif path.name.startswith("ml_") and path.suffix == ".csv":
         return "dyglib"
-    elif path.suffix == ".zip" and ((one := member_of(path)) is None or EDGES.fullmatch(one.rpartition("/")[2])):
+    elif path.suffix == ".zip" and ((one := member_of(path)) is None or TGB_EVENTS.fullmatch(one)):
         if one is None and not any(name.endswith(".pkl") for name in names_in(path)):  # TGB's negatives
             check_archive(path)
         return "tgb-zip"

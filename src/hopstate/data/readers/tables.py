@@ -31,27 +31,16 @@ _ENDS = {"Parquet": (".parquet", ".pq"), "Arrow": (".arrow", ".feather"), "gzip"
 
 @dataclass(frozen=True)
 class Table:
-    """A table and where it came from.
-
-    Args:
-        frame: the columns.
-        path: the file, or how messages call a table in memory.
-        first_line: line of the file, from 1, of row 0; None if the table has no lines.
-        rows: the file's own rows of those in frame, if some were left out; None if none was.
-        source: the layout of the text file; None for other tables.
-        text_ids: ids are texts even if all of a column look like numbers.
-        filled: columns as they are written except for cells that were filled in, by name.
-        notes: sentences on how the file was read.
-    """
+    """A table and where it came from."""
 
     frame: pd.DataFrame
-    path: Path | str
-    first_line: int | None
-    rows: np.ndarray | None = None
-    source: Text | None = None
-    text_ids: bool = False
-    filled: Mapping[str, pd.Series] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    path: Path | str  # or how messages call a table in memory
+    first_line: int | None  # line of the file, from 1, of row 0; None if the table has no lines
+    rows: np.ndarray | None = None  # the file's own rows of those in frame, if some were left out
+    source: Text | None = None  # the layout of a text file
+    text_ids: bool = False  # ids are texts even if all of a column look like numbers
+    filled: Mapping[str, pd.Series] = field(default_factory=dict)  # columns as written, but for cells filled in
+    notes: tuple[str, ...] = ()  # on how the file was read
 
     @property
     def names(self) -> list[str]:
