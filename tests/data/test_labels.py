@@ -122,7 +122,7 @@ def test_labels_parted_by_what_stands_in_names_too_are_asked_about(cut: str, tmp
     several.to_csv(tmp_path / "l.csv", index=False)
     with pytest.raises(DataError, match="label_cells"):
         read_labels(tmp_path / "l.csv", LabelOptions())
-    assert read_labels(tmp_path / "l.csv", LabelOptions(cells="first")).names == ("cs.CV", "stat.ML")
+    assert read_labels(tmp_path / "l.csv", LabelOptions(label_cells="first")).names == ("cs.CV", "stat.ML")
     one = several.replace({"label": {"stat.ML": "other"}})
     one.to_csv(tmp_path / "o.csv", index=False)
     assert len(read_labels(tmp_path / "o.csv", LabelOptions()).names) == 3

@@ -5,7 +5,6 @@ An event's id is its position in the stream. Arrays are numpy and may be memory-
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -19,7 +18,7 @@ from hopstate.data.validate import check_events
 from hopstate.data.vocabulary import TEXT, Vocabulary
 from hopstate.errors import DataError
 from hopstate.errors import warn as give_warning
-from hopstate.io.scratch import row_blocks
+from hopstate.io.scratch import digest_of, row_blocks
 
 if TYPE_CHECKING:
     from torch_geometric.data import TemporalData
@@ -316,23 +315,17 @@ class EventStream:
     # ---- identity --------------------------------------------------------------------------------------
     @cached_property
     def content_hash(self) -> str:
-        """SHA-256 over every array, hexadecimal; equal streams hash equally whatever file they came from."""
-        digest = hashlib.sha256(f"events {self.num_nodes}".encode())
+        """Hex digest of every array; equal streams hash equally whatever file they came from."""
+        parts: list[Any] = [f"events {self.num_nodes}"]
         for name, array in {**self._columns(), "x": self.x}.items():
-            if array is None:
-                continue
-            digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-            for _, block in row_blocks(array):
-                digest.update(np.ascontiguousarray(block).data)
-        if self.edge_table is not None and self.edge_table.has_missing:
-            digest.update(np.ascontiguousarray(~np.isfinite(self.edge_table.values)).data)
-        for array in () if self.edge_table is None else self.edge_table.text_arrays():
-            digest.update(np.ascontiguousarray(array).data)
-        if self.class_names is not None:
-            digest.update("\n".join(["classes", *self.class_names]).encode())
-        if self.node_ids is not None:
-            digest.update("\n".join(map(str, self.node_ids.ids.tolist())).encode())
-        return digest.hexdigest()
+            parts += [name, array]
+        if self.edge_table is not None:
+            parts += [~np.isfinite(self.edge_table.values)] if self.edge_table.has_missing else []
+            parts += self.edge_table.text_arrays()
+        ids = None if self.node_ids is None else self.node_ids.ids.tolist()
+        for name, texts in (("classes", self.class_names), ("ids", ids)):
+            parts += [] if texts is None else ["\n".join([name, *map(str, texts)])]
+        return digest_of(*parts)
 
     def __repr__(self) -> str:
         span = f", t {self.t[0]}..{self.t[-1]} {self.time_unit}".rstrip() if len(self) else ""

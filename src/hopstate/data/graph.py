@@ -7,7 +7,6 @@ may be memory-mapped; nothing here copies them without need.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,7 +28,7 @@ from hopstate.data.validate import (
 )
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError
-from hopstate.io.scratch import row_blocks
+from hopstate.io.scratch import digest_of
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -399,10 +398,13 @@ class Graph(StoredSplits):
     def reversed(self) -> Graph:
         """Return the graph with every edge turned round, each with what it carries."""
         indptr, indices, rows = _transposed(self, rows=True)
-        carried = {key: getattr(self, key) for key in ("edge_attr", "edge_weight")}
-        carried = {key: None if array is None else array[rows] for key, array in carried.items()}
-        carried["edge_table"] = None if self.edge_table is None else self.edge_table.take(rows)
-        return self.with_(indptr=indptr, indices=indices, **carried)
+        return self.with_(indptr=indptr, indices=indices, **self.carried(rows))
+
+    def carried(self, rows: np.ndarray) -> dict[str, Any]:
+        """Return the fields that edges carry, of the stored edges at some rows."""
+        arrays = {key: getattr(self, key) for key in ("edge_attr", "edge_weight")}
+        found: dict[str, Any] = {key: None if array is None else array[rows] for key, array in arrays.items()}
+        return found | {"edge_table": None if self.edge_table is None else self.edge_table.take(rows)}
 
     def with_(self, **changes: Any) -> Graph:
         """Return a copy with some fields replaced (checked again); other features take the place of their table too."""
@@ -426,7 +428,7 @@ class Graph(StoredSplits):
     @cached_property
     def structure_hash(self) -> str:
         """Hex digest of the adjacency alone: the key of caches of positional encodings."""
-        return _digest(self.indptr, self.indices)
+        return digest_of(self.indptr, self.indices)
 
     @cached_property
     def content_hash(self) -> str:
@@ -435,8 +437,7 @@ class Graph(StoredSplits):
         for table in (self.table, self.edge_table):
             masks += [] if table is None or not table.has_missing else [~np.isfinite(table.values)]
             masks += [] if table is None else table.text_arrays()
-        arrays = [a for a in (self.x, self.y, self.edge_attr, self.edge_weight, *masks) if a is not None]
-        return _digest(self.indptr, self.indices, *arrays)
+        return digest_of(self.indptr, self.indices, self.x, self.y, self.edge_attr, self.edge_weight, *masks)
 
     def __repr__(self) -> str:
         loops = f", {self.num_self_loops} self-loops" if self.num_edges < 10**7 and self.num_self_loops else ""
@@ -566,15 +567,6 @@ def _carried(attr: Any, weight: Any) -> dict[str, np.ndarray]:
     if len({len(array) for array in found.values()}) > 1:
         raise DataError(f"there are {len(attr)} rows of edge features, but {len(weight)} edge weights")
     return found
-
-
-def _digest(*arrays: np.ndarray) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for array in arrays:
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        for _, block in row_blocks(array):
-            digest.update(np.ascontiguousarray(block).data)
-    return digest.hexdigest()
 
 
 def _two_sets(types: np.ndarray, edges: np.ndarray) -> np.ndarray | None:

@@ -12,6 +12,7 @@ import numpy as np
 from hopstate.data.graph import Graph, StoredSplits
 from hopstate.data.validate import SPLITS, as_amounts
 from hopstate.errors import DataError
+from hopstate.io.scratch import digest_of
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.random import named_rng
 
@@ -94,13 +95,7 @@ class GraphSet(StoredSplits):
     @cached_property
     def content_hash(self) -> str:
         """Hex digest of graphs, features and labels."""
-        import hashlib
-
-        digest = hashlib.blake2b(self.union.content_hash.encode(), digest_size=16)
-        for array in (self.offsets, self.y, self.edge_y):
-            if array is not None:
-                digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
+        return digest_of(self.union.content_hash, self.offsets, self.y, self.edge_y)
 
     @cached_property
     def graph_of(self) -> np.ndarray:

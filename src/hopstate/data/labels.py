@@ -81,23 +81,14 @@ class LabelOptions:
 
 @dataclass(frozen=True)
 class LabelTable:
-    """Labels and splits by id.
+    """Labels and splits by id."""
 
-    Args:
-        ids: (n,) ids, or None if rows are the nodes.
-        y: (n,) or (n, T) labels.
-        names: names of the classes, or None if they are 0..C-1; of T labels.
-        splits: (n,) train, val, test or "", or None.
-        columns: those that were read, without the ids.
-        notes: how the labels were read.
-    """
-
-    ids: np.ndarray | None
-    y: np.ndarray
-    names: tuple[str, ...] | None
-    splits: np.ndarray | None = None
-    columns: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    ids: np.ndarray | None  # (n,), None if rows are the nodes
+    y: np.ndarray  # (n,) or (n, T)
+    names: tuple[str, ...] | None  # of classes, None if they are 0..C-1; of T labels
+    splits: np.ndarray | None = None  # (n,) train, val, test or ""
+    columns: tuple[str, ...] = ()  # those that were read, without the ids
+    notes: tuple[str, ...] = ()  # how the labels were read
 
     def fields(self, rows: np.ndarray, num_nodes: int) -> dict[str, Any]:
         """Return y, class_names and masks of a graph in which label i belongs to node rows[i]."""
@@ -404,36 +395,12 @@ def labels_of_columns(table: Table, columns: Sequence[str], *, regression: bool 
     """Return columns of numbers as (n, T) targets, NaN in empty cells: multilabel if they hold 0 and 1 alone."""
     if len(set(columns)) < len(columns):
         raise DataError(f"{table.path}: label_column names a column twice: {', '.join(columns)}")
-    y = np.stack([_numbers(table, name) for name in columns], 1)
-    infinite = np.argwhere(np.isinf(y))
-    if len(infinite):
-        row, at = map(int, infinite[0])
-        raise DataError(
-            f"{table.path}: column {columns[at]!r} holds {y[row, at]} in {table.place(row)}; it is no label"
-        )
+    y = table.numbers(columns, "labels", "error", "auto")
     if np.isnan(y).all():
         raise DataError(f"{table.path}: columns {', '.join(columns)} hold no label at all")
     kind = "amounts" if regression or not np.isin(y[~np.isnan(y)], (0, 1)).all() else "labels of 0 and 1"
     known = ", ".join(f"{name} {int((~np.isnan(column)).sum()):,}" for name, column in zip(columns, y.T))
     return as_amounts(y), tuple(columns), (f"labels: {len(columns)} columns of {kind}; known: {known}",)
-
-
-def _numbers(table: Table, name: str) -> np.ndarray:
-    """Return a column (n,) as float64, NaN in empty cells."""
-    import pandas as pd
-
-    column = table.frame[name]
-    if is_numeric(column):
-        return column.to_numpy(np.float64, na_value=np.nan)
-    found = pd.to_numeric(column.astype(str).str.strip().where(column.notna()), errors="coerce")
-    bad = np.flatnonzero((found.isna() & column.notna()).to_numpy())
-    if len(bad):
-        row = int(bad[0])
-        raise DataError(
-            f"{table.path}: column {name!r} of labels holds {column.iloc[row]!r} in {table.place(row)}; several labels "
-            "are columns of numbers: 0 and 1 of yes-or-no labels, empty where one is unknown"
-        )
-    return found.to_numpy(np.float64, na_value=np.nan)
 
 
 def labels_of_cells(table: Table, column: str, unlabelled: str | None) -> Found:

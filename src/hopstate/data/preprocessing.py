@@ -38,21 +38,13 @@ _LARGEST = float(np.finfo(np.float32).max)
 # ---- columns of texts ---------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TextColumn:
-    """One column of texts, before training rows decide which of them are categories.
-
-    Args:
-        name: of the column.
-        words: (W,) its texts in order, "" for rows without one.
-        codes: (N,) int32 places in words; -1 of a text that is in one row alone, and was not kept.
-        before: how many columns of numbers and dates precede it.
-        declared: the user said that it holds categories; else they must recur.
-    """
+    """One column of texts, before training rows decide which of them are categories."""
 
     name: str
-    words: tuple[str, ...]
-    codes: np.ndarray
-    before: int = 0
-    declared: bool = False
+    words: tuple[str, ...]  # (W,) its texts in order, "" for rows without one
+    codes: np.ndarray  # (N,) int32 places in words; -1 of a text that is in one row alone, and was not kept
+    before: int = 0  # how many columns of numbers and dates precede it
+    declared: bool = False  # the user said that it holds categories; else they must recur
 
     @classmethod
     def of(cls, name: str, text: pd.Series, *, declared: bool, before: int) -> TextColumn:
@@ -127,17 +119,11 @@ def text_of(name: str, texts: set[str]) -> str | None:
 # ---- tables -------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class FeatureTable:
-    """Features before they are scaled.
+    """Features before they are scaled: NaN or infinite where a value is missing."""
 
-    Args:
-        columns: (F,) their names.
-        values: (N, F) float32, or float64 where float32 would lose digits; NaN or infinite where a value is missing.
-        texts: columns of texts as they are in the file; values holds columns of 0 and 1 of the most frequent ones.
-    """
-
-    columns: tuple[str, ...]
-    values: np.ndarray
-    texts: tuple[TextColumn, ...] = ()
+    columns: tuple[str, ...]  # (F,)
+    values: np.ndarray  # (N, F) float32, or float64 where float32 would lose digits
+    texts: tuple[TextColumn, ...] = ()  # as in the file; values holds columns of 0 and 1 of the most frequent ones
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.columns):
@@ -282,22 +268,16 @@ def _check_names(
 class FeatureScaler:
     """How each column is filled where empty, moved and divided, fitted to training rows by scikit-learn.
 
-    Args:
-        kind: "standard" (mean, standard deviation), "robust" (median, distance of the quartiles), or "none".
-        columns: names, or None where they have none.
-        fill: (F,) what replaces a missing value.
-        shift, scale: (F,) a value v becomes (v - shift) / scale; 0 everywhere if scale is 0.
-        marked: columns that are missing in some training rows: each gets a further column, 1 where it is missing.
-        rows: how many training rows were used.
+    A value v becomes (v - shift) / scale, 0 if scale is 0.
     """
 
-    kind: str
+    kind: str  # "standard" (mean, standard deviation), "robust" (median, distance of the quartiles), or "none"
     columns: tuple[str, ...] | None
-    fill: np.ndarray
-    shift: np.ndarray
-    scale: np.ndarray
-    marked: np.ndarray
-    rows: int
+    fill: np.ndarray  # (F,) what replaces a missing value
+    shift: np.ndarray  # (F,)
+    scale: np.ndarray  # (F,)
+    marked: np.ndarray  # columns that training rows lack: each gets a further column, 1 where it is missing
+    rows: int  # how many training rows were used
 
     @classmethod
     def fit(

@@ -139,10 +139,13 @@ def split_edges(
     Raises:
         DataError: fewer than three links, or a time that is no number.
     """
-    key, first = _links(graph)
+    own, rows = _links(graph)
+    key = np.unique(own)
     order = named_rng(seed).permutation(len(key))
     if times is not None:
-        order = order[np.argsort(_first_times(graph, times, key)[order], kind="stable")]
+        first = np.full(len(key), np.inf)
+        np.minimum.at(first, np.searchsorted(key, own), _checked_times(graph, times)[rows])
+        order = order[np.argsort(first[order], kind="stable")]
     if len(key) < 3:
         raise DataError(
             f"{graph.name} has {len(key)} links between different nodes; training, validation and test take one each "
@@ -153,7 +156,7 @@ def split_edges(
     val = min(val, len(key) - 1 - test)
     which = np.empty(len(key), np.int8)
     which[order] = np.repeat(np.arange(3, dtype=np.int8), [len(key) - val - test, val, test])
-    return _by_split(graph, key, which, first)
+    return _by_split(graph, key, which, rows)
 
 
 def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
@@ -166,7 +169,8 @@ def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
     Raises:
         DataError: a pair that is no link of the graph, one in two splits, or an empty split.
     """
-    key, first = _links(graph)
+    own_keys, rows = _links(graph)
+    key = np.unique(own_keys)
     which = np.zeros(len(key), np.int8)
     taken = np.zeros(len(key), bool)
     for name, own in pairs.items():
@@ -185,7 +189,7 @@ def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
     sizes = np.bincount(which, minlength=3)
     if sizes.min() == 0:
         raise DataError(f"the given split leaves {SPLITS[int(sizes.argmin())]} of {graph.name} without a link")
-    return _by_split(graph, key, which, first)
+    return _by_split(graph, key, which, rows)
 
 
 def kept_pairs(path: Path, num_nodes: int) -> dict[str, np.ndarray]:
@@ -221,15 +225,7 @@ def message_edges(graph: Graph, messages: np.ndarray) -> Graph:
     rows = edges_of_links(graph, messages, loops=True)
     kept = np.zeros(graph.num_edges, bool)
     kept[rows] = True
-    changes: dict[str, object] = {
-        "indptr": bounds_of(kept)[graph.indptr],
-        "indices": graph.indices[rows],
-        "edge_table": None if graph.edge_table is None else graph.edge_table.take(rows),
-    }
-    for name in ("edge_attr", "edge_weight"):
-        values = getattr(graph, name)
-        changes[name] = None if values is None else values[rows]
-    return graph.with_(**changes)
+    return graph.with_(indptr=bounds_of(kept)[graph.indptr], indices=graph.indices[rows], **graph.carried(rows))
 
 
 def edges_of_links(graph: Graph, links: np.ndarray, *, loops: bool = False) -> np.ndarray:
@@ -250,14 +246,13 @@ def link_keys(pairs: np.ndarray, num_nodes: int) -> np.ndarray:
 
 
 def _links(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Return (L,) ascending keys of the links, and the stored edges that are links."""
+    """Return the keys of the stored edges that are links, and the rows of these edges."""
     sources, targets = graph.edge_index()
     rows = np.flatnonzero(sources != targets)
-    return np.unique(link_keys(np.stack([sources[rows], targets[rows]], 1), graph.num_nodes)), rows
+    return link_keys(np.stack([sources[rows], targets[rows]], 1), graph.num_nodes), rows
 
 
-def _first_times(graph: Graph, times: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Return (L,) the first time of each link."""
+def _checked_times(graph: Graph, times: np.ndarray) -> np.ndarray:
     times = np.asarray(times, np.float64)
     bad = np.flatnonzero(~np.isfinite(times))
     sources, targets = graph.edge_index()
@@ -266,11 +261,7 @@ def _first_times(graph: Graph, times: np.ndarray, key: np.ndarray) -> np.ndarray
             f"{graph.name}: the edge of rows ({sources[bad[0]]}, {targets[bad[0]]}) has no time ({len(bad)} edges have "
             "none); fill them in, or split by chance (--link.split random)"
         )
-    rows = np.flatnonzero(sources != targets)
-    at = np.searchsorted(key, link_keys(np.stack([sources[rows], targets[rows]], 1), graph.num_nodes))
-    found = np.full(len(key), np.inf)
-    np.minimum.at(found, at, times[rows])
-    return found
+    return times
 
 
 def _by_split(graph: Graph, key: np.ndarray, which: np.ndarray, rows: np.ndarray) -> EdgeSplit:
@@ -345,7 +336,7 @@ def split_at(stream: EventStream, val_time: Any, test_time: Any) -> EventSplit:
         raise ConfigError(f"val_time {val_time} must not be after test_time {test_time}")
     first, second = np.searchsorted(stream.t, [low, high], side="right")
     rows = np.arange(len(stream))
-    return _finish(stream, rows[:first], rows[first:second], rows[second:], _EMPTY, low, high)
+    return _finish(stream, (rows[:first], rows[first:second], rows[second:]), (low, high))
 
 
 def dyglib_split(
@@ -378,7 +369,7 @@ def dyglib_split(
     second = int(np.searchsorted(stream.t, test_time, side="right"))
     rows = np.arange(len(stream))
     kept = rows[:later][~_touches(stream, rows[:later], new)]
-    return _finish(stream, kept, rows[later:second], rows[second:], new, val_time, test_time)
+    return _finish(stream, (kept, rows[later:second], rows[second:]), (val_time, test_time), new)
 
 
 def _touches(stream: EventStream, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
@@ -390,19 +381,19 @@ def _touches(stream: EventStream, rows: np.ndarray, nodes: np.ndarray) -> np.nda
 
 def _finish(
     stream: EventStream,
-    train: np.ndarray,
-    val: np.ndarray,
-    test: np.ndarray,
-    new_nodes: np.ndarray,
-    val_time: float,
-    test_time: float,
+    parts: tuple[np.ndarray, np.ndarray, np.ndarray],
+    times: tuple[float, float],
+    new_nodes: np.ndarray = _EMPTY,
 ) -> EventSplit:
-    for name, rows in (("training", train), ("validation", val), ("test", test)):
-        if not len(rows):
-            raise DataError(
-                f"{stream.name}: the split leaves no {name} events (train {len(train)}, val {len(val)}, "
-                f"test {len(test)}); choose other ratios or times, or more data"
-            )
+    """Return the split of rows of train, val and test, which end at times."""
+    sizes = {name: len(rows) for name, rows in zip(SPLITS, parts, strict=True)}
+    empty = next((name for name, size in sizes.items() if not size), None)
+    if empty is not None:
+        raise DataError(
+            f"{stream.name}: the split leaves no {empty} events, got {sizes}; choose other ratios or times, or more "
+            "data"
+        )
+    train, val, test = parts
     unseen = np.ones(stream.num_nodes, bool)
     part = stretch(train)
     unseen[stream.src[part]] = False
@@ -411,15 +402,9 @@ def _finish(
     new_val, new_test = (rows[_touches(stream, rows, absent)] for rows in (val, test))
     let_go(stream.src, stream.dst, stream.t)
     return EventSplit(
-        train=train,
-        val=val,
-        test=test,
-        new_val=new_val,
-        new_test=new_test,
-        new_nodes=new_nodes,
-        val_time=float(val_time),
-        test_time=float(test_time),
-    )
+        train=train, val=val, test=test, new_val=new_val, new_test=new_test, new_nodes=new_nodes,
+        val_time=float(times[0]), test_time=float(times[1]),
+    )  # fmt: skip
 
 
 def _quantiles(stream: EventStream, val_ratio: float, test_ratio: float) -> tuple[float | int, float | int]:

@@ -118,7 +118,7 @@ def load_events(
 def _load(folder: Path, marker: str, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return fields of a record, and those that are arrays, mask_NAME for masks."""
     check_finished(folder)
-    meta = _read_meta(folder, marker)
+    meta = read_meta(folder, marker)
     again = f"save the {_WHAT[marker]} again"
     known = {*_ARRAYS[marker], *_TABLES, *(f"{name}_texts" for name in _TABLES), "node_ids", "node_id_offsets", *_MASKS}
     names = meta.get("arrays")
@@ -153,7 +153,8 @@ def _table_of(facts: dict[str, Any], values: Any, codes: np.ndarray | None) -> F
     return FeatureTable(tuple(map(str, facts["columns"])), values, texts)
 
 
-def _read_meta(folder: Path, marker: str) -> dict[str, Any]:
+def read_meta(folder: Path, marker: str) -> dict[str, Any]:
+    """Return what the JSON file of a store says; raise an error if there is none, or one of another version."""
     recover_folder(folder)
     if not exists(folder):
         raise MissingFileError(f"no {_WHAT[marker]} folder at {folder}")

@@ -11,7 +11,6 @@ known to look-ups and have not updated the memory.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from hopstate.data.readers.ids import EXACT
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, TimeOrderError
+from hopstate.io.scratch import digest_of
 
 _REMEMBERED = ("memory", "output", "last_time")
 
@@ -381,7 +381,8 @@ class StreamState:
         (src, dst), ids, num_nodes = _rows(self, new)
         rest = {"x": None, "num_nodes": num_nodes, "node_ids": ids, "first_id": len(self), "labels": new.labels}
         added = new.with_(src=src, dst=dst, **rest)
-        digest = _digest(added)
+        columns = (added.src, added.dst, added.t, added.kind, added.edge_attr)  # not how many nodes there are
+        digest = digest_of(*columns)
         if len(added) and digest == self.last and not again:
             raise DataError(
                 f"{new.name} has been streamed already: it holds the events that the memory took last; give later "
@@ -481,17 +482,6 @@ def _in_clock(state: StreamState, new: EventStream) -> EventStream:
             "are exact up to 2^53; give times as the events so far have them"
         )
     return new if fractional else new.with_(t=new.t.astype(kind))
-
-
-def _digest(added: EventStream) -> str:
-    """Return a hash of events in rows, which does not depend on how many nodes there are."""
-    digest = hashlib.sha256()
-    for name in ("src", "dst", "t", "kind", "edge_attr"):
-        column = getattr(added, name)
-        if column is not None:
-            digest.update(f"{name} {column.dtype.str} {column.shape}".encode())
-            digest.update(np.ascontiguousarray(column).data)
-    return digest.hexdigest()
 
 
 def in_unit(new: EventStream, unit: str) -> EventStream:

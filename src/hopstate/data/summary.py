@@ -31,19 +31,12 @@ RARE = 0.01  # share of the labelled rows below which a class is suspicious
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """Facts about a data set.
+    """Facts about a data set."""
 
-    Args:
-        title: name and kind.
-        facts: name to number or text, in reading order.
-        suspicious: sentences, each about one thing to check.
-        notes: sentences on how the data were read, and on what was left out.
-    """
-
-    title: str
-    facts: dict[str, Any]
-    suspicious: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+    title: str  # name and kind
+    facts: dict[str, Any]  # in reading order
+    suspicious: tuple[str, ...]  # sentences, each about one thing to check
+    notes: tuple[str, ...] = ()  # on how the data were read, and on what was left out
 
     def text(self) -> str:
         width = max(map(len, self.facts))
@@ -117,13 +110,15 @@ def _time_facts(head: EventStream, stream: EventStream) -> dict[str, Any]:
     gaps = np.diff(head.t)
     facts: dict[str, Any] = {
         "time": f"{when[0]} to {when[1]}{unit}, {stream.t.dtype}",
-        "time span": _duration(stream, stream.t[-1] - stream.t[0]),
+        "time span": shown_span(stream.t[-1] - stream.t[0], stream.time_unit),
         "share of ties (same time as the event before)": float((gaps == 0).mean()) if len(gaps) else 0.0,
     }
     for name, lengths in (("events", gaps), ("a node's events", node_gaps(head))):
         if len(lengths):
             spans = (np.median(lengths), lengths.max())
-            facts[f"between {name}, median / longest"] = " / ".join(_duration(stream, span) for span in spans)
+            facts[f"between {name}, median / longest"] = " / ".join(
+                shown_span(span, stream.time_unit) for span in spans
+            )
     return facts
 
 
@@ -132,15 +127,6 @@ def node_gaps(stream: EventStream) -> np.ndarray:
     nodes, times = np.concatenate([stream.src, stream.dst]), np.concatenate([stream.t, stream.t])
     order = np.lexsort((times, nodes))
     return np.diff(times[order])[np.diff(nodes[order]) == 0]
-
-
-def _duration(stream: EventStream, span: Any) -> str:
-    """Return a length of time in words if its unit is known, else the number."""
-    unit = stream.time_unit
-    if unit in UNITS:
-        return shown_span(span, unit)
-    figure = f"{span:,.0f}" if 1e6 <= abs(span) < 1e15 else f"{span:.6g}"
-    return f"{figure}{f' {unit}' if unit else ''}"
 
 
 def _stream_doubts(stream: EventStream, head: EventStream, degree: np.ndarray) -> Iterator[str]:

@@ -32,6 +32,7 @@ from hopstate.errors import (
 FLOOR, RATIO = 2 << 30, 100  # what a packed file may unpack to: at least so many bytes, or so many times its size
 ZIP = b"PK\x03\x04"
 TEXTS = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".tab", ".dat")  # ends of names of tables as text
+TGB_EVENTS = re.compile(r"(?:.*/)?(?P<name>tgbl-\w+)_edgelist(?:_v\d+)?\.csv")  # the events in an archive of TGB
 JSON_BYTES = 64 << 20
 _UNITS = {"": 1, "b": 1} | {f"{prefix}b": 1000**n for n, prefix in enumerate("kmgt", 1)}
 _UNITS |= {f"{prefix}ib": 1024**n for n, prefix in enumerate("kmgt", 1)}
@@ -124,6 +125,12 @@ def open_regular(path: str | Path) -> IO[bytes]:
     return os.fdopen(handle, "rb")
 
 
+def first_bytes(path: str | Path, count: int = 8) -> bytes:
+    """Return the beginning of a regular file, by which its format is told."""
+    with open_regular(path) as file:
+        return file.read(count)
+
+
 def _unopened(path: Path, error: OSError | ValueError) -> HopstateError:
     if isinstance(error, ValueError):  # a NUL, or a character that file names cannot have
         return MissingFileError(f"no file can be called {shown(path)}: {error}")
@@ -173,8 +180,9 @@ def names_in(path: str | Path) -> list[str]:
 
 
 def member_of(path: str | Path) -> str | None:
-    """Return the only file of a zip archive if it is a text table, else None."""
+    """Return the only file of a zip archive if it is a text table, or the only one of events of TGB, else None."""
     names = names_in(path)
+    names = [name for name in names if TGB_EVENTS.fullmatch(name)] or names
     return names[0] if len(names) == 1 and names[0].lower().endswith(TEXTS) else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import os
 import sys
@@ -70,6 +71,19 @@ def row_blocks(array: np.ndarray, overlap: int = 0) -> Iterator[tuple[int, np.nd
     for start in range(0, len(array), step):
         yield start, array[start : start + step + overlap]
         let_go(array)
+
+
+def digest_of(*parts: np.ndarray | str | None) -> str:
+    """Return the hexadecimal BLAKE2b digest of arrays, their types and shapes, and of texts."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        if isinstance(part, str):
+            digest.update(part.encode())
+        elif part is not None:
+            digest.update(f"{part.dtype.str}{part.shape}".encode())
+            for _, block in row_blocks(part):
+                digest.update(np.ascontiguousarray(block).data)
+    return digest.hexdigest()
 
 
 def let_go(*arrays: np.ndarray | None) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hopstate.errors import CheckpointError, FormatError, HopstateError
 from hopstate.io.files import replace_file
-from hopstate.io.opening import check_regular, check_size, parse_json, shown
+from hopstate.io.opening import check_regular, check_size, first_bytes, parse_json, shown
 
 _PACKED = 1032  # bytes that one byte of deflate decompresses to at most
 
@@ -23,9 +23,8 @@ _PACKED = 1032  # bytes that one byte of deflate decompresses to at most
 # ---- .npy and .npz ---------------------------------------------------------------------------------------------
 def load_npy(path: str | Path, *, mmap: bool = False) -> np.ndarray:
     path = check_regular(path)
-    with path.open("rb") as file:
-        if file.read(6) != np.lib.format.MAGIC_PREFIX:
-            raise FormatError(f"{path} is no array in the .npy format")
+    if not first_bytes(path).startswith(np.lib.format.MAGIC_PREFIX):
+        raise FormatError(f"{path} is no array in the .npy format")
     try:  # mapping compares the header with the size of the file, and allocates nothing
         with np.errstate(over="ignore"):  # of a shape that is too large for any file
             array = np.load(path, mmap_mode="r", allow_pickle=False)

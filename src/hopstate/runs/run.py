@@ -33,14 +33,10 @@ from hopstate.runs.data import (
     settle,
 )
 from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
-from hopstate.runs.inference import evaluate, predict
-from hopstate.runs.load import keep_ids
+from hopstate.runs.inference import evaluate, node_outputs, predict, score_stream
+from hopstate.runs.load import keep_ids, keep_past
 from hopstate.runs.model import TrainedModel, embeddings
 from hopstate.runs.queries import keep_curve, rank, score
-from hopstate.runs.stream import keep_past, node_outputs, score_stream
-from hopstate.runs.inference import evaluate, predict, score_stream
-from hopstate.runs.load import keep_ids, keep_past
-from hopstate.runs.queries import keep_curve
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.loggers import check_installed, logger_names
 from hopstate.training.memory_limit import within_memory

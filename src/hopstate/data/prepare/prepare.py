@@ -41,7 +41,7 @@ from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.roles import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.readers.times import calendar_unit, unit_of_dates
-from hopstate.data.store import EVENTS_FILE, GRAPH_FILE, VERSION, WORK, id_arrays, table_arrays, table_facts
+from hopstate.data.store import EVENTS_FILE, GRAPH_FILE, VERSION, WORK, id_arrays, read_meta, table_arrays, table_facts
 from hopstate.data.vocabulary import TEXT
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, StorageError
 from hopstate.io.files import locked, make_folder, remove_stale, replace_file, write_text
@@ -489,11 +489,7 @@ def _nothing_half(out: Path) -> Iterator[None]:
 
 def _prepared(out: Path, kind: str) -> Prepared:
     """Return what a finished store has; raise FormatError if it is damaged or of another version."""
-    meta = read_json(out / _MARKERS[kind])
-    if meta.get("version") != VERSION:
-        raise FormatError(
-            f"{out} is a store of format {meta.get('version')}; this hopstate writes {VERSION}: choose another folder"
-        )
+    meta = read_meta(out, _MARKERS[kind])
     try:
         arrays = {name: load_npy(out / f"{name}.npy", mmap=True) for name in meta["arrays"]}
         count = len(arrays["indices" if kind == "edges" else "t"])

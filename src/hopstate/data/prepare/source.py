@@ -29,11 +29,11 @@ from hopstate.data.readers.ids import EXACT, MISSING, NO_ID, NO_ID_REMEDY, WHOLE
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
 from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, read_as
 from hopstate.data.readers.tables import Table, is_numeric
-from hopstate.data.readers.text import Text, read_layout
+from hopstate.data.readers.text import Text, check_names, read_layout
 from hopstate.data.readers.times import ABSENT, beyond_nanoseconds, check_digits, described, exact_unit, with_clock
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
-from hopstate.io.opening import bounded, exists, expanded, open_regular, reading, shown
+from hopstate.io.opening import bounded, exists, expanded, first_bytes, reading, shown
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 OPTIONS = (*ROLES, "edge_columns", "time_unit", "header", "bipartite")
@@ -51,16 +51,7 @@ _WIDER = {"integer": "number", "number": "text"}
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that are read.
-
-    Args:
-        source, target, time, label: their names; edges have no time.
-        features: names of columns of numbers.
-        notes: sentences on how the table was read.
-        sets: see `hopstate.data.readers.roles.sets_by_name`; `ONE` if the user says so.
-        time_kind: "date", "integer" or "number".
-        label_kind: "integer", "number" or "text".
-    """
+    """The columns that are read; edges have no time."""
 
     source: str
     target: str
@@ -68,9 +59,9 @@ class Columns:
     label: str | None
     features: tuple[str, ...]
     notes: tuple[str, ...]
-    sets: str = ONE
-    time_kind: str = "integer"
-    label_kind: str = "integer"
+    sets: str = ONE  # see `hopstate.data.readers.roles.sets_by_name`
+    time_kind: str = "integer"  # or "date" or "number"
+    label_kind: str = "integer"  # or "number" or "text"
 
     @property
     def names(self) -> list[str]:
@@ -89,17 +80,11 @@ class Wider(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class File:
-    """One file of the source.
-
-    Args:
-        path: the file.
-        text: its layout; None for Parquet.
-        first_line: line of row 0, from 1; None for Parquet.
-    """
+    """One file of the source."""
 
     path: Path
-    text: Text | None
-    first_line: int | None
+    text: Text | None  # its layout; None for Parquet
+    first_line: int | None  # line of row 0, from 1; None for Parquet
 
     def line(self, row: int) -> int:
         return row + (self.first_line or 0)
@@ -146,13 +131,10 @@ _Sample = tuple[File, Table, dict[str, str]]  # with the type of each column
 
 
 def _sample(path: Path, known: Sequence[str], header: bool | None) -> _Sample:
-    with open_regular(path) as stream:
-        parquet = stream.read(4) == b"PAR1"
-    if parquet:
+    if first_bytes(path).startswith(b"PAR1"):
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
-            if len(set(schema.names)) < len(schema.names):
-                raise FormatError(f"{path} has two columns of the same name")
+            check_names(schema.names, str(path))
             plain = [field for field in schema if not field.type.num_fields]
             batch = next(file.iter_batches(_SAMPLE, columns=[field.name for field in plain]), None)
             frame = (schema.empty_table() if batch is None else batch).to_pandas()

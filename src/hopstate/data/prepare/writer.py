@@ -51,19 +51,12 @@ class Npy:
 
 @dataclass
 class Writer:
-    """A store in the making.
-
-    Args:
-        out: the folder.
-        width: columns of features.
-        exact: whether float32 has all features as they are.
-        names: of the arrays so far.
-    """
+    """A store in the making."""
 
     out: Path
-    width: int
-    exact: bool
-    names: set[str]
+    width: int  # columns of features
+    exact: bool  # whether float32 has all features as they are
+    names: set[str]  # of the arrays so far
 
     def save(self, name: str, array: np.ndarray | None) -> None:
         """Write an array that is in memory, if there is one."""
@@ -157,34 +150,21 @@ class Writer:
 
 @dataclass(frozen=True)
 class Time:
-    """The times of a store.
-
-    Args:
-        dtype: of the array.
-        unit: "" if unknown.
-        divisor: nanoseconds of a unit for dates, else 1.
-        zone: as `EventStream.dates`.
-    """
+    """The times of a store."""
 
     dtype: np.dtype[Any]
-    unit: str
-    divisor: int = 1
-    zone: str = ""
+    unit: str  # "" if unknown
+    divisor: int = 1  # nanoseconds of a unit for dates
+    zone: str = ""  # as `EventStream.dates`
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of a store.
-
-    Args:
-        dtype: of the array.
-        classes: in the order of their numbers; None if labels are numbers.
-        names: classes, unless they are true and false.
-    """
+    """The labels of a store."""
 
     dtype: np.dtype[Any]
-    classes: tuple[str, ...] | None = None
-    names: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = None  # in the order of their numbers; None if labels are numbers
+    names: tuple[str, ...] | None = None  # classes, unless they are true and false
 
     def of(self, cells: pa.Array) -> np.ndarray:
         """Return a batch of labels; -1 is unknown."""

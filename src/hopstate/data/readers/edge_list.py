@@ -248,42 +248,25 @@ def _sets_note(node_type: np.ndarray, ids: Vocabulary | None) -> str:
 # ---- tables of nodes ---------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class PlacedNodes:
-    """Rows of the nodes of a graph.
+    """Rows of the nodes of a graph."""
 
-    Args:
-        rows: of each column of ids that was placed.
-        ids: of all nodes, None if they are their rows.
-        count: of nodes.
-        labelled: rows of the nodes of labels.
-        notes: sentences on labels of nodes without edges.
-    """
-
-    rows: list[np.ndarray]
-    ids: Vocabulary | None
-    count: int
-    labelled: np.ndarray
-    notes: tuple[str, ...] = ()
+    rows: list[np.ndarray]  # of each column of ids that was placed
+    ids: Vocabulary | None  # of all nodes, None if they are their rows
+    count: int  # of nodes
+    labelled: np.ndarray  # rows of the nodes of labels
+    notes: tuple[str, ...] = ()  # on labels of nodes without edges
 
 
 @dataclass(frozen=True)
 class NodeTables:
-    """Features and labels of nodes, in memory.
-
-    Args:
-        features: or None.
-        ids: of all nodes in order, if features or the caller say so.
-        labels: or None.
-        count: nodes are rows 0..count-1; None if ids are names.
-        files: how messages call features and labels.
-        notes: on both.
-    """
+    """Features and labels of nodes, in memory."""
 
     features: FeatureTable | None
-    ids: np.ndarray | None
+    ids: np.ndarray | None  # of all nodes in order, if features or the caller say so
     labels: LabelTable | None
-    count: int | None
-    files: tuple[str, str]
-    notes: tuple[str, ...]
+    count: int | None  # nodes are rows 0..count-1; None if ids are names
+    files: tuple[str, str]  # how messages call features and labels
+    notes: tuple[str, ...]  # on both
 
     @classmethod
     def read(

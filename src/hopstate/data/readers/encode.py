@@ -31,18 +31,11 @@ IF_THERE = "?"  # at the end of a kind: of a column that a table need not have
 
 @dataclass(frozen=True)
 class Declared:
-    """What a column holds, as a user or a trained run declares it.
-
-    Args:
-        kind: see `KINDS`.
-        format: of dates, as strptime has it, "" for ISO dates; of numbers the decimal sign, "point" or "comma", "" for
-            plain ones.
-        needed: the table must have the column.
-    """
+    """What a column holds, as a user or a trained run declares it."""
 
     kind: Kind
-    format: str = ""
-    needed: bool = True
+    format: str = ""  # of dates as strptime has it, of numbers the decimal sign, "point" or "comma"
+    needed: bool = True  # the table must have the column
 
 
 def declared(columns: Sequence[str] | None) -> dict[str, Declared]:

@@ -81,24 +81,15 @@ ROLES = tuple(field.name for field in fields(EventTableOptions))[:5]
 
 @dataclass(frozen=True, kw_only=True)
 class Roles:
-    """What each column of a table of events is.
-
-    Args:
-        source, target, time: their columns.
-        kind: of events that add and delete; None if all add.
-        labels: columns of labels; several are targets of their own.
-        features: columns of event features.
-        sets: see `hopstate.data.readers.roles.sets_by_name`.
-        notes: sentences on columns that are not used.
-    """
+    """What each column of a table of events is, and notes on columns that are not used."""
 
     source: str
     target: str
     time: str
-    kind: str | None
-    labels: tuple[str, ...]
+    kind: str | None  # of events that add and delete; None if all add
+    labels: tuple[str, ...]  # several are targets of their own
     features: tuple[str, ...]
-    sets: str
+    sets: str  # see `hopstate.data.readers.roles.sets_by_name`
     notes: tuple[str, ...]
 
     def read_as(self, table: Table, times: str, sets: str) -> str:

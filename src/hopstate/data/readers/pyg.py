@@ -27,7 +27,7 @@ from hopstate.data.graph_set import GraphSet, folds
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, DownloadError, FormatError, MissingFileError, nearest
 from hopstate.io.files import cache_folder
-from hopstate.io.opening import check_size, open_regular, reading
+from hopstate.io.opening import ZIP, check_size, first_bytes, reading
 from hopstate.io.tensors import check_zip
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ def read_pyg_file(path: Path, **fields: Any) -> Graph:
     import torch
     from torch_geometric.data import Data
 
-    with open_regular(path) as file:
-        packed = file.read(4) == b"PK\x03\x04"
-    if packed:
+    if first_bytes(path).startswith(ZIP):
         check_zip(path)
     try:
         with weights_only():

@@ -5,10 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
-import shutil
-import tempfile
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,16 +32,14 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
 from hopstate.io.files import replace_file
 from hopstate.io.opening import (
-    Bounded,
+    TGB_EVENTS,
     at_most,
     bounded,
-    check_regular,
-    check_size,
     exists,
     expanded,
+    first_bytes,
     member_of,
     names_in,
-    open_regular,
     parse_json,
     reading,
     shown,
@@ -73,7 +67,8 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
     u, i, index = (_whole_column(table, name) for name in ("u", "i", "idx"))
     table.check((u < 1) | (i < 1), "u" if u.min() < 1 else "i", "an id below 1", "DyGLib's ids start from 1.")
     largest = int(max(u.max(), i.max()))
-    edge, node = (_feature_rows(path.with_name(f"{path.stem}{end}.npy")) for end in ("", "_node"))
+    arrays = (path.with_name(f"{path.stem}{end}.npy") for end in ("", "_node"))
+    edge, node = (_features(file).astype(np.float32) if exists(file) else None for file in arrays)
     if edge is not None and not (len(edge) > index.max() and index.min() >= 0):
         raise DataError(f"{path.stem}.npy has {len(edge)} rows, but idx reaches {index.max()}; they do not match")
     if node is not None and len(node) <= largest:
@@ -105,13 +100,12 @@ def _whole_column(table: Table, name: str) -> np.ndarray:
     return ids
 
 
-def _feature_rows(path: Path) -> np.ndarray | None:
-    if not exists(path):
-        return None
+def _features(path: Path) -> np.ndarray:
+    """Return the matrix of numbers of a .npy file."""
     array = load_npy(path)
-    if array.ndim != 2 or array.dtype.kind not in "iuf":
-        raise FormatError(f"{path} must hold a matrix of numbers; got {array.dtype} of shape {array.shape}")
-    return array.astype(np.float32)
+    if array.ndim != 2 or array.dtype.kind not in "biuf":
+        raise DataError(f"{path} holds {array.dtype} of shape {array.shape}; features are a matrix of numbers")
+    return array
 
 
 def read_jodie(path: Path, **fields: Any) -> EventStream:
@@ -163,8 +157,6 @@ def is_jodie(path: Path) -> bool:
 
 JODIE = ("tgbl-wiki", "tgbl-subreddit", "tgbl-lastfm", "tgbl-enron", "tgbl-uci")  # users, items, time, label, features
 
-EDGES = re.compile(r"(?P<name>tgbl-\w+)_edgelist(_v\d+)?\.csv")
-
 
 def read_tgb_zip(path: Path, **options: Any) -> EventStream:
     """Return the events of an archive such as tgbl-wiki-v2.zip, times in seconds.
@@ -172,37 +164,19 @@ def read_tgb_zip(path: Path, **options: Any) -> EventStream:
     Weights of events (tgbl-coin) are no features, as TGB has it; edge_columns=weight takes them.
     """
     options = {key: value for key, value in options.items() if key not in _ANY_SOURCE}
-    with tempfile.TemporaryDirectory(prefix="hopstate-") as folder:
-        csv, name = _unpacked(path, Path(folder))
-        options = {"name": name, "source": str(path), "time_unit": "s", **options}
-        columns = {key: options.pop(key) for key in _TABLE_OPTIONS if key in options}
-        if name not in JODIE:
-            return read_event_table(csv, EventTableOptions(**{"edge_columns": (), **columns}), **options)
-        if columns:
-            raise ConfigError(f"{path} has its columns in JODIE's order and does not take {', '.join(columns)}")
-        return read_jodie(csv, **options)
-
-
-def _unpacked(path: Path, folder: Path) -> tuple[Path, str]:
-    """Return the CSV of events, copied into a folder under a name of ours, and the data set's name."""
-    check_regular(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            found = [(e, m) for e in archive.namelist() if (m := EDGES.fullmatch(e.rpartition("/")[2]))]
-            if len(found) != 1:
-                raise FormatError(
-                    f"{path} holds {len(found)} files called tgbl-NAME_edgelist.csv or tgbl-NAME_edgelist_v2.csv, "
-                    "where TGB's archives of links have one"
-                )
-            entry, match = found[0]
-            target = folder / "events.csv"
-            member = archive.getinfo(entry)
-            check_size(path, member.file_size, stored=member.compress_size)
-            with archive.open(entry) as source, target.open("wb") as file:
-                shutil.copyfileobj(Bounded(source, path), file, 1 << 20)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        raise FormatError(f"{path} is no zip archive, or a damaged one: {error}") from None
-    return target, match["name"]
+    member = TGB_EVENTS.fullmatch(member_of(path) or "")
+    if member is None:
+        raise FormatError(
+            f"{path} is damaged, or holds no file or several called tgbl-NAME_edgelist.csv or "
+            "tgbl-NAME_edgelist_v2.csv, where TGB's archives of links have one"
+        )
+    options = {"name": member["name"], "time_unit": "s", **options}
+    columns = {key: options.pop(key) for key in _TABLE_OPTIONS if key in options}
+    if member["name"] not in JODIE:
+        return read_event_table(path, EventTableOptions(**{"edge_columns": (), **columns}), **options)
+    if columns:
+        raise ConfigError(f"{path} has its columns in JODIE's order and does not take {', '.join(columns)}")
+    return read_jodie(path, **options)
 
 
 # format → what a file of it looks like
@@ -352,29 +326,17 @@ def _detect(path: Path) -> str:
             return "dyglib"
     elif path.name.startswith("ml_") and path.suffix == ".csv":
         return "dyglib"
-    elif path.suffix == ".zip" and ((one := member_of(path)) is None or EDGES.fullmatch(one.rpartition("/")[2])):
+    elif path.suffix == ".zip" and ((one := member_of(path)) is None or TGB_EVENTS.fullmatch(one)):
         if one is None and not any(name.endswith(".pkl") for name in names_in(path)):  # TGB's negatives
             check_archive(path)
         return "tgb-zip"
-    elif _is_binary_table(path) or member_of(path) is not None:
+    elif first_bytes(path).startswith((b"PAR1", b"ARROW1")) or member_of(path) is not None:
         return "table"
     elif looks_like_text(path):
         return "jodie" if is_jodie(path) else "table"
     check_archive(path)
     known = "\n".join(f"  {name}: {what}" for name, what in EVENT_FORMATS.items())
     raise FormatError(f"{path} is of no format that holds events. Known:\n{known}")
-
-
-def _is_binary_table(path: Path) -> bool:
-    with open_regular(path) as file:
-        return file.read(8).startswith(BINARY_TABLES)
-
-
-def _features(path: Path) -> np.ndarray:
-    array = load_npy(path)
-    if array.ndim != 2 or array.dtype.kind not in "biuf":
-        raise DataError(f"{path} holds {array.dtype} of shape {array.shape}; node features are a matrix of numbers")
-    return array
 
 
 def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
@@ -452,9 +414,8 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
     """Return the fields that `write_events` kept in the schema; nothing for other files."""
     import pyarrow.parquet as pq
 
-    with open_regular(path) as file:
-        if file.read(4) != b"PAR1":
-            return {}
+    if not first_bytes(path).startswith(b"PAR1"):
+        return {}
     try:
         schema = pq.read_schema(path)
     except (OSError, ValueError) as error:

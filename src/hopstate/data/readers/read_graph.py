@@ -29,8 +29,8 @@ from hopstate.io.opening import (
     check_size,
     exists,
     expanded,
+    first_bytes,
     member_of,
-    open_regular,
     reading,
     shown,
 )
@@ -305,8 +305,7 @@ def detect_format(path: Path) -> str:
             return "folder"
         check_finished(path)
         raise FormatError(f"{path} is a folder, but not one that Graph.save wrote; {known_formats()}")
-    with open_regular(path) as file:
-        magic = file.read(8)
+    magic = first_bytes(path)
     if not magic:
         raise FormatError(f"{path} is empty")
     name = path.name.lower()

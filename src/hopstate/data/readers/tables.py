@@ -11,10 +11,10 @@ import numpy as np
 
 from hopstate.data.preprocessing import MISSING as MISSING_OPTIONS
 from hopstate.data.readers.ids import MISSING, ids_of
-from hopstate.data.readers.text import Text, named_lines, read_layout, short_lines
+from hopstate.data.readers.text import Text, check_names, named_lines, read_layout, short_lines
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
-from hopstate.io.opening import check_size, open_regular, reading
+from hopstate.io.opening import check_size, first_bytes, open_regular, reading
 from hopstate.io.tensors import load_npy
 
 if TYPE_CHECKING:
@@ -32,27 +32,16 @@ BINARY_TABLES = (_MAGIC["Parquet"], _MAGIC["Arrow"])  # first bytes of tables th
 
 @dataclass(frozen=True)
 class Table:
-    """A table and where it came from.
-
-    Args:
-        frame: the columns.
-        path: the file, or how messages call a table in memory.
-        first_line: line of the file, from 1, of row 0; None if the table has no lines.
-        rows: the file's own rows of those in frame, if some were left out; None if none was.
-        source: the layout of the text file; None for other tables.
-        text_ids: ids are texts even if all of a column look like numbers.
-        filled: columns as they are written except for cells that were filled in, by name.
-        notes: sentences on how the file was read.
-    """
+    """A table and where it came from."""
 
     frame: pd.DataFrame
-    path: Path | str
-    first_line: int | None
-    rows: np.ndarray | None = None
-    source: Text | None = None
-    text_ids: bool = False
-    filled: Mapping[str, pd.Series] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    path: Path | str  # or how messages call a table in memory
+    first_line: int | None  # line of the file, from 1, of row 0; None if the table has no lines
+    rows: np.ndarray | None = None  # the file's own rows of those in frame, if some were left out
+    source: Text | None = None  # the layout of a text file
+    text_ids: bool = False  # ids are texts even if all of a column look like numbers
+    filled: Mapping[str, pd.Series] = field(default_factory=dict)  # columns as written, but for cells filled in
+    notes: tuple[str, ...] = ()  # on how the file was read
 
     @property
     def names(self) -> list[str]:
@@ -205,8 +194,7 @@ def read_table(
         table = Table(_plain(source, what), what, None)
     else:
         path = Path(source)
-        with open_regular(path) as file:
-            magic = file.read(8)
+        magic = first_bytes(path)
         _check_name(path, magic)
         with reading(path, "a table"):
             if magic.startswith(BINARY_TABLES):
@@ -253,19 +241,13 @@ def _read_arrow(path: Path, magic: bytes) -> pa.Table:
         # facts of a single column are not read: damaged ones end the process inside of pyarrow
         unpacked = sum(max(facts.row_group(i).total_byte_size, 0) for i in range(facts.num_row_groups))
         check_size(path, max(8 * max(1, facts.num_columns) * facts.num_rows, unpacked))
-        _check_names(file.schema_arrow.names, str(path))
+        check_names(file.schema_arrow.names, str(path))
         return file.read()
-
-
-def _check_names(names: Sequence[Any], where: str) -> None:
-    twice = sorted({str(name) for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if twice:
-        raise FormatError(f"{where} has two columns of the same name: {', '.join(twice)}")
 
 
 def _from_arrow(table: pa.Table, where: str) -> pd.DataFrame:
     names = [str(name) for name in table.column_names]
-    _check_names(names, where)
+    check_names(names, where)
     kept = [at for at, name in enumerate(names) if not name.startswith(_PANDAS_INDEX)]
     return _frame({names[at]: _column_of_arrow(table.column(at), names[at], where) for at in kept})
 
@@ -403,7 +385,7 @@ def _plain(frame: Any, what: str) -> pd.DataFrame:
         raise DataError(f"{what} has no columns")
     numbered = [str(name) for name in frame.columns] == [str(place) for place in range(frame.shape[1])]
     names = [f"column {n}" if numbered or isinstance(n, (int, np.integer)) else str(n) for n in frame.columns]
-    _check_names(names, what)
+    check_names(names, what)
     frame = frame.reset_index(drop=True)
     return _frame({name: _plain_column(frame.iloc[:, at], name, what) for at, name in enumerate(names)})
 

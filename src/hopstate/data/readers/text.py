@@ -40,6 +40,9 @@ _OTHER_FORMATS = (  # name, what the beginning of the file matches, the line tha
         "index=False, header=False)",
     ),
     ("a DOT file of Graphviz", r"\s*(strict\s+)?(di)?graph\b[^\n,;\t]*\{", "networkx.nx_pydot.read_dot('{name}')"),
+    ("XML", r"\s*<\?xml", "write it as CSV or Parquet"),
+    ("a web page", r"\s*<(html|!doctype)", "fetch the file itself"),
+    ("JSON", r"\s*[{\[]", "write it as CSV or Parquet"),
 )
 _ADJLIST = "networkx.to_pandas_edgelist(networkx.read_adjlist('{name}')).to_csv('edges.csv', index=False)"
 _LEADING_ZERO = re.compile(rb'[\r\n\t ,;"][+-]?0[0-9]')
@@ -47,19 +50,12 @@ _LEADING_ZERO = re.compile(rb'[\r\n\t ,;"][+-]?0[0-9]')
 
 @dataclass(frozen=True)
 class Text:
-    """The layout of a table in a text file, by which it can be read again as it is written.
-
-    Args:
-        path: the file.
-        names: of its columns.
-        options: of pandas' reader.
-        notes: sentences on what is not sure of it.
-    """
+    """The layout of a table in a text file, by which it can be read again as it is written."""
 
     path: Path
     names: tuple[str, ...]
-    options: dict[str, Any]
-    notes: tuple[str, ...] = ()
+    options: dict[str, Any]  # of pandas' reader
+    notes: tuple[str, ...] = ()  # on what is not sure of it
 
     def frame(self, **options: Any) -> pd.DataFrame:
         """Return the table as pandas reads it."""
@@ -220,12 +216,15 @@ def _names(path: Path, rows: list[list[str]], header: bool, num_ids: int, known:
         names[0] = "id"  # the index of a table of nodes
     if len(names) > WIDEST:
         raise FormatError(f"{path} has {len(names):,} columns; tables of at most {WIDEST:,} are read")
+    check_names(names, str(path))
+    return names
+
+
+def check_names(names: Sequence[str], where: str) -> None:
+    """Raise FormatError if two columns have one name."""
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise FormatError(
-            f"{path} has two columns of the same name, {', '.join(map(repr, twice))}; rename one in the first line"
-        )
-    return names
+        raise FormatError(f"{where} has two columns of the same name, {', '.join(map(repr, twice))}; rename one")
 
 
 def _is_number(text: str) -> bool:
@@ -308,16 +307,8 @@ def _check_other_formats(path: Path, lines: Sequence[str]) -> None:
     head = "".join(line if line.endswith("\n") else f"{line}\n" for line in lines[:100])
     for kind, begins, how in _OTHER_FORMATS:
         if re.match(begins, head, re.IGNORECASE | (re.DOTALL if "xml" in begins else 0)):
-            raise FormatError(
-                f"{path} is {kind}, not a table; write a list of edges, in Python: {how.replace('{name}', path.name)}"
-            )
-    start = head.lstrip().lower()
-    if start.startswith("<?xml"):
-        raise FormatError(f"{path} is XML, not a table; write it as CSV or Parquet")
-    if start.startswith(("<html", "<!doctype")):
-        raise FormatError(f"{path} is a web page, not a table; fetch the file itself")
-    if start.startswith(("{", "[")):
-        raise FormatError(f"{path} is JSON, not a table; write it as CSV or Parquet")
+            how = f"write a list of edges, in Python: {how.replace('{name}', path.name)}" if "(" in how else how
+            raise FormatError(f"{path} is {kind}, not a table; {how}")
 
 
 def _check_lengths(path: Path, rows: Sequence[Sequence[str]], skipped: int) -> None:

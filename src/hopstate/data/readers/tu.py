@@ -30,7 +30,7 @@ from hopstate.data.graph_set import GraphSet, folds
 from hopstate.data.preprocessing import TAG, FeatureTable
 from hopstate.data.readers.pyg import degree_profile
 from hopstate.errors import FormatError, MissingFileError
-from hopstate.io.opening import check_size, exists, is_file, open_regular, read_text
+from hopstate.io.opening import check_size, exists, first_bytes, is_file, read_text
 
 EDGES = "_A.txt"
 
@@ -40,8 +40,7 @@ def is_tu_text(path: str | Path) -> bool:
     """Return whether a text file begins as one of these does: a line of one whole number, then one of two."""
     if not is_file(path):
         return False
-    with open_regular(path) as file:
-        lines = file.read(200).decode(errors="replace").split("\n")
+    lines = first_bytes(path, 200).decode(errors="replace").split("\n")
     return len(lines) > 2 and all(
         re.fullmatch(rf"\s*[+-]?\d+(\s+[+-]?\d+){{{more}}}\s*", line) for line, more in zip(lines, (0, 1))
     )
