@@ -121,6 +121,7 @@ def test_a_method_with_a_memory_scores_a_stream_the_same_however_it_is_cut(tmp_p
     run = hopstate.fit("node_memory:METHOD", stream, out="memory", dim=8, batch_size=32, **LOOP)
     assert 0 < run.metrics["test"]["average_precision"] <= 1
     later = pd.DataFrame({"source": stream.src[:40], "target": stream.dst[:40], "time": stream.t[-1] + np.arange(40)})
+    later[["feat_0", "feat_1"]] = stream.edge_attr[:40]
     whole = hopstate.score_stream("memory", later, save="one", fresh=True)
     parts = [hopstate.score_stream("memory", later[:7], save="two", fresh=True)]
     parts.append(hopstate.score_stream("memory", later[7:], state="two", save="two"))
