@@ -472,11 +472,11 @@ def _filled(spec: ExportSpec, follower: Any, ends: tuple[np.ndarray, ...], t: np
 
 
 def _logits(follower: Any, ask: Callable[..., Any], *columns: np.ndarray) -> np.ndarray:
-    answer, follower.answer = follower.answer, plain
+    activation, follower.activation = follower.activation, plain
     try:
         return ask(*columns).numpy()
     finally:
-        follower.answer = answer
+        follower.activation = activation
 
 
 def _named(spec: ExportSpec, found: tuple[torch.Tensor, ...]) -> Answers:

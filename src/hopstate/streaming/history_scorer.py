@@ -69,7 +69,7 @@ class _HistoryScorer(Generic[TokenizerT]):
         live: bool = False,
         max_queries: int = 512,
     ) -> None:
-        self.answer: Callable[[Tensor], Tensor] = chances  # of what the model returns
+        self.activation: Callable[[Tensor], Tensor] = chances  # of the logits
         self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
         self._seen: NeighborStore | None = None
 
@@ -119,7 +119,7 @@ class _HistoryScorer(Generic[TokenizerT]):
     def _answers(self, inputs: Input) -> Tensor:
         device = next(self.model.parameters()).device
         with evaluating(self.model):
-            return self.answer(self.model(to_device(inputs, device))).cpu()
+            return self.activation(self.model(to_device(inputs, device))).cpu()
 
 
 class HistoryScorer(_HistoryScorer[PairTokenizer]):
@@ -146,16 +146,16 @@ def chances(logits: Tensor) -> Tensor:
 
 
 def plain(outputs: Tensor) -> Tensor:
-    """Return float64 outputs (Q,) of (Q,) or (Q, 1) as they are, (Q, T) of T amounts, for `answer` of a scorer."""
+    """Return float64 outputs (Q,) of (Q,) or (Q, 1) as they are, (Q, T) of T amounts, the activation of a scorer."""
     return outputs.double() if outputs.ndim > 1 and outputs.shape[1] > 1 else outputs.double().flatten()
 
 
 def each_chance(logits: Tensor) -> Tensor:
-    """Return the float64 probability of each of T labels, of their logits (Q, T), for `answer` of a scorer."""
+    """Return the float64 probability of each of T labels, of their logits (Q, T), the activation of a scorer."""
     return plain(logits.double().sigmoid())
 
 
-ANSWERS: dict[str, Callable[[Tensor], Tensor]] = {"classes": chances, "labels": each_chance, "values": plain}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"classes": chances, "labels": each_chance, "values": plain}
 
 
 def to_device(value: Any, device: torch.device) -> Any:

@@ -195,7 +195,7 @@ class MemoryScorer:
         max_pairs: int = 4096,
         at_once: int | None = None,
     ) -> None:
-        self.answer: Callable[[Tensor], Tensor] = chances  # of what the model returns
+        self.activation: Callable[[Tensor], Tensor] = chances  # of the logits
         self.model, self.inputs, self.start, self.max_pairs, self.at_once = model, inputs, start, max_pairs, at_once
         self.by_time = at_once is not None  # batches that end amid a time would let events see others of that time
         self.memory: NodeState
@@ -230,7 +230,7 @@ class MemoryScorer:
                 # copies: a stream's own columns are not to be written to, and torch warns of such
                 ends = (torch.from_numpy(np.array(v[chunk])).to(self._device) for v in nodes)
                 gap = gaps[chunk].to(self._device)
-                parts.append(self.answer(logits(self.memory, *ends, gap)).cpu())
+                parts.append(self.activation(logits(self.memory, *ends, gap)).cpu())
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def observe(self, batch: EventBatch) -> None:

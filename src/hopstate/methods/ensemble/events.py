@@ -48,7 +48,7 @@ class EnsembleScorer:
         self.by_time = any(one.by_time for one in scorers)
         for scorer in scorers:
             if isinstance(scorer, (HistoryScorer, MemoryScorer)):
-                scorer.answer = plain
+                scorer.activation = plain
 
     def reset(self) -> None:
         """Forget every event observed."""
