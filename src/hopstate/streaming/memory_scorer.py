@@ -25,7 +25,7 @@ from hopstate.layers.modes import evaluating
 from hopstate.ops.threads import one_thread
 from hopstate.sampling.event_batches import pieces
 from hopstate.streaming.active_batch import ActiveBatch, LookUp, recent_context
-from hopstate.streaming.history_scorer import chances
+from hopstate.streaming.history_scorer import to_probabilities
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.streaming.slices import Steps, finished
@@ -195,7 +195,7 @@ class MemoryScorer:
         max_pairs: int = 4096,
         at_once: int | None = None,
     ) -> None:
-        self.activation: Callable[[Tensor], Tensor] = chances  # of the logits
+        self.activation: Callable[[Tensor], Tensor] = to_probabilities  # of the logits
         self.model, self.inputs, self.start, self.max_pairs, self.at_once = model, inputs, start, max_pairs, at_once
         self.by_time = at_once is not None  # batches that end amid a time would let events see others of that time
         self.memory: NodeState

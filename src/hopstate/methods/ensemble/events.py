@@ -17,7 +17,7 @@ from hopstate.methods.ensemble.members import Member, Stack, members_of
 from hopstate.methods.heuristics.method import heuristic_floors
 from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.shared.link import LinkRun, kept_negatives
-from hopstate.streaming.history_scorer import HistoryScorer, plain
+from hopstate.streaming.history_scorer import HistoryScorer, to_values
 from hopstate.streaming.memory_scorer import FollowingMemory, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.slices import Steps
@@ -48,7 +48,7 @@ class EnsembleScorer:
         self.by_time = any(one.by_time for one in scorers)
         for scorer in scorers:
             if isinstance(scorer, (HistoryScorer, MemoryScorer)):
-                scorer.activation = plain
+                scorer.activation = to_values
 
     def reset(self) -> None:
         """Forget every event observed."""

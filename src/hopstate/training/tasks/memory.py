@@ -35,7 +35,7 @@ from hopstate.errors import CheckpointError, check_range
 from hopstate.sampling.event_batches import batch_boundaries, piece_boundaries
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.active_batch import ActiveBatch
-from hopstate.streaming.history_scorer import chances
+from hopstate.streaming.history_scorer import to_probabilities
 from hopstate.streaming.memory_scorer import ActiveEvents, FollowingMemory, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
@@ -115,7 +115,7 @@ class LinkQuestions(Questions[tuple[np.ndarray, np.ndarray]]):
         seed: int,
         mixture: TrainingNegatives | None = None,
     ) -> None:
-        super().__init__(stream, split, inputs, chances)
+        super().__init__(stream, split, inputs, to_probabilities)
         self.seed = seed
         self._added, self.mixture = stream.additions(split.train), mixture or TrainingNegatives()
         self.drawn = EpochNegatives(stream, self._added, batch_size, seed, self.mixture)
