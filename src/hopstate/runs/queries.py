@@ -244,7 +244,7 @@ def scored(
     return finished(_table(opened, u, v, t, scores, explain=explain))
 
 
-def chances(opened: Session, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
+def pair_probabilities(opened: Session, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
     """Return (Q,) scores and (Q,) probabilities of pairs in slices, without a table."""
     u, v, t = _pairs(opened, pairs, time)
     scores = yield from opened.scores(u, v, t)

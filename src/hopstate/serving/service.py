@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hopstate import __version__
 from hopstate.errors import DataError, HopstateError, StorageError, TimeOrderError
-from hopstate.runs.queries import chances, ranking
+from hopstate.runs.queries import pair_probabilities, ranking
 from hopstate.serving.engine import SOON, BusyServiceError, Limits, ServiceEngine
 from hopstate.serving.live import LiveRun, ReplicaError
 from hopstate.serving.metrics import StructuredLogger
@@ -360,7 +360,7 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
         """Tell how likely pairs are, in the Open Inference Protocol."""
         _check_name(model, name)
         pairs, t = given.pairs()
-        found, told = await _while_connected(request, engine.answer(partial(chances, pairs=pairs, time=t)))
+        found, told = await _while_connected(request, engine.answer(partial(pair_probabilities, pairs=pairs, time=t)))
         outputs = [
             {"name": n, "datatype": "FP64", "shape": [len(column)], "data": _finite(column.tolist())}
             for n, column in zip(("score", "probability"), found, strict=True)
