@@ -59,7 +59,7 @@ class PairQueries:
         for b in np.unique(place):
             mine = np.flatnonzero(place == b)
             self._move_to(int(b))
-            found[mine] = as_scores(self.task.ask(self.follower, src[mine], dst[mine], t[mine]), len(mine))
+            found[mine] = as_scores(self.task.score_events(self.follower, src[mine], dst[mine], t[mine]), len(mine))
         return check_scores(found)
 
     def at(self, t: int | float) -> LinkFollower:
@@ -183,7 +183,7 @@ def going_on(
         mine = asked[slice(*starts[b : b + 2])]
         if len(mine):
             columns = open_.src[mine], open_.dst[mine], open_.t[mine]
-            scores.append((yield from _scored(partial(task.ask, follower), *columns, slice_size=slice_size)))
+            scores.append((yield from _scored(partial(task.score_events, follower), *columns, slice_size=slice_size)))
         if done <= b < settled:
             yield
             moved = open_.take(np.arange(edges[b], edges[b + 1]))

@@ -186,7 +186,7 @@ class LiveTask(Protocol[FollowerT]):
         """Return the model over a past, from where its memory stands."""
         ...
 
-    def ask(self, follower: FollowerT, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+    def score_events(self, follower: FollowerT, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
         """Return (Q,) or (Q, C) scores of what is asked at events."""
         ...
 

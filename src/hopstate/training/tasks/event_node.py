@@ -397,7 +397,7 @@ class EventNodeTask(EventTask[NodeFollower]):
     def live_batch(self) -> int:
         return self.eval_batch_size
 
-    def ask(self, follower: NodeFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+    def score_events(self, follower: NodeFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
         return follower.score_nodes(src, t)
 
     def asked(self, new: EventStream) -> np.ndarray:

@@ -259,7 +259,7 @@ class LinkTask(EventTask[LinkFollower]):
     def live_batch(self) -> int:
         return self.evaluation.batch_size
 
-    def ask(self, follower: LinkFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+    def score_events(self, follower: LinkFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
         return follower.score(src, dst, t)
 
     def asked(self, new: EventStream) -> np.ndarray:
