@@ -354,7 +354,7 @@ class LiveRun:
         answer, after = yield from each_in(_quietly, going_on(self.task, self.past, new, **given))
         scores = np.full(len(new), np.nan)
         if score:
-            scores[self.task.asked(new)] = answer["score"]
+            scores[self.task.rows_to_score(new)] = answer["score"]
         return scores, after
 
     def prepare(self) -> None:

@@ -168,7 +168,7 @@ def going_on(
     _check_width(edge_dim, events)
     new, whole = past.joined(events, skip_features=not edge_dim, again=again)
     open_ = whole.events(past.settled)
-    follower, rows = task.follow(whole), task.asked(new) if score else np.empty(0, np.int64)
+    follower, rows = task.follow(whole), task.rows_to_score(new) if score else np.empty(0, np.int64)
     edges, asked = batch_boundaries(open_.t, task.live_batch), rows + len(open_) - len(new)
     place = np.searchsorted(edges, np.searchsorted(open_.t, open_.t, side="left"), side="right") - 1
     starts = np.searchsorted(place[asked], np.arange(len(edges)))

@@ -190,7 +190,7 @@ class LiveTask(Protocol[FollowerT]):
         """Return (Q,) or (Q, C) scores of what is asked at events."""
         ...
 
-    def asked(self, new: EventStream) -> np.ndarray:
+    def rows_to_score(self, new: EventStream) -> np.ndarray:
         """Return (Q,) rising positions of the new events that are scored."""
         ...
 

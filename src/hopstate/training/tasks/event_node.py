@@ -400,7 +400,7 @@ class EventNodeTask(EventTask[NodeFollower]):
     def score_events(self, follower: NodeFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
         return follower.score_nodes(src, t)
 
-    def asked(self, new: EventStream) -> np.ndarray:
+    def rows_to_score(self, new: EventStream) -> np.ndarray:
         return self._of_file(new, np.arange(len(new)))
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
