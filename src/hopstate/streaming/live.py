@@ -194,7 +194,7 @@ def going_on(
                 yield
     after = _after(whole, follower, past.settled + int(edges[settled]))
     found = np.concatenate(scores) if scores else np.empty(0)  # queries stand in order of time, as batches do
-    return task.answer(new, rows, check_scores(found)) if score else {}, after
+    return task.score_columns(new, rows, check_scores(found)) if score else {}, after
 
 
 def _scored(score: Callable[..., Scores], *columns: np.ndarray, slice_size: int | None) -> Steps[np.ndarray]:

@@ -194,7 +194,7 @@ class LiveTask(Protocol[FollowerT]):
         """Return (Q,) rising positions of the new events that are scored."""
         ...
 
-    def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
+    def score_columns(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
         """Return columns that tell the scores (Q,) or (Q, C) of events at rows (Q,) with the user's ids."""
         ...
 

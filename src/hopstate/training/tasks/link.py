@@ -252,7 +252,7 @@ class LinkTask(EventTask[LinkFollower]):
             rows=rows,
             batch_size=self.evaluation.batch_size,
         )
-        return self.answer(stream, asked, scores)
+        return self.score_columns(stream, asked, scores)
 
     # ---- going on --------------------------------------------------------------------------------------
     @property
@@ -265,5 +265,5 @@ class LinkTask(EventTask[LinkFollower]):
     def rows_to_score(self, new: EventStream) -> np.ndarray:
         return new.additions()
 
-    def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
+    def score_columns(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
         return {"row": new.in_file(rows)} | to_user_ids(new, rows) | {"score": scores}
