@@ -150,10 +150,10 @@ def few_by_few(run: Path, folder: Path, few: Sequence[dict[str, Any]]) -> dict[s
     begin = time.perf_counter()
     with LiveRun(run, folder=folder) as live:
         restart = time.perf_counter() - begin
-        scored(live.asked(), [(few[0]["src"], few[0]["dst"])])
+        scored(live.session(), [(few[0]["src"], few[0]["dst"])])
         for row in few:
             start = time.perf_counter()
-            scored(live.asked(), [(row["src"], row["dst"])])
+            scored(live.session(), [(row["src"], row["dst"])])
             spent["pair"].append(time.perf_counter() - start)
             start = time.perf_counter()
             live.take([row])

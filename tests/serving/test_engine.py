@@ -220,7 +220,7 @@ def test_between_slices_of_a_draft_the_run_answers_as_before(
     run = small_run(name, tmp_path)
     monkeypatch.setattr(live_module, "SLICE", 3)
     with LiveRun(run.path, folder=tmp_path / "a") as live, LiveRun(run.path, folder=tmp_path / "b") as whole:
-        before, steps, count = finished(pair_probabilities(live.asked(), PAIRS))[0], live.drafting(EVENTS), 0
+        before, steps, count = finished(pair_probabilities(live.session(), PAIRS))[0], live.drafting(EVENTS), 0
         while True:
             try:
                 next(steps)
@@ -228,15 +228,15 @@ def test_between_slices_of_a_draft_the_run_answers_as_before(
                 draft = end.value
                 break
             count += 1
-            assert finished(pair_probabilities(live.asked(), PAIRS))[0].tolist() == before.tolist()
+            assert finished(pair_probabilities(live.session(), PAIRS))[0].tolist() == before.tolist()
             assert live.position == 0
         first = draft.commit(live.log)
         live.accept(draft)
         live.settle(draft, first)
         assert draft.receipts(first) == whole.take(EVENTS)
         assert (
-            finished(pair_probabilities(live.asked(), PAIRS))[0].tolist()
-            == finished(pair_probabilities(whole.asked(), PAIRS))[0].tolist()
+            finished(pair_probabilities(live.session(), PAIRS))[0].tolist()
+            == finished(pair_probabilities(whole.session(), PAIRS))[0].tolist()
         )
         assert count > 0
 

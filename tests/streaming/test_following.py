@@ -54,7 +54,7 @@ def taken(run: Run, folder: Path, events: list[dict], size: int, who: str) -> tu
             if who in ("prepare", "both"):
                 live.prepare()
             if who in ("question", "both"):
-                asked.append(float(finished(pair_probabilities(live.asked(), PAIRS))[0][0]))
+                asked.append(float(finished(pair_probabilities(live.session(), PAIRS))[0][0]))
     return scores, asked
 
 

@@ -306,7 +306,7 @@ class ServiceEngine:
 
         async def wait() -> tuple[T, list[str]]:
             return await asyncio.wrap_future(
-                self._executor.submit_steps(lambda: capture_warnings(question(self.live.asked())), patience)
+                self._executor.submit_steps(lambda: capture_warnings(question(self.live.session())), patience)
             )
 
         return await self._counted(wait)

@@ -152,9 +152,9 @@ class LiveRun:
             self._open.callback(self.log.close)
             self.method, self.method_name = method, settings_of_run(self.run, method)[0].name
             self._parser = EventParser(self.run, method, late)
-            self._asked: Session | None = None
+            self._session: Session | None = None
             self._recover()
-            self.asked()
+            self.session()
             if retain is not None and len(self.past):
                 check_duration(self.past, retain)
         except BaseException:
@@ -349,8 +349,8 @@ class LiveRun:
 
     def _going_on(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
         given: dict[str, Any] = {"score": score, "again": True, "checked": True, "slice_size": SLICE}
-        if self._asked is not None and self._asked.past is self.past:  # questions may have moved the memory
-            given["begun"] = self._asked.queries.begun()
+        if self._session is not None and self._session.past is self.past:  # questions may have moved the memory
+            given["begun"] = self._session.queries.begun()
         answer, after = yield from each_in(_quietly, going_on(self.task, self.past, new, **given))
         scores = np.full(len(new), np.nan)
         if score:
@@ -360,16 +360,16 @@ class LiveRun:
     def prepare(self) -> None:
         """Move the memory by events that no later one can change any more: questions and the next commit need it."""
         if self.past.tag:
-            self.asked().queries.latest()
+            self.session().queries.latest()
 
     # ---- answers out --------------------------------------------------------------------------------------
-    def asked(self) -> Session:
+    def session(self) -> Session:
         """Return what questions are put to (`runs.queries`); it stands on the past as it is now."""
-        made = self._asked
+        made = self._session
         if made is None:
             made = Session(self.run, self.task, self.past, None, self.method, Pace())
         made = made.over(self.past)
-        self._asked = made
+        self._session = made
         return made
 
 
