@@ -43,7 +43,7 @@ class ActiveEvents:
         store: its events, or those of them that may be seen.
         neighbors: N_u, most events of context per node.
         clock: what a gap of 1 is; None takes times as they stand.
-        told: what the decoder reads of pairs' own histories, from the same store; None for nothing.
+        pair_features: what the decoder reads of pairs' own histories, from the same store; None for nothing.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class ActiveEvents:
         *,
         neighbors: int,
         clock: Clock | None = None,
-        told: PairFeatures | None = None,
+        pair_features: PairFeatures | None = None,
     ) -> None:
-        self.told = told
+        self.pair_features = pair_features
         self.clock = (clock or Clock()).over(stream.time_unit)
         self.model, self.neighbors, self.first_id = model, neighbors, stream.first_id
         self.store: Histories = store
@@ -71,7 +71,7 @@ class ActiveEvents:
         made = copy(self)
         made.first_id, made.store = 0, past.store()
         made.clock = self.clock.over(past.time_unit or "")
-        made.told = None if self.told is None else self.told.over(past)
+        made.pair_features = None if self.pair_features is None else self.pair_features.over(past)
         made.x = None if past.x is None or not self.model.node_dim else NodeFeatures(past.x)
         made.ends = past.edge_ends if past.has_deletes else None
         return made
@@ -148,8 +148,8 @@ class ActiveEvents:
         What it reads of pairs' own histories stands in further columns.
         """
         columns = self.model.gaps
-        if self.told is not None:  # which comes by the last events of pairs and ends on its way
-            rows, last = self.told.read(src, dst, t)
+        if self.pair_features is not None:  # which comes by the last events of pairs and ends on its way
+            rows, last = self.pair_features.read(src, dst, t)
             never = float(self.model.never)
             found = np.where(last.ids >= 0, self.clock.log_gaps(np.asarray(t)[:, None], last.times, never), never)
             return torch.cat([self._tensor(found[:, :columns]), self._tensor(rows)], 1)

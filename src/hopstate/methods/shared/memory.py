@@ -52,12 +52,12 @@ class MemoryInputs:
 
         def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
             store = NeighborStore.from_stream(events) if store is None else store
-            told = None if head is None else pair_features(store, events, clock)
-            return ActiveEvents(model, events, store, neighbors=num_neighbors, clock=clock, told=told)
+            features = None if head is None else pair_features(store, events, clock)
+            return ActiveEvents(model, events, store, neighbors=num_neighbors, clock=clock, pair_features=features)
 
         known = inputs(stream, NeighborStore.from_stream(stream, split.train))
-        if head is not None and known.told is not None and context.trained is None:
-            fit_scale(head, known.told, stream, split, config.loop.seed)
+        if head is not None and known.pair_features is not None and context.trained is None:
+            fit_scale(head, known.pair_features, stream, split, config.loop.seed)
         return cls(model=model, split=split, clock=clock, inputs=inputs, train_inputs=known)
 
     def windows(
