@@ -220,7 +220,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def service(
-    opened: Callable[[], LiveRun],
+    open_run: Callable[[], LiveRun],
     *,
     name: str,
     token: str | None = None,
@@ -233,7 +233,7 @@ def service(
     """Return the service of a run.
 
     Args:
-        opened: opens the run; see `ServiceEngine`.
+        open_run: opens the run; see `ServiceEngine`.
         name: of the model, in `/v2/models/NAME`.
         token: what requests must bear (`Authorization: Bearer TOKEN`), None for nothing; health asks for none.
         hosts: names by which it may be asked, None for any.
@@ -241,7 +241,7 @@ def service(
         score_events, source, lines: see `ServiceEngine`.
     """
     limits = limits or Limits()
-    engine = ServiceEngine(opened, limits, score_events=score_events, source=source, lines=lines)
+    engine = ServiceEngine(open_run, limits, score_events=score_events, source=source, lines=lines)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
