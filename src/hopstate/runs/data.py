@@ -388,7 +388,7 @@ def reading(read: Any) -> dict[str, Any]:
     return {key: value for key, value in asdict(read).items() if key not in OF_RUN}
 
 
-def settle(
+def resolve_config(
     method: Method,
     parse: Callable[[Mapping[str, Any]], Any],
     *,

@@ -30,7 +30,7 @@ from hopstate.runs.data import (
     notes_of_record,
     prepared,
     reading,
-    settle,
+    resolve_config,
 )
 from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
 from hopstate.runs.inference import evaluate, predict
@@ -178,7 +178,7 @@ def fit(
         with idle_reset():
             record = record_of(chosen.data, data, given.tables, reading(parse({}).read))
     automatic: dict[str, Any] = {}
-    built, record = settle(chosen, parse, out=out, resume=resume, record=record, suited=automatic)
+    built, record = resolve_config(chosen, parse, out=out, resume=resume, record=record, suited=automatic)
     if in_memory and resume:
         record = record_of(chosen.data, data, given.tables, reading(built.read))
     save = partial(save_inputs, tables=given.tables, wanted=keep_data) if in_memory else None
