@@ -33,7 +33,7 @@ from common import machine, require_green
 from hopstate.runs.queries import scored
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import Entry, SqliteLog
-from hopstate.streaming.live import go_on
+from hopstate.streaming.live import continue_stream
 
 QUIET = {"loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"}}
 OWN, LONE = 20_000, 200
@@ -93,7 +93,7 @@ def alone(live: LiveRun, rows: list[dict[str, Any]], size: int, *, score: bool, 
             if waits:
                 log.append(entries)
             with Rate(len(entries)) as part:
-                past = go_on(live.task, past, new, score=score, again=True, checked=True)[1]
+                past = continue_stream(live.task, past, new, score=score, again=True, checked=True)[1]
             parts.append(part)
         log.close()
     return Rate.of(parts)

@@ -13,7 +13,7 @@ from hopstate.runs.data import dates_of, same_data
 from hopstate.runs.load import load_run
 from hopstate.runs.query_inputs import check_table, in_given_order, plain_table
 from hopstate.runs.stream import as_trained, is_temporal, new_events, own_past, temporal_task, warn_new_ids
-from hopstate.streaming.live import empty_past, go_on
+from hopstate.streaming.live import continue_stream, empty_past
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
@@ -132,7 +132,7 @@ def _predict_later(
             warn_new_ids(past, new)
         dates = new.dates if fresh else dates_of(folder)
         try:
-            columns, after = go_on(task, past, new, again=True)
+            columns, after = continue_stream(task, past, new, again=True)
         except TimeOrderError as error:
             raise TimeOrderError(
                 f"{new.name} begins at {shown_time(new.t[0], new.time_unit, dates)}, before the end of the run's own "

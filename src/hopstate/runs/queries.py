@@ -38,7 +38,7 @@ from hopstate.runs.query_inputs import (
     with_rows,
 )
 from hopstate.runs.stream import as_trained, known_state, new_events, temporal_task, warn_new_ids
-from hopstate.streaming.live import PairQueries, fingerprint, go_on
+from hopstate.streaming.live import PairQueries, continue_stream, fingerprint
 from hopstate.streaming.slices import Pace, Steps, finished, in_slices
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
@@ -165,7 +165,7 @@ def session(
         for one in _listed(events):
             new = as_trained(folder, new_events(folder, one, read or {}))
             warn_new_ids(past, new)
-            past = go_on(task, past, new, score=False)[1]
+            past = continue_stream(task, past, new, score=False)[1]
         yield Session(folder, task, past, own, method)
 
 

@@ -105,7 +105,7 @@ def fingerprint(task: LiveTask[FollowerT]) -> str:
 
 def past_of(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
     """Return the past of a model after all events of a stream."""
-    return go_on(task, empty_past(task, stream), stream, score=False)[1]
+    return continue_stream(task, empty_past(task, stream), stream, score=False)[1]
 
 
 def empty_past(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
@@ -113,7 +113,7 @@ def empty_past(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
     return StreamState(model=fingerprint(task), x=stream.x if task.feature_dims[0] else None)
 
 
-def go_on(
+def continue_stream(
     task: LiveTask[FollowerT],
     past: StreamState,
     events: EventStream,
@@ -154,7 +154,7 @@ def going_on(
     slice_size: int | None = None,
     begun: Begun | None = None,
 ) -> Steps[tuple[dict[str, np.ndarray], StreamState]]:
-    """Do what `go_on` does, and stop before and after the memory moves.
+    """Do what `continue_stream` does, and stop before and after the memory moves.
 
     Args:
         task, past, events, score, again, checked: as there.

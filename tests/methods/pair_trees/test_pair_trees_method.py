@@ -31,7 +31,7 @@ from hopstate.runs.inference import evaluate, predict
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run, fit
 from hopstate.runs.stream import as_trained, score_stream
-from hopstate.streaming.live import go_on, past_of
+from hopstate.streaming.live import continue_stream, past_of
 from hopstate.testing.conformance import F32_SUM, F64, F64_SOLVED
 from hopstate.tokens.pair_features import GROWING, NAMES
 from hopstate.training.run_folder import RunFolder
@@ -160,7 +160,7 @@ def test_later_events_however_they_are_cut(run: Run, tmp_path: Path) -> None:
         for size in (1, 33, 100):
             found, now = [], past
             for a in range(0, 100, size):
-                columns, now = go_on(task, now, part(later_scaled, a, min(a + size, 100)), again=True)
+                columns, now = continue_stream(task, now, part(later_scaled, a, min(a + size, 100)), again=True)
                 found.append(columns["score"])
             np.testing.assert_allclose(np.concatenate(found), expected, rtol=F64)
     calls = [score_stream(trained_on.path, part(later, a, a + 50), own=own) for a in (0, 50)]

@@ -17,7 +17,7 @@ from hopstate.evaluation.leak import check_leak
 from hopstate.layers.decoders import PairHistory
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
-from hopstate.streaming.live import go_on, past_of
+from hopstate.streaming.live import continue_stream, past_of
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.tokens.pair_features import PairFeatures
 from hopstate.training.checkpoint import load_checkpoint
@@ -142,13 +142,13 @@ def test_a_live_run_is_the_same_however_its_events_are_cut(method: str, deletes:
     task, later = task_of(method, tmp_path, events(deletes=deletes)), events(20, 1, deletes=deletes)
     with torch.no_grad():
         past = past_of(task, task.stream)
-        one = go_on(task, past, later, again=True)[0]["score"]
+        one = continue_stream(task, past, later, again=True)[0]["score"]
         for size in (2, 6):
             found, now = [], past
             for a in range(0, len(later), size):
                 names = ("src", "dst", "t", "kind")
                 part = {k: getattr(later, k)[a : a + size] for k in names if getattr(later, k) is not None}
-                columns, now = go_on(task, now, replace(later, **part), again=True)
+                columns, now = continue_stream(task, now, replace(later, **part), again=True)
                 found.append(columns["score"])
             np.testing.assert_allclose(np.concatenate(found), one, rtol=F32, err_msg=str(size))
             follower = task.follow(now)
