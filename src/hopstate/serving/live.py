@@ -40,7 +40,7 @@ from hopstate.serving.log import EventLog, bulks, open_log, rows, sound
 from hopstate.serving.sinks import Sink
 from hopstate.serving.snapshots import check_duration, check_retain, keep, kept_at, newest, retained
 from hopstate.serving.transaction import Receipt, Transaction, read
-from hopstate.streaming.live import fingerprint, going_on
+from hopstate.streaming.live import continue_stream_sliced, fingerprint
 from hopstate.streaming.slices import Pace, Steps, each_in, finished
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
@@ -323,7 +323,7 @@ class LiveRun:
         draft = replace(draft, facts=facts or {}, has_scores=score)
         if draft.stream is None:
             return draft
-        scores, after = yield from self._going_on(draft.stream, score=score or bodies)
+        scores, after = yield from self._continue(draft.stream, score=score or bodies)
         return replace(draft, scores=scores, after=after)
 
     def accept(self, draft: Transaction) -> None:
@@ -345,13 +345,13 @@ class LiveRun:
                 warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=3)
 
     def _after(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> tuple[np.ndarray, StreamState]:
-        return finished(self._going_on(self._parser.stream(bodies, self.past), score=score))
+        return finished(self._continue(self._parser.stream(bodies, self.past), score=score))
 
-    def _going_on(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
+    def _continue(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
         given: dict[str, Any] = {"score": score, "again": True, "checked": True, "slice_size": SLICE}
         if self._session is not None and self._session.past is self.past:  # questions may have moved the memory
             given["begun"] = self._session.queries.begun()
-        answer, after = yield from each_in(_quietly, going_on(self.task, self.past, new, **given))
+        answer, after = yield from each_in(_quietly, continue_stream_sliced(self.task, self.past, new, **given))
         scores = np.full(len(new), np.nan)
         if score:
             scores[self.task.rows_to_score(new)] = answer["score"]

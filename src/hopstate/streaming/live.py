@@ -140,10 +140,10 @@ def continue_stream(
         ShapeError: event features of another width than the model's.
         TimeOrderError, DataError: see `StreamState.joined`; or an event of a node beyond a fixed vocabulary.
     """
-    return finished(going_on(task, past, events, score=score, again=again, checked=checked))
+    return finished(continue_stream_sliced(task, past, events, score=score, again=again, checked=checked))
 
 
-def going_on(
+def continue_stream_sliced(
     task: LiveTask[FollowerT],
     past: StreamState,
     events: EventStream,
