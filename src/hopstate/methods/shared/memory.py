@@ -12,7 +12,7 @@ from hopstate.data.splits import EventSplit
 from hopstate.layers.decoders import PairHistory
 from hopstate.methods.method import Context
 from hopstate.methods.shared.event_nodes import EventNodeRun
-from hopstate.methods.shared.link import LearnedLinkRun, clock_of, fit_scale, kept_negatives, pair_features
+from hopstate.methods.shared.link import LearnedLinkRun, clock_of, evaluation_negatives, fit_scale, pair_features
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.tasks.link import LinkTask
@@ -114,5 +114,5 @@ def memory_task(
         tbptt_window=tbptt_window,
         cut_ties=cut_ties,
     )
-    negatives = kept_negatives(stream, made.split, config, context)
+    negatives = evaluation_negatives(stream, made.split, config, context)
     return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=made.clock)
