@@ -20,8 +20,7 @@ from hopstate.data.readers.tables import is_frame
 from hopstate.data.splits import edges_of_links
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, idle_reset
-from hopstate.io.opening import at_most, exists, expanded, shown
-from hopstate.io.opening import reading as naming
+from hopstate.io.opening import at_most, exists, expanded, reading, shown
 from hopstate.methods import method_of_run
 from hopstate.methods.config import as_dict, config_from
 from hopstate.methods.method import Context, Method, ReadOptions, RunConfig, SetRun, SplitConfig
@@ -325,7 +324,7 @@ def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method
     for group in ("read", "loop"):
         if not isinstance(settings.get(group), dict):
             raise CheckpointError(f"{folder.path / 'config.json'} lacks the settings {group}; it is of no hopstate run")
-    with naming(folder.path / "config.json", "settings", CheckpointError):
+    with reading(folder.path / "config.json", "settings", CheckpointError):
         return method, with_saved_data(folder, settings)
 
 
@@ -335,7 +334,7 @@ def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]
     Raises:
         ConfigError: one of them is unknown or cannot work; the file is named.
     """
-    with naming(folder.path / "config.json", "settings", CheckpointError):
+    with reading(folder.path / "config.json", "settings", CheckpointError):
         return config_from(method, settings)
 
 
@@ -366,12 +365,12 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     if kind == "events":
         from hopstate.data.readers.read_events import read_events
 
-        return read_events(source, **reading(read))
+        return read_events(source, **reader_options(read))
     if kind == "sequences":
         raise ConfigError(f"sequences are made by name, not read from {source}; give path-sequences")
     from hopstate.data.readers.read_graph import read_graph
 
-    return read_graph(source, **reading(read))
+    return read_graph(source, **reader_options(read))
 
 
 def sets_reading(read: Any) -> dict[str, Any]:
@@ -383,7 +382,7 @@ def sets_reading(read: Any) -> dict[str, Any]:
     return {name: getattr(read, name) for name in own}
 
 
-def reading(read: Any) -> dict[str, Any]:
+def reader_options(read: Any) -> dict[str, Any]:
     """Return options of reading as the readers take them: scales and the positive class are a matter of the run."""
     return {key: value for key, value in asdict(read).items() if key not in OF_RUN}
 

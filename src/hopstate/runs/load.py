@@ -19,8 +19,7 @@ from hopstate.data.validate import SPLITS
 from hopstate.datasets.registry import find_dataset
 from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateWarning, idle_reset
 from hopstate.io.files import cache_folder, replace_file, save_array
-from hopstate.io.opening import exists, expanded
-from hopstate.io.opening import reading as naming
+from hopstate.io.opening import exists, expanded, reading
 from hopstate.io.tensors import load_npy
 from hopstate.methods.method import Context, Method, RunConfig
 from hopstate.methods.shared.node import save_npz
@@ -34,7 +33,7 @@ from hopstate.runs.data import (
     own_graph_reading,
     own_reading,
     prepared,
-    reading,
+    reader_options,
     same_data,
     settings_of_run,
 )
@@ -101,7 +100,7 @@ def load_run(
             else:
                 in_memory = tables or not (data is None or isinstance(data, (str, Path)))
                 record = (
-                    record_of(chosen.data, data, tables, reading(config.read))
+                    record_of(chosen.data, data, tables, reader_options(config.read))
                     if in_memory
                     else load_data(config.data, config.read, chosen.data)
                 )
@@ -181,7 +180,7 @@ def _built(
 ) -> tuple[Trainer, Task]:
     seed_everything(config.loop.seed)
     where = str(folder.weights)
-    with naming(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
+    with reading(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
         record, _ = prepared(record, config, context, edges=method.reads_edges(config))
         with idle_reset():
             task = method.build(record, config, context)

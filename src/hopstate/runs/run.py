@@ -29,7 +29,7 @@ from hopstate.runs.data import (
     notes_of,
     notes_of_record,
     prepared,
-    reading,
+    reader_options,
     resolve_config,
 )
 from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
@@ -176,11 +176,11 @@ def fit(
     record = None
     if in_memory and not resume:
         with idle_reset():
-            record = record_of(chosen.data, data, given.tables, reading(parse({}).read))
+            record = record_of(chosen.data, data, given.tables, reader_options(parse({}).read))
     automatic: dict[str, Any] = {}
     built, record = resolve_config(chosen, parse, out=out, resume=resume, record=record, suited=automatic)
     if in_memory and resume:
-        record = record_of(chosen.data, data, given.tables, reading(built.read))
+        record = record_of(chosen.data, data, given.tables, reader_options(built.read))
     save = partial(save_inputs, tables=given.tables, wanted=keep_data) if in_memory else None
     how: dict[str, Any] = {"floors": True, "save_data": save, "automatic": automatic}
     return fit_config(chosen, built, out=out, resume=resume, record=record, **how)

@@ -36,7 +36,7 @@ from hopstate.runs.data import (
     load_data,
     own_reading,
     prepared_as,
-    reading,
+    reader_options,
     same_data,
     settings_of_run,
 )
@@ -212,7 +212,7 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         return load_dataset(data, **dict(read))
     known, own = known_data(folder), settings["read"]
     config = config_of_run(folder, method, settings | {"read": own_reading(folder, own, data) | dict(read)})
-    options = reading(config.read)
+    options = reader_options(config.read)
     if is_frame(data) or isinstance(data, (str, os.PathLike)):
         options |= {"text_ids": True} if known.get("text_ids") else {}
         options |= {"bipartite": known["two_sets"]} if "two_sets" in known and "bipartite" not in read else {}
