@@ -147,7 +147,9 @@ def _warn_of_scales(values: np.ndarray | None, asked: str, what: str) -> None:
         )
 
 
-def prepared(record: Record, config: RunConfig, context: Context, *, edges: bool = False) -> tuple[Any, dict[str, Any]]:
+def preprocess(
+    record: Record, config: RunConfig, context: Context, *, edges: bool = False
+) -> tuple[Any, dict[str, Any]]:
     """Return a record with its features as a method takes them, and what a run must keep to do the same to others.
 
     Features are standardised unless `read.scale` says otherwise; those of published data sets are left as they are.
@@ -182,7 +184,7 @@ def _scaled(record: Record, config: RunConfig, context: Context, edges: bool) ->
     if read.scale not in ("auto", "standard", "robust", "none"):
         raise ConfigError(f"read.scale is 'standard', 'robust', 'none' or 'auto'; got {read.scale!r}")
     if context.trained is not None:
-        return prepared_as(record, context.trained, edges=edges), dict(context.trained.get("features") or {})
+        return preprocess_as(record, context.trained, edges=edges), dict(context.trained.get("features") or {})
     begun = _features_of_init(config, context)
     if begun is not None:
         return as_trained(record, begun, edges=edges), begun
@@ -215,13 +217,13 @@ def _features_of_init(config: RunConfig, context: Context) -> dict[str, Any] | N
     return None
 
 
-def prepared_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, Any], *, edges: bool = False) -> Any:
+def preprocess_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, Any], *, edges: bool = False) -> Any:
     """Return a record with its features and its events' classes as a run has them.
 
     Args:
         record: a graph, a set of graphs or an event stream.
         facts: the run's data.json.
-        edges: see `prepared`.
+        edges: see `preprocess`.
 
     Raises:
         DataError: see `as_trained`.
@@ -236,7 +238,7 @@ def prepared_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, Any]
 def as_trained(
     record: Graph | GraphSet | EventStream, kept: Mapping[str, Any], *, edges: bool = False, tell: bool = True
 ) -> Any:
-    """Return a record with its features as those of a run were, of which `prepared` returned kept.
+    """Return a record with its features as those of a run were, of which `preprocess` returned kept.
 
     Texts that the run does not know are told, unless tell is False. The table of a graph's edges stays beside them:
     weights are taken from it as they are.
@@ -275,7 +277,7 @@ def _classes_as_trained(record: Record, names: Sequence[str]) -> Any:
 
 
 def notes_of(kept: dict[str, Any], record: Record) -> list[str]:
-    """Return what was done to the features of a record, a line each, from what `prepared` returned."""
+    """Return what was done to the features of a record, a line each, from what `preprocess` returned."""
     graphs = isinstance(record, (Graph, GraphSet))
     of_edges = ("edge features", "training edges") if graphs else ("features", "training events")
     what = {"x": ("features", "training nodes"), "edge_attr": of_edges}
@@ -475,7 +477,7 @@ def describe(
         record: as the method took it.
         task: what it built; its classes are kept.
         context: of the build.
-        features: what `hopstate.runs.data.prepared` returned beside the record.
+        features: what `hopstate.runs.data.preprocess` returned beside the record.
         content_hash: of the data as they were read.
     """
     own: TaskFacts = task.facts()

@@ -32,7 +32,7 @@ from hopstate.runs.data import (
     load_data,
     own_graph_reading,
     own_reading,
-    prepared,
+    preprocess,
     reader_options,
     same_data,
     settings_of_run,
@@ -181,7 +181,7 @@ def _built(
     seed_everything(config.loop.seed)
     where = str(folder.weights)
     with reading(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
-        record, _ = prepared(record, config, context, edges=method.reads_edges(config))
+        record, _ = preprocess(record, config, context, edges=method.reads_edges(config))
         with idle_reset():
             task = method.build(record, config, context)
     if config.loop.precision == "64":

@@ -28,7 +28,7 @@ from hopstate.runs.data import (
     load_data,
     notes_of,
     notes_of_record,
-    prepared,
+    preprocess,
     reader_options,
     resolve_config,
 )
@@ -236,7 +236,7 @@ def fit_config(
             config = replace(config, loop=replace(config.loop, progress=False, logger="none"))
         seed_everything(config.loop.seed)
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
-        ready, features = prepared(record, config, context, edges=method.reads_edges(config))
+        ready, features = preprocess(record, config, context, edges=method.reads_edges(config))
         for text in (*notes_of_record(ready), *notes_of(features, record), *([unsaved] if unsaved else ())):
             log(f"note: {text}") if log is not None else note(config.loop, f"note: {text}")
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():

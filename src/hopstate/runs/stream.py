@@ -35,7 +35,7 @@ from hopstate.runs.data import (
     known_data,
     load_data,
     own_reading,
-    prepared_as,
+    preprocess_as,
     reader_options,
     same_data,
     settings_of_run,
@@ -186,7 +186,7 @@ def keep_past(folder: RunFolder, record: EventStream, method: str | None = None)
 # ---- new events ----------------------------------------------------------------------------------------------
 def as_trained(folder: RunFolder, record: EventStream) -> Any:
     """Return events with features and classes as those that a run was trained on."""
-    return prepared_as(record, known_data(folder))
+    return preprocess_as(record, known_data(folder))
 
 
 def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, features: bool = False) -> EventStream:

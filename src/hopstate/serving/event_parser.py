@@ -37,7 +37,7 @@ from hopstate.runs.data import (
     config_of_run,
     known_data,
     own_reading,
-    prepared_as,
+    preprocess_as,
     reader_options,
     settings_of_run,
 )
@@ -328,7 +328,7 @@ class EventParser:
             events = read_events(frame, from_start=False, **options)
             if names is not None:
                 events = events.with_(node_ids=Vocabulary(names))
-            return prepared_as(events, self._facts)
+            return preprocess_as(events, self._facts)
 
     def in_order(
         self, bodies: list[dict[str, Any]], past: StreamState, places: Sequence[int], *, strict: bool = False
