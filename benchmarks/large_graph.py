@@ -33,7 +33,7 @@ from hopstate.io.files import reserve_array
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.runs.data import prepared
+from hopstate.runs.data import preprocess
 from hopstate.sampling.partition import cut_fraction, first_installed, partition
 from hopstate.sampling.samplers import ClusterSampler
 from hopstate.sampling.subgraph import NodeSetSource
@@ -138,7 +138,7 @@ def measure(stage: str, folder: Path, budget: str, most: int) -> None:
         config = replace(config, batching=replace(config.batching, kind="neighbor"))
     with clock("hops 0 to 3 into a file" if stage == "hops" else "prepare"):
         context = Context(run=folder, cache=folder / "cache", metrics=())
-        ready, _ = prepared(graph, config, context)
+        ready, _ = preprocess(graph, config, context)
         task: Any = get_method(name).build(ready, config, context)
     if stage == "hops":
         return

@@ -33,7 +33,7 @@ from common import machine, require_green
 from hopstate.runs.queries import scored
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import Entry, SqliteLog
-from hopstate.streaming.live import go_on
+from hopstate.streaming.live import continue_stream
 
 QUIET = {"loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"}}
 OWN, LONE = 20_000, 200
@@ -93,7 +93,7 @@ def alone(live: LiveRun, rows: list[dict[str, Any]], size: int, *, score: bool, 
             if waits:
                 log.append(entries)
             with Rate(len(entries)) as part:
-                past = go_on(live.task, past, new, score=score, again=True, checked=True)[1]
+                past = continue_stream(live.task, past, new, score=score, again=True, checked=True)[1]
             parts.append(part)
         log.close()
     return Rate.of(parts)
@@ -150,10 +150,10 @@ def few_by_few(run: Path, folder: Path, few: Sequence[dict[str, Any]]) -> dict[s
     begin = time.perf_counter()
     with LiveRun(run, folder=folder) as live:
         restart = time.perf_counter() - begin
-        scored(live.asked(), [(few[0]["src"], few[0]["dst"])])
+        scored(live.session(), [(few[0]["src"], few[0]["dst"])])
         for row in few:
             start = time.perf_counter()
-            scored(live.asked(), [(row["src"], row["dst"])])
+            scored(live.session(), [(row["src"], row["dst"])])
             spent["pair"].append(time.perf_counter() - start)
             start = time.perf_counter()
             live.take([row])

@@ -12,7 +12,7 @@ from hopstate.data.readers.read_events import read_events
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.methods.message_passing.method import FullBatchRun
 from hopstate.methods.method import Context
-from hopstate.runs.data import prepared
+from hopstate.runs.data import preprocess
 from hopstate.serving.live import LiveRun
 
 N = 60
@@ -130,7 +130,7 @@ def test_texts_of_held_out_rows_do_not_decide_what_is_read(tmp_path):
         own = [text.format(i % 7 if text[0] == "w" else i) for i in features["id"]]
         table = features.assign(venue=features["venue"].where(features.index < 30, own))
         graph = hopstate.read_graph(edges, features=table, labels=labels, missing="auto")
-        ready, kept = prepared(graph, config, Context(run=tmp_path, cache=tmp_path))
+        ready, kept = preprocess(graph, config, Context(run=tmp_path, cache=tmp_path))
         found.append((json.dumps(kept), ready.x[:30].tobytes()))
     assert len(set(found)) == 1
     assert "category venue=KDD" in found[0][0]

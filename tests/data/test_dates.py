@@ -144,7 +144,7 @@ def test_a_live_run_of_dates_is_replayed_bit_for_bit(tmp_path):
     later = table("+01:00", 120, 8)
     with LiveRun(run.path) as live:
         scores = [receipt.score for receipt in live.take(later.to_dict("records"))]
-        assert ranked(live.asked(), sources=1, top=1)["t"].tolist() == ["2023-11-20T06:13:21+01:00"]
+        assert ranked(live.session(), sources=1, top=1)["t"].tolist() == ["2023-11-20T06:13:21+01:00"]
         with pytest.raises(hopstate.errors.TimeOrderError, match=r"2023-11-20T06:13:20\+01:00"):
             live.take(later[:1].to_dict("records"))
     assert pd.concat(list(replayed(run.path)))["score"].tolist() == scores

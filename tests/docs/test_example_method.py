@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from tests.made_events import LOOP, repeating
@@ -113,3 +114,16 @@ def test_a_method_of_event_streams_trains_by_automatic_settings_and_answers_quer
     scores = run.score(pairs, float(stream.t[-1]) + 1)["score"]
     assert scores.between(0, 1).all()
     assert scores.nunique() > 1
+
+
+def test_a_method_with_a_memory_scores_a_stream_the_same_however_it_is_cut(tmp_path: Path) -> None:
+    stream = repeating(300)
+    run = hopstate.fit("node_memory:METHOD", stream, out="memory", dim=8, batch_size=32, **LOOP)
+    assert 0 < run.metrics["test"]["average_precision"] <= 1
+    later = pd.DataFrame({"source": stream.src[:40], "target": stream.dst[:40], "time": stream.t[-1] + np.arange(40)})
+    later[["feat_0", "feat_1"]] = stream.edge_attr[:40]
+    whole = hopstate.score_stream("memory", later, save="one", fresh=True)
+    parts = [hopstate.score_stream("memory", later[:7], save="two", fresh=True)]
+    parts.append(hopstate.score_stream("memory", later[7:], state="two", save="two"))
+    np.testing.assert_allclose(pd.concat(parts)["score"], whole["score"], rtol=F32, atol=F32)
+    assert whole["score"].nunique() > 1

@@ -11,7 +11,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
-from hopstate.runs.data import load_data, prepared
+from hopstate.runs.data import load_data, preprocess
 from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32_SUM, F32_TIGHT, F64
 from hopstate.training.run_folder import RunFolder
@@ -71,7 +71,7 @@ def made_ready(edges: pd.DataFrame, method: str = "gat", **settings: object) -> 
     config = config_from(known, {"data": "e.csv", **reading, **settings})
     record = load_data(config.data, config.read, "graph")
     context = Context(run=Path("none"), cache=Path("cache"))
-    return prepared(record, config, context, edges=known.reads_edges(config))
+    return preprocess(record, config, context, edges=known.reads_edges(config))
 
 
 @pytest.mark.parametrize("method", ["gat", pytest.param("gmn", marks=pytest.mark.slow)])

@@ -16,7 +16,7 @@ from hopstate.errors import HopstateWarning, MissingFileError
 from hopstate.evaluation.calibration import Curve
 from hopstate.runs import queries as module
 from hopstate.runs.load import load_run
-from hopstate.runs.queries import chances, curve_of, ranked, scored, session
+from hopstate.runs.queries import curve_of, pair_probabilities, ranked, scored, session
 from hopstate.runs.run import Run
 from hopstate.streaming.slices import finished
 from hopstate.testing.conformance import F32, F32_TIGHT
@@ -75,7 +75,7 @@ def test_one_answer_from_every_function(run: Run) -> None:
     with session(run.path) as asked, warnings.catch_warnings():
         warnings.simplefilter("ignore", HopstateWarning)  # some were never met
         table = scored(asked, pairs)
-        scores, values = finished(chances(asked, pairs))
+        scores, values = finished(pair_probabilities(asked, pairs))
         near(scores, table["score"])
         near(values, table["probability"])
         alone = [scored(asked, [pair])["probability"][0] for pair in pairs]

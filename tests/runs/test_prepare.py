@@ -12,7 +12,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.methods.message_passing.method import FullBatchRun
 from hopstate.methods.method import Context, ReadOptions
-from hopstate.runs.data import load_data, prepared
+from hopstate.runs.data import load_data, preprocess
 from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32, F32_SUM, F32_TIGHT
 
@@ -66,7 +66,7 @@ def ready(folder: str, read: dict) -> tuple[Graph, dict]:
     options = {key: value for key, value in read.items() if key != "scale"}
     config = FullBatchRun(data="made", read=ReadOptions(**read))
     context = Context(run=Path(folder), cache=Path(folder))
-    return prepared(hopstate.read_graph(f"{folder}/e.csv", **options), config, context)
+    return preprocess(hopstate.read_graph(f"{folder}/e.csv", **options), config, context)
 
 
 @pytest.mark.parametrize("scale", ["auto", "robust"])
@@ -140,14 +140,14 @@ def test_records_are_scaled_as_tables_unless_they_are_published():
     edges, features, labels = frames()
     graph = hopstate.read_graph("a/e.csv", **write("a", edges, features, labels))
     context = Context(run=Path("a"), cache=Path("a"))
-    _, kept = prepared(graph, FullBatchRun(data="made"), context)
+    _, kept = preprocess(graph, FullBatchRun(data="made"), context)
     assert kept["x"]["kind"] == "standard"
     bare = graph.with_(x=graph.x)
-    _, same = prepared(bare, FullBatchRun(data="made"), context)
+    _, same = preprocess(bare, FullBatchRun(data="made"), context)
     np.testing.assert_allclose(same["x"]["scale"], kept["x"]["scale"], rtol=F32_TIGHT)
     published = bare.with_(published=True)
     with pytest.warns(HopstateWarning, match="scale"):
-        assert prepared(published, FullBatchRun(data="made"), context) == (published, {})
+        assert preprocess(published, FullBatchRun(data="made"), context) == (published, {})
 
 
 def test_named_data_are_not_scaled_by_default():
@@ -155,7 +155,7 @@ def test_named_data_are_not_scaled_by_default():
         read = ReadOptions(scale=scale)
         graph = load_data("minesweeper-generated", read, "graph")
         config = FullBatchRun(data="minesweeper-generated", read=read)
-        _, kept = prepared(graph, config, Context(run=Path("a"), cache=Path("a")))
+        _, kept = preprocess(graph, config, Context(run=Path("a"), cache=Path("a")))
         assert (kept["x"]["kind"] if kept else None) == kind
 
 

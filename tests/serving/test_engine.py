@@ -16,7 +16,7 @@ from made_events import small_run, table
 pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
 
-from hopstate.runs.queries import Session, chances
+from hopstate.runs.queries import Session, pair_probabilities
 from hopstate.runs.run import Run
 from hopstate.serving import live as live_module
 from hopstate.serving.engine import Limits, SerialExecutor, ServiceEngine
@@ -55,7 +55,7 @@ class Long:
         self.begun, self.leave, self.slices, self.closed = threading.Event(), threading.Event(), 0, False
 
     def __call__(self, asked: Session) -> Steps[tuple[np.ndarray, int]]:
-        before = finished(chances(asked, PAIRS))[0]
+        before = finished(pair_probabilities(asked, PAIRS))[0]
         try:
             for _ in range(3):
                 self.slices += 1
@@ -84,7 +84,7 @@ def at_doors(work: Callable[[ServiceEngine, Held], Any], run: Run, folder: Path)
 
 
 async def scores(engine: ServiceEngine) -> list[float]:
-    (found, _), _ = await engine.answer(partial(chances, pairs=PAIRS))
+    (found, _), _ = await engine.answer(partial(pair_probabilities, pairs=PAIRS))
     return found.tolist()
 
 
@@ -220,7 +220,7 @@ def test_between_slices_of_a_draft_the_run_answers_as_before(
     run = small_run(name, tmp_path)
     monkeypatch.setattr(live_module, "SLICE", 3)
     with LiveRun(run.path, folder=tmp_path / "a") as live, LiveRun(run.path, folder=tmp_path / "b") as whole:
-        before, steps, count = finished(chances(live.asked(), PAIRS))[0], live.drafting(EVENTS), 0
+        before, steps, count = finished(pair_probabilities(live.session(), PAIRS))[0], live.drafting(EVENTS), 0
         while True:
             try:
                 next(steps)
@@ -228,13 +228,16 @@ def test_between_slices_of_a_draft_the_run_answers_as_before(
                 draft = end.value
                 break
             count += 1
-            assert finished(chances(live.asked(), PAIRS))[0].tolist() == before.tolist()
+            assert finished(pair_probabilities(live.session(), PAIRS))[0].tolist() == before.tolist()
             assert live.position == 0
         first = draft.commit(live.log)
         live.accept(draft)
         live.settle(draft, first)
         assert draft.receipts(first) == whole.take(EVENTS)
-        assert finished(chances(live.asked(), PAIRS))[0].tolist() == finished(chances(whole.asked(), PAIRS))[0].tolist()
+        assert (
+            finished(pair_probabilities(live.session(), PAIRS))[0].tolist()
+            == finished(pair_probabilities(whole.session(), PAIRS))[0].tolist()
+        )
         assert count > 0
 
 

@@ -18,7 +18,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopst
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
 
 from hopstate.ops.threads import usual_threads
-from hopstate.runs.queries import chances, ranked, ranking
+from hopstate.runs.queries import pair_probabilities, ranked, ranking
 from hopstate.runs.run import Run
 from hopstate.serving.engine import LATER, SOON, Limits, SerialExecutor, ServiceEngine
 from hopstate.serving.live import LiveRun
@@ -103,14 +103,14 @@ def test_a_long_answer_is_of_the_state_that_it_began_with(
         monkeypatch.setattr(slices, name, value)
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take(EVENTS[:20])
-        expected = ranked(live.asked(), "u1", top=5)
-        steps = ranking(live.asked(), "u1", 5)
+        expected = ranked(live.session(), "u1", top=5)
+        steps = ranking(live.session(), "u1", 5)
         for k in range(20, 25):  # a commit, and a question of another time, after each slice
             next(steps)
             live.take([EVENTS[k]])
-            finished(chances(live.asked(), [("u1", "v1")], [int(live.past.last_time) + 50]))
+            finished(pair_probabilities(live.session(), [("u1", "v1")], [int(live.past.last_time) + 50]))
         pd.testing.assert_frame_equal(finished(steps), expected, rtol=F32)
-        assert not ranked(live.asked(), "u1", top=5).equals(expected)
+        assert not ranked(live.session(), "u1", top=5).equals(expected)
 
 
 def test_answers_are_given_while_the_disk_syncs(run: Run, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_answers_are_given_while_the_disk_syncs(run: Run, tmp_path: Path) -> Non
             return super().append(*told)
 
     def scores(engine: ServiceEngine) -> Any:
-        return engine.answer(partial(chances, pairs=[("u1", "v2"), ("u2", "v3")]))
+        return engine.answer(partial(pair_probabilities, pairs=[("u1", "v2"), ("u2", "v3")]))
 
     async def work() -> None:
         engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path, log=Slow(tmp_path)), Limits())

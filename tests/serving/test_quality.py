@@ -78,7 +78,7 @@ def test_scores_are_those_of_a_question_before_the_commit(method: str, runs: dic
     run, events = runs[method], [*later(9), {"src": "new", "dst": "v1", "t": 300}]
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take(events[:6])
-        before, asked = live.past, live.asked()
+        before, asked = live.past, live.session()
         live.take(events[6:])
         quality = Quality(live)
         finished(quality._judging(before))

@@ -40,7 +40,7 @@ def test_replicas_have_their_writers_bits(
 
     def same(one: LiveRun, other: LiveRun) -> bool:
         assert one.position == other.position
-        mine, theirs = scored(one.asked(), PAIRS, [300] * 2), scored(other.asked(), PAIRS, [300] * 2)
+        mine, theirs = scored(one.session(), PAIRS, [300] * 2), scored(other.session(), PAIRS, [300] * 2)
         return bool(mine["score"].tolist() == theirs["score"].tolist())
 
     with pytest.raises(MissingFileError):

@@ -11,7 +11,7 @@ from made_events import small_run
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
-from hopstate.runs.queries import chances
+from hopstate.runs.queries import pair_probabilities
 from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun
 from hopstate.serving.replay import replayed
@@ -54,7 +54,7 @@ def taken(run: Run, folder: Path, events: list[dict], size: int, who: str) -> tu
             if who in ("prepare", "both"):
                 live.prepare()
             if who in ("question", "both"):
-                asked.append(float(finished(chances(live.asked(), PAIRS))[0][0]))
+                asked.append(float(finished(pair_probabilities(live.session(), PAIRS))[0][0]))
     return scores, asked
 
 

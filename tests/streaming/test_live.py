@@ -16,7 +16,7 @@ from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
 from hopstate.sampling.event_batches import batch_boundaries
-from hopstate.streaming.live import go_on, past_of
+from hopstate.streaming.live import continue_stream, past_of
 from hopstate.streaming.replay import replay
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.trainer import seed_everything
@@ -79,7 +79,7 @@ def scores_and_memory(task: Any, past: StreamState, calls: list[EventStream]) ->
     found = []
     with torch.no_grad():
         for call in calls:
-            columns, past = go_on(task, past, call, again=True)
+            columns, past = continue_stream(task, past, call, again=True)
             found.append(columns["score"])
     return np.concatenate(found), past
 
@@ -112,7 +112,7 @@ def test_the_cut_of_the_calls_changes_nothing(name: str, kind: str, tmp_path: Pa
     own = events(160)  # and where the run's own data end does not matter to a memory either
     with torch.no_grad():
         early = past_of(task, replace(own, **part(own, 0, 93)))
-        late = go_on(task, early, replace(own, **part(own, 93, 160)))[1]
+        late = continue_stream(task, early, replace(own, **part(own, 93, 160)))[1]
     assert same(late, past)
     assert late.settled == past.settled
 
@@ -210,11 +210,11 @@ def test_a_past_is_kept_whatever_happens_after_it(tmp_path: Path, monkeypatch: p
         return update(*args, **rest)
 
     with torch.no_grad():
-        after = go_on(task, past, later)[1]
+        after = continue_stream(task, past, later)[1]
         assert not same(after, past)
         monkeypatch.setattr(task.model, "update", failing)
         with pytest.raises(RuntimeError, match="out of memory"):
-            go_on(task, past, later)
+            continue_stream(task, past, later)
     now = past.memories(np.arange(past.num_nodes))
     assert now is not None
     assert np.array_equal(now.memory, kept.memory)
@@ -230,7 +230,7 @@ def test_through_files_nothing_changes(tmp_path: Path) -> None:
     save_stream_state(past, tmp_path / "live")
     for call in calls:
         with torch.no_grad():
-            columns, past = go_on(task, load_stream_state(tmp_path / "live"), call)
+            columns, past = continue_stream(task, load_stream_state(tmp_path / "live"), call)
         save_stream_state(past, tmp_path / "live")
         found.append(columns["score"])
     assert np.array_equal(np.concatenate(found), one)  # the same calls
@@ -241,9 +241,9 @@ def test_what_a_model_cannot_go_on_from_is_refused(tmp_path: Path) -> None:
     task, later = task_of("ctdg-ssm", tmp_path), events(20, 160)
     past = past_of(task, task.stream)
     with pytest.raises(CheckpointError):
-        go_on(task, replace(past, model="other"), later)
+        continue_stream(task, replace(past, model="other"), later)
     with pytest.raises(ShapeError, match=r"edge_columns"):
-        go_on(task, past, later.with_(edge_attr=None))
+        continue_stream(task, past, later.with_(edge_attr=None))
     fixed = task_of("ctdg-ssm", tmp_path, **{"model.static": "learnable"})
     with torch.no_grad(), pytest.raises(DataError, match="20"):
-        go_on(fixed, past_of(fixed, fixed.stream), events(20, 160, nodes=40))
+        continue_stream(fixed, past_of(fixed, fixed.stream), events(20, 160, nodes=40))

@@ -13,7 +13,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.streaming.live import fingerprint, go_on
+from hopstate.streaming.live import continue_stream, fingerprint
 
 SMALL: dict[str, dict[str, Any]] = {
     "ctdg-ssm": {"model.dim": 4, "model.time_dim": 4, "model.order": 2, "model.node_gaps": True},
@@ -94,7 +94,7 @@ def test_a_call_reads_what_its_events_need_however_long_the_past(method: str, tm
         assert past.has_deletes
         Counted.read = 0
         with torch.no_grad():
-            columns, after = go_on(task, past, events(length, CALL, deletes=True))
+            columns, after = continue_stream(task, past, events(length, CALL, deletes=True))
         assert len(after) > length
         assert len(columns["score"]) > CALL // 2
         read.append(Counted.read)

@@ -144,7 +144,7 @@ class Comparison:
     def _one(self, name: str, split: int, seed: int, where: Path) -> Row | None:
         """Return the result of one run: an earlier one of the same settings and data, or a new or continued one."""
         from hopstate.methods.config import parse_words, parser_of
-        from hopstate.runs.data import check_same_data, load_data, settle
+        from hopstate.runs.data import check_same_data, load_data, resolve_config
         from hopstate.runs.run import fit_config, stored_config
         from hopstate.training.run_folder import RunFolder
 
@@ -158,7 +158,7 @@ class Comparison:
         if read not in self._records:
             self._records[read] = load_data(config.data, config.read, method.data)
         record, automatic = self._records[read], self._automatic.setdefault(name, {})
-        config, _ = settle(method, parse, record=record, suited=automatic)
+        config, _ = resolve_config(method, parse, record=record, suited=automatic)
         if (where / "result.json").is_file() and folder.settings() == stored_config(method, config):
             check_same_data(folder, record)
         else:

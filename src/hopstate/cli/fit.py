@@ -46,14 +46,14 @@ def run(argv: list[str]) -> Answer:
     show_settings_help(parser, "fit", argv[2:])
     words = _with_own_data(method.name, argv[2:])
     from hopstate.methods.config import parse_words
-    from hopstate.runs.data import settle
+    from hopstate.runs.data import resolve_config
     from hopstate.runs.run import fit_config
     from hopstate.training.ranks import current_ranks
 
     own, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
     out, resume = own.out, own.resume
     automatic: dict[str, Any] = {}
-    config, record = settle(method, parse, out=out, resume=resume, suit=not own.no_auto, suited=automatic)
+    config, record = resolve_config(method, parse, out=out, resume=resume, suit=not own.no_auto, suited=automatic)
     if own.dry_run:
         return _dry_run(method, config, record)
     how: dict[str, Any] = {"log": _say, "floors": True, "automatic": automatic}

@@ -19,7 +19,7 @@ from hopstate.methods import get_method
 from hopstate.methods.config import config_from, hint
 from hopstate.methods.method import ReadOptions
 from hopstate.methods.shared.event_run import EventReadOptions
-from hopstate.runs.data import reading, sets_reading
+from hopstate.runs.data import reader_options, sets_reading
 
 
 def run(argv: list[str]) -> Answer:
@@ -98,7 +98,7 @@ def _check_known(read: Mapping[str, Any], names: Sequence[str]) -> None:
 
 def _options(method: str, source: str, read: Mapping[str, Any]) -> dict[str, Any]:
     """Return reading options in their own types, as `fit` has them for a method that reads such data."""
-    return reading(config_from(get_method(method), _given(source, read)).read)
+    return reader_options(config_from(get_method(method), _given(source, read)).read)
 
 
 def _given(source: str, read: Mapping[str, Any]) -> dict[str, Any]:

@@ -109,12 +109,12 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     options = {"late": o.late, "snapshot_every": o.snapshot_every, "device": o.device, "method": o.method, "log": o.log}
     options |= {"retain": o.retain, "ahead": o.ahead, "other_fields": o.other_fields}
     options |= {} if o.sink is None else {"sink": open_sink(o.sink)}
-    opened: Callable[[], LiveRun] = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
+    open_run: Callable[[], LiveRun] = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
     lines = StructuredLogger(o.log_format)
     lines.take_warnings()
     more: dict[str, Any] = {"score_events": o.score_events == "always", "source": o.source, "lines": lines}
     name = Path(os.path.abspath(o.run)).name
-    app = service(opened, name=name, token=token, hosts=_names(o.host, o.host_names), **more)
+    app = service(open_run, name=name, token=token, hosts=_names(o.host, o.host_names), **more)
     app.state.engine.open()
     _make_even()
     _tell_unknown(app.state.engine.live)

@@ -22,13 +22,13 @@ def run(argv: list[str]) -> Answer:
     parser = tune_parser(method)
     show_settings_help(parser, "tune", argv[2:])
     from hopstate.methods.config import parse_words
-    from hopstate.runs.data import settle
+    from hopstate.runs.data import resolve_config
     from hopstate.runs.tune import space_of, tune_config
 
     own, parse = parse_words(method, parser, argv[2:], _OWN)
     space = space_of(method, own.space)
     print("space:", *(f"  {key}: {values}" for key, values in printable(space).items()), sep="\n")
-    config, record = settle(method, parse)
+    config, record = resolve_config(method, parse)
     found = tune_config(method, config, space, trials=own.trials, out=own.out, seed=own.search_seed, record=record)
     keys = ("interrupted", "metric", "positive_class", "mode", "value", "best", "trials", "config")
     answer = {"method": method.name, "folder": found.path, **{key: getattr(found, key) for key in keys}}

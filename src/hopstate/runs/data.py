@@ -20,8 +20,7 @@ from hopstate.data.readers.tables import is_frame
 from hopstate.data.splits import edges_of_links
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, idle_reset
-from hopstate.io.opening import at_most, exists, expanded, shown
-from hopstate.io.opening import reading as naming
+from hopstate.io.opening import at_most, exists, expanded, reading, shown
 from hopstate.methods import method_of_run
 from hopstate.methods.config import as_dict, config_from
 from hopstate.methods.method import Context, Method, ReadOptions, RunConfig, SetRun, SplitConfig
@@ -148,7 +147,9 @@ def _warn_of_scales(values: np.ndarray | None, asked: str, what: str) -> None:
         )
 
 
-def prepared(record: Record, config: RunConfig, context: Context, *, edges: bool = False) -> tuple[Any, dict[str, Any]]:
+def preprocess(
+    record: Record, config: RunConfig, context: Context, *, edges: bool = False
+) -> tuple[Any, dict[str, Any]]:
     """Return a record with its features as a method takes them, and what a run must keep to do the same to others.
 
     Features are standardised unless `read.scale` says otherwise; those of published data sets are left as they are.
@@ -183,7 +184,7 @@ def _scaled(record: Record, config: RunConfig, context: Context, edges: bool) ->
     if read.scale not in ("auto", "standard", "robust", "none"):
         raise ConfigError(f"read.scale is 'standard', 'robust', 'none' or 'auto'; got {read.scale!r}")
     if context.trained is not None:
-        return prepared_as(record, context.trained, edges=edges), dict(context.trained.get("features") or {})
+        return preprocess_as(record, context.trained, edges=edges), dict(context.trained.get("features") or {})
     begun = _features_of_init(config, context)
     if begun is not None:
         return as_trained(record, begun, edges=edges), begun
@@ -216,13 +217,13 @@ def _features_of_init(config: RunConfig, context: Context) -> dict[str, Any] | N
     return None
 
 
-def prepared_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, Any], *, edges: bool = False) -> Any:
+def preprocess_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, Any], *, edges: bool = False) -> Any:
     """Return a record with its features and its events' classes as a run has them.
 
     Args:
         record: a graph, a set of graphs or an event stream.
         facts: the run's data.json.
-        edges: see `prepared`.
+        edges: see `preprocess`.
 
     Raises:
         DataError: see `as_trained`.
@@ -237,7 +238,7 @@ def prepared_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, Any]
 def as_trained(
     record: Graph | GraphSet | EventStream, kept: Mapping[str, Any], *, edges: bool = False, tell: bool = True
 ) -> Any:
-    """Return a record with its features as those of a run were, of which `prepared` returned kept.
+    """Return a record with its features as those of a run were, of which `preprocess` returned kept.
 
     Texts that the run does not know are told, unless tell is False. The table of a graph's edges stays beside them:
     weights are taken from it as they are.
@@ -276,7 +277,7 @@ def _classes_as_trained(record: Record, names: Sequence[str]) -> Any:
 
 
 def notes_of(kept: dict[str, Any], record: Record) -> list[str]:
-    """Return what was done to the features of a record, a line each, from what `prepared` returned."""
+    """Return what was done to the features of a record, a line each, from what `preprocess` returned."""
     graphs = isinstance(record, (Graph, GraphSet))
     of_edges = ("edge features", "training edges") if graphs else ("features", "training events")
     what = {"x": ("features", "training nodes"), "edge_attr": of_edges}
@@ -325,7 +326,7 @@ def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method
     for group in ("read", "loop"):
         if not isinstance(settings.get(group), dict):
             raise CheckpointError(f"{folder.path / 'config.json'} lacks the settings {group}; it is of no hopstate run")
-    with naming(folder.path / "config.json", "settings", CheckpointError):
+    with reading(folder.path / "config.json", "settings", CheckpointError):
         return method, with_saved_data(folder, settings)
 
 
@@ -335,7 +336,7 @@ def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]
     Raises:
         ConfigError: one of them is unknown or cannot work; the file is named.
     """
-    with naming(folder.path / "config.json", "settings", CheckpointError):
+    with reading(folder.path / "config.json", "settings", CheckpointError):
         return config_from(method, settings)
 
 
@@ -366,12 +367,12 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     if kind == "events":
         from hopstate.data.readers.read_events import read_events
 
-        return read_events(source, **reading(read))
+        return read_events(source, **reader_options(read))
     if kind == "sequences":
         raise ConfigError(f"sequences are made by name, not read from {source}; give path-sequences")
     from hopstate.data.readers.read_graph import read_graph
 
-    return read_graph(source, **reading(read))
+    return read_graph(source, **reader_options(read))
 
 
 def sets_reading(read: Any) -> dict[str, Any]:
@@ -383,12 +384,12 @@ def sets_reading(read: Any) -> dict[str, Any]:
     return {name: getattr(read, name) for name in own}
 
 
-def reading(read: Any) -> dict[str, Any]:
+def reader_options(read: Any) -> dict[str, Any]:
     """Return options of reading as the readers take them: scales and the positive class are a matter of the run."""
     return {key: value for key, value in asdict(read).items() if key not in OF_RUN}
 
 
-def settle(
+def resolve_config(
     method: Method,
     parse: Callable[[Mapping[str, Any]], Any],
     *,
@@ -476,7 +477,7 @@ def describe(
         record: as the method took it.
         task: what it built; its classes are kept.
         context: of the build.
-        features: what `hopstate.runs.data.prepared` returned beside the record.
+        features: what `hopstate.runs.data.preprocess` returned beside the record.
         content_hash: of the data as they were read.
     """
     own: TaskFacts = task.facts()

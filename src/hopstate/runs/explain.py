@@ -35,11 +35,11 @@ from hopstate.io.output import (
 )
 from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.export import spec_of
-from hopstate.runs.inference import as_trained, known_state, new_events, temporal_task
-from hopstate.runs.load import load_run
+from hopstate.runs.load import known_state, load_run, new_events, temporal_task
 from hopstate.runs.queries import Session
 from hopstate.runs.query_inputs import Nodes, plain_table, times_in, times_of, with_rows
-from hopstate.streaming.live import PairQueries, go_on, past_of
+from hopstate.runs.load import as_trained
+from hopstate.streaming.live import PairQueries, continue_stream, past_of
 from hopstate.streaming.protocols import LinkFollower, MovesMemory
 from hopstate.streaming.replay import as_scores
 from hopstate.streaming.slices import Steps, finished
@@ -134,7 +134,7 @@ def state_before(task: LinkTask, past: StreamState, t: Any) -> StreamState:
     """Return a state as it was before a time."""
     count = int(np.searchsorted(past.t, t, side="left"))
     start = StreamState(model=past.model, x=past.x, x_path=past.x_path)
-    return go_on(task, start, past.events(0, count), score=False)[1]
+    return continue_stream(task, start, past.events(0, count), score=False)[1]
 
 
 # ---- texts for `score` and `rank` ----------------------------------------------------------------------------

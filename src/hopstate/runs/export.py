@@ -32,7 +32,7 @@ from hopstate.random import random_state_kept
 from hopstate.runs.load import load_run
 from hopstate.runs.queries import Session, curve_of, session
 from hopstate.runs.query_inputs import nodes_of, read_pairs, times_of, with_rows
-from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, plain
+from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, to_values
 from hopstate.streaming.live import PairQueries
 from hopstate.training.run_folder import RunFolder, json_text
 from hopstate.training.tasks.link import LinkTask
@@ -452,11 +452,11 @@ def _filled(spec: ExportSpec, follower: Any, ends: tuple[np.ndarray, ...], t: np
 
 
 def _logits(follower: Any, ask: Callable[..., Any], *columns: np.ndarray) -> np.ndarray:
-    answer, follower.answer = follower.answer, plain
+    activation, follower.activation = follower.activation, to_values
     try:
         return ask(*columns).numpy()
     finally:
-        follower.answer = answer
+        follower.activation = activation
 
 
 def _named(spec: ExportSpec, found: tuple[torch.Tensor, ...]) -> Answers:

@@ -28,7 +28,7 @@ from hopstate.runs.load import (
     warn_new_ids,
 )
 from hopstate.runs.query_inputs import check_table, in_given_order, nodes_of, plain_table, times_of, with_index_of
-from hopstate.streaming.live import empty_past, go_on
+from hopstate.streaming.live import continue_stream, empty_past
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
@@ -145,7 +145,7 @@ def _predict_later(
             warn_new_ids(past, new)
         dates = new.dates if fresh else dates_of(folder)
         try:
-            columns, after = go_on(task, past, new, again=True)
+            columns, after = continue_stream(task, past, new, again=True)
         except TimeOrderError as error:
             raise TimeOrderError(
                 f"{new.name} begins at {shown_time(new.t[0], new.time_unit, dates)}, before the end of the run's own "
@@ -200,8 +200,8 @@ def score_stream(
     Raises:
         ConfigError: the run's method does not work on event streams, or an option of read that it does not have.
         BusyError: another process is writing the state, or trains the run.
-        TimeOrderError, DataError, ShapeError, CheckpointError: see `hopstate.streaming.live.go_on`; the kept state
-            stays as it was.
+        TimeOrderError, DataError, ShapeError, CheckpointError: see `hopstate.streaming.live.continue_stream`; the kept
+            state stays as it was.
         StorageError: the state or the scores could not be written; then the state stays as it was.
     """
     from hopstate.data.stream_checkpoint import check_folder, save_stream_state
@@ -217,7 +217,7 @@ def score_stream(
         temporal_task(run, own, device, method) as (_, task),
     ):
         new = as_trained(folder, new_events(folder, plain_table(data), read or {}))
-        columns, after = go_on(task, known_state(folder, task, own, state, fresh=fresh), new, again=again)
+        columns, after = continue_stream(task, known_state(folder, task, own, state, fresh=fresh), new, again=again)
         table = in_given_order(columns, new, data, after.time_unit or "", dates_of(folder), whole=True)
         save_stream_state(after, target, before=lambda: None if out is None else write_table(table, Path(out), raw=raw))
     return table

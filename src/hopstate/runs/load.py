@@ -31,8 +31,7 @@ from hopstate.errors import (
     idle_reset,
 )
 from hopstate.io.files import cache_folder, replace_file, save_array
-from hopstate.io.opening import exists, expanded, shown
-from hopstate.io.opening import reading as naming
+from hopstate.io.opening import exists, expanded, reading, shown
 from hopstate.io.tensors import load_npy
 from hopstate.methods.method import Context, Method, RunConfig
 from hopstate.methods.shared.node import save_npz
@@ -46,9 +45,9 @@ from hopstate.runs.data import (
     load_data,
     own_graph_reading,
     own_reading,
-    prepared,
-    prepared_as,
-    reading,
+    preprocess,
+    preprocess_as,
+    reader_options,
     same_data,
     settings_of_run,
 )
@@ -118,7 +117,7 @@ def load_run(
             else:
                 in_memory = tables or not (data is None or isinstance(data, (str, Path)))
                 record = (
-                    record_of(chosen.data, data, tables, reading(config.read))
+                    record_of(chosen.data, data, tables, reader_options(config.read))
                     if in_memory
                     else load_data(config.data, config.read, chosen.data)
                 )
@@ -198,8 +197,8 @@ def _built(
 ) -> tuple[Trainer, Task]:
     seed_everything(config.loop.seed)
     where = str(folder.weights)
-    with naming(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
-        record, _ = prepared(record, config, context, edges=method.reads_edges(config))
+    with reading(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
+        record, _ = preprocess(record, config, context, edges=method.reads_edges(config))
         with idle_reset():
             task = method.build(record, config, context)
     if config.loop.precision == "64":
@@ -344,7 +343,7 @@ def keep_past(folder: RunFolder, record: EventStream, method: str | None = None)
 # ---- new events ----------------------------------------------------------------------------------------------
 def as_trained(folder: RunFolder, record: EventStream) -> Any:
     """Return events with features and classes as those that a run was trained on."""
-    return prepared_as(record, known_data(folder))
+    return preprocess_as(record, known_data(folder))
 
 
 def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, features: bool = False) -> EventStream:
@@ -370,7 +369,7 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         return load_dataset(data, **dict(read))
     known, own = known_data(folder), settings["read"]
     config = config_of_run(folder, method, settings | {"read": own_reading(folder, own, data) | dict(read)})
-    options = reading(config.read)
+    options = reader_options(config.read)
     if is_frame(data) or isinstance(data, (str, os.PathLike)):
         options |= {"text_ids": True} if known.get("text_ids") else {}
         options |= {"bipartite": known["two_sets"]} if "two_sets" in known and "bipartite" not in read else {}

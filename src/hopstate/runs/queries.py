@@ -22,8 +22,7 @@ from hopstate.io.output import write_table
 from hopstate.methods.shared.static_link import rows_of
 from hopstate.random import named_rng
 from hopstate.runs.data import dates_of, known_data, settings_of_run
-from hopstate.runs.inference import as_trained, known_state, new_events, temporal_task, warn_new_ids
-from hopstate.runs.load import load_run
+from hopstate.runs.load import known_state, load_run, new_events, temporal_task, warn_new_ids
 from hopstate.runs.query_inputs import (
     Columns,
     Nodes,
@@ -38,7 +37,8 @@ from hopstate.runs.query_inputs import (
     with_index_of,
     with_rows,
 )
-from hopstate.streaming.live import PairQueries, fingerprint, go_on
+from hopstate.runs.load import as_trained
+from hopstate.streaming.live import PairQueries, continue_stream, fingerprint
 from hopstate.streaming.slices import Pace, Steps, finished, in_slices
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
@@ -165,7 +165,7 @@ def session(
         for one in _listed(events):
             new = as_trained(folder, new_events(folder, one, read or {}))
             warn_new_ids(past, new)
-            past = go_on(task, past, new, score=False)[1]
+            past = continue_stream(task, past, new, score=False)[1]
         yield Session(folder, task, past, own, method)
 
 
@@ -244,7 +244,7 @@ def scored(
     return finished(_table(opened, u, v, t, scores, explain=explain))
 
 
-def chances(opened: Session, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
+def pair_probabilities(opened: Session, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
     """Return (Q,) scores and (Q,) probabilities of pairs in slices, without a table."""
     u, v, t = _pairs(opened, pairs, time)
     scores = yield from opened.scores(u, v, t)

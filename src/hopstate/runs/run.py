@@ -28,9 +28,9 @@ from hopstate.runs.data import (
     load_data,
     notes_of,
     notes_of_record,
-    prepared,
-    reading,
-    settle,
+    preprocess,
+    reader_options,
+    resolve_config,
 )
 from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
 from hopstate.runs.inference import evaluate, node_outputs, predict, score_stream
@@ -175,11 +175,11 @@ def fit(
     record = None
     if in_memory and not resume:
         with idle_reset():
-            record = record_of(chosen.data, data, given.tables, reading(parse({}).read))
+            record = record_of(chosen.data, data, given.tables, reader_options(parse({}).read))
     automatic: dict[str, Any] = {}
-    built, record = settle(chosen, parse, out=out, resume=resume, record=record, suited=automatic)
+    built, record = resolve_config(chosen, parse, out=out, resume=resume, record=record, suited=automatic)
     if in_memory and resume:
-        record = record_of(chosen.data, data, given.tables, reading(built.read))
+        record = record_of(chosen.data, data, given.tables, reader_options(built.read))
     save = partial(save_inputs, tables=given.tables, wanted=keep_data) if in_memory else None
     return fit_config(
         chosen, built, out=out, resume=resume, record=record, floors=True, save_data=save, automatic=automatic
@@ -238,7 +238,7 @@ def fit_config(
             config = replace(config, loop=replace(config.loop, progress=False, logger="none"))
         seed_everything(config.loop.seed)
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
-        ready, features = prepared(record, config, context, edges=method.reads_edges(config))
+        ready, features = preprocess(record, config, context, edges=method.reads_edges(config))
         for text in (*notes_of_record(ready), *notes_of(features, record), *([unsaved] if unsaved else ())):
             log(f"note: {text}") if log is not None else note(config.loop, f"note: {text}")
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():

@@ -36,7 +36,7 @@ from hopstate.methods import get_method
 from hopstate.methods.config import SETTINGS_BYTES, as_dict, config_from, load_yaml, parse_given, parser_of
 from hopstate.methods.method import Method, Range, RunConfig, Space, parse_values, printable, scalar
 from hopstate.random import named_rng
-from hopstate.runs.data import load_data, settle
+from hopstate.runs.data import load_data, resolve_config
 from hopstate.runs.in_memory import name_of
 from hopstate.runs.run import fit_config, output_folder, stored_config
 from hopstate.training.run_folder import FREE, PATHS, RunFolder, flatten
@@ -112,7 +112,7 @@ def tune(
     given = {**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}}
     by_name = isinstance(data, (str, Path))
     parse = parse_given(chosen, {**given, "data": str(data) if by_name else f"memory:{name_of(data)}"})
-    built, record = settle(chosen, parse, record=None if by_name else data)
+    built, record = resolve_config(chosen, parse, record=None if by_name else data)
     return tune_config(chosen, built, space_of(chosen, space), trials=trials, out=out, seed=seed, record=record)
 
 

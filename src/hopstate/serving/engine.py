@@ -155,7 +155,7 @@ class ServiceEngine:
     """A live run behind a queue.
 
     Args:
-        opened: opens the run; called in the thread that has it from then on.
+        open_run: opens the run; called in the thread that has it from then on.
         limits: see `Limits`.
         score_events: False scores no event as it comes, whatever a request says.
         source: place from which events come as well (see `kafka.open_source`).
@@ -166,7 +166,7 @@ class ServiceEngine:
 
     def __init__(
         self,
-        opened: Callable[[], LiveRun],
+        open_run: Callable[[], LiveRun],
         limits: Limits,
         *,
         score_events: bool = True,
@@ -174,7 +174,7 @@ class ServiceEngine:
         lines: StructuredLogger | None = None,
     ) -> None:
         self.source, self.lines = source, lines or StructuredLogger()
-        self.opened, self.limits, self.score_events, self.metrics = opened, limits, score_events, ServiceMetrics()
+        self.open_run, self.limits, self.score_events, self.metrics = open_run, limits, score_events, ServiceMetrics()
         self._executor, self._disk = SerialExecutor("live run"), ThreadPoolExecutor(1, "log")
         self._run_lock = asyncio.Lock()  # who may move the run
         self._events: asyncio.Queue[tuple[Request, asyncio.Future[list[Receipt]]]] = asyncio.Queue()
@@ -186,7 +186,7 @@ class ServiceEngine:
         self._executor.submit(self._opened).result()
 
     def _opened(self) -> None:
-        self.live: LiveRun = self.opened()
+        self.live: LiveRun = self.open_run()
         try:
             if self.source is not None:
                 source = open_source(self.source, self.live.log.facts())
@@ -306,7 +306,7 @@ class ServiceEngine:
 
         async def wait() -> tuple[T, list[str]]:
             return await asyncio.wrap_future(
-                self._executor.submit_steps(lambda: capture_warnings(question(self.live.asked())), patience)
+                self._executor.submit_steps(lambda: capture_warnings(question(self.live.session())), patience)
             )
 
         return await self._counted(wait)

@@ -32,7 +32,15 @@ from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, muted_warnings
 from hopstate.io.files import is_broken
-from hopstate.runs.data import as_trained, config_of_run, known_data, own_reading, prepared_as, reading, settings_of_run
+from hopstate.runs.data import (
+    as_trained,
+    config_of_run,
+    known_data,
+    own_reading,
+    preprocess_as,
+    reader_options,
+    settings_of_run,
+)
 from hopstate.runs.query_inputs import times_in
 from hopstate.serving.event_columns import ID, INT64_MAX, LONGEST, Columns, Fields, KnownRows, columns, own_rows
 from hopstate.training.run_folder import RunFolder
@@ -320,7 +328,7 @@ class EventParser:
             events = read_events(frame, from_start=False, **options)
             if names is not None:
                 events = events.with_(node_ids=Vocabulary(names))
-            return prepared_as(events, self._facts)
+            return preprocess_as(events, self._facts)
 
     def in_order(
         self, bodies: list[dict[str, Any]], past: StreamState, places: Sequence[int], *, strict: bool = False
@@ -453,4 +461,4 @@ def _reading_of(run: RunFolder, named: str | None) -> tuple[tuple[str | None, ..
     own = own_reading(run, settings["read"], pd.DataFrame())
     names = tuple(own.get(option) for _, option, *_ in _ENDS)
     config = config_of_run(run, method, settings | {"read": own | {option: usual for _, option, usual, _ in _ENDS}})
-    return names, {key: value for key, value in reading(config.read).items() if key != "label_column"}
+    return names, {key: value for key, value in reader_options(config.read).items() if key != "label_column"}

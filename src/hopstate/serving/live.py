@@ -40,7 +40,7 @@ from hopstate.serving.log import EventLog, bulks, open_log, rows, sound
 from hopstate.serving.sinks import Sink
 from hopstate.serving.snapshots import check_duration, check_retain, keep, kept_at, newest, retained
 from hopstate.serving.transaction import Receipt, Transaction, read
-from hopstate.streaming.live import fingerprint, going_on
+from hopstate.streaming.live import continue_stream_sliced, fingerprint
 from hopstate.streaming.slices import Pace, Steps, each_in, finished
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
@@ -152,9 +152,9 @@ class LiveRun:
             self._open.callback(self.log.close)
             self.method, self.method_name = method, settings_of_run(self.run, method)[0].name
             self._parser = EventParser(self.run, method, late)
-            self._asked: Session | None = None
+            self._session: Session | None = None
             self._recover()
-            self.asked()
+            self.session()
             if retain is not None and len(self.past):
                 check_duration(self.past, retain)
         except BaseException:
@@ -323,7 +323,7 @@ class LiveRun:
         draft = replace(draft, facts=facts or {}, has_scores=score)
         if draft.stream is None:
             return draft
-        scores, after = yield from self._going_on(draft.stream, score=score or bodies)
+        scores, after = yield from self._continue(draft.stream, score=score or bodies)
         return replace(draft, scores=scores, after=after)
 
     def accept(self, draft: Transaction) -> None:
@@ -345,31 +345,31 @@ class LiveRun:
                 warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=3)
 
     def _after(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> tuple[np.ndarray, StreamState]:
-        return finished(self._going_on(self._parser.stream(bodies, self.past), score=score))
+        return finished(self._continue(self._parser.stream(bodies, self.past), score=score))
 
-    def _going_on(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
+    def _continue(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
         given: dict[str, Any] = {"score": score, "again": True, "checked": True, "slice_size": SLICE}
-        if self._asked is not None and self._asked.past is self.past:  # questions may have moved the memory
-            given["begun"] = self._asked.queries.begun()
-        answer, after = yield from each_in(_quietly, going_on(self.task, self.past, new, **given))
+        if self._session is not None and self._session.past is self.past:  # questions may have moved the memory
+            given["begun"] = self._session.queries.begun()
+        answer, after = yield from each_in(_quietly, continue_stream_sliced(self.task, self.past, new, **given))
         scores = np.full(len(new), np.nan)
         if score:
-            scores[self.task.asked(new)] = answer["score"]
+            scores[self.task.rows_to_score(new)] = answer["score"]
         return scores, after
 
     def prepare(self) -> None:
         """Move the memory by events that no later one can change any more: questions and the next commit need it."""
         if self.past.tag:
-            self.asked().queries.latest()
+            self.session().queries.latest()
 
     # ---- answers out --------------------------------------------------------------------------------------
-    def asked(self) -> Session:
+    def session(self) -> Session:
         """Return what questions are put to (`runs.queries`); it stands on the past as it is now."""
-        made = self._asked
+        made = self._session
         if made is None:
             made = Session(self.run, self.task, self.past, None, self.method, Pace())
         made = made.over(self.past)
-        self._asked = made
+        self._session = made
         return made
 
 

@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hopstate import __version__
 from hopstate.errors import DataError, HopstateError, StorageError, TimeOrderError
-from hopstate.runs.queries import chances, ranking
+from hopstate.runs.queries import pair_probabilities, ranking
 from hopstate.serving.engine import SOON, BusyServiceError, Limits, ServiceEngine
 from hopstate.serving.live import LiveRun, ReplicaError
 from hopstate.serving.metrics import StructuredLogger
@@ -220,7 +220,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def service(
-    opened: Callable[[], LiveRun],
+    open_run: Callable[[], LiveRun],
     *,
     name: str,
     token: str | None = None,
@@ -233,7 +233,7 @@ def service(
     """Return the service of a run.
 
     Args:
-        opened: opens the run; see `ServiceEngine`.
+        open_run: opens the run; see `ServiceEngine`.
         name: of the model, in `/v2/models/NAME`.
         token: what requests must bear (`Authorization: Bearer TOKEN`), None for nothing; health asks for none.
         hosts: names by which it may be asked, None for any.
@@ -241,7 +241,7 @@ def service(
         score_events, source, lines: see `ServiceEngine`.
     """
     limits = limits or Limits()
-    engine = ServiceEngine(opened, limits, score_events=score_events, source=source, lines=lines)
+    engine = ServiceEngine(open_run, limits, score_events=score_events, source=source, lines=lines)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -360,7 +360,7 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
         """Tell how likely pairs are, in the Open Inference Protocol."""
         _check_name(model, name)
         pairs, t = given.pairs()
-        found, told = await _while_connected(request, engine.answer(partial(chances, pairs=pairs, time=t)))
+        found, told = await _while_connected(request, engine.answer(partial(pair_probabilities, pairs=pairs, time=t)))
         outputs = [
             {"name": n, "datatype": "FP64", "shape": [len(column)], "data": _finite(column.tolist())}
             for n, column in zip(("score", "probability"), found, strict=True)

@@ -69,7 +69,7 @@ class _HistoryScorer(Generic[TokenizerT]):
         live: bool = False,
         max_queries: int = 512,
     ) -> None:
-        self.answer: Callable[[Tensor], Tensor] = chances  # of what the model returns
+        self.activation: Callable[[Tensor], Tensor] = to_probabilities  # of the logits
         self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
         self._seen: NeighborStore | None = None
 
@@ -119,7 +119,7 @@ class _HistoryScorer(Generic[TokenizerT]):
     def _answers(self, inputs: Input) -> Tensor:
         device = next(self.model.parameters()).device
         with evaluating(self.model):
-            return self.answer(self.model(to_device(inputs, device))).cpu()
+            return self.activation(self.model(to_device(inputs, device))).cpu()
 
 
 class HistoryScorer(_HistoryScorer[PairTokenizer]):
@@ -138,24 +138,28 @@ class HistoryNodeScorer(_HistoryScorer[HistoryTokenizer]):
         return self._run(self.tokenizer.nodes, nodes, t)
 
 
-def chances(logits: Tensor) -> Tensor:
+def to_probabilities(logits: Tensor) -> Tensor:
     """Return float64 probabilities: (Q,) of logits (Q,) or (Q, 1), (Q, C) of the logits of C classes."""
     if logits.ndim < 2 or logits.shape[1] == 1:
         return logits.double().sigmoid().flatten()
     return logits.double().softmax(1)
 
 
-def plain(outputs: Tensor) -> Tensor:
-    """Return float64 outputs (Q,) of (Q,) or (Q, 1) as they are, (Q, T) of T amounts, for `answer` of a scorer."""
+def to_values(outputs: Tensor) -> Tensor:
+    """Return float64 outputs (Q,) of (Q,) or (Q, 1) as they are, (Q, T) of T amounts, the activation of a scorer."""
     return outputs.double() if outputs.ndim > 1 and outputs.shape[1] > 1 else outputs.double().flatten()
 
 
-def each_chance(logits: Tensor) -> Tensor:
-    """Return the float64 probability of each of T labels, of their logits (Q, T), for `answer` of a scorer."""
-    return plain(logits.double().sigmoid())
+def to_label_probabilities(logits: Tensor) -> Tensor:
+    """Return the float64 probability of each of T labels, of their logits (Q, T), the activation of a scorer."""
+    return to_values(logits.double().sigmoid())
 
 
-ANSWERS: dict[str, Callable[[Tensor], Tensor]] = {"classes": chances, "labels": each_chance, "values": plain}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "classes": to_probabilities,
+    "labels": to_label_probabilities,
+    "values": to_values,
+}
 
 
 def to_device(value: Any, device: torch.device) -> Any:

@@ -59,7 +59,7 @@ class PairQueries:
         for b in np.unique(place):
             mine = np.flatnonzero(place == b)
             self._move_to(int(b))
-            found[mine] = as_scores(self.task.ask(self.follower, src[mine], dst[mine], t[mine]), len(mine))
+            found[mine] = as_scores(self.task.score_events(self.follower, src[mine], dst[mine], t[mine]), len(mine))
         return check_scores(found)
 
     def at(self, t: int | float) -> LinkFollower:
@@ -105,7 +105,7 @@ def fingerprint(task: LiveTask[FollowerT]) -> str:
 
 def past_of(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
     """Return the past of a model after all events of a stream."""
-    return go_on(task, empty_past(task, stream), stream, score=False)[1]
+    return continue_stream(task, empty_past(task, stream), stream, score=False)[1]
 
 
 def empty_past(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
@@ -113,7 +113,7 @@ def empty_past(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
     return StreamState(model=fingerprint(task), x=stream.x if task.feature_dims[0] else None)
 
 
-def go_on(
+def continue_stream(
     task: LiveTask[FollowerT],
     past: StreamState,
     events: EventStream,
@@ -140,10 +140,10 @@ def go_on(
         ShapeError: event features of another width than the model's.
         TimeOrderError, DataError: see `StreamState.joined`; or an event of a node beyond a fixed vocabulary.
     """
-    return finished(going_on(task, past, events, score=score, again=again, checked=checked))
+    return finished(continue_stream_sliced(task, past, events, score=score, again=again, checked=checked))
 
 
-def going_on(
+def continue_stream_sliced(
     task: LiveTask[FollowerT],
     past: StreamState,
     events: EventStream,
@@ -154,7 +154,7 @@ def going_on(
     slice_size: int | None = None,
     begun: Begun | None = None,
 ) -> Steps[tuple[dict[str, np.ndarray], StreamState]]:
-    """Do what `go_on` does, and stop before and after the memory moves.
+    """Do what `continue_stream` does, and stop before and after the memory moves.
 
     Args:
         task, past, events, score, again, checked: as there.
@@ -168,7 +168,7 @@ def going_on(
     _check_width(edge_dim, events)
     new, whole = past.joined(events, skip_features=not edge_dim, again=again)
     open_ = whole.events(past.settled)
-    follower, rows = task.follow(whole), task.asked(new) if score else np.empty(0, np.int64)
+    follower, rows = task.follow(whole), task.rows_to_score(new) if score else np.empty(0, np.int64)
     edges, asked = batch_boundaries(open_.t, task.live_batch), rows + len(open_) - len(new)
     place = np.searchsorted(edges, np.searchsorted(open_.t, open_.t, side="left"), side="right") - 1
     starts = np.searchsorted(place[asked], np.arange(len(edges)))
@@ -183,7 +183,7 @@ def going_on(
         mine = asked[slice(*starts[b : b + 2])]
         if len(mine):
             columns = open_.src[mine], open_.dst[mine], open_.t[mine]
-            scores.append((yield from _scored(partial(task.ask, follower), *columns, slice_size=slice_size)))
+            scores.append((yield from _scored(partial(task.score_events, follower), *columns, slice_size=slice_size)))
         if done <= b < settled:
             yield
             moved = open_.take(np.arange(edges[b], edges[b + 1]))
@@ -194,7 +194,7 @@ def going_on(
                 yield
     after = _after(whole, follower, past.settled + int(edges[settled]))
     found = np.concatenate(scores) if scores else np.empty(0)  # queries stand in order of time, as batches do
-    return task.answer(new, rows, check_scores(found)) if score else {}, after
+    return task.score_columns(new, rows, check_scores(found)) if score else {}, after
 
 
 def _scored(score: Callable[..., Scores], *columns: np.ndarray, slice_size: int | None) -> Steps[np.ndarray]:

@@ -25,7 +25,7 @@ from hopstate.layers.modes import evaluating
 from hopstate.ops.threads import one_thread
 from hopstate.sampling.event_batches import pieces
 from hopstate.streaming.active_batch import ActiveBatch, LookUp, recent_context
-from hopstate.streaming.history_scorer import chances
+from hopstate.streaming.history_scorer import to_probabilities
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.streaming.slices import Steps, finished
@@ -43,7 +43,7 @@ class ActiveEvents:
         store: its events, or those of them that may be seen.
         neighbors: N_u, most events of context per node.
         clock: what a gap of 1 is; None takes times as they stand.
-        told: what the decoder reads of pairs' own histories, from the same store; None for nothing.
+        pair_features: what the decoder reads of pairs' own histories, from the same store; None for nothing.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class ActiveEvents:
         *,
         neighbors: int,
         clock: Clock | None = None,
-        told: PairFeatures | None = None,
+        pair_features: PairFeatures | None = None,
     ) -> None:
-        self.told = told
+        self.pair_features = pair_features
         self.clock = (clock or Clock()).over(stream.time_unit)
         self.model, self.neighbors, self.first_id = model, neighbors, stream.first_id
         self.store: Histories = store
@@ -71,7 +71,7 @@ class ActiveEvents:
         made = copy(self)
         made.first_id, made.store = 0, past.store()
         made.clock = self.clock.over(past.time_unit or "")
-        made.told = None if self.told is None else self.told.over(past)
+        made.pair_features = None if self.pair_features is None else self.pair_features.over(past)
         made.x = None if past.x is None or not self.model.node_dim else NodeFeatures(past.x)
         made.ends = past.edge_ends if past.has_deletes else None
         return made
@@ -148,8 +148,8 @@ class ActiveEvents:
         What it reads of pairs' own histories stands in further columns.
         """
         columns = self.model.gaps
-        if self.told is not None:  # which comes by the last events of pairs and ends on its way
-            rows, last = self.told.read(src, dst, t)
+        if self.pair_features is not None:  # which comes by the last events of pairs and ends on its way
+            rows, last = self.pair_features.read(src, dst, t)
             never = float(self.model.never)
             found = np.where(last.ids >= 0, self.clock.log_gaps(np.asarray(t)[:, None], last.times, never), never)
             return torch.cat([self._tensor(found[:, :columns]), self._tensor(rows)], 1)
@@ -195,7 +195,7 @@ class MemoryScorer:
         max_pairs: int = 4096,
         at_once: int | None = None,
     ) -> None:
-        self.answer: Callable[[Tensor], Tensor] = chances  # of what the model returns
+        self.activation: Callable[[Tensor], Tensor] = to_probabilities  # of the logits
         self.model, self.inputs, self.start, self.max_pairs, self.at_once = model, inputs, start, max_pairs, at_once
         self.by_time = at_once is not None  # batches that end amid a time would let events see others of that time
         self.memory: NodeState
@@ -230,7 +230,7 @@ class MemoryScorer:
                 # copies: a stream's own columns are not to be written to, and torch warns of such
                 ends = (torch.from_numpy(np.array(v[chunk])).to(self._device) for v in nodes)
                 gap = gaps[chunk].to(self._device)
-                parts.append(self.answer(logits(self.memory, *ends, gap)).cpu())
+                parts.append(self.activation(logits(self.memory, *ends, gap)).cpu())
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def observe(self, batch: EventBatch) -> None:

@@ -186,15 +186,15 @@ class LiveTask(Protocol[FollowerT]):
         """Return the model over a past, from where its memory stands."""
         ...
 
-    def ask(self, follower: FollowerT, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+    def score_events(self, follower: FollowerT, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
         """Return (Q,) or (Q, C) scores of what is asked at events."""
         ...
 
-    def asked(self, new: EventStream) -> np.ndarray:
+    def rows_to_score(self, new: EventStream) -> np.ndarray:
         """Return (Q,) rising positions of the new events that are scored."""
         ...
 
-    def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
+    def score_columns(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
         """Return columns that tell the scores (Q,) or (Q, C) of events at rows (Q,) with the user's ids."""
         ...
 

@@ -15,7 +15,7 @@ from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.methods.method import Context
 from hopstate.methods.shared.event_run import EventReadOptions
 from hopstate.methods.shared.link import HistoryLinkRun
-from hopstate.runs.data import as_trained, prepared
+from hopstate.runs.data import as_trained, preprocess
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.tasks.event_node import event_classes
 
@@ -182,7 +182,7 @@ def test_text_labels_train_links_and_classes(tmp_path, monkeypatch):
 def ready(path: Path, tmp_path: Path, **read):
     options = {key: value for key, value in read.items() if key != "scale"}
     context = Context(run=tmp_path, cache=tmp_path)
-    return prepared(read_events(path, **options), HistoryLinkRun(data="made", read=EventReadOptions(**read)), context)
+    return preprocess(read_events(path, **options), HistoryLinkRun(data="made", read=EventReadOptions(**read)), context)
 
 
 def test_event_features_are_scaled_by_training_events_alone(tmp_path):

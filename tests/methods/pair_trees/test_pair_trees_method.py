@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hopstate.runs.load import as_trained
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -27,10 +28,10 @@ from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import PairTreesTask, link_floors, training_table
 from hopstate.runs.explain import explain
-from hopstate.runs.inference import as_trained, evaluate, predict, score_stream
+from hopstate.runs.inference import evaluate, predict, score_stream
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run, fit
-from hopstate.streaming.live import go_on, past_of
+from hopstate.streaming.live import continue_stream, past_of
 from hopstate.testing.conformance import F32_SUM, F64, F64_SOLVED
 from hopstate.tokens.pair_features import GROWING, NAMES
 from hopstate.training.run_folder import RunFolder
@@ -159,7 +160,7 @@ def test_later_events_however_they_are_cut(run: Run, tmp_path: Path) -> None:
         for size in (1, 33, 100):
             found, now = [], past
             for a in range(0, 100, size):
-                columns, now = go_on(task, now, part(later_scaled, a, min(a + size, 100)), again=True)
+                columns, now = continue_stream(task, now, part(later_scaled, a, min(a + size, 100)), again=True)
                 found.append(columns["score"])
             np.testing.assert_allclose(np.concatenate(found), expected, rtol=F64)
     calls = [score_stream(trained_on.path, part(later, a, a + 50), own=own) for a in (0, 50)]

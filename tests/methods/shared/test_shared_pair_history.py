@@ -17,7 +17,7 @@ from hopstate.evaluation.leak import check_leak
 from hopstate.layers.decoders import PairHistory
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
-from hopstate.streaming.live import go_on, past_of
+from hopstate.streaming.live import continue_stream, past_of
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.tokens.pair_features import PairFeatures
 from hopstate.training.checkpoint import load_checkpoint
@@ -142,17 +142,17 @@ def test_a_live_run_is_the_same_however_its_events_are_cut(method: str, deletes:
     task, later = task_of(method, tmp_path, events(deletes=deletes)), events(20, 1, deletes=deletes)
     with torch.no_grad():
         past = past_of(task, task.stream)
-        one = go_on(task, past, later, again=True)[0]["score"]
+        one = continue_stream(task, past, later, again=True)[0]["score"]
         for size in (2, 6):
             found, now = [], past
             for a in range(0, len(later), size):
                 names = ("src", "dst", "t", "kind")
                 part = {k: getattr(later, k)[a : a + size] for k in names if getattr(later, k) is not None}
-                columns, now = go_on(task, now, replace(later, **part), again=True)
+                columns, now = continue_stream(task, now, replace(later, **part), again=True)
                 found.append(columns["score"])
             np.testing.assert_allclose(np.concatenate(found), one, rtol=F32, err_msg=str(size))
             follower = task.follow(now)
-    told = follower.inputs.told if method == "ctdg-ssm" else follower.tokenizer.features
+    told = follower.inputs.pair_features if method == "ctdg-ssm" else follower.tokenizer.features
     joined = {k: np.concatenate([getattr(task.stream, k), getattr(later, k)]) for k in names if k in part}
     whole = EventStream(**joined, num_nodes=20, time_unit="s")
     features = PairFeatures(NeighborStore.from_stream(whole), whole, task.clock, np.empty(0, np.int64))
@@ -166,7 +166,7 @@ def test_deletions_are_no_meetings(method: str, tmp_path: Path) -> None:
     """The head reads of a stream with deletions what it reads of the additions alone."""
     plain, cut = (task_of(method, tmp_path / str(d), events(deletes=d)).source for d in (False, True))
     for mine, theirs in ((plain.inputs, cut.inputs), (plain.train_inputs, cut.train_inputs)):
-        one, other = (inputs.told if method == "ctdg-ssm" else inputs.features for inputs in (mine, theirs))
+        one, other = (inputs.pair_features if method == "ctdg-ssm" else inputs.features for inputs in (mine, theirs))
         np.testing.assert_array_equal(one.pairs(*asked(plain.stream)), other.pairs(*asked(plain.stream)))
 
 

@@ -18,7 +18,7 @@ from hopstate.methods import MODULES, get_method
 from hopstate.methods.config import parse_given
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.shared.link import HISTORICAL
-from hopstate.runs.data import settle
+from hopstate.runs.data import resolve_config
 from hopstate.testing.conformance import F64
 
 METHODS = ("ctdg-ssm", "dyg-mamba", "dygformer", "graphmixer")
@@ -34,7 +34,7 @@ def made(count: int = 600, unit: float = 1.0, seed: int = 0) -> EventStream:
 def settled(method: str, stream: EventStream, **given):
     chosen = get_method(method)
     parse = parse_given(chosen, {"data": "memory:toy", "loop.progress": False, **given})
-    return settle(chosen, parse, record=stream)[0]
+    return resolve_config(chosen, parse, record=stream)[0]
 
 
 def suited(method: str, stream: EventStream, **given: Any) -> Mapping[str, Any]:
@@ -126,13 +126,13 @@ def test_what_only_a_suited_setting_allows_can_be_given_alone():
     chosen = get_method("ctdg-ssm")
     parse = parse_given(chosen, {"data": "memory:toy", "loop.progress": False, "model.static_dim": 16})
     with pytest.raises(ConfigError, match="static_dim"):
-        settle(chosen, parse, record=made(), suit=False)
+        resolve_config(chosen, parse, record=made(), suit=False)
 
 
 def test_nothing_is_suited_if_that_is_asked():
     chosen = get_method("ctdg-ssm")
     parse = parse_given(chosen, {"data": "memory:toy", "batch_size": 50})
-    found = settle(chosen, parse, record=made(), suit=False)[0]
+    found = resolve_config(chosen, parse, record=made(), suit=False)[0]
     assert found == chosen.config(data="memory:toy", batch_size=50)
 
 

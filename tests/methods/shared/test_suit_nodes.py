@@ -22,7 +22,7 @@ from hopstate.methods.method import Context, SplitConfig
 from hopstate.methods.nagphormer.method import NAGphormerRun
 from hopstate.methods.shared.baselines import below, graph_baselines
 from hopstate.methods.shared.suit_nodes import adjusted_homophily, facts
-from hopstate.runs.data import settle
+from hopstate.runs.data import resolve_config
 from hopstate.runs.run import fit
 from hopstate.training.config import LoopConfig
 from hopstate.training.run_folder import RunFolder
@@ -50,7 +50,9 @@ def suited(method: str, graph: Graph, metrics: tuple[str, ...] = (), **given: An
 
 def settled(method: str, graph: Graph, **given: Any) -> Any:
     chosen = get_method(method)
-    return settle(chosen, parse_given(chosen, {"data": "memory:toy", "loop.progress": False, **given}), record=graph)[0]
+    return resolve_config(
+        chosen, parse_given(chosen, {"data": "memory:toy", "loop.progress": False, **given}), record=graph
+    )[0]
 
 
 def test_what_is_given_wins_however_it_is_written(tmp_path):
@@ -62,7 +64,7 @@ def test_what_is_given_wins_however_it_is_written(tmp_path):
     yaml.write_text("model:\n  dim: 9\n")
     method = get_method("sage")
     words = ["--data=memory:toy", f"--config={yaml}", "--loop.epochs=3"]
-    config, _ = settle(method, parse_words(method, parser_of(method), words)[1], record=graph)
+    config, _ = resolve_config(method, parse_words(method, parser_of(method), words)[1], record=graph)
     assert (config.model.dim, config.loop.epochs, config.model.num_layers) == (9, 3, free["model.num_layers"])
 
 
@@ -190,7 +192,10 @@ def test_runs_that_are_averaged_have_the_same_settings():
     method, kept = get_method("gcn"), {}
     graphs = blocks(alike=0.95), blocks(alike=0.5)
     words = ["--data=memory:toy", "--loop.progress=false"]
-    found = [settle(method, parse_words(method, parser_of(method), words)[1], record=g, suited=kept)[0] for g in graphs]
+    found = [
+        resolve_config(method, parse_words(method, parser_of(method), words)[1], record=g, suited=kept)[0]
+        for g in graphs
+    ]
     assert found[0] == found[1]
     assert settled("gcn", graphs[0]) != settled("gcn", graphs[1])
 

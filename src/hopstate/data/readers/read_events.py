@@ -16,7 +16,6 @@ from hopstate.data.labels import AS_STORED
 from hopstate.data.readers.event_tables import EventTableOptions, read_event_table
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
 from hopstate.data.readers.tables import (
-    BINARY_TABLES,
     Table,
     is_array,
     is_frame,

@@ -9,7 +9,7 @@
 | Alg. 3, lines 3-6, 26-30 | `ops.filters.quadrature.evolve` |
 | static embeddings | `model.StaticEmbedding` |
 | training through time | `training.tasks.memory.MemoryWindows` |
-| going on over new events | `streaming.live.go_on`, `data.stream_state.StreamState` |
+| going on over new events | `streaming.live.continue_stream`, `data.stream_state.StreamState` |
 | sequence classification | `datasets.temporal_generators.path_sequences`, `training.tasks.sequence.SequenceTask` |
 """
 

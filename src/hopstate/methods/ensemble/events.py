@@ -16,8 +16,8 @@ from hopstate.errors import ConfigError
 from hopstate.methods.ensemble.members import Member, Stack, members_of
 from hopstate.methods.heuristics.method import heuristic_floors
 from hopstate.methods.method import Context, Floors, Method
-from hopstate.methods.shared.link import LinkRun, kept_negatives
-from hopstate.streaming.history_scorer import HistoryScorer, plain
+from hopstate.methods.shared.link import LinkRun, evaluation_negatives
+from hopstate.streaming.history_scorer import HistoryScorer, to_values
 from hopstate.streaming.memory_scorer import FollowingMemory, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.slices import Steps
@@ -48,7 +48,7 @@ class EnsembleScorer:
         self.by_time = any(one.by_time for one in scorers)
         for scorer in scorers:
             if isinstance(scorer, (HistoryScorer, MemoryScorer)):
-                scorer.answer = plain
+                scorer.activation = to_values
 
     def reset(self) -> None:
         """Forget every event observed."""
@@ -192,7 +192,7 @@ def build(stream: EventStream, config: EnsembleRun, context: Context) -> Ensembl
         own = member.config.evaluation.batch_size
         if isinstance(scorer, MemoryScorer) and own != size:
             raise ConfigError(f"evaluation.batch_size={size}, but the memory of {member.name} moves by {own} events")
-    negatives = kept_negatives(stream, source.split, config, context)
+    negatives = evaluation_negatives(stream, source.split, config, context)
     return EnsembleTask(source, evaluation=config.evaluation, negatives=negatives)
 
 

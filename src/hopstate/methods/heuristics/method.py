@@ -21,7 +21,7 @@ from hopstate.errors import refuse_idle
 from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.method import Context, Floors, Method
-from hopstate.methods.shared.link import LinkRun, clock_of, kept_negatives, suit_judged
+from hopstate.methods.shared.link import LinkRun, clock_of, evaluation_negatives, suit_judged
 from hopstate.sampling.negatives import Negatives
 from hopstate.streaming.protocols import LooksUp, OnlyLooksUp
 from hopstate.training.config import LoopConfig
@@ -101,7 +101,7 @@ def build(stream: EventStream, config: RecencyRun | EdgeBankRun, context: Contex
     return LinkTask(
         Untrained(lambda events: config.scorer(events, clock), stream, split),
         evaluation=config.evaluation,
-        negatives=kept_negatives(stream, split, config, context),
+        negatives=evaluation_negatives(stream, split, config, context),
         clock=clock,
     )
 
@@ -142,7 +142,7 @@ def heuristic_floors(stream: EventStream, config: LinkRun, context: Context, tas
         split, negatives, store = task.split, task.negatives, task.source.index()
     else:
         split, store = config.split.of(stream), None
-        negatives = kept_negatives(stream, split, config, context)
+        negatives = evaluation_negatives(stream, split, config, context)
     store = NeighborStore.from_stream(stream) if store is None else store
     clock = _clock(stream, split, config, context, task).over(stream.time_unit)
     scorers: dict[str, LooksUp] = {

@@ -29,7 +29,14 @@ from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.method import heuristic_floors
 from hopstate.methods.method import Context, Floors, Method, Range
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
-from hopstate.methods.shared.link import HistoryIndex, LinkRun, clock_of, kept_negatives, suit_judged, used_features
+from hopstate.methods.shared.link import (
+    HistoryIndex,
+    LinkRun,
+    clock_of,
+    evaluation_negatives,
+    suit_judged,
+    used_features,
+)
 from hopstate.random import named_rng
 from hopstate.sampling.negatives import Negatives, draw_negatives
 from hopstate.streaming.protocols import OnlyLooksUp
@@ -305,7 +312,7 @@ def build(
     return PairTreesTask(
         TreeFeatures(model, stream, split, clock),
         config,
-        negatives=kept_negatives(stream, split, config, context),
+        negatives=evaluation_negatives(stream, split, config, context),
         folder=context.run if context.trained is None else None,
     )
 

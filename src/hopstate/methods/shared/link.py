@@ -144,7 +144,7 @@ def history_task(
         mixture=config.negatives,
     )
     tell_epoch(len(stream.additions(split.train)), config, context)
-    negatives = kept_negatives(stream, split, config, context)
+    negatives = evaluation_negatives(stream, split, config, context)
     return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=clock)
 
 
@@ -203,7 +203,7 @@ def history_features(
     return widths | {"edge_dim": widths["edge_dim"] + marked}
 
 
-def kept_negatives(
+def evaluation_negatives(
     stream: EventStream, splits: EventSplit, config: LinkRun, context: Context
 ) -> dict[tuple[str, str], Negatives]:
     """Return the negatives that evaluation asks for, by (split, strategy), drawn once and kept with the run.

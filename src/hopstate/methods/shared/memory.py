@@ -12,7 +12,7 @@ from hopstate.data.splits import EventSplit
 from hopstate.layers.decoders import PairHistory
 from hopstate.methods.method import Context
 from hopstate.methods.shared.event_nodes import EventNodeRun
-from hopstate.methods.shared.link import LearnedLinkRun, clock_of, fit_scale, kept_negatives, pair_features
+from hopstate.methods.shared.link import LearnedLinkRun, clock_of, evaluation_negatives, fit_scale, pair_features
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.tasks.link import LinkTask
@@ -52,12 +52,12 @@ class MemoryInputs:
 
         def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
             store = NeighborStore.from_stream(events) if store is None else store
-            told = None if head is None else pair_features(store, events, clock)
-            return ActiveEvents(model, events, store, neighbors=num_neighbors, clock=clock, told=told)
+            features = None if head is None else pair_features(store, events, clock)
+            return ActiveEvents(model, events, store, neighbors=num_neighbors, clock=clock, pair_features=features)
 
         known = inputs(stream, NeighborStore.from_stream(stream, split.train))
-        if head is not None and known.told is not None and context.trained is None:
-            fit_scale(head, known.told, stream, split, config.loop.seed)
+        if head is not None and known.pair_features is not None and context.trained is None:
+            fit_scale(head, known.pair_features, stream, split, config.loop.seed)
         return cls(model=model, split=split, clock=clock, inputs=inputs, train_inputs=known)
 
     def windows(
@@ -114,5 +114,5 @@ def memory_task(
         tbptt_window=tbptt_window,
         cut_ties=cut_ties,
     )
-    negatives = kept_negatives(stream, made.split, config, context)
+    negatives = evaluation_negatives(stream, made.split, config, context)
     return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=made.clock)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-# No `from __future__ import annotations`: torch reads the ops' schemas from these annotations.
 from typing import Any, Literal
 
 import torch

@@ -11,7 +11,6 @@ DERIVATION.md derives the gradients and gives layouts and measurements.
 
 from __future__ import annotations
 
-# No `from __future__ import annotations`: torch reads the ops' schemas from these annotations.
 from typing import Any
 
 import torch

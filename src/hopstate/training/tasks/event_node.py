@@ -359,7 +359,7 @@ class EventNodeTask(EventTask[NodeFollower]):
         at, rows = events_to_score(self.stream, self.split, split)
         at = self._of_file(self.stream, at)
         scores = score_node_events(self.scorer(split), self.stream, at, rows=rows, batch_size=self.eval_batch_size)
-        return self.answer(self.stream, at, scores) | shown_labels(self.stream, at)
+        return self.score_columns(self.stream, at, scores) | shown_labels(self.stream, at)
 
     def facts(self) -> TaskFacts:
         return {"clock": self.clock, "target": self.targets.target}
@@ -369,13 +369,13 @@ class EventNodeTask(EventTask[NodeFollower]):
     def live_batch(self) -> int:
         return self.eval_batch_size
 
-    def ask(self, follower: NodeFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+    def score_events(self, follower: NodeFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
         return follower.score_nodes(src, t)
 
-    def asked(self, new: EventStream) -> np.ndarray:
+    def rows_to_score(self, new: EventStream) -> np.ndarray:
         return self._of_file(new, np.arange(len(new)))
 
-    def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
+    def score_columns(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
         named = to_user_ids(new, rows)
         return {"row": new.in_file(rows), "node": named["src"], "t": named["t"]} | self.targets.columns(scores)
 

@@ -419,7 +419,7 @@ class HistoryNodes(HistorySource[HistoryNodeScorer]):
 
     def scorer_of(self, model: nn.Module, inputs: HistoryTokenizer) -> HistoryNodeScorer:
         scorer = HistoryNodeScorer(model, inputs)
-        scorer.answer = self.target.answer
+        scorer.activation = self.target.activation
         return scorer
 
 

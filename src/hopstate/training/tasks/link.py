@@ -252,18 +252,18 @@ class LinkTask(EventTask[LinkFollower]):
             rows=rows,
             batch_size=self.evaluation.batch_size,
         )
-        return self.answer(stream, asked, scores)
+        return self.score_columns(stream, asked, scores)
 
     # ---- going on --------------------------------------------------------------------------------------
     @property
     def live_batch(self) -> int:
         return self.evaluation.batch_size
 
-    def ask(self, follower: LinkFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+    def score_events(self, follower: LinkFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
         return follower.score(src, dst, t)
 
-    def asked(self, new: EventStream) -> np.ndarray:
+    def rows_to_score(self, new: EventStream) -> np.ndarray:
         return new.additions()
 
-    def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
+    def score_columns(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
         return {"row": new.in_file(rows)} | to_user_ids(new, rows) | {"score": scores}

@@ -35,7 +35,7 @@ from hopstate.errors import CheckpointError, check_range
 from hopstate.sampling.event_batches import batch_boundaries, piece_boundaries
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.active_batch import ActiveBatch
-from hopstate.streaming.history_scorer import chances
+from hopstate.streaming.history_scorer import to_probabilities
 from hopstate.streaming.memory_scorer import ActiveEvents, FollowingMemory, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
@@ -70,13 +70,13 @@ class Questions(ABC, Generic[DrawnT]):
     Args:
         stream, split: the data.
         inputs: batches of the stream, look-ups seeing the training events alone.
-        answer: logits → what a scorer returns.
+        activation: logits → what a scorer returns.
     """
 
     def __init__(
-        self, stream: EventStream, split: EventSplit, inputs: ActiveEvents, answer: Callable[[Tensor], Tensor]
+        self, stream: EventStream, split: EventSplit, inputs: ActiveEvents, activation: Callable[[Tensor], Tensor]
     ) -> None:
-        self.stream, self.split, self.inputs, self.answer = stream, split, inputs, answer
+        self.stream, self.split, self.inputs, self.activation = stream, split, inputs, activation
 
     @abstractmethod
     def draw(self, epoch: int) -> DrawnT:
@@ -115,7 +115,7 @@ class LinkQuestions(Questions[tuple[np.ndarray, np.ndarray]]):
         seed: int,
         mixture: TrainingNegatives | None = None,
     ) -> None:
-        super().__init__(stream, split, inputs, chances)
+        super().__init__(stream, split, inputs, to_probabilities)
         self.seed = seed
         self._added, self.mixture = stream.additions(split.train), mixture or TrainingNegatives()
         self.drawn = EpochNegatives(stream, self._added, batch_size, seed, self.mixture)
@@ -153,7 +153,7 @@ class ClassQuestions(Questions[None]):
     def __init__(
         self, stream: EventStream, split: EventSplit, inputs: ActiveEvents, *, y: np.ndarray, target: Target
     ) -> None:
-        super().__init__(stream, split, inputs, target.answer)
+        super().__init__(stream, split, inputs, target.activation)
         self.y, self.target = y, target
 
     def draw(self, epoch: int) -> None: ...
@@ -299,5 +299,5 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
         return self._answering(FollowingMemory(self.memory_model, self.inputs.over(past), past, at_once=self._at_once))
 
     def _answering(self, scorer: MemoryScorerT) -> MemoryScorerT:
-        scorer.answer = self.questions.answer
+        scorer.activation = self.questions.activation
         return scorer

@@ -23,7 +23,7 @@ from hopstate.data.validate import default_names
 from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
 from hopstate.evaluation.metrics import METRICS, check_metric, evaluate_metrics, metrics_of_kind
 from hopstate.io.opening import shown
-from hopstate.streaming.history_scorer import ANSWERS
+from hopstate.streaming.history_scorer import ACTIVATIONS
 
 Goal = Literal["classes", "labels", "values"]
 ClassWeights = Literal["none", "balanced", "complement"] | tuple[str, ...]  # the last by hand: "spam=5", ...
@@ -158,9 +158,13 @@ class Target:
             shift = shift[1:] - shift[0]
         return out.double() - torch.from_numpy(shift).to(out.device)
 
-    def answer(self, out: Tensor) -> Tensor:
-        """Return float64 probabilities of the classes or labels, or values in spreads of the training rows."""
-        return ANSWERS[self.goal](self.unweighted(out))
+    def activation(self, out: Tensor) -> Tensor:
+        """Return float64 probabilities of the classes or labels, or values in spreads of the training rows.
+
+        Args:
+            out: see `unweighted`.
+        """
+        return ACTIVATIONS[self.goal](self.unweighted(out))
 
     def predictions(self, out: Tensor) -> np.ndarray:
         """Return float64 probabilities of the classes or labels, or values in the unit of the data."""
