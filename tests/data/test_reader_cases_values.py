@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
@@ -350,6 +351,35 @@ def test_adjacency_matrices_are_refused(tmp_path, kind):
     table = written(tmp_path, "".join(sep.join(row) + "\n" for row in head + rows), name)
     with pytest.raises(DataError, match="adjacency matrix"):
         read_graph(table)
+
+
+def test_the_advice_on_a_matrix_converts_it(tmp_path, monkeypatch):
+    """A directed one with weights, names behind tabs and an empty corner; then one of numbers alone."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "named.tsv").write_text("\ta\tb\tc\na\t0\t2\t0\nb\t0\t0\t5\nc\t0\t0\t0\n")
+    (tmp_path / "plain.csv").write_text("0,1,0,0\n1,0,0,0\n0,0,0,1\n0,0,1,0\n")
+    edges = {"named.tsv": [["a", "b", 2], ["b", "c", 5]], "plain.csv": [[0, 1, 1], [1, 0, 1], [2, 3, 1], [3, 2, 1]]}
+    for name, expected in edges.items():
+        with pytest.raises(DataError, match="adjacency matrix") as told:
+            read_graph(name)
+        advice = str(told.value).split("list of edges: ")[1].split(", or scipy")[0]
+        exec(advice, {"pandas": pd})
+        assert pd.read_csv("edges.csv").values.tolist() == expected
+
+
+def test_text_that_is_not_utf_8_is_named(tmp_path):
+    path = tmp_path / "latin.csv"
+    path.write_bytes("source,target\nJos\u00e9,b\n".encode("latin-1"))
+    with pytest.raises(FormatError, match=r"latin\.csv.*UTF-8"):
+        read_graph(path)
+
+
+def test_an_error_in_a_second_table_names_that_table_alone(tmp_path):
+    edges = written(tmp_path, "a,b\n1,2\n2,3\n", "edges.csv")
+    features = written(tmp_path, "id,x\n1,0.5\n1,0.7\n", "features.csv")
+    with pytest.raises(DataError, match=r"features\.csv") as told:
+        read_graph(edges, features=features)
+    assert "edges.csv" not in str(told.value)
 
 
 @pytest.mark.shared

@@ -155,6 +155,27 @@ def test_no_settings_are_tried_twice() -> None:
     ]  # fmt: skip
 
 
+def test_tables_in_memory_are_searched_as_their_files_are() -> None:
+    graph()
+    edges, features, labels = (pd.read_csv(f"plain/{name}.csv") for name in ("edges", "x", "y"))
+    space, options = {"model.dim": [4, 8]}, {**QUICK, "loop__epochs": 1}
+    hopstate.tune("mlp", edges, features=features, labels=labels, trials=2, out="memory", space=space, **options)
+    hopstate.tune(
+        "mlp", "plain/edges.csv", features="plain/x.csv", labels="plain/y.csv", trials=2, out="files", space=space,
+        **options,
+    )  # fmt: skip
+    pd.testing.assert_frame_equal(values("memory"), values("files"))
+
+
+def test_notes_on_the_data_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    graph()
+    read = {"read__features": "plain/x.csv", "read__labels": "plain/y.csv", "loop__epochs": 1, "loop__progress": True}
+    hopstate.tune("mlp", "plain/edges.csv", trials=3, out="search", space={"model.dim": [4, 8, 16]}, **read)
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert notes
+    assert len(notes) == len(set(notes))
+
+
 def test_without_optuna_its_extra_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import argparse
 import json
 import math
@@ -81,7 +82,8 @@ def named_method(argv: Sequence[str]) -> Method:
     command, name = argv[0], argv[1] if len(argv) > 1 else ""
     if not name.startswith("-") and name:
         return get_method(name)
-    usage = f"usage: hopstate {command} METHOD --data DATA [options]\n\nmethods: {', '.join(MODULES)}"
+    methods = textwrap.fill(f"methods: {', '.join(MODULES)}", 80, break_on_hyphens=False)
+    usage = f"usage: hopstate {command} METHOD --data DATA [options]\n\n{methods}"
     if {"-h", "--help", "--help-all"} & set(argv):
         more = f"`hopstate {command} METHOD --help` shows the options of a method."
         raise HelpRequest(f"{usage}\n{more}\n\n{examples_of(command)}")

@@ -103,6 +103,7 @@ class Comparison:
     failed: list[Row] = field(default_factory=list)
     _records: dict[str, Any] = field(default_factory=dict)
     _automatic: dict[str, dict[str, Any]] = field(default_factory=dict)  # one choice for all splits and seeds
+    _shown: set[str] = field(default_factory=set)  # notes on the data
     _test_floors: dict[str, Any] = field(default_factory=dict)
     _val_floors: dict[int, dict[str, Any]] = field(default_factory=dict)  # of each split
 
@@ -163,7 +164,7 @@ class Comparison:
             check_same_data(folder, record)
         else:
             floors = split not in self._val_floors  # the same for every run on a split
-            options: dict[str, Any] = {"record": record, "floors": floors, "automatic": automatic}
+            options: dict[str, Any] = {"record": record, "floors": floors, "automatic": automatic, "shown": self._shown}
             if fit_config(method, config, out=where, resume=True, **options).interrupted:
                 return None
         if folder.floors():

@@ -38,7 +38,7 @@ def _print(done: Run) -> None:
     from hopstate.cli.fit import figure, print_warning
     from hopstate.io.output import screen
 
-    print_warning(done, screen())
+    print_warning(done, screen(), "Use the best run alone.")
     shown = {done.method: done.metrics["test"], **done.floors}
     table = Table("test metric", *shown)
     for name in done.metrics["test"]:

@@ -114,7 +114,9 @@ def print_result(done: Run) -> None:
     from hopstate.runs.summary import own_event_note
 
     console, result = screen(), _result(done)
-    print_warning(done, console)
+    print_warning(
+        done, console, f"Use the simpler one, or search other settings: hopstate tune {done.method} --data ..."
+    )
     by = "validation" if result["metrics"].get("val", {}).get(result["metric"]) is not None else "validation loss"
     unchosen = "not chosen on validation" if result.get("parameters") else "nothing to train"
     when = f"epoch {done.best_epoch} (chosen on {by})" if done.best_epoch else unchosen
@@ -152,16 +154,16 @@ def _result(done: Run) -> dict[str, Any]:
     return {} if done.interrupted or not done.metrics else RunFolder(done.path).result()
 
 
-def print_warning(done: Run, console: Console) -> None:
+def print_warning(done: Run, console: Console, advice: str) -> None:
     """Print which baselines, chance among them, the run does not outperform on validation."""
     from hopstate.runs.summary import floor_label
 
     result, floors = _result(done), RunFolder(done.path).floors("val")
     metric, names = result["metric"], no_better_than(done, "val")
     if names:
-        rivals = " and ".join(f"{floor_label(name)} {floors[name][metric]:.4f}" for name in names)
+        rivals = ", ".join(f"{floor_label(name)} {floors[name][metric]:.4f}" for name in names)
         own = f"{metric} {result['metrics']['val'][metric]:.4f}"
-        text = f"Warning: on validation, {own} of {done.method} does not exceed {rivals}."
+        text = f"warning: on validation, {own} of {done.method} does not exceed {rivals}. {advice}"
         console.print(text, style="bold", soft_wrap=True, highlight=False)
 
 
@@ -176,7 +178,7 @@ def no_better_than(done: Run, split: str = "test") -> list[str]:
 
 
 def print_floors(done: Run, console: Console) -> None:
-    """Print the test metric beside those of the floors, with a sentence where it is no better."""
+    """Print the test metric beside those of the floors."""
     from hopstate.runs.summary import few_events_note, floor_label, num_events
 
     metric = RunFolder(done.path).result()["metric"]
@@ -189,10 +191,3 @@ def print_floors(done: Run, console: Console) -> None:
     few = few_events_note(num_events(metric, done.metrics["test"]), "test figures")
     if few:
         console.print(few, soft_wrap=True)
-    under = [floor_label(name) for name in no_better_than(done)]
-    if under:
-        console.print(
-            f"[bold]{done.method} is no better than {' and '.join(under)} here[/bold]: the simpler one serves as well, "
-            f"or other settings are needed (hopstate tune {done.method} --data ...)",
-            soft_wrap=True,
-        )

@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -241,13 +241,15 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 @contextmanager
-def reading(path: object, what: str = "", error: type[HopstateError] = FormatError) -> Iterator[None]:
-    """Turn every exception into a HopstateError that names a file."""
+def reading(
+    path: object, what: str = "", error: type[HopstateError] = FormatError, others: Iterable[object] = ()
+) -> Iterator[None]:
+    """Turn every exception into a HopstateError that names a file, unless it names one of others already."""
     how = f" as {what}" if what else ""
     try:
         yield
     except HopstateError as named:
-        if str(path) in str(named) or not named.args:
+        if not named.args or any(str(file) in str(named) for file in (path, *others)):
             raise
         raise type(named)(f"{path}: {named}").with_traceback(named.__traceback__) from named
     except MemoryError as cause:
@@ -260,6 +262,8 @@ def reading(path: object, what: str = "", error: type[HopstateError] = FormatErr
         raise error(f"{path} could not be read{how}: {_summary(cause)}") from cause
     except ImportError as cause:
         raise MissingExtraError(f"{path} could not be read{how}: {_summary(cause)}; install hopstate again") from cause
+    except UnicodeDecodeError as cause:
+        raise error(f"{path} is not text in UTF-8 ({cause.reason} at byte {cause.start}); save it as UTF-8") from cause
     except Exception as cause:
         raise error(f"{path} could not be read{how}: it is damaged or something else ({_summary(cause)})") from cause
 

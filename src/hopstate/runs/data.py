@@ -422,13 +422,14 @@ def resolve_config(
     if method.suit is None or not (suit or begun):
         return parse({}), record
     record = load_data(config.data, config.read, method.data) if record is None else record
+    first = not suited
     chosen = suited or dict(method.suit(record, config, data_metrics(config.data)))
     if suited is not None:
         suited |= chosen
     settled = parse(chosen)
     stood = flatten(as_dict(settled))
     words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen) if stood[key] == chosen[key])
-    if words:
+    if words and first:
         note(settled.loop, f"automatic settings: {words}")
     return settled, record
 

@@ -11,6 +11,7 @@ from typing import Any
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
+from hopstate.methods.shared.link import LinkRun
 from hopstate.runs.data import load_data, same_data, settings_of_run
 from hopstate.runs.in_memory import FACTS, FOLDER, register
 from hopstate.runs.run import Run, fit_config
@@ -43,6 +44,9 @@ def ensemble(
     known = [settings_of_run(folder) for folder in folders]
     if len(folders) < 2 or {method.data for method, _ in known} not in ({"events"}, {"graph"}):
         raise ConfigError(f"runs: an ensemble combines at least two runs on links of one kind of data; got {len(runs)}")
+    for folder, (method, own) in zip(folders, known, strict=True):
+        if not issubclass(method.config, LinkRun) and own.get("task") != "link":
+            raise ConfigError(f"runs: an ensemble combines runs on links; {folder.path} ({method.name}) predicts nodes")
     first, kind = {**folders[0].settings()}, known[0][0].data
     method = get_method("ensemble" if kind == "events" else "link-ensemble")
     if kind == "events" and all("evaluation" in own for _, own in known):

@@ -35,10 +35,9 @@ from hopstate.io.output import (
 )
 from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.export import spec_of
-from hopstate.runs.load import known_state, load_run, new_events, temporal_task
+from hopstate.runs.load import as_trained, known_state, load_run, new_events, temporal_task
 from hopstate.runs.queries import Session
 from hopstate.runs.query_inputs import Nodes, plain_table, times_in, times_of, with_rows
-from hopstate.runs.load import as_trained
 from hopstate.streaming.live import PairQueries, continue_stream, past_of
 from hopstate.streaming.protocols import LinkFollower, MovesMemory
 from hopstate.streaming.replay import as_scores

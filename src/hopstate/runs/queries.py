@@ -22,7 +22,7 @@ from hopstate.io.output import write_table
 from hopstate.methods.shared.static_link import rows_of
 from hopstate.random import named_rng
 from hopstate.runs.data import dates_of, known_data, settings_of_run
-from hopstate.runs.load import known_state, load_run, new_events, temporal_task, warn_new_ids
+from hopstate.runs.load import as_trained, known_state, load_run, new_events, temporal_task, warn_new_ids
 from hopstate.runs.query_inputs import (
     Columns,
     Nodes,
@@ -37,7 +37,6 @@ from hopstate.runs.query_inputs import (
     with_index_of,
     with_rows,
 )
-from hopstate.runs.load import as_trained
 from hopstate.streaming.live import PairQueries, continue_stream, fingerprint
 from hopstate.streaming.slices import Pace, Steps, finished, in_slices
 from hopstate.training.run_folder import RunFolder

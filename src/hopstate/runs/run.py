@@ -196,6 +196,7 @@ def fit_config(
     record: Record | None = None,
     splits: tuple[str, ...] = SPLITS,
     log: Callable[[str], None] | None = None,
+    shown: set[str] | None = None,
     floors: bool = False,
     save_data: Callable[[RunFolder, Any], str] | None = None,
     automatic: Mapping[str, Any] | None = None,
@@ -209,6 +210,7 @@ def fit_config(
         record: replaces reading config.data.
         splits: what the chosen weights are evaluated on; a search leaves the test split out.
         log: called with a line each on how the data were read and prepared; None shows it where progress is shown.
+        shown: notes on the data that runs before have shown and this one leaves out; its own are added.
         floors: also evaluate the baselines of the method, into floors.json.
         save_data: saves a record that was given in memory with the run, or returns why not; see
             `hopstate.runs.in_memory.save_inputs`.
@@ -240,7 +242,11 @@ def fit_config(
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
         ready, features = preprocess(record, config, context, edges=method.reads_edges(config))
         for text in (*notes_of_record(ready), *notes_of(features, record), *([unsaved] if unsaved else ())):
+            if shown is not None and text in shown:
+                continue
             log(f"note: {text}") if log is not None else note(config.loop, f"note: {text}")
+            if shown is not None:
+                shown.add(text)
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():
             task = method.build(ready, config, context)
         check_task(ranks, task, method.name)  # before the others begin

@@ -36,8 +36,8 @@ from hopstate.methods import get_method
 from hopstate.methods.config import SETTINGS_BYTES, as_dict, config_from, load_yaml, parse_given, parser_of
 from hopstate.methods.method import Method, Range, RunConfig, Space, parse_values, printable, scalar
 from hopstate.random import named_rng
-from hopstate.runs.data import load_data, resolve_config
-from hopstate.runs.in_memory import name_of
+from hopstate.runs.data import load_data, reader_options, resolve_config
+from hopstate.runs.in_memory import parse_inputs, record_of
 from hopstate.runs.run import fit_config, output_folder, stored_config
 from hopstate.training.run_folder import FREE, PATHS, RunFolder, flatten
 
@@ -84,6 +84,8 @@ def tune(
     method: str,
     data: Any,
     *,
+    features: Any = None,
+    labels: Any = None,
     trials: int = 20,
     out: str | Path | None = None,
     space: Mapping[str, Any] | Iterable[str] = (),
@@ -95,7 +97,7 @@ def tune(
 
     Args:
         method: name of the method.
-        data: a file, a folder, the name of a data set, or a record.
+        data, features, labels: as in `hopstate.fit`.
         trials: how many trials the search has in all, those of an earlier call included.
         out: folder of the search, continued where it holds one; by default a new one under runs/.
         space: a mapping that replaces the method's own space ({"model.dim": [64, 128], "loop.optim.lr":
@@ -110,9 +112,8 @@ def tune(
     """
     chosen = get_method(method)
     given = {**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}}
-    by_name = isinstance(data, (str, Path))
-    parse = parse_given(chosen, {**given, "data": str(data) if by_name else f"memory:{name_of(data)}"})
-    built, record = resolve_config(chosen, parse, record=None if by_name else data)
+from hopstate.runs.data import load_data, reader_options, resolve_config
+from hopstate.runs.in_memory import parse_inputs, record_of
     return tune_config(chosen, built, space_of(chosen, space), trials=trials, out=out, seed=seed, record=record)
 
 
@@ -179,6 +180,7 @@ def _search(
     search: dict[str, Any], method: Method, config: RunConfig, space: Space, trials: int, folder: Path, record: Record
 ) -> Search:
     rows = search["trials"]
+    shown: set[str] = set()  # notes on the data
     while len(rows) < trials or "seconds" not in rows[-1]:
         if not rows or "seconds" in rows[-1]:
             params = _draw(rows, space, search["seed"])
@@ -187,7 +189,8 @@ def _search(
             rows.append({"params": params})
             write_text(folder / "search.json", json.dumps(search, indent=1) + "\n")
         start = time.perf_counter()
-        result = _run(method, config, settings_of(rows[-1]["params"]), folder / f"trial-{len(rows) - 1:04d}", record)
+        trial = folder / f"trial-{len(rows) - 1:04d}"
+        result = _run(method, config, settings_of(rows[-1]["params"]), trial, record, shown)
         if result is None:
             return _found(rows, folder, interrupted=True)
         rows[-1] |= result | {"seconds": round(time.perf_counter() - start, 3)}
@@ -248,12 +251,12 @@ def settings_of(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(
-    method: Method, config: RunConfig, settings: dict[str, Any], folder: Path, record: Record
+    method: Method, config: RunConfig, settings: dict[str, Any], folder: Path, record: Record, shown: set[str]
 ) -> dict[str, Any] | None:
     """Return a trial's validation metric and value, or its error; None where it was interrupted."""
     try:
         built = config_from(method, {**flatten(as_dict(config)), **settings})
-        run = fit_config(method, built, out=folder, resume=True, record=record, splits=("val",))
+        run = fit_config(method, built, out=folder, resume=True, record=record, splits=("val",), shown=shown)
     except (HopstateError, MemoryError, torch.OutOfMemoryError) as error:
         # settings that cannot work and training that diverges are results; data, files and disks fail every trial
         expected = type(error) is HopstateError or isinstance(error, (ConfigError, DivergenceError))

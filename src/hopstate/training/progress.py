@@ -159,7 +159,7 @@ class Reporter:
         for row in rows:
             self._loggers.log(row)
         found = {k.removeprefix("val_"): v for row in rows if row["epoch"] == chosen for k, v in row.items()}
-        if found:
+        if found and len(rows) > 1:
             figures = ", ".join(f"{k} {v:.4f}" for k, v in found.items() if k.endswith("average_precision"))
             self.note(f"{chosen} of {rows[-1]['epoch']} stages kept by validation ({figures}), {duration(seconds)}")
 

@@ -175,6 +175,11 @@ def test_runs_that_do_not_fit_are_named(runs: dict[str, Run], tmp_path: Path) ->
     other = hopstate.fit("ctdg-ssm", events(), out=tmp_path / "size", config=settings)
     with pytest.raises(ConfigError, match=r"evaluation\.batch_size"):
         hopstate.ensemble([paths["memory"], other.path], out=tmp_path / "c")
+    graph = Graph.from_edges([(i, i + 1) for i in range(40)], 42, x=np.eye(42, dtype=np.float32), y=np.arange(42) % 2)
+    for name in ("gcn", "mlp"):
+        hopstate.fit(name, graph, out=tmp_path / name, config={**QUIET, "model.dim": 4})
+    with pytest.raises(ConfigError, match=r"links; .*gcn"):
+        hopstate.ensemble([tmp_path / "gcn", tmp_path / "mlp"], out=tmp_path / "nodes")
     (shutil.copytree(paths["trees"], tmp_path / "part") / "model.safetensors").unlink()
     with pytest.raises(HopstateError, match="part"):
         hopstate.ensemble([paths["memory"], tmp_path / "part"], out=tmp_path / "d")

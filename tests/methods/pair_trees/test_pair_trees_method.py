@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hopstate.runs.load import as_trained
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -29,7 +28,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import PairTreesTask, link_floors, training_table
 from hopstate.runs.explain import explain
 from hopstate.runs.inference import evaluate, predict, score_stream
-from hopstate.runs.load import load_run
+from hopstate.runs.load import as_trained, load_run
 from hopstate.runs.run import Run, fit
 from hopstate.streaming.live import continue_stream, past_of
 from hopstate.testing.conformance import F32_SUM, F64, F64_SOLVED

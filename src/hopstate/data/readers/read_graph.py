@@ -268,7 +268,8 @@ def read_graph(
         return read_networkx(source, EdgeTableOptions(**columns), nan=nan, **build, **options)
     if not isinstance(source, (str, os.PathLike)):
         return _from_object(source, columns, {**build, **options}, nan)
-    with at_most(max_bytes), reading(source, "a graph"):
+    files = [table for name in ("features", "labels") if (table := columns.get(name)) is not None]
+    with at_most(max_bytes), reading(source, "a graph", others=files):
         return _from_path(os.fspath(source), format, columns, {"nan": nan, **build, **options})
 
 

@@ -203,7 +203,7 @@ def read_table(
                 table = _read_text(path, id_columns, num_ids, header)
     known = {name.lower() for name in id_columns}
     if num_ids > 1 and not any(name.lower() in known for name in table.names):
-        _check_no_matrix(table.frame, table.path)
+        _check_no_matrix(table)
     return table
 
 
@@ -278,24 +278,33 @@ def _column_of_arrow(column: pa.ChunkedArray, name: str, where: str) -> Any:
     return column.to_pandas()
 
 
-def _check_no_matrix(frame: pd.DataFrame, path: Path | str) -> None:
+def _check_no_matrix(table: Table) -> None:
     """Raise DataError if a table is an adjacency matrix: as many rows as columns, of the same names or symmetric."""
-    names, rows = [str(name) for name in frame.columns], len(frame)
-    named = len(names) == rows + 1 and rows > 1 and _same(frame.iloc[:, 0], names[1:])
-    if not named and len(names) != rows:
+    frame, rows, text = table.frame, len(table.frame), table.source
+    corner = text is not None and text.names[0] == ""  # such a column of names is not in the frame
+    in_front = not corner and len(table.names) == rows + 1 and rows > 1
+    cells = frame.iloc[:, 1:] if in_front else frame
+    if cells.shape[1] != rows or not all(kind.kind in "iufb" for kind in cells.dtypes if hasattr(kind, "kind")):
         return
-    cells = frame.iloc[:, 1:] if named else frame
-    if not all(kind.kind in "iufb" for kind in cells.dtypes if hasattr(kind, "kind")):
-        return
+    front = table.text("") if corner else frame.iloc[:, 0] if in_front else None
+    named = rows > 1 and front is not None and _same(front, [str(name) for name in cells.columns])
     values = cells.to_numpy(np.float64, na_value=np.nan)
+    if in_front and not named:
+        return
     if not named and (rows < 4 or not (np.isin(values, (0, 1)).all() or np.array_equal(values, values.T))):
         return
-    start, names_of = ("0", "frame.columns") if named else ("None", "range(len(frame))")
+    options = f"index_col={0 if corner or in_front else None}"
+    if text is not None and text.options["sep"] != ",":
+        options += f", sep={text.options['sep']!r}"
+    if text is not None and table.names[0] == "column 0":
+        options += ", header=None"
     raise DataError(
-        f"{path} looks like an adjacency matrix (as many rows as columns, {'the same names' if named else 'numbers'}); "
-        f"give a list of edges: frame = pandas.read_csv('{Path(path).name}', index_col={start}); "
+        f"{table.path} looks like an adjacency matrix (as many rows as columns, "
+        f"{'the same names' if named else 'numbers'}); give a list of edges: "
+        f"frame = pandas.read_csv({Path(table.path).name!r}, {options}); "
         "frame.stack()[lambda s: s != 0].rename_axis(['source', 'target']).reset_index(name='weight')"
-        f".to_csv('edges.csv', index=False), or scipy.sparse.csr_array(frame) in Python ({names_of} are the nodes)"
+        f".to_csv('edges.csv', index=False), or scipy.sparse.csr_array(frame) in Python "
+        f"({'frame.columns' if named else 'range(len(frame))'} are the nodes)"
     )
 
 
