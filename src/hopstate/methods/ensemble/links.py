@@ -34,8 +34,19 @@ class LinkEnsembleTask(StaticLinkTask):
 
     def __init__(self, members: list[Member]) -> None:
         self.members, self.stack, first = members, Stack(members), members[0].task
-        kept = {name: getattr(first, name) for name in ("learned", "messages", "training", "judging", "node_ids")}
-        super().__init__(self.stack, first.source, first.vectors, first.split, **kept)  # type: ignore[arg-type]
+        super().__init__(
+            self.stack,  # type: ignore[arg-type]
+            first.source,
+            first.vectors,
+            first.split,
+            learned=first.learned,
+            messages=first.messages,
+            link=first.link,
+            batch_size=first.batch_size,
+            seed=first.seed,
+            split_seed=first.split_seed,
+            node_ids=first.node_ids,
+        )
 
     single_process = "it is not trained in batches"
 
