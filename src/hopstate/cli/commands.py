@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 import argparse
 import json
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from importlib.resources import files

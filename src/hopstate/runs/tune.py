@@ -112,8 +112,12 @@ def tune(
     """
     chosen = get_method(method)
     given = {**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}}
-from hopstate.runs.data import load_data, reader_options, resolve_config
-from hopstate.runs.in_memory import parse_inputs, record_of
+    inputs = parse_inputs(chosen.data, data, features, labels)
+    parse = parse_given(chosen, {**flatten(given), **inputs.read, "data": inputs.source})
+    record = None
+    if inputs.record is not None or inputs.tables:
+        record = record_of(chosen.data, data, inputs.tables, reader_options(parse({}).read))
+    built, record = resolve_config(chosen, parse, record=record)
     return tune_config(chosen, built, space_of(chosen, space), trials=trials, out=out, seed=seed, record=record)
 
 
