@@ -293,7 +293,7 @@ def shown_span(span: Any, unit: str) -> str:
     ('87 days', '0.09 seconds', '12')
     """
     if unit not in UNITS:
-        figure = f"{span:,.0f}" if 1e6 <= abs(span) < 1e15 else f"{span:.6g}"
+        figure = f"{span:,.0f}" if 1e6 <= abs(span) < 1e15 else f"{span:,.6g}"
         return f"{figure}{f' {unit}' if unit else ''}"
     seconds = float(span) * UNITS[unit] / NANOSECONDS["s"]
     name, length = next(((name, size) for name, size in _LENGTHS if abs(seconds) >= 2 * size), _LENGTHS[-1])
