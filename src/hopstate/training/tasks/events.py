@@ -204,7 +204,8 @@ class HistorySource(TokenizedSource[ScorerT_co]):
         make_inputs: Callable[[EventStream], PairTokenizer | HistoryTokenizer],
     ) -> None:
         node, edge = model.feature_dims
-        super().__init__(model, stream, split, train_inputs, make_inputs, (node, edge - train_inputs.marked))
+        super().__init__(model, stream, split, train_inputs, make_inputs, (node, edge))
+        self.feature_dims = node, edge - self.inputs.marked
 
 
 class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
