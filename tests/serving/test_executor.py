@@ -18,7 +18,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopst
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
 
 from hopstate.ops.threads import usual_threads
-from hopstate.runs.queries import chances, ranked, ranking
+from hopstate.runs.queries import chances, ranking
 from hopstate.runs.run import Run
 from hopstate.serving.engine import LATER, SOON, Limits, SerialExecutor, ServiceEngine
 from hopstate.serving.live import LiveRun
@@ -103,14 +103,14 @@ def test_a_long_answer_is_of_the_state_that_it_began_with(
         monkeypatch.setattr(slices, name, value)
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take(EVENTS[:20])
-        expected = ranked(live.asked(), "u1", top=5)
+        expected = finished(ranking(live.asked(), "u1", top=5))
         steps = ranking(live.asked(), "u1", 5)
         for k in range(20, 25):  # a commit, and a question of another time, after each slice
             next(steps)
             live.take([EVENTS[k]])
             finished(chances(live.asked(), [("u1", "v1")], [int(live.past.last_time) + 50]))
         pd.testing.assert_frame_equal(finished(steps), expected, rtol=F32)
-        assert not ranked(live.asked(), "u1", top=5).equals(expected)
+        assert not finished(ranking(live.asked(), "u1", top=5)).equals(expected)
 
 
 def test_answers_are_given_while_the_disk_syncs(run: Run, tmp_path: Path) -> None:
