@@ -17,6 +17,7 @@ from hopstate.evaluation.calibration import Curve
 from hopstate.runs import queries as module
 from hopstate.runs.load import load_run
 from hopstate.runs.queries import curve_of, pair_probabilities, ranked, scored, session
+from hopstate.runs.queries import chances, curve_of, ranking, scored, session
 from hopstate.runs.run import Run
 from hopstate.streaming.slices import finished
 from hopstate.testing.conformance import F32, F32_TIGHT
@@ -122,7 +123,7 @@ def test_without_a_curve_the_order_is_the_scores(run: Run, tmp_path: Path) -> No
     with session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "load_run", broken)
         with pytest.warns(HopstateWarning, match="the file is gone"):
-            whole = ranked(asked, "u3", top=None)
+            whole = finished(ranking(asked, "u3", top=None))
         assert whole["probability"].isna().all()
         assert (np.diff(whole["score"]) <= 0).all()
         assert "the file is gone" in whole.attrs["probability"]

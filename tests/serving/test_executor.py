@@ -19,6 +19,7 @@ pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate
 
 from hopstate.ops.threads import usual_threads
 from hopstate.runs.queries import pair_probabilities, ranked, ranking
+from hopstate.runs.queries import pair_probabilities, ranking
 from hopstate.runs.run import Run
 from hopstate.serving.engine import LATER, SOON, Limits, SerialExecutor, ServiceEngine
 from hopstate.serving.live import LiveRun
@@ -103,14 +104,14 @@ def test_a_long_answer_is_of_the_state_that_it_began_with(
         monkeypatch.setattr(slices, name, value)
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take(EVENTS[:20])
-        expected = ranked(live.session(), "u1", top=5)
+        expected = finished(ranking(live.session(), "u1", top=5))
         steps = ranking(live.session(), "u1", 5)
         for k in range(20, 25):  # a commit, and a question of another time, after each slice
             next(steps)
             live.take([EVENTS[k]])
             finished(pair_probabilities(live.session(), [("u1", "v1")], [int(live.past.last_time) + 50]))
         pd.testing.assert_frame_equal(finished(steps), expected, rtol=F32)
-        assert not ranked(live.session(), "u1", top=5).equals(expected)
+        assert not finished(ranking(live.session(), "u1", top=5)).equals(expected)
 
 
 def test_answers_are_given_while_the_disk_syncs(run: Run, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from hopstate.runs.queries import Session, pair_probabilities, ranked, session
+from hopstate.runs.queries import Session, chances, ranking, session
 from hopstate.runs.run import Run
 from hopstate.streaming import slices
 from hopstate.streaming.slices import Pace, finished, in_slices
@@ -74,5 +75,5 @@ def test_scores_in_slices_are_those_of_one_call(
         sliced = Session(asked.folder, asked.task, asked.past, pace=Pace())
         one, other = (finished(pair_probabilities(run, pairs))[0] for run in (sliced, asked))
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-        found, whole = (ranked(run, ["u1", "u2"], top=5) for run in (sliced, asked))
+        found, whole = (finished(ranking(run, ["u1", "u2"], top=5)) for run in (sliced, asked))
         pd.testing.assert_frame_equal(found, whole, check_exact=False, rtol=1e-5, atol=1e-6)

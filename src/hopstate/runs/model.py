@@ -18,8 +18,7 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.methods.shared.programs import ExportSpec
 from hopstate.runs.data import dates_of, settings_of_run
-from hopstate.runs.inference import known_state
-from hopstate.runs.load import is_temporal, load_run
+from hopstate.runs.load import is_temporal, known_state, load_run
 from hopstate.runs.query_inputs import times_in
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import PairQueries, outputs_at

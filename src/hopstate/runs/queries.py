@@ -225,7 +225,8 @@ def score(
     given = plain_table(pairs)
     if is_static(folder, method):
         check_static(time=time, events=events, explain=explain, state=state, fresh=fresh)
-        table = score_links(run, given, read or {}, own, device, method)
+        with graph_session(run, own, device, method) as links:
+            table = links.scored(given, columns_of(read or {}))
     else:
         with session(
             run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
@@ -336,11 +337,13 @@ def rank(
     new_only = new_only or exclude_seen
     if is_static(folder, method):
         check_static(time=time, events=events, explain=explain, state=state, fresh=fresh, prefilter=prefilter)
-        return _written(rank_links(run, sources, top, candidates, new_only, own, device, method), out, raw)
-    with session(
-        run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
-    ) as opened:
-        table = finished(ranking(opened, sources, top, time, candidates, new_only, explain, prefilter))
+        with graph_session(run, own, device, method) as links:
+            table = links.ranking(sources, top, candidates, new_only)
+    else:
+        with session(
+            run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
+        ) as opened:
+            table = finished(ranking(opened, sources, top, time, candidates, new_only, explain, prefilter))
     return _written(table, out, raw)
 
 
@@ -359,7 +362,7 @@ def ranking(
     nodes = opened.nodes(read_ids(sources, "sources", opened.past.node_ids), "sources")
     t = times_of(opened.past, time, len(nodes), "sources", opened.dates)
     pool = Candidates(opened, candidates, new_only=new_only, prefilter=prefilter)
-    warn_unseen(opened.past, nodes, *pool.given)
+    warn_unseen(opened.past, nodes, *([] if pool.given is None else [pool.given]))
     warn_destinations(opened.past, nodes)
     parts = []
     for i in range(len(nodes)):
@@ -375,11 +378,6 @@ def ranking(
     if prefilter is not None:
         table.attrs["prefilter_recall"] = prefilter_recall(opened, prefilter)
     return table
-
-
-def ranked(opened: Session, sources: Any, **options: Any) -> pd.DataFrame:
-    """Return the table of `rank` for an open run; options of `ranking`."""
-    return finished(ranking(opened, sources, **options))
 
 
 def _check_counts(top: int | None, prefilter: int | None) -> None:
@@ -400,23 +398,18 @@ class Candidates:
 
     def __init__(self, opened: Session, given: Any, *, new_only: bool = False, prefilter: int | None = None) -> None:
         self.past, self.new_only, self.count = opened.past, new_only, prefilter
-        self._given: Nodes | None = None
+        self.given: Nodes | None = None
         if given is not None:
             ids = read_ids(Path(given) if isinstance(given, str) else given, "candidates", self.past.node_ids)
             nodes = opened.nodes(ids, "candidates")
             _, first = np.unique(nodes.names, return_index=True)
-            self._given = nodes.at(np.sort(first))
+            self.given = nodes.at(np.sort(first))
         self._prefilter = Prefilter(self.past)
-
-    @property
-    def given(self) -> tuple[Nodes, ...]:
-        """The candidates that were named, if any were."""
-        return () if self._given is None else (self._given,)
 
     def of(self, sources: Nodes, i: int, t: Any) -> Nodes:
         """Return the candidates of source i at a time."""
         row = int(sources.rows[i])
-        found = self._usual(row, t) if self._given is None else self._given
+        found = self._usual(row, t) if self.given is None else self.given
         if self.new_only:
             met = np.zeros(len(found), bool)
             known = np.flatnonzero(found.rows >= 0)
@@ -521,118 +514,76 @@ def check_static(**given: Any) -> None:
             )
 
 
-class StaticLinks:
-    """A trained model of links over its messages.
+class GraphSession:
+    """A run of links of a graph without times, opened for queries."""
 
-    Args:
-        task: of the run.
-        columns: of sources and targets in the run's own table of edges, None if those have the usual names.
-    """
-
-    def __init__(self, task: StaticLinkTask, columns: tuple[str | None, str | None]) -> None:
+    def __init__(self, task: StaticLinkTask, columns: Columns) -> None:
         self.task, self.graph, self.columns = task, task.messages, columns
         self.score = task.scorer()
-        self._curve: Curve | None = None
 
-    def names(self, rows: np.ndarray) -> np.ndarray:
-        return rows if self.graph.node_ids is None else self.graph.node_ids.names(rows)
+    @cached_property
+    def curve(self) -> Curve:
+        """The map from scores to probabilities, fitted to validation's links and as many drawn pairs."""
+        question = self.task.question("val")
+        negatives = question.negatives()
+        pairs = np.concatenate([question.pairs, negatives[negatives[:, 1] >= 0]])
+        y = (np.arange(len(pairs)) < len(question.pairs)).astype(np.float64)
+        return replace(fitted(self.task.scorer("val")(*pairs.T), y, "drawn"), events=len(question.pairs))
 
-    def table(self, u: np.ndarray, v: np.ndarray, scores: np.ndarray) -> pd.DataFrame:
-        """Return columns src, dst, score and probability of rows u (n,), v (n,)."""
+    def scored(self, pairs: Any, columns: Columns) -> pd.DataFrame:
+        """Return the table of `score`."""
+        given = read_pairs(pairs, columns, self.columns, self.graph.node_ids)
+        u = rows_of(self.graph, np.asarray(given.source), "pairs", "u")
+        v = rows_of(self.graph, np.asarray(given.target), "pairs", "i")
+        return self._table(u, v, self.score(u, v))
+
+    def ranking(self, sources: Any, top: int | None, candidates: Any, new_only: bool) -> pd.DataFrame:
+        """Return the table of `rank`; candidates are all nodes but the source, of two sets those of the other set."""
         import pandas as pd
 
-        curve = self.curve()
-        found = pd.DataFrame(
-            {"src": self.names(u), "dst": self.names(v), "score": scores, "probability": curve(scores)}
-        )
-        found.attrs["probability"] = curve.text().replace("events", "links")
-        return found
+        ids, types = self.graph.node_ids, self.graph.node_type
+        given = rows_of(self.graph, read_ids(sources, "sources", ids), "sources", "u")
+        pool = np.arange(self.graph.num_nodes)
+        if candidates is not None:
+            candidates = read_ids(Path(candidates) if isinstance(candidates, str) else candidates, "candidates", ids)
+            pool = np.array(list(dict.fromkeys(rows_of(self.graph, candidates, "candidates", "i").tolist())))
+            types = None  # whoever names candidates means them
+        tables = []
+        for u in given.tolist():
+            others = pool if types is None or types[u] < 0 else pool[types[pool] == 1 - types[u]]
+            tables.append(self._ranked(u, others, top, new_only))
+        return pd.concat(tables, ignore_index=True)
 
-    def curve(self) -> Curve:
-        """Return the map from scores to probabilities, fitted to validation's links and as many drawn pairs."""
-        if self._curve is None:
-            question = self.task.question("val")
-            negatives = question.negatives()
-            pairs = np.concatenate([question.pairs, negatives[negatives[:, 1] >= 0]])
-            y = (np.arange(len(pairs)) < len(question.pairs)).astype(np.float64)
-            self._curve = replace(fitted(self.task.scorer("val")(*pairs.T), y, "drawn"), events=len(question.pairs))
-        return self._curve
+    def _ranked(self, u: int, pool: np.ndarray, top: int | None, new_only: bool) -> pd.DataFrame:
+        others = pool[pool != u]
+        if new_only:
+            others = others[~self.task.free.linked(np.full(len(others), u), others)]
+        source = np.full(len(others), u)
+        scores = self.score(source, others)
+        best = np.argsort(-scores, kind="stable")[:top]
+        table = self._table(source[best], others[best], scores[best])
+        table.insert(1, "rank", np.arange(1, len(best) + 1))
+        return table
+
+    def _table(self, u: np.ndarray, v: np.ndarray, scores: np.ndarray) -> pd.DataFrame:
+        import pandas as pd
+
+        ids = self.graph.node_ids
+        names = {"src": u, "dst": v} if ids is None else {"src": ids.names(u), "dst": ids.names(v)}
+        found = pd.DataFrame(names | {"score": scores, "probability": self.curve(scores)})
+        found.attrs["probability"] = self.curve.text().replace("events", "links")
+        return found
 
 
 @contextmanager
-def opened_run(run: str | Path, own: Any, device: str | None, method: str | None) -> Iterator[StaticLinks]:
-    """Yield a run on static links opened for queries; own is its data if they are not in a file."""
+def graph_session(run: str | Path, own: Any, device: str | None, method: str | None) -> Iterator[GraphSession]:
+    """Yield a run of links of a graph opened for queries; own is its data if they are not in a file."""
     import torch
 
     read = settings_of_run(RunFolder.open(run), method)[1].get("read") or {}
     with load_run(run, own, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
         assert isinstance(task, StaticLinkTask)
-        task.model.eval()
-        yield StaticLinks(task, (read.get("source_column"), read.get("target_column")))
-
-
-def score_links(
-    run: str | Path, pairs: Any, read: Mapping[str, Any], own: Any, device: str | None, method: str | None
-) -> pd.DataFrame:
-    """Return columns src, dst, score and probability of pairs; see `hopstate.score`.
-
-    Raises:
-        DataError: an unknown id; the nearest is named.
-    """
-    with opened_run(run, own, device, method) as opened:
-        columns = read.get("source_column"), read.get("target_column"), None
-        given = read_pairs(pairs, columns, (*opened.columns, None), opened.graph.node_ids)
-        u = rows_of(opened.graph, np.asarray(given.source), "pairs", "u")
-        v = rows_of(opened.graph, np.asarray(given.target), "pairs", "i")
-        return opened.table(u, v, opened.score(u, v))
-
-
-def rank_links(
-    run: str | Path,
-    sources: Any,
-    top: int | None,
-    candidates: Any,
-    new_only: bool,
-    own: Any,
-    device: str | None,
-    method: str | None,
-) -> pd.DataFrame:
-    """Return columns src, rank, dst, score and probability of each source's best candidates; see `hopstate.rank`.
-
-    Candidates are all nodes but the source, of two sets of nodes those of the other set; with new_only those without a
-    link to it in any split.
-
-    Raises:
-        DataError: an unknown id; the nearest is named.
-    """
-    import pandas as pd
-
-    with opened_run(run, own, device, method) as opened:
-        ids = opened.graph.node_ids
-        given = rows_of(opened.graph, read_ids(sources, "sources", ids), "sources", "u")
-        pool, types = np.arange(opened.graph.num_nodes), opened.graph.node_type
-        if candidates is not None:
-            candidates = read_ids(Path(candidates) if isinstance(candidates, str) else candidates, "candidates", ids)
-            pool = np.array(list(dict.fromkeys(rows_of(opened.graph, candidates, "candidates", "i").tolist())))
-            types = None  # whoever names candidates means them
-        tables = [_ranked(opened, int(u), _other_side(pool, types, u), top, new_only) for u in given]
-        return pd.concat(tables, ignore_index=True) if len(tables) > 1 else tables[0]
-
-
-def _other_side(pool: np.ndarray, types: np.ndarray | None, u: np.ndarray) -> np.ndarray:
-    return pool if types is None or types[u] < 0 else pool[types[pool] == 1 - types[u]]
-
-
-def _ranked(opened: StaticLinks, u: int, pool: np.ndarray, top: int | None, new_only: bool) -> pd.DataFrame:
-    others = pool[pool != u]
-    if new_only:
-        others = others[~opened.task.free.linked(np.full(len(others), u), others)]
-    source = np.full(len(others), u)
-    scores = opened.score(source, others)
-    best = np.argsort(-scores, kind="stable")[:top]
-    table = opened.table(source[best], others[best], scores[best])
-    table.insert(1, "rank", np.arange(1, len(best) + 1))
-    return table
+        yield GraphSession(task, columns_of(read))
 
 
 # ---- probabilities -------------------------------------------------------------------------------------------
