@@ -16,8 +16,7 @@ from hopstate.errors import HopstateWarning, MissingFileError
 from hopstate.evaluation.calibration import Curve
 from hopstate.runs import queries as module
 from hopstate.runs.load import load_run
-from hopstate.runs.queries import curve_of, pair_probabilities, ranked, scored, session
-from hopstate.runs.queries import chances, curve_of, ranking, scored, session
+from hopstate.runs.queries import curve_of, pair_probabilities, ranking, scored, session
 from hopstate.runs.run import Run
 from hopstate.streaming.slices import finished
 from hopstate.testing.conformance import F32, F32_TIGHT

@@ -18,7 +18,6 @@ pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopst
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
 
 from hopstate.ops.threads import usual_threads
-from hopstate.runs.queries import pair_probabilities, ranked, ranking
 from hopstate.runs.queries import pair_probabilities, ranking
 from hopstate.runs.run import Run
 from hopstate.serving.engine import LATER, SOON, Limits, SerialExecutor, ServiceEngine

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.runs.queries import Session, pair_probabilities, ranked, session
-from hopstate.runs.queries import Session, chances, ranking, session
+from hopstate.runs.queries import Session, pair_probabilities, ranking, session
 from hopstate.runs.run import Run
 from hopstate.streaming import slices
 from hopstate.streaming.slices import Pace, finished, in_slices
