@@ -83,20 +83,15 @@ def test_live_scores_are_a_replays_to_the_bit_and_those_of_stream(name: str, run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["postgres", "kafka"])
-def test_a_log_elsewhere_gives_what_a_file_gives(
-    kind: str, runs: Runs, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_log_elsewhere_gives_what_a_file_gives(runs: Runs, tmp_path: Path, postgres: str) -> None:
     """With snapshots here or lost, and a replay from the place alone."""
-    run, events, server = runs("recency"), later(), request.getfixturevalue(kind)
-    log = f"{server}&log=live_run" if kind == "postgres" else server("live-run")
+    run, events, log = runs("recency"), later(), f"{postgres}&log=live_run"
     with LiveRun(run.path, folder=tmp_path / "a") as live:
         expected = [r.score for event in events for r in live.take([event])]
     with LiveRun(run.path, folder=tmp_path / "b", log=log) as live:
         found = live.take(events[:20])
-        if kind == "postgres":
-            with pytest.raises(BusyError):
-                LiveRun(run.path, folder=tmp_path / "c", log=log)
+        with pytest.raises(BusyError):
+            LiveRun(run.path, folder=tmp_path / "c", log=log)
     with LiveRun(run.path, folder=tmp_path / "c", log=log) as live:
         assert live.position == 20
         found += live.take(events[15:])
