@@ -143,8 +143,8 @@ def scorer_with(task: LinkTask, store: Any) -> LinkFollower:
     assert isinstance(source, HistoryPairs | MemoryWindows)
     inputs = source.make_inputs(task.stream)
     inputs.store = store
-    if isinstance(source, MemoryWindows) and inputs.told is not None:
-        inputs.told.store = store
+    if isinstance(source, MemoryWindows) and inputs.pair_features is not None:
+        inputs.pair_features.store = store
     return source.scorer_of(task.model, inputs)
 
 
