@@ -1,6 +1,6 @@
 """What cells of users' tables say: words for nothing, numbers and dates as people write them, columns that say nothing.
 
-Each test is of a kind of file that was misread once; those of /work/shared/cases/readers are read as they lie there.
+Each test is of a kind of file that was misread once; those of the shared folder are read as they lie there.
 """
 
 import os
@@ -22,7 +22,7 @@ from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.errors import DataError, FormatError, HopstateWarning
 
-CASES = Path(os.environ.get("HOPSTATE_SHARED", "/work/shared")) / "cases" / "readers"
+CASES = Path(os.environ.get("HOPSTATE_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "cases" / "readers"
 
 
 def written(tmp_path: Path, text: str, name: str = "table.csv") -> Path:
