@@ -91,8 +91,7 @@ class Run:
         metrics: split → metric → value of the chosen epoch; empty where interrupted.
         interrupted: Ctrl-C stopped it; fit with resume=True continues.
         best_epoch: the epoch that validation chose, from 1.
-        floors: name → test metrics of what needs no such model: majority, a perceptron or a linear model; recency,
-            EdgeBank, trees.
+        floors: name → test metrics of simple baselines: majority and a linear model; recency, EdgeBank and trees.
         record: the data where they were given in memory, so that the run can be applied in this process.
     """
 

@@ -119,10 +119,6 @@ class Transaction:
         return found
 
 
-def _none_if_nan(score: float) -> float | None:
-    return None if score != score else score
-
-
 def read(
     events: Sequence[Mapping[str, Any]],
     past: StreamState,
