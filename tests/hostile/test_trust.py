@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -242,3 +244,51 @@ def test_a_search_writes_into_its_own_folder(run: Path, tmp_path: Path, capsys) 
     capsys.readouterr()
     assert main(search) == 1
     assert trial.name in capsys.readouterr().err
+
+
+# ---- the terminal ----------------------------------------------------------------------------------------------------
+ESCAPES = "\x1b]0;title\x07\x1b[2J\x9b31m\u202egnp.exe\u2066\b[bold]:smile:"
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+class Terminal(io.StringIO):
+    """What is written to it, as if it were a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_texts_of_files_are_no_commands_to_a_terminal(temporal: Path, tmp_path: Path, monkeypatch, terminal: bool):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(temporal, "run")
+    named = events(80).astype({"src": str, "dst": str})
+    named["dst"] = ESCAPES + named["dst"]
+    named.assign(**{ESCAPES: named["t"].astype(float)}).to_parquet("e.parquet")
+    change(Path("run"), data=ESCAPES)
+    facts = json.loads(Path("run/data.json").read_text())
+    Path("run/data.json").write_text(json.dumps(facts | {"notes": [f"read as: {ESCAPES}"], "time_unit": ESCAPES}))
+    settings = [f"--loop.{name}={str(value).lower()}" for name, value in LOOP.items() if name != "progress"]
+    monkeypatch.setenv("TERM", "xterm")
+    for command in (
+        ["inspect", "e.parquet", "--kind=events"],
+        ["inspect", "run"],
+        ["evaluate", "run"],
+        ["stream", "run", "--data=e.parquet", "--out=s.csv"],
+        ["fit", "recency", "--data=e.parquet", *settings, "--out=named"],
+        ["rank", "named", "--source=1"],
+        ["explain", "named", f"--pair=1,{named['dst'].iloc[-1]}"],
+        ["score", "named", f"--pairs=1,{ESCAPES}"],
+    ):
+        out, err = (Terminal() if terminal else io.StringIO() for _ in range(2))
+        monkeypatch.setattr("sys.stdout", out)
+        monkeypatch.setattr("sys.stderr", err)
+        main(command)
+        text = out.getvalue() + err.getvalue()
+        colors = re.compile("\x1b\\[(?:[0-9;]*m|\\?25[lh]|[0-9]*[AK])|\r") if terminal else re.compile("(?!)")
+        assert not CONTROL.search(colors.sub("", text)), (command, text)
+        assert "\N{SMILING FACE WITH OPEN MOUTH AND SMILING EYES}" not in text
+    out = Terminal()
+    monkeypatch.setattr("sys.stdout", out)
+    assert main(["inspect", "e.parquet", "--kind=events", "--json"]) == 0
+    assert json.loads(out.getvalue())["data"] == "e.parquet"
