@@ -31,6 +31,7 @@ from hopstate.errors import (
 
 FLOOR, RATIO = 2 << 30, 100  # what a packed file may unpack to: at least so many bytes, or so many times its size
 ZIP = b"PK\x03\x04"
+BOM = b"\xef\xbb\xbf"
 TEXTS = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".tab", ".dat")  # ends of names of tables as text
 TGB_EVENTS = re.compile(r"(?:.*/)?(?P<name>tgbl-\w+)_edgelist(?:_v\d+)?\.csv")  # the events in an archive of TGB
 JSON_BYTES = 64 << 20
@@ -164,6 +165,7 @@ class Bounded(io.RawIOBase):
     def __init__(self, file: IO[bytes], path: Path, *, text: bool = False) -> None:
         self._file, self._path, self._text = file, path, text
         self.size, self.count = path.stat().st_size, 0
+        self._lines, self._tail = 1, b""
 
     def readable(self) -> bool:
         return True
@@ -174,10 +176,25 @@ class Bounded(io.RawIOBase):
         if self._text and b"\0" in block:  # some parsers take it for the end of a field
             at = self.count + block.index(b"\0")
             raise FormatError(f"{self._path} has a NUL at byte {at:,}; it is no text, or UTF-16: save it as UTF-8")
+        if self._text:
+            self._check_marks(block)
         buffer[: len(block)] = block
         self.count += len(block)
         check_size(self._path, self.count, stored=self.size)
         return len(block)
+
+    def _check_marks(self, block: bytes) -> None:
+        """Raise FormatError for a byte-order mark that is not at the beginning: files that were joined have some."""
+        whole = self._tail + block
+        at = whole.find(BOM, 0 if self.count else 1)
+        if at >= 0:
+            line = self._lines + whole.count(b"\n", len(self._tail), at)
+            raise FormatError(
+                f"{self._path}, line {line:,}, has a byte-order mark in the middle of the file, as joined files have; "
+                "remove it"
+            )
+        self._lines += block.count(b"\n")
+        self._tail = whole[-2:]
 
     def close(self) -> None:
         """Close the file too."""
