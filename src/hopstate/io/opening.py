@@ -36,6 +36,10 @@ TGB_EVENTS = re.compile(r"(?:.*/)?(?P<name>tgbl-\w+)_edgelist(?:_v\d+)?\.csv")  
 JSON_BYTES = 64 << 20
 _UNITS = {"": 1, "b": 1} | {f"{prefix}b": 1000**n for n, prefix in enumerate("kmgt", 1)}
 _UNITS |= {f"{prefix}ib": 1024**n for n, prefix in enumerate("kmgt", 1)}
+_OVERLAP = 1024  # bytes of a block that are searched again with the next one
+_MARK = b"\xef\xbb\xbf"  # the byte-order mark of UTF-8
+_LATE_MARK = rb"[\r\n\xbf]" + _MARK  # at a line's beginning, or twice at the file's
+_BACKSLASH_QUOTE = rb'[,;\t\r\n] *"(?:[^"\r\n]|"")*\\"[^"\s,;]'
 exists, is_file = os.path.exists, os.path.isfile  # False also for names that no file can have
 _limit: ContextVar[int | None] = ContextVar("max_bytes", default=None)
 
@@ -143,10 +147,11 @@ def _unopened(path: Path, error: OSError | ValueError) -> HopstateError:
 
 # ---- reading ---------------------------------------------------------------------------------------------------
 class Bounded(io.RawIOBase):
-    """A binary file that ends with a FormatError beyond the limit."""
+    """A binary file that ends with a FormatError beyond the limit, or where a text is none or means two things."""
 
     def __init__(self, file: IO[bytes], path: Path, *, text: bool = False) -> None:
         self._file, self._path, self._text = file, path, text
+        self._line = b""  # the end of the block before
         self.size, self.count = path.stat().st_size, 0
 
     def readable(self) -> bool:
@@ -155,13 +160,29 @@ class Bounded(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Read some bytes into a buffer; return how many."""
         block = self._file.read(len(buffer))
-        if self._text and b"\0" in block:  # some parsers take it for the end of a field
-            at = self.count + block.index(b"\0")
-            raise FormatError(f"{self._path} has a NUL at byte {at:,}; it is no text, or UTF-16: save it as UTF-8")
+        if self._text:
+            self._check_text(block)
         buffer[: len(block)] = block
         self.count += len(block)
         check_size(self._path, self.count, stored=self.size)
         return len(block)
+
+    def _check_text(self, block: bytes) -> None:
+        """Raise FormatError for what parsers take for something else than was written."""
+        if b"\0" in block:  # some parsers take it for the end of a field
+            at = self.count + block.index(b"\0")
+            raise FormatError(f"{self._path} has a NUL at byte {at:,}; it is no text, or UTF-16: save it as UTF-8")
+        joined = self._line + block
+        if _MARK in joined and (mark := re.search(_LATE_MARK, joined)):
+            at = self.count - len(self._line) + mark.end() - len(_MARK)
+            raise FormatError(f"{self._path} has a byte-order mark at byte {at:,}: files were joined. Remove the mark")
+        if b'\\"' in joined and (quote := re.search(_BACKSLASH_QUOTE, joined)):
+            at = self.count - len(self._line) + quote.end()
+            raise FormatError(
+                f'{self._path} writes a quotation mark in a quoted cell as \\" at byte {at:,}. '
+                'Write it as "", as CSV does'
+            )
+        self._line = joined[-_OVERLAP:]
 
     def close(self) -> None:
         """Close the file too."""
