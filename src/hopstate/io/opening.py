@@ -31,15 +31,14 @@ from hopstate.errors import (
 
 FLOOR, RATIO = 2 << 30, 100  # what a packed file may unpack to: at least so many bytes, or so many times its size
 ZIP = b"PK\x03\x04"
+BOM = b"\xef\xbb\xbf"
+_OVERLAP = 1024  # bytes of a block that are searched again with the next one
+_BACKSLASH_QUOTE = rb'[,;\t\r\n] *"(?:[^"\r\n]|"")*\\"[^"\s,;]'
 TEXTS = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".tab", ".dat")  # ends of names of tables as text
 TGB_EVENTS = re.compile(r"(?:.*/)?(?P<name>tgbl-\w+)_edgelist(?:_v\d+)?\.csv")  # the events in an archive of TGB
 JSON_BYTES = 64 << 20
 _UNITS = {"": 1, "b": 1} | {f"{prefix}b": 1000**n for n, prefix in enumerate("kmgt", 1)}
 _UNITS |= {f"{prefix}ib": 1024**n for n, prefix in enumerate("kmgt", 1)}
-_OVERLAP = 1024  # bytes of a block that are searched again with the next one
-_MARK = b"\xef\xbb\xbf"  # the byte-order mark of UTF-8
-_LATE_MARK = rb"[\r\n\xbf]" + _MARK  # at a line's beginning, or twice at the file's
-_BACKSLASH_QUOTE = rb'[,;\t\r\n] *"(?:[^"\r\n]|"")*\\"[^"\s,;]'
 exists, is_file = os.path.exists, os.path.isfile  # False also for names that no file can have
 _limit: ContextVar[int | None] = ContextVar("max_bytes", default=None)
 
@@ -147,12 +146,12 @@ def _unopened(path: Path, error: OSError | ValueError) -> HopstateError:
 
 # ---- reading ---------------------------------------------------------------------------------------------------
 class Bounded(io.RawIOBase):
-    """A binary file that ends with a FormatError beyond the limit, or where a text is none or means two things."""
+    """A binary file that ends with a FormatError beyond the limit."""
 
     def __init__(self, file: IO[bytes], path: Path, *, text: bool = False) -> None:
         self._file, self._path, self._text = file, path, text
-        self._line = b""  # the end of the block before
         self.size, self.count = path.stat().st_size, 0
+        self._lines, self._tail = 1, b""
 
     def readable(self) -> bool:
         return True
@@ -172,17 +171,25 @@ class Bounded(io.RawIOBase):
         if b"\0" in block:  # some parsers take it for the end of a field
             at = self.count + block.index(b"\0")
             raise FormatError(f"{self._path} has a NUL at byte {at:,}; it is no text, or UTF-16: save it as UTF-8")
-        joined = self._line + block
-        if _MARK in joined and (mark := re.search(_LATE_MARK, joined)):
-            at = self.count - len(self._line) + mark.end() - len(_MARK)
-            raise FormatError(f"{self._path} has a byte-order mark at byte {at:,}: files were joined. Remove the mark")
-        if b'\\"' in joined and (quote := re.search(_BACKSLASH_QUOTE, joined)):
-            at = self.count - len(self._line) + quote.end()
+        whole = self._tail + block
+        at = whole.find(BOM, max(len(self._tail) - 2, 0) if self.count else 1)
+        if at >= 0:
             raise FormatError(
-                f'{self._path} writes a quotation mark in a quoted cell as \\" at byte {at:,}. '
-                'Write it as "", as CSV does'
+                f"{self._line(whole, at)} has a byte-order mark in the middle of the file, as joined files have; "
+                "remove it"
             )
-        self._line = joined[-_OVERLAP:]
+        if b'\\"' in whole and (quote := re.search(_BACKSLASH_QUOTE, whole)):
+            raise FormatError(
+                f'{self._line(whole, quote.end())} has a quotation mark in a quoted cell written as \\"; '
+                'write it as "", as CSV does'
+            )
+        self._lines += block.count(b"\n")
+        self._tail = whole[-_OVERLAP:]
+
+    def _line(self, whole: bytes, at: int) -> str:
+        """Return the file and line of a place in the bytes before and of this block."""
+        line = self._lines - self._tail.count(b"\n") + whole.count(b"\n", 0, at)
+        return f"{self._path}, line {line:,},"
 
     def close(self) -> None:
         """Close the file too."""
