@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.ops.discretize import inverse_softplus
+from hopstate.layers.ssm import inverse_softplus
 from hopstate.ops.filters.laplacian import EPSILON, check_filter, critical_alpha
 from hopstate.ops.filters.quadrature import NUM_QUADRATURE_NODES, evolve
 from hopstate.ops.filters.transition import Transition

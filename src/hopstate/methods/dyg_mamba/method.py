@@ -23,11 +23,11 @@ from hopstate.methods.shared.event_nodes import (
     suit_init,
     take_backbone,
 )
-from hopstate.methods.shared.event_run import event_loop
 from hopstate.methods.shared.link import (
     HistoryLinkRun,
     clock_of,
     deletions_of,
+    event_loop,
     history_features,
     history_method,
     history_task,

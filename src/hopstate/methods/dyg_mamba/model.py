@@ -31,9 +31,8 @@ from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
 from hopstate.layers.attention import CrossAttention
 from hopstate.layers.decoders import LinkHead, NodeHead, PairHistory
 from hopstate.layers.encodings import CountEncoding, TimeEncoding
-from hopstate.layers.ssm import STEP_RANGE, StateSpace, StepProjection
+from hopstate.layers.ssm import STEP_RANGE, StateSpace, StepProjection, inverse_softplus
 from hopstate.ops.conv1d import conv1d
-from hopstate.ops.discretize import inverse_softplus
 from hopstate.ops.rows import segment_sum
 from hopstate.ops.selective_scan import selective_scan
 from hopstate.ops.span_step import span_step

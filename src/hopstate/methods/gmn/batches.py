@@ -28,12 +28,12 @@ from hopstate.methods.gmn.tokens import (
     token_order,
     walk_tokens,
 )
-from hopstate.methods.shared.edges import turned
+from hopstate.methods.shared.node import turned
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable, random_walks
 from hopstate.random import named_rng
-from hopstate.sampling.prefetch import Prefetcher
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, Seen, averaged, device_of
+from hopstate.training.tasks.task import Prefetcher
 
 CONTEXT = (2, 4)  # steps, walks of each node of a batch without tokens, to neighbors to receive messages from
 GRAPHS_PER_BATCH = 32

@@ -31,9 +31,21 @@ from hopstate.methods.gmn.tokens import (
 )
 from hopstate.methods.method import Context, Method, Space
 from hopstate.methods.shared.baselines import graph_baselines
-from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column, turned
-from hopstate.methods.shared.node import NodeNetwork, NodeRun, graph_task
-from hopstate.methods.shared.suit_nodes import LINKS, MANY, facts, suit_links, suit_metric
+from hopstate.methods.shared.node import (
+    LINKS,
+    MANY,
+    NodeNetwork,
+    NodeRun,
+    Use,
+    check_same_edges,
+    facts,
+    graph_task,
+    learned_features,
+    raw_column,
+    suit_links,
+    suit_metric,
+    turned,
+)
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note

@@ -15,7 +15,7 @@ from hopstate.data.splits import EventSplit
 from hopstate.data.validate import default_names
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.methods.method import Context
-from hopstate.methods.shared.event_run import EventRun
+from hopstate.methods.shared.link import EventRun
 from hopstate.methods.shared.targets_as_trained import classes_as_trained, targets_as_trained, unknown_classes
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder, flatten
