@@ -209,7 +209,6 @@ class _Direction(StateSpace):
         return y
 
     def _inputs(self, x: Tensor, offsets: Tensor) -> Tensor:
-        """Return m = SiLU(Conv(x)), equation 7."""
         if self.conv is None:
             return F.silu(x)
         weights = self.conv.weight.squeeze(1), self.conv.bias
@@ -260,12 +259,9 @@ class TimeSpanBlock(nn.Module):
         offsets: Int[Tensor, "bound"],
         ratio: Float[Tensor, "token"],
     ) -> Float[Tensor, "token channel"]:
-        """Return the tokens after one block.
+        """Return the packed tokens after one block.
 
-        Args:
-            z: packed tokens.
-            offsets: bounds of the sequences.
-            ratio: span of each token, (t_{k+1} - t_k) / (tau - t_1), t_{L+1} = tau; or what step_function takes.
+        ratio is the span of each token, (t_{k+1} - t_k) / (tau - t_1), t_{L+1} = tau; or what step_function takes.
         """
         normed = self.norm(z)
         x = self.input(normed)
@@ -353,11 +349,7 @@ class HistoryEncoder(nn.Module):
             raise ShapeError("the model encodes co-occurrence, and these tokens have no counts: make them as pairs")
 
     def encode(self, tokens: HistoryTokens) -> Tensor:
-        """Return (token, 4 channel_dim): node, edge, time and co-occurrence encodings side by side, equations 5-6.
-
-        Raises:
-            ShapeError: see `check`.
-        """
+        """Return (token, 4 channel_dim): node, edge, time and co-occurrence encodings side by side, equations 5-6."""
         self.check(tokens)
         encodings = {
             "node": tokens.x,

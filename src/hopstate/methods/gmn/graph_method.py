@@ -376,11 +376,7 @@ def prepared_set(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
 
 
 def _targets(graphs: GraphSet, config: GraphSetRun, context: Context) -> dict[str, Any]:
-    """Return y, target and split as `GraphTask` takes them; a new run saves a split that was drawn.
-
-    Raises:
-        DataError: no features, no targets, an empty split, or other features than the trained model takes.
-    """
+    """Return y, target and split as `GraphTask` takes them; a new run saves a split that was drawn."""
     if graphs.union.x is None:
         raise DataError(f"{graphs.name} has no node features; give each node at least a constant one")
     if context.trained is not None:

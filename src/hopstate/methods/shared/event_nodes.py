@@ -62,17 +62,7 @@ class EventNodeRun(EventRun):
 
 
 def event_targets(stream: EventStream, split: EventSplit, config: EventNodeRun, context: Context) -> EventTargets:
-    """Return what is learned of a stream's events, and how; what a trained run learned where one is applied.
-
-    Args:
-        stream, split: the data.
-        config: with metric and class_weights.
-        context: of the build.
-
-    Raises:
-        DataError: no labels, or none known among training or validation events.
-        ConfigError: a metric or weights that are unknown or do not fit.
-    """
+    """Return what is learned of a stream's events, and how; what a trained run learned where one is applied."""
     if context.trained is not None:
         return _trained_targets(stream, config.metric, context.trained)
     amounts = config.read.task == "regression"

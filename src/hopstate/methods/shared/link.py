@@ -444,14 +444,7 @@ class PairHistoryTokenizer(AroundTokenizer[PairTokenizer]):
 
 
 def fit_scale(head: PairHistory, features: PairFeatures, stream: EventStream, split: EventSplit, seed: int) -> None:
-    """Give a head the scale of training pairs: events, and for each a random and a past pair at its time.
-
-    Args:
-        head: takes mean and deviation.
-        features: over the training events alone.
-        stream, split: the data.
-        seed: of the other pairs.
-    """
+    """Give a head the scale of training pairs: events, and for each a random and a past pair at its time."""
     rows = stream.additions(split.train)
     if not len(rows):
         return
@@ -509,9 +502,7 @@ SELDOM = 0.05  # share of repeated pairs among training events below which pairs
 def suit_epochs(events: int, budget: int) -> dict[str, Any]:
     """Return a schedule that ends when it ends: no patience, the rate falls to 0.
 
-    Args:
-        events: of training.
-        budget: training events, times epochs, that one core does in some minutes.
+    budget is the number of training events, times epochs, that one core does in some minutes.
     """
     return {
         "loop.epochs": int(np.clip(budget // max(events, 1), 2, ENOUGH)),
@@ -570,12 +561,7 @@ def history_method(
     space: Space | None = None,
     export: Callable[[LinkTask], ExportSpec] | str = "",
 ) -> Method[EventStream, HistoryRunT, LinkTask]:
-    """Return a method of links from histories: suited and judged as all of them are.
-
-    Args:
-        name, config, build, summary, source, floors, space, export: see `Method`.
-        budget: training events, times epochs, that one core does in some minutes.
-    """
+    """Return a method of links from histories; see `Method`, and `suit_epochs` for budget."""
     return Method(
         name, config, build, "events", summary, source, floors=floors, suit=partial(suit_history, budget=budget),
         automatic=("batch_size", *SCHEDULE, *PAIRS), space=space or {},

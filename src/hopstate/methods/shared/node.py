@@ -80,14 +80,7 @@ Make = Callable[[Graph, Context, NodeLabels, int], NodeNetwork]  # graph, contex
 
 
 def graph_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> NodeTask[Any] | StaticLinkTask:
-    """Return the task that a run's settings name.
-
-    Args:
-        graph: the data.
-        config: settings.
-        context: of the build.
-        make: graph that messages pass over, context, labels and width of the output → network and source.
-    """
+    """Return the task that a run's settings name, of its nodes or its links."""
     check_width(graph, context)
     if config.task == "link":
         from hopstate.methods.shared.static_link import link_task
@@ -238,12 +231,7 @@ class EdgeConfig:
 def message_graph(graph: Graph, config: EdgeConfig, place: Place, method: str, loop: LoopConfig) -> Graph:
     """Return the graph that messages pass over: its edges the way they flow, carrying what the method reads.
 
-    Args:
-        graph: as it was read.
-        config: settings.
-        place: what the method has a place for: one weight an edge, features, neither, or it reads no edges at all.
-        method: its name, for messages.
-        loop: says whether progress is shown.
+    place: one weight an edge, features, neither, or the method reads no edges at all.
     """
     if place == "unused":
         return _bare(graph)
@@ -274,12 +262,8 @@ def turned(graph: Graph) -> Graph:
 def learned_features(graph: Graph, use: Use, reads: bool, loop: LoopConfig, *, otherwise: str | None) -> Graph:
     """Return a graph with the edge features that a network learns from alone; weights become their last column.
 
-    Args:
-        graph: as messages pass over it.
-        use: "auto" takes all that edges carry, "features" what it carries beside weights, "drop" nothing.
-        reads: whether the network has a place for edge features.
-        loop: says whether progress is shown.
-        otherwise: where it has none, what to do about it, as an error says it; None leaves them out and says so.
+    reads: whether the network has a place for edge features. otherwise: where it has none, what an error says to do
+    about it; None leaves them out and says so.
     """
     carried = _carries(graph)
     if carried == "nothing":
@@ -446,12 +430,8 @@ def facts(graph: Graph, split: SplitConfig) -> Facts:
 def adjusted_homophily(graph: Graph, y: np.ndarray) -> float:
     """Return (h - sum_c p_c^2) / (1 - sum_c p_c^2), p_c the share of edge ends in class c, h that of edges within one.
 
-    Args:
-        graph: N nodes.
-        y: (N,) classes; edges with an end of class -1 are left out.
-
-    Returns:
-        1 where edges join equal classes alone, about 0 where they do not care; NaN without edges or with one class.
+    It is 1 where edges join equal classes alone, about 0 where they do not care; NaN without edges or with one class.
+    Edges with an end of class -1 are left out.
     """
     sources, targets = graph.edge_index()
     a, b = y[sources], y[targets]
