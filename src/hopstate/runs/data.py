@@ -36,7 +36,7 @@ from hopstate.methods import method_of_run
 from hopstate.methods.config import as_dict, config_from
 from hopstate.methods.method import Context, Method, ReadOptions, RunConfig, SetRun, SplitConfig
 from hopstate.methods.shared.event_nodes import EventNodeRun
-from hopstate.methods.shared.event_run import EventReadOptions, EventRun
+from hopstate.methods.shared.link import EventReadOptions, EventRun
 from hopstate.methods.shared.node import NodeRun, split_rows
 from hopstate.methods.shared.static_link import edge_split
 from hopstate.runs.in_memory import load_saved, with_saved_data

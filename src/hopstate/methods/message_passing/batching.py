@@ -49,14 +49,9 @@ PASS = 3  # rows a node of one layer: its input, what is sent, its output
 
 
 def row_store(graph: Graph, model: Backbone, vectors: int, budget: int, folder: Path) -> Scratch:
-    """Return what makes arrays of a row a node: in folder where those of a pass take more than half of a budget.
+    """Return what makes arrays of a row a node: files in folder if those of a pass take more than half of a budget.
 
-    Args:
-        graph: the graph.
-        model: the backbone.
-        vectors: of the model's width that may be kept of each node besides those of a layer.
-        budget: bytes.
-        folder: for their files, which have no names.
+    vectors of the model's width may be kept of each node besides those of a layer.
     """
     size = next(model.parameters()).element_size() * model.config.dim
     large = (PASS + vectors) * size * graph.num_nodes > budget // 2
