@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ class Table:
     filled: Mapping[str, pd.Series] = field(default_factory=dict)  # columns as written, but for cells filled in
     notes: tuple[str, ...] = ()  # on how the file was read
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         return [str(name) for name in self.frame.columns]
 
