@@ -113,6 +113,22 @@ def shown(text: object) -> str:
     return plain if len(plain) <= 200 else f"{plain[:200]}..."
 
 
+def names_host(text: str) -> bool:
+    """Return whether a text is an address rather than a path: a scheme such as https: or pyg:, or a network share.
+
+    >>> names_host("pyg:Planetoid:Cora"), names_host("//host/share"), names_host("C:/data"), names_host("a/b.csv")
+    (True, True, False, False)
+    """
+    return re.match(r"[A-Za-z][\w+.-]+:|[/\\]{2}", text) is not None
+
+
+def is_inside(path: str | Path, folder: str | Path) -> bool:
+    """Return whether a path leads into a folder, links followed."""
+    if "\0" in str(path):
+        return False
+    return Path(os.path.realpath(expanded(path))).is_relative_to(os.path.realpath(folder))
+
+
 def expanded(text: str | Path) -> Path:
     """Return a path with ~ replaced if there is such a home."""
     return Path(os.path.expanduser(text))
