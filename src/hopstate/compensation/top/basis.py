@@ -67,9 +67,7 @@ class Basis:
 def ridge_inverse(known: Tensor, ridge: float) -> Tensor:
     """Return (r, s): argmin_W |known W' - h|^2 + ridge mean(diag) |W'|^2 as a matrix that W' = result @ h.
 
-    Args:
-        known: (s, r); may have more columns than rows, or dependent ones.
-        ridge: relative to the mean diagonal of the smaller Gram matrix.
+    known (s, r) may have more columns than rows, or dependent ones.
     """
     a = known.double()
     wide = a.shape[0] < a.shape[1]
@@ -135,13 +133,8 @@ def range_mixing(
 ) -> list[Tensor]:
     """Return (d, r) matrices, r <= rank, by which columns are mixed to left singular vectors times singular values.
 
-    Up to rank columns are turned by their Gram matrix; of more, the range finder takes the leading part.
-
-    Args:
-        columns: (N, d) tensors, joined side by side without being copied together.
-        rank: most columns of the basis.
-        seed: fixes the random test matrix.
-        weights: lengths that the columns of each tensor are given; by default one.
+    Up to rank columns are turned by their Gram matrix; of more, the range finder takes the leading part. columns are
+    (N, d) tensors, joined side by side without being copied together; weights are the lengths that theirs are given.
     """
     scales = _inverse_lengths(columns)
     if weights is not None:

@@ -90,11 +90,7 @@ class Refresher:
         return {f"{when}.{name}": tensor for when, weights in named.items() for name, tensor in weights.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned, and make from it what the compensation was.
-
-        Raises:
-            CheckpointError: weights of another model.
-        """
+        """Take back what `state` returned, and make from it what the compensation was."""
         present = _weights(self.model)
         kept: dict[str, dict[str, Tensor]] = {}
         for name, tensor in state.items():
@@ -197,11 +193,6 @@ class CompensationStore:
         return self._groups(self.folder / "basis.safetensors")
 
     def keep_bases(self, bases: list[dict[str, Tensor]]) -> None:
-        """Write the tensors of each basis.
-
-        Raises:
-            StorageError: they could not be written.
-        """
         self._write(self.folder / "basis.safetensors", bases)
 
     def batch(self, nodes: np.ndarray) -> list[LowRankCompensation] | None:
@@ -210,11 +201,6 @@ class CompensationStore:
         return None if kept is None else [LowRankCompensation(t["left"], t["right"], t.get("rows")) for t in kept]
 
     def keep_batch(self, nodes: np.ndarray, made: list[LowRankCompensation]) -> None:
-        """Write it.
-
-        Raises:
-            StorageError: it could not be written.
-        """
         groups = []
         for each in made:
             tensors = {"left": each.left, "right": each.right}
@@ -338,12 +324,7 @@ class Top(Compensation):
 
     # ---- making the basis ------------------------------------------------------------------------------
     def whole_pass(self, forward: Forward, whole: Adjacency | None = None) -> Embed:
-        """Return what embeds any model in one pass over the whole graph.
-
-        Args:
-            forward: runs a model on it.
-            whole: its adjacency, where there is one already.
-        """
+        """Return what embeds any model in one pass over the whole graph; whole is its adjacency, if there is one."""
         if not self.linear:
             return WholePass(forward)
         adjacency = whole or whole_adjacency(self.graph)
@@ -452,15 +433,7 @@ class Top(Compensation):
         return self._own.cutter
 
     def keep(self, batches: list[np.ndarray], threads: int) -> None:
-        """Prepare batches and keep them in the folder; those that are there already are left.
-
-        Args:
-            batches: nodes of each.
-            threads: batches that are prepared at once.
-
-        Raises:
-            StorageError: one could not be written; the next call goes on with it.
-        """
+        """Prepare batches of nodes and keep them in the folder; those that are there already are left."""
         with ThreadPoolExecutor(threads) as pool:
             for _ in pool.map(self.batch, batches):
                 pass
@@ -512,12 +485,7 @@ class Top(Compensation):
     ) -> LowRankCompensation:
         """Return what stands for missing (m, r), rows of which are functions of the basis at nodes.
 
-        Args:
-            nodes: the batch.
-            every: where they stand in what is kept.
-            basis: by which it is expressed.
-            missing: values of the basis that are to be expressed.
-            target: (m, p) values of the probes there, by which the ridge is chosen.
+        every: where the nodes stand in what is kept. target (m, p): values of the probes, which choose the ridge.
         """
         c, count, rows = self.config, len(nodes), None
         wanted = self._wanted(count, basis)
