@@ -11,18 +11,15 @@ import gc
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
 from itertools import pairwise
-from pathlib import PurePath
 from typing import Any, NoReturn
 
-import numpy as np
 import yaml
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader, set_dumper, set_loader
 
 from hopstate.errors import ConfigError, FormatError, closest
 from hopstate.io.opening import exists, read_text, reading, shown
-from hopstate.methods.method import AnyMethod, Method, RunConfig, RunT
+from hopstate.methods.method import AnyMethod, Method, RunConfig, RunT, plain_setting
 from hopstate.training.run_folder import flatten
 
 _WORDS = {
@@ -366,7 +363,7 @@ def parse_words(
 
 def _parsed(parser: Parser, settings: Mapping[str, Any]) -> Namespace:
     """Return settings by nested or dotted name as the parser has them; nothing for those that are not given."""
-    plain = {key: _plain(value) for key, value in flatten(settings).items()}
+    plain = {key: plain_setting(value) for key, value in flatten(settings).items()}
     _check_plain(parser, plain)
     return parser.parse_args(arguments_of(plain), defaults=False)
 
@@ -377,21 +374,6 @@ def _config(method: Method[Any, RunT, Any], parser: Parser, defaults: Mapping[st
         settings.update(_parsed(parser, {**defaults, "data": given["data"]}))  # a parser wants data
     settings.update(given)
     return config_of(method, settings, parser)
-
-
-def _plain(value: Any) -> Any:
-    """Return a setting as JSON has it: numpy's numbers and arrays, paths and dates become plain values."""
-    if isinstance(value, np.floating):
-        return float(str(value))  # of float32 the number as it is written: 0.01, not 0.00999999977648
-    if isinstance(value, (date, np.datetime64)):
-        return str(value)
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, np.ndarray):
-        return [_plain(part) for part in value] if value.ndim else _plain(value[()])
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else list(map(_plain, value))
-    return str(value) if isinstance(value, PurePath) else value
 
 
 def _check_plain(parser: Parser, settings: Mapping[str, Any]) -> None:

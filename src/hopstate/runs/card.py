@@ -14,7 +14,7 @@ from hopstate.data.readers.roles import READ_AS
 from hopstate.errors import HopstateError
 from hopstate.evaluation.metrics import of_class
 from hopstate.methods.method import Method
-from hopstate.runs.data import config_of_run, known_data, load_data, settings_of_run
+from hopstate.runs.data import known_data, own_data, settings_of_run
 from hopstate.runs.load import kept_state
 from hopstate.runs.queries import CALIBRATION_FILE
 from hopstate.sampling.partition import NAMES as PARTITIONERS
@@ -150,7 +150,7 @@ def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, 
 def _a_link(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the ends of a link of a run's own graph; placeholders if it is gone."""
     try:
-        graph = _own_data(folder, method, settings)
+        graph = own_data(folder, method, settings)
         ends = graph.edge_index()[:, 0]
     except (HopstateError, OSError, IndexError):
         return "SOURCE", "TARGET"
@@ -161,15 +161,10 @@ def _a_link(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> t
 def _a_pair(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     """Return the ends and the time of the last event of a run's own data; placeholders if those are gone."""
     try:
-        stream = _own_data(folder, method, settings)
+        stream = own_data(folder, method, settings)
     except (HopstateError, OSError):
         return "SOURCE", "TARGET", "TIME"
     row = int(stream.additions()[-1])
     ends = np.array([stream.src[row], stream.dst[row]])
     names = ends if stream.node_ids is None else stream.node_ids.names(ends)
     return names[0], names[1], shown_time(stream.t[row], stream.time_unit, stream.dates)
-
-
-def _own_data(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
-    config = config_of_run(folder, method, dict(settings))
-    return load_data(config.data, config.read, method.data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -231,19 +231,18 @@ def batched_source(
     train = labels.split.get("train", np.arange(0))
     fitted = context.trained is None
     missing: Top | GasCache | None = None
+    top = config.top if fitted else replace(config.top, folder=None)  # only training writes there
     vectors = (2 * model.config.num_layers if config.kind == "top" else 0) + model.config.num_layers
     store = row_store(graph, model, vectors, parse_bytes(config.memory_budget), context.run)
     if config.kind == "top" and (fitted or config.inference == "one-pass"):
         only = train if config.train_only and config.inference == "exact" else None
-        missing = prepared_top(
-            graph, config.top, model, seed=seed, rows=only, block_size=config.block_size, store=store
-        )
+        missing = prepared_top(graph, top, model, seed=seed, rows=only, block_size=config.block_size, store=store)
     elif config.kind == "gas" and fitted:
         folder = context.run / "gas_cache" if config.gas_cache == "disk" else None
         widths, dtype = [model.config.dim] * model.config.num_layers, next(model.parameters()).dtype
         missing = GasCache(graph.num_nodes, widths, folder=folder, dtype=dtype)
     source = make_source(graph, config, train, model, missing, seed=seed) if fitted else NoBatches()
-    if isinstance(missing, Top) and isinstance(source, NodeSetSource) and config.top.folder is not None:
+    if isinstance(missing, Top) and isinstance(source, NodeSetSource) and top.folder is not None:
         sets = [source.sampler.node_set(0, number).nodes for number in range(source.num_batches(0))]
         missing.keep(sets, torch.get_num_threads())
 
