@@ -12,7 +12,7 @@ Deviation: columns are normalised.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -58,10 +58,6 @@ class Basis:
     probe: Tensor
     probe_sums: Tensor
     width: Tensor | None = None
-
-    def tensors(self) -> dict[str, Tensor]:
-        every = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: tensor.contiguous() for name, tensor in every.items() if tensor is not None}
 
 
 def ridge_inverse(known: Tensor, ridge: float) -> Tensor:

@@ -185,11 +185,6 @@ class Batching:
                 f"batching.clusters_per_batch={self.clusters_per_batch} is more than "
                 f"batching.num_clusters={self.num_clusters}"
             )
-        if self.kind == "top" and self.top.folder is not None and not self.fixed:
-            raise ConfigError(
-                "top.folder keeps what is prepared for each batch, but other batches are drawn every epoch, so that "
-                "nothing kept is ever used; set batching.shuffle=false, with batching.nodes=clusters or random"
-            )
         if self.kind == "gas" and self.train_only:
             raise ConfigError(
                 "batching.train_only leaves validation and test nodes out of batches, and gas then never knows what "
@@ -217,13 +212,6 @@ class Batching:
         """Bytes of rows in files that are read for several batches together."""
         return parse_bytes(self.memory_budget) * 3 // 8
 
-    @property
-    def fixed(self) -> bool:
-        """Whether every epoch has the same batches of nodes."""
-        if self.nodes not in ("clusters", "random"):
-            return False
-        return not self.shuffle or (self.nodes == "clusters" and self.clusters_per_batch == 1)
-
 
 def batched_source(
     graph: Graph, config: Batching, labels: NodeLabels, model: Backbone, context: Context, *, seed: int
@@ -242,9 +230,6 @@ def batched_source(
         widths, dtype = [model.config.dim] * model.config.num_layers, next(model.parameters()).dtype
         missing = GasCache(graph.num_nodes, widths, folder=folder, dtype=dtype)
     source = make_source(graph, config, train, model, missing, seed=seed) if fitted else NoBatches()
-    if isinstance(missing, Top) and isinstance(source, NodeSetSource) and top.folder is not None:
-        sets = [source.sampler.node_set(0, number).nodes for number in range(source.num_batches(0))]
-        missing.keep(sets, torch.get_num_threads())
 
     def device() -> torch.device:
         return next(model.parameters()).device
