@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -219,12 +219,13 @@ def batched_source(
     train = labels.split.get("train", np.arange(0))
     fitted = context.trained is None
     missing: Top | GasCache | None = None
-    top = config.top if fitted else replace(config.top, folder=None)  # only training writes there
     vectors = (2 * model.config.num_layers if config.kind == "top" else 0) + model.config.num_layers
     store = row_store(graph, model, vectors, parse_bytes(config.memory_budget), context.run)
     if config.kind == "top" and (fitted or config.inference == "one-pass"):
         only = train if config.train_only and config.inference == "exact" else None
-        missing = prepared_top(graph, top, model, seed=seed, rows=only, block_size=config.block_size, store=store)
+        missing = prepared_top(
+            graph, config.top, model, seed=seed, rows=only, block_size=config.block_size, store=store
+        )
     elif config.kind == "gas" and fitted:
         folder = context.run / "gas_cache" if config.gas_cache == "disk" else None
         widths, dtype = [model.config.dim] * model.config.num_layers, next(model.parameters()).dtype
