@@ -17,9 +17,8 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument("--events", type=int, default=5000, help="latest events to work on (default: 5000)")
     parser.add_argument("--seed", type=int, default=0, help="one seed, one check (default: 0)")
     options = parser.parse_args(argv[1:])
-    from hopstate.evaluation.leak import check_leak, check_node_leak
+    from hopstate.evaluation.leak import check_leak
     from hopstate.runs.load import load_run
-    from hopstate.training.tasks.event_node import EventNodeTask
     from hopstate.training.tasks.events import EventTask
 
     with load_run(options.run, device=options.device, method=options.method) as (_, task):
@@ -28,9 +27,6 @@ def run(argv: list[str]) -> Answer:
         task.model.eval().double()
         stream = task.stream.slice(max(0, len(task.stream) - options.events), len(task.stream))
         counts = {"moments": options.moments, "queries": options.queries, "seed": options.seed}
-        if isinstance(task, EventNodeTask):
-            report = check_node_leak(task.scorer_over, stream, **counts)
-        else:
-            report = check_leak(task.scorer_over, stream, **counts)
+        report = check_leak(task.scorer_over, stream, score=task.score_events, **counts)
     record = {"run": options.run, "leak": False, "moments": report.moments, "scores": report.scores}
     return Answer(record, lines(str(report)))
