@@ -46,6 +46,9 @@ REFUSED = {
     "a feature beyond 32 bits": (H[:-1] + ",feat_0\n1,2,3,1e39\n2,1,4,1\n", "1e\\+?39.*row 0"),
     "a heading among the rows": (H + "1,2,3\nsrc,dst,t\n", "'t'.*column 't'"),
     "lines of JSON": ('{"src": 1, "dst": 2, "t": 3}\n', "JSON|no format"),
+    "joined files": (H + "a,b,1\n" * 50_000 + "\ufeffa,b,9\n", "byte-order mark"),
+    "two byte-order marks": ("\ufeff\ufeff1,2,3\n", "byte-order mark"),
+    "a backslash before a quotation mark": (H + '"a\\"b",c,3\nd,c,4\n', "quotation mark"),
     "UTF-16": ((H + "1,2,3\n").encode("utf-16"), "no format"),
 }  # fmt: skip
 

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scan_cases import assert_matches_naive, make_case, offsets_of, run_and_grad
 
+from hopstate.cli.info import describe_paths
 from hopstate.errors import ConfigError, DataError, ShapeError, SlowPathWarning
-from hopstate.ops import selective_influence, selective_scan, selective_scan_naive, selective_step
-from hopstate.ops.selective_scan import dispatch
-from hopstate.ops.selective_scan.dispatch import describe_paths
+from hopstate.ops import dispatch, selective_influence, selective_scan, selective_scan_naive, selective_step
 from hopstate.testing.conformance import assert_close_rmse
 
 MODES = list(itertools.product(("zoh", "euler"), (False, True)))

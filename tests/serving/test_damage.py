@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import apsw
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +13,8 @@ import made_events
 from made_events import small_run
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+
+import apsw
 
 from hopstate.cli.main import main
 from hopstate.errors import CheckpointError, HopstateWarning

@@ -36,6 +36,9 @@ def _with_own_data(method: str, words: Sequence[str]) -> list[str]:
         raise ConfigError(f"{found.out} is a run of {own}; continue it with: fit {own} --resume --out {found.out}")
     if found.data is not None or found.config is not None or not isinstance(data, str):  # a file may name the data
         return list(words)
+    from hopstate.runs.data import check_sources
+
+    check_sources(RunFolder(found.out), ("data",))
     return [*words, f"--data={data}"]
 
 

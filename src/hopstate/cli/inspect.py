@@ -18,7 +18,7 @@ from hopstate.errors import ConfigError, FormatError
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from, hint
 from hopstate.methods.method import ReadOptions
-from hopstate.methods.shared.event_run import EventReadOptions
+from hopstate.methods.shared.link import EventReadOptions
 from hopstate.runs.data import reader_options, sets_reading
 
 

@@ -269,6 +269,10 @@ def ids_array(ids: Any) -> Any:
         if ids.dtype.kind in "iu":
             return ids.astype(np.int64, copy=False)
     texts = _as_text(ids)
+    for sign, what in (("\0", "a NUL"), ("\ufeff", "a byte-order mark")):
+        row = pc.index(pc.match_substring(texts, sign), True).as_py()
+        if row >= 0:
+            raise DataError(f"the id in row {row}, {texts[row].as_py()[:40]!r}, holds {what}; remove it")
     lengths = pc.binary_length(texts)
     if len(texts) and pc.max(lengths).as_py() > LONGEST:
         row = int(np.argmax(lengths.to_numpy()))

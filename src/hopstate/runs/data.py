@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,20 +18,31 @@ from hopstate.data.preprocessing import FAR_APART, OTHER, FeatureScaler, Feature
 from hopstate.data.readers.encode import kinds_of
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.splits import edges_of_links
-from hopstate.datasets.registry import find_dataset, load_dataset
+from hopstate.datasets.registry import find_dataset, load_dataset, on_disk
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, idle_reset
-from hopstate.io.opening import at_most, exists, expanded, reading, shown
+from hopstate.io.opening import (
+    FLOOR,
+    at_most,
+    exists,
+    expanded,
+    is_file,
+    is_inside,
+    names_host,
+    parse_bytes,
+    reading,
+    shown,
+)
 from hopstate.methods import method_of_run
 from hopstate.methods.config import as_dict, config_from
 from hopstate.methods.method import Context, Method, ReadOptions, RunConfig, SetRun, SplitConfig
 from hopstate.methods.shared.event_nodes import EventNodeRun
-from hopstate.methods.shared.event_run import EventReadOptions, EventRun
+from hopstate.methods.shared.link import EventReadOptions, EventRun
 from hopstate.methods.shared.node import NodeRun, split_rows
 from hopstate.methods.shared.static_link import edge_split
 from hopstate.runs.in_memory import load_saved, with_saved_data
 from hopstate.training.loggers import check_installed, logger_names
 from hopstate.training.progress import note
-from hopstate.training.run_folder import RunFolder, flatten
+from hopstate.training.run_folder import PATHS, RunFolder, flatten
 from hopstate.training.tasks.target import remembered
 from hopstate.training.tasks.task import Task, TaskFacts
 
@@ -275,6 +286,7 @@ _TABLE_OPTIONS = (
     *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
     *("missing", "columns", "unlabelled", "task", "label_cells", "text_ids", "bipartite"),
 )
+_TOP_FOLDER = "batching.top.folder"  # where a run may write beside its own folder
 OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
 
 
@@ -303,6 +315,71 @@ def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]
     """
     with reading(folder.path / "config.json", "settings", CheckpointError):
         return config_from(method, settings)
+
+
+def own_data(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
+    """Return the data that a run folder's own settings name.
+
+    Raises:
+        ConfigError: see `check_sources`.
+        DataError, MissingFileError, DownloadError: see `load_data`.
+    """
+    check_sources(folder)
+    config = config_of_run(folder, method, settings)
+    return load_data(config.data, config.read, method.data)
+
+
+_FILES = (*PATHS, "link.file", "order.file")
+SOURCES = (*_FILES, "read.num_nodes", "read.max_bytes")
+
+
+def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
+    """Check that the settings of a run folder name plain files alone, or a data set whose content is known.
+
+    A run folder may come from anywhere. On its word no code runs, no network address is opened, and no memory is taken
+    that its files do not stand for.
+
+    Args:
+        folder: the run folder.
+        names: the settings that are taken from it, by dotted name; the user has given the others.
+
+    Raises:
+        ConfigError: what the user has to give again, with the file that names it.
+    """
+    place = folder.path / "config.json"
+    every = flatten(folder.settings())
+    flat = {name: value for name, value in every.items() if name in names}
+    for name in _FILES:
+        value = flat.get(name)
+        if isinstance(value, str) and not _is_plain(value, of_data=name == "data"):
+            raise ConfigError(
+                f"{place} names {name}={shown(value)}, which is neither a plain file or folder nor a data set whose "
+                f"content is known here; if you trust it, give it yourself: --{name} {shown(value)}"
+            )
+    for name, most in (("read.num_nodes", most_nodes(folder, every)), ("read.max_bytes", FLOOR)):
+        value = flat.get(name)
+        if value is not None and parse_bytes(value) > most:
+            raise ConfigError(
+                f"{place} gives {name}={shown(value)}, more than its files stand for (at most {most:,}); if you trust "
+                f"it, give it yourself: --data {shown(every.get('data'))} --{name} {shown(value)}"
+            )
+
+
+def _is_plain(text: str, *, of_data: bool) -> bool:
+    """Return whether a run folder may name this: files and folders, data in memory, and known data sets."""
+    if text.startswith("memory:"):
+        return True
+    if of_data and (named := find_dataset(text)) is not None and not exists(text):
+        remote = named.file is not None and named.file.sha256 is not None
+        return named.generated or remote or on_disk(named) == "yes"
+    return not names_host(text) and not any(is_inside(text, place) for place in ("/dev", "/proc", "/sys"))
+
+
+def most_nodes(folder: RunFolder, settings: Mapping[str, Any]) -> int:
+    """Return how many nodes the files of a run, and those that its settings name, may stand for."""
+    own = (path for path in folder.path.rglob("*") if path.is_file())
+    named = (Path(value) for name in _FILES if isinstance(value := settings.get(name), str) and is_file(value))
+    return max(1 << 20, 32 * sum(path.stat().st_size for path in {*own, *named}))
 
 
 def load_data(source: str, read: Any, kind: str) -> Any:
@@ -382,6 +459,13 @@ def resolve_config(
     check_installed(logger_names(config.loop.logger))  # before data are read, which may take long
     if resume and out is not None and (Path(out) / "config.json").is_file():
         stored, known = flatten(RunFolder(out).settings()), flatten(as_dict(config))
+        check_sources(RunFolder(out), [name for name, value in known.items() if value is None])
+        shared = stored.get(_TOP_FOLDER)
+        if shared is not None and known.get(_TOP_FOLDER) is None and not is_inside(shared, out):
+            raise ConfigError(
+                f"{out} writes into {shown(shared)}, which is outside of it; if you trust it, give it yourself: "
+                f"--{_TOP_FOLDER} {shown(shared)}"
+            )
         return parse({k: v for k, v in stored.items() if k in known}), record
     begun = isinstance(config, EventNodeRun) and config.init is not None
     if method.suit is None or not (suit or begun):
@@ -499,7 +583,7 @@ def own_reading(folder: RunFolder, own: Mapping[str, Any], data: Any) -> dict[st
     # features and number of nodes belong to the run's own data; records have no columns to name
     if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
         return {}
-    found = {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale")}
+    found = {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale", "max_bytes")}
     return found | _columns_of(folder, own)
 
 

@@ -22,7 +22,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.method import HopTokensConfig, NAGphormerRun
 from hopstate.methods.nagphormer.model import NAGphormer
-from hopstate.methods.shared.edges import EdgeConfig
+from hopstate.methods.shared.node import EdgeConfig
 from hopstate.random import seed_everything
 from hopstate.runs.data import fitted
 from hopstate.testing.conformance import F32_SUM, F32_TIGHT, relative_rmse

@@ -21,7 +21,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED, UNITS, beyond_clock, zone_of
+from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED, UNITS, beyond_clock, iso_dates, zone_of
 from hopstate.data.labels import several_columns
 from hopstate.data.readers.edge_list import ends_of, feature_columns
 from hopstate.data.readers.event_tables import ROLES, EventTableOptions, roles_of, text_columns
@@ -183,7 +183,7 @@ def _has_dates(table: Table, name: str) -> bool:
     if is_numeric(cells):
         return False
     text = cells.astype(str).str.strip()
-    dates = pd.to_datetime(text, utc=True, format="ISO8601", errors="coerce").notna().sum()
+    dates = iso_dates(text).notna().sum()
     return bool(dates >= pd.to_numeric(text, errors="coerce").notna().sum())
 
 
@@ -547,7 +547,7 @@ def _dates(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     """Return dates as nanoseconds since 1970, and which are missing or beyond what int64 can hold."""
     if types.is_string(column.type):
         text = _present(column, list(ABSENT), lower=True).to_pandas()
-        dates = pd.to_datetime(text, utc=True, format="ISO8601", errors="coerce").dt.tz_localize(None).to_numpy()
+        dates = iso_dates(text).dt.tz_localize(None).to_numpy()
     else:
         unit = column.type.unit if types.is_timestamp(column.type) else ("s" if types.is_date32(column.type) else "ms")
         stamps = pc.fill_null(pc.cast(pc.cast(column, pa.timestamp(unit)), pa.int64()), np.iinfo(np.int64).min)

@@ -38,10 +38,16 @@ from hopstate.methods.gmn.orders import node_order
 from hopstate.methods.gmn.tokens import WalkSettings, drawing_seed, token_order
 from hopstate.methods.method import Context, Method, Range, ReadOptions, SetRun, Space, SplitConfig
 from hopstate.methods.shared.baselines import graph_set_baselines
-from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, turned
-from hopstate.methods.shared.node import check_filled, save_npz
+from hopstate.methods.shared.node import (
+    Use,
+    check_filled,
+    check_same_edges,
+    learned_features,
+    metric_of,
+    save_npz,
+    turned,
+)
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, rows_port
-from hopstate.methods.shared.suit_nodes import metric_of
 from hopstate.methods.shared.targets_as_trained import targets_as_trained
 from hopstate.ops.cpu.random_kernels import mix
 from hopstate.ops.rows import bounds_of, ranges
@@ -370,11 +376,7 @@ def prepared_set(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
 
 
 def _targets(graphs: GraphSet, config: GraphSetRun, context: Context) -> dict[str, Any]:
-    """Return y, target and split as `GraphTask` takes them; a new run saves a split that was drawn.
-
-    Raises:
-        DataError: no features, no targets, an empty split, or other features than the trained model takes.
-    """
+    """Return y, target and split as `GraphTask` takes them; a new run saves a split that was drawn."""
     if graphs.union.x is None:
         raise DataError(f"{graphs.name} has no node features; give each node at least a constant one")
     if context.trained is not None:

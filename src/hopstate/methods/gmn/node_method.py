@@ -31,9 +31,21 @@ from hopstate.methods.gmn.tokens import (
 )
 from hopstate.methods.method import Context, Method, Space
 from hopstate.methods.shared.baselines import graph_baselines
-from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column, turned
-from hopstate.methods.shared.node import NodeNetwork, NodeRun, graph_task
-from hopstate.methods.shared.suit_nodes import LINKS, MANY, facts, suit_links, suit_metric
+from hopstate.methods.shared.node import (
+    LINKS,
+    MANY,
+    NodeNetwork,
+    NodeRun,
+    Use,
+    check_same_edges,
+    facts,
+    graph_task,
+    learned_features,
+    raw_column,
+    suit_links,
+    suit_metric,
+    turned,
+)
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note
@@ -62,12 +74,7 @@ AUTOMATIC = (
 
 
 def suit_gmn(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, gps: bool = False) -> Mapping[str, Any]:
-    """Return settings of a Graph Mamba Network that suit a graph; walks and batches fit themselves to the memory.
-
-    Args:
-        graph, config, metrics: as of every method.
-        gps: whether layers that pass messages have a scan over the nodes each.
-    """
+    """Return settings of a Graph Mamba Network that suit a graph; walks and batches fit themselves to the memory."""
     if config.task == "link":
         small = {"walks.max_length": 1, "walks.repeats": 1, "walks.walks": 4, "encoding.kind": "rwse"}
         layers = {} if gps else {"model.mpnn_layers": 2}
@@ -199,14 +206,9 @@ def node_encoding(
     offsets: np.ndarray | None = None,
     names: np.ndarray | None = None,
 ) -> np.ndarray | None:
-    """Return (N, s) encodings, or None.
+    """Return (N, s) encodings of one graph, or of the union of a set with bounds offsets (G + 1,); or None.
 
-    Args:
-        graph: one graph, or the union of a set.
-        config: kind and size.
-        context: of the build.
-        offsets: (G + 1,) bounds of the graphs of a set; each gets the eigenvectors that it has alone.
-        names: (N,) numbers by which anonymous walks are drawn; by default the rows.
+    names (N,) are numbers by which anonymous walks are drawn; by default the rows.
     """
     size, cache = config.size, context.cache
     if config.kind == "none":
@@ -274,9 +276,6 @@ def prepare(
     """Return a graph, or the union of a set, with encodings, order and walks, and how it is cut into batches.
 
     Args:
-        graph: with features.
-        config: of the run.
-        context: of the build.
         plan: chooses the batches.
         offsets, names: of a set; see `node_encoding`.
         otherwise: what an error says if nothing reads the edge features; None leaves them out.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -49,14 +49,9 @@ PASS = 3  # rows a node of one layer: its input, what is sent, its output
 
 
 def row_store(graph: Graph, model: Backbone, vectors: int, budget: int, folder: Path) -> Scratch:
-    """Return what makes arrays of a row a node: in folder where those of a pass take more than half of a budget.
+    """Return what makes arrays of a row a node: files in folder if those of a pass take more than half of a budget.
 
-    Args:
-        graph: the graph.
-        model: the backbone.
-        vectors: of the model's width that may be kept of each node besides those of a layer.
-        budget: bytes.
-        folder: for their files, which have no names.
+    vectors of the model's width may be kept of each node besides those of a layer.
     """
     size = next(model.parameters()).element_size() * model.config.dim
     large = (PASS + vectors) * size * graph.num_nodes > budget // 2
@@ -236,19 +231,18 @@ def batched_source(
     train = labels.split.get("train", np.arange(0))
     fitted = context.trained is None
     missing: Top | GasCache | None = None
+    top = config.top if fitted else replace(config.top, folder=None)  # only training writes there
     vectors = (2 * model.config.num_layers if config.kind == "top" else 0) + model.config.num_layers
     store = row_store(graph, model, vectors, parse_bytes(config.memory_budget), context.run)
     if config.kind == "top" and (fitted or config.inference == "one-pass"):
         only = train if config.train_only and config.inference == "exact" else None
-        missing = prepared_top(
-            graph, config.top, model, seed=seed, rows=only, block_size=config.block_size, store=store
-        )
+        missing = prepared_top(graph, top, model, seed=seed, rows=only, block_size=config.block_size, store=store)
     elif config.kind == "gas" and fitted:
         folder = context.run / "gas_cache" if config.gas_cache == "disk" else None
         widths, dtype = [model.config.dim] * model.config.num_layers, next(model.parameters()).dtype
         missing = GasCache(graph.num_nodes, widths, folder=folder, dtype=dtype)
     source = make_source(graph, config, train, model, missing, seed=seed) if fitted else NoBatches()
-    if isinstance(missing, Top) and isinstance(source, NodeSetSource) and config.top.folder is not None:
+    if isinstance(missing, Top) and isinstance(source, NodeSetSource) and top.folder is not None:
         sets = [source.sampler.node_set(0, number).nodes for number in range(source.num_batches(0))]
         missing.keep(sets, torch.get_num_threads())
 

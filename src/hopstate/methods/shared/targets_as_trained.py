@@ -28,21 +28,12 @@ def targets_as_trained(
 ) -> np.ndarray:
     """Return the targets of other data in a trained model's classes or columns, unknown where there is none.
 
-    Several targets stand by place where either side has no names for them; else by name, as classes do.
+    Several targets stand by place where either side has no names for them; else by name, as classes do. What the model
+    does not know, or the data do not have, is warned of.
 
     Args:
-        y: see `hopstate.training.tasks.target.goal_of`, or None.
-        names: names of the data's own classes or targets, or None.
-        target: the trained model's.
-        count: rows.
-        what: the data's name, for messages.
+        y, names: the data's own targets and the names of their classes or columns, or None.
         listed: rows list the labels that they have, so that a row with labels lacks those that no row lists.
-
-    Raises:
-        DataError: targets of another kind, another number of columns without names, or none that the model knows.
-
-    Warns:
-        HopstateWarning: classes or targets that the model does not know, or that the data do not have.
     """
     if target.goal == "classes":
         if y is None or y.dtype.kind == "f":
@@ -68,14 +59,7 @@ def targets_as_trained(
 def classes_as_trained(
     y: np.ndarray, names: tuple[str, ...] | None, target: Target, what: str, *, some_known: bool = False
 ) -> np.ndarray:
-    """Return (n,) classes of a trained model, -1 without one, from C on what it does not know.
-
-    Raises:
-        DataError: some_known, and rows have classes, but none that the model knows.
-
-    Warns:
-        HopstateWarning: classes that neither the model nor the rest of its own data had, by name.
-    """
+    """Return (n,) classes of a trained model, -1 without one, from C on what it does not know."""
     others = unknown_classes(y, names, target)
     place = {name: c for c, name in enumerate((*target.names, *target.others, *others))}
     own = _class_names(y, names)
@@ -140,11 +124,7 @@ def _warn(text: str) -> None:
 
 
 def _amounts(y: np.ndarray, names: tuple[str, ...] | None, what: str) -> np.ndarray:
-    """Return targets as amounts, NaN where unknown; classes stand for the numbers that they are called by.
-
-    Raises:
-        DataError: classes whose names are no numbers.
-    """
+    """Return targets as amounts, NaN where unknown; classes stand for the numbers that they are called by."""
     if y.dtype.kind == "f":
         return y
     if y.ndim > 1 or names is None:

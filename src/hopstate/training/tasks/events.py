@@ -25,9 +25,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches, in_batches
-from hopstate.sampling.mixture import MixedNegatives, TrainingNegatives
-from hopstate.sampling.negatives import random_destinations
-from hopstate.sampling.prefetch import Prefetcher
+from hopstate.sampling.negatives import MixedNegatives, TrainingNegatives, random_destinations
 from hopstate.streaming.history_scorer import (
     HistoryNodeScorer,
     HistoryScorer,
@@ -37,7 +35,7 @@ from hopstate.streaming.history_scorer import (
 from hopstate.streaming.protocols import Follower, HistoryModel, LinkFollower, LooksUp, Scores
 from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
 from hopstate.training.tasks.target import Target, is_known
-from hopstate.training.tasks.task import Microbatches, SourceTask, TaskFacts, TaskSource
+from hopstate.training.tasks.task import Microbatches, Prefetcher, SourceTask, TaskFacts, TaskSource
 
 
 def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, *number: int) -> np.ndarray:
