@@ -9,9 +9,7 @@ from hopstate.errors import ConfigError
 def run(argv: list[str]) -> Answer:
     """Check a run; status 1 where a score changed (the message names pair, time and alteration)."""
     parser = Options(prog="hopstate check-leak", description=__doc__)
-    parser.add_argument("run", help="run folder of a temporal model")
-    parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
-    parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
+    parser.add_run("--device", "--method")
     parser.add_argument("--moments", type=int, default=6, help="times to check (default: 6)")
     parser.add_argument("--queries", type=int, default=64, help="pairs scored at and before each (default: 64)")
     parser.add_argument("--events", type=int, default=5000, help="latest events to work on (default: 5000)")
