@@ -106,7 +106,7 @@ def _print_details(wall: float, cpu: float) -> None:
     if "torch" in sys.modules:
         import torch
 
-        from hopstate.ops.selective_scan.dispatch import describe_paths
+        from hopstate.cli.info import describe_paths
 
         found = f"{torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else "no GPU found"
         _print_error(f"device: auto is {'cuda' if torch.cuda.is_available() else 'cpu'} here ({found})")

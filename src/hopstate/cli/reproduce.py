@@ -46,12 +46,12 @@ def run(argv: list[str]) -> Answer:
         "recipes", nargs="*", help="names or patterns, e.g. gmn/minesweeper '*/uci'; none shows results"
     )
     parser.add_argument("--list", action="store_true", help="show the recipes, and how to get what data are missing")
-    parser.add_argument("--seeds", default=None, help="how many runs, or which, e.g. 3 or 0,2-4 (default: the paper's)")
-    parser.add_argument("--epochs", type=int, default=None, help="train this long only; marked as altered")
+    parser.add_argument("--seeds", help="how many runs, or which, e.g. 3 or 0,2-4 (default: the paper's)")
+    parser.add_argument("--epochs", type=int, help="train this long only; marked as altered")
     parser.add_argument("--out", default=runs / "reproduce", help="run folders (default: %(default)s)")
     parser.add_argument("--results", default=runs / "results.jsonl", help="results file (default: %(default)s)")
-    parser.add_argument("--table", default=None, metavar="FILE", help="write the table into a Markdown file's marks")
-    parser.add_argument("--device", default=None, help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
+    parser.add_argument("--table", metavar="FILE", help="write the table into a Markdown file's marks")
+    parser.add_argument("--device", help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
     o = own_options(parser, own)
     chosen = [recipe for pattern in o.recipes for recipe in find_recipes(pattern)]
     if o.list:

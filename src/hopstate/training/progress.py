@@ -64,7 +64,7 @@ class Reporter:
         self._clock: tuple[int, float] | None = None  # steps that the expected time counts from, and when
         self._told = True  # until `begin`
         self._status: Status = "interrupted"  # until `final`
-        self._loggers = Loggers(logger_names(config.logger), run.path, flatten(run.settings()), rows)
+        self._loggers = Loggers(logger_names(config.logger), run.path, flatten(run.settings()), len(rows))
         self._bar = Bar(
             TextColumn("epoch"),
             MofNCompleteColumn(),
