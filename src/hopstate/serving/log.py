@@ -42,6 +42,7 @@ PAGE = 1_000  # positions whose rows are read at a time
 ROW_EVENTS = 1_000  # events in a row, all of which are read for one of them
 NAME = "log.sqlite"
 ACKNOWLEDGED = "log.acknowledged"
+REPAIRED = "repaired"  # the folder of a new log, from when it is complete until it is in its place (`repair`)
 FORMAT = "hopstate-log-3"
 TABLES = """
 create table if not exists facts (key text primary key, value text not null, checksum {integer} not null);
@@ -326,6 +327,15 @@ class EventLog(ABC):
         rows = self._query("select key, value, checksum from facts")
         return {key: self._fact_of(key, value, expected) for key, value, expected in rows}
 
+    def intact_facts(self) -> dict[str, Any]:
+        """Return the facts that are as they were written."""
+        found = {}
+        with suppress(CheckpointError):
+            for key, value, expected in self._query("select key, value, checksum from facts"):
+                with suppress(CheckpointError):
+                    found[key] = self._fact_of(key, value, expected)
+        return found
+
     def _fact(self, key: str, default: Any) -> Any:
         rows = self._query("select key, value, checksum from facts where key = ?", (key,))
         return self._fact_of(*rows[0]) if rows else default
@@ -493,6 +503,7 @@ class SqliteLog(EventLog):
         folder: where; made if there is none.
         read_only: read while another process may write.
         vfs: name of SQLite's layer to the disk; SQLite's own if None.
+        verify: False opens a damaged one, of which `intact` and `intact_facts` are read.
 
     Raises:
         MissingExtraError: apsw is not installed.
@@ -502,7 +513,9 @@ class SqliteLog(EventLog):
         StorageError: it cannot be opened.
     """
 
-    def __init__(self, folder: str | Path, *, read_only: bool = False, vfs: str | None = None) -> None:
+    def __init__(
+        self, folder: str | Path, *, read_only: bool = False, vfs: str | None = None, verify: bool = True
+    ) -> None:
         self.path = Path(folder) / NAME
         self.place = str(self.path)
         self._apsw = _apsw()
@@ -510,7 +523,10 @@ class SqliteLog(EventLog):
         if not read_only:
             self._resources.enter_context(locked_folder(self.path.parent))
         try:
-            self._open(read_only, vfs)
+            if verify:
+                self._open(read_only, vfs)
+            else:
+                self._connect(self._apsw.SQLITE_OPEN_READONLY, vfs)
         except BaseException:
             self._resources.close()
             raise
@@ -519,6 +535,8 @@ class SqliteLog(EventLog):
         apsw, noted = self._apsw, self.path.with_name(ACKNOWLEDGED)
         acknowledged = AcknowledgedPosition.read(noted)
         is_there = self.path.is_file() and self.path.stat().st_size > 0  # SQLite deletes the journal of an empty file
+        if (self.path.parent / REPAIRED / NAME).exists():
+            raise self._damaged("its repair was stopped")
         if is_there and acknowledged is None:
             raise self._damaged(f"{noted} is missing, which says how far events were acknowledged")
         if not is_there and acknowledged:
@@ -528,16 +546,9 @@ class SqliteLog(EventLog):
         if not read_only and not acknowledged:
             AcknowledgedPosition.make(noted)
         flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        try:
-            self._file = apsw.Connection(self.place, flags=flags, vfs=vfs)
-            self._resources.callback(self._file.close)
-            self._file.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # a refusal leaves the journal as it is
-            self._file.set_busy_timeout(5_000)
-            self._file.execute("pragma trusted_schema = off")
-            if not read_only:
-                self._begin(new=not acknowledged)
-        except apsw.Error as error:
-            raise self._named(error) from error
+        self._connect(flags, vfs)
+        if not read_only:
+            self._begin(new=not acknowledged)
         self._verify(acknowledged or 0)
         ((found,),) = self._query("pragma integrity_check(1)")
         if found != "ok":
@@ -548,12 +559,22 @@ class SqliteLog(EventLog):
             self._acknowledged.write(len(self))
         self._file.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
 
+    def _connect(self, flags: int, vfs: str | None) -> None:
+        try:
+            self._file = self._apsw.Connection(self.place, flags=flags, vfs=vfs)
+            self._resources.callback(self._file.close)
+            self._file.config(self._apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # a refusal leaves the journal as it is
+            self._file.set_busy_timeout(5_000)
+        except self._apsw.Error as error:
+            raise self._named(error) from error
+        self._query("pragma trusted_schema = off")
+
     def _begin(self, *, new: bool) -> None:
-        self._file.execute("pragma journal_mode = wal")
-        self._file.execute("pragma synchronous = full")
+        self._query("pragma journal_mode = wal")
+        self._query("pragma synchronous = full")
         if new:
-            with self._file:  # all or nothing: a start that was killed leaves no log without a format
-                self._file.execute(TABLES.format(integer="integer", id="text"))
+            with self._atomic():  # all or nothing: a start that was killed leaves no log without a format
+                self._query(TABLES.format(integer="integer", id="text"))
                 self._write_facts({"format": FORMAT} | self.facts())
             with named_errors(self.path, "bring to disk"):
                 sync_folder(self.path.parent)
