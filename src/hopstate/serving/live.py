@@ -340,12 +340,12 @@ class LiveRun:
         draft at a time.
         """
         self._catch_up()  # a commit of which we were told that it failed may be on the disk
-        strict, bodies = strict and self.other_fields == "refuse", self.sink is not None
-        draft = read(events, self.past, self._parser, self.log, strict=strict, bodies=bodies)
+        strict = strict and self.other_fields == "refuse"
+        draft = read(events, self.past, self._parser, self.log, strict=strict)
         draft = replace(draft, facts=facts or {}, has_scores=score)
         if draft.stream is None:
             return draft
-        scores, after = yield from self._continue(draft.stream, score=score or bodies)
+        scores, after = yield from self._continue(draft.stream, score=score or self.sink is not None)
         return replace(draft, scores=scores, after=after)
 
     def accept(self, draft: Transaction) -> None:
