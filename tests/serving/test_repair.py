@@ -85,7 +85,7 @@ def test_a_cut_log_begins_at_a_snapshot(position: int, start: int, run: Run, tmp
     state = taken(run, tmp_path, EVENTS, snapshot_every=18, retain=42)
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take([])
-    altered(tmp_path, f"update events set first = 7 where position = {position}")
+    altered(tmp_path, f"update events set body = '[]' where position = {position}")
     found = repair(run.path, tmp_path)
     assert found.lost == ((position, position),)
     with LiveRun(run.path, folder=tmp_path) as live:

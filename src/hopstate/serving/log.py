@@ -16,10 +16,10 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,14 +46,15 @@ REPAIRED = "repaired"  # the folder of a new log, from when it is complete until
 FORMAT = "hopstate-log-3"
 TABLES = """
 create table if not exists facts (key text primary key, value text not null, checksum {integer} not null);
-create table if not exists events (position {integer} primary key, events {integer} not null,
-    first {integer} not null, id {id}, body text not null, checksum {integer} not null);
+create table if not exists events (position {integer} primary key, begins {integer} not null, id {id},
+    body text not null, checksum {integer} not null);
 create unique index if not exists ids on events (id) where id is not null;
 create table if not exists parked (id {id}, body text not null, why text not null);
 create unique index if not exists parked_ids on parked (id) where id is not null;
 """  # {integer} and {id} are the database's types of positions and ids
 REMEDY = "Put a copy back, or keep what is intact: hopstate serve RUN --repair"
-_ROW = "select position, events, first, id, body, checksum from events"
+_ROW = "select position, begins, id, body, checksum from events"
+_PRIME = 4_294_967_291  # the largest of 32 bits
 # what reading a damaged event raises
 _UNREADABLE = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
 _ID_TYPES, _NUMBER_TYPES, _VALUE_TYPES = {str, int}, {int, float}, {str, int, float, type(None)}
@@ -111,26 +112,40 @@ class Row(NamedTuple):
 
     Args:
         position: of its first event.
-        events: how many there are.
-        first: position of the first event of its commit.
+        begins: 1 if a commit begins with it, else 0.
         id: of the event, or None.
         body: JSON objects with `BETWEEN` between them.
     """
 
     position: int
-    events: int
-    first: int
+    begins: int
     id: str | None
     body: str
 
     @property
     def end(self) -> int:
-        return self.position + self.events
+        return self.position + self.body.count(BETWEEN) + 1
+
+    def stored(self) -> StoredRow:
+        """Return it with its checksum."""
+        (found,) = checksums([self.position], [self.begins], [self.id], [self.body])
+        return (*self, found)
 
 
-def checksum(*values: object) -> int:
-    """Return the CRC-32 of values; CRC-32C would need a package of its own."""
-    return zlib.crc32(BETWEEN.join(map(str, values)).encode())
+StoredRow = tuple[int, int, str | None, str, int]
+
+
+def checksums(
+    positions: Iterable[int], begins: Iterable[int], ids: Iterable[str | None], bodies: Iterable[str]
+) -> Iterator[int]:
+    """Yield the CRC-32 of rows (zlib's: CRC-32C would need another package), each over all columns."""
+    seeds = [(2 * position + begin) % _PRIME for position, begin in zip(positions, begins)]
+    texts = map(zlib.crc32, map(str.encode, bodies), seeds)
+    return map(zlib.crc32, [b"" if one is None else one.encode() for one in ids], texts)
+
+
+def checksum(*texts: str) -> int:
+    return zlib.crc32(BETWEEN.join(texts).encode())
 
 
 @dataclass(frozen=True)
@@ -168,7 +183,7 @@ class EventLog(ABC):
         """Return a context in which all is done or nothing, by one thread, and reads see one instant."""
 
     @abstractmethod
-    def _insert_rows(self, rows: Iterable[Row]) -> None: ...
+    def _insert_rows(self, rows: Iterable[StoredRow]) -> None: ...
 
     @abstractmethod
     def positions(self, ids: Sequence[str]) -> dict[str, int]:
@@ -218,9 +233,12 @@ class EventLog(ABC):
     # ---- reading ------------------------------------------------------------------------------------------
     def _row(self, values: Sequence[Any]) -> Row | None:
         """Return a row as it was written, None if it is damaged."""
-        position, events, first, id_, body, expected = values
-        row = Row(position, events, first, self._decode_id(id_), body)
-        return row if checksum(*row) == expected else None
+        position, begins, id_, body, expected = values
+        row = Row(position, begins, self._decode_id(id_), body)
+        with suppress(TypeError, AttributeError):  # other types than were written
+            if row.stored()[-1] == expected:
+                return row
+        return None
 
     def intact(self, low: int, high: int) -> Iterator[Row]:
         """Yield the rows that begin in a range of positions; what is damaged is left out."""
@@ -265,12 +283,11 @@ class EventLog(ABC):
             CheckpointError: the position lies before `start`, or events are missing.
         """
         begin = self.start if first is None else first
-        bodies, commit = list[str](), 0
+        bodies = list[str]()
         for row in self._rows(begin):
-            if bodies and row.first != commit:
+            if bodies and row.begins:
                 yield Commit(begin, tuple(bodies))
                 begin, bodies = begin + len(bodies), []
-            commit = row.first
             skipped = max(begin - row.position, 0)
             bodies += row.body.split(BETWEEN)[skipped:]
         if bodies:
@@ -307,7 +324,8 @@ class EventLog(ABC):
         with self._atomic():
             last = min(position, len(self) - 1)
             if last >= self.start:
-                start = self._row_at(last).first
+                query = "select max(position) from events where position <= ? and begins = 1"
+                ((start,),) = self._query(query, (last,))
                 self._query("delete from events where position < ?", (start,))
                 self._write_facts({"start": start})
         return self.start
@@ -341,7 +359,7 @@ class EventLog(ABC):
         return self._fact_of(*rows[0]) if rows else default
 
     def _fact_of(self, key: str, value: str, expected: int) -> Any:
-        if checksum(key, value) != expected:
+        if checksum(key, str(value)) != expected:
             raise self._damaged(f"{key!r} among its facts is not as it was written")
         return json.loads(value)
 
@@ -392,31 +410,35 @@ def bulks(log: EventLog, first: int, least: int) -> Iterator[list[str]]:
         yield bodies
 
 
-def pack(entries: Entries, first: int) -> Iterator[Row]:
-    """Yield the rows of a commit from a position on; an event with an id has its row alone."""
+def pack(entries: Entries, first: int) -> Iterable[StoredRow]:
+    """Return the rows of a commit from a position on; an event with an id has its row alone."""
     if entries.ids is not None:
-        for position, (body, id_) in enumerate(zip(entries.bodies, entries.ids, strict=True), first):
-            yield Row(position, 1, first, id_, body)
-    elif entries.together is not None and len(entries) <= ROW_EVENTS:
-        yield Row(first, len(entries), first, None, entries.together)
+        positions, ids, bodies = range(first, first + len(entries)), entries.ids, entries.bodies
     else:
-        for cut in range(0, len(entries), ROW_EVENTS):
-            part = entries.bodies[cut : cut + ROW_EVENTS]
-            yield Row(first + cut, len(part), first, None, BETWEEN.join(part))
+        positions = range(first, first + len(entries), ROW_EVENTS)
+        if entries.together is not None and len(positions) == 1:
+            bodies = [entries.together]
+        else:
+            cuts = range(0, len(entries), ROW_EVENTS)
+            bodies = [BETWEEN.join(entries.bodies[cut : cut + ROW_EVENTS]) for cut in cuts]
+        ids = [None] * len(bodies)
+    begins = [1] + [0] * (len(bodies) - 1)
+    return zip(positions, begins, ids, bodies, checksums(positions, begins, ids, bodies))
 
 
 # ---- in a file --------------------------------------------------------------------------------------------------
 class AcknowledgedPosition:
-    """A position in a file, which is there after a kill at once, and after a power cut but for the last one.
+    """A position in a file: exact after a kill, and after a power cut as it was a second before or later.
 
-    Two records are written in turn, so that one of them is always whole. Each is synced while the next commit is: to
-    wait for it as well would double the time of a commit.
+    It is written before each acknowledgement, and synced at most once a second: to wait for the disk each time would
+    double the time of a commit. Two records are written in turn, so that one of them is always whole.
 
     Args:
         path: of the file, which `make` has made.
     """
 
     _RECORD = 512  # bytes from one record to the other: a sector
+    _SECONDS = 1.0
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -424,8 +446,7 @@ class AcknowledgedPosition:
         self._last = found.index(max(found))
         with named_errors(path, "open"):
             self._file = os.open(path, os.O_RDWR)
-        self._worker = ThreadPoolExecutor(1, "acknowledged")
-        self._syncing: Future[None] = self._worker.submit(os.fsync, self._file)
+        self._due = 0.0
 
     @classmethod
     def make(cls, path: Path) -> None:
@@ -434,7 +455,7 @@ class AcknowledgedPosition:
 
     @staticmethod
     def _record(position: int) -> bytes:
-        return f"{position:020} {checksum(position):08x}\n".encode()
+        return f"{position:020} {checksum(str(position)):08x}\n".encode()
 
     @classmethod
     def _positions(cls, path: Path) -> list[int]:
@@ -457,14 +478,16 @@ class AcknowledgedPosition:
         return found
 
     def write(self, position: int) -> None:
-        self._last, before = 1 - self._last, self._syncing
+        self._last = 1 - self._last
         with named_errors(self.path):
             os.pwrite(self._file, self._record(position), self._last * self._RECORD)
-            self._syncing = self._worker.submit(os.fsync, self._file)
-            before.result()
+            if time.monotonic() >= self._due:
+                os.fsync(self._file)
+                self._due = time.monotonic() + self._SECONDS
 
     def close(self) -> None:
-        self._worker.shutdown()
+        with suppress(OSError):  # the log has all that is needed
+            os.fsync(self._file)
         os.close(self._file)
 
 
@@ -606,8 +629,8 @@ class SqliteLog(EventLog):
     def _execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         self._file.executemany(sql, rows)
 
-    def _insert_rows(self, rows: Iterable[Row]) -> None:
-        self._execute_many("insert into events values (?, ?, ?, ?, ?, ?)", ((*row, checksum(*row)) for row in rows))
+    def _insert_rows(self, rows: Iterable[StoredRow]) -> None:
+        self._execute_many("insert into events values (?, ?, ?, ?, ?)", rows)
 
     def positions(self, ids: Sequence[str]) -> dict[str, int]:
         query = "select id, position from events where id = ?"

@@ -31,7 +31,7 @@ from hopstate.errors import (
     MissingFileError,
     StorageError,
 )
-from hopstate.serving.log import FORMAT, TABLES, EventLog, Row, checksum, known_id
+from hopstate.serving.log import FORMAT, TABLES, EventLog, StoredRow, checksum, known_id
 
 _PATIENCE = 3.0  # seconds in which the server may yet learn that the writer before has gone
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -150,12 +150,12 @@ class PostgresLog(EventLog):
         with self._connected() as connection:
             connection.cursor().executemany(sql.replace("?", "%s"), list(rows))
 
-    def _insert_rows(self, rows: Iterable[Row]) -> None:
+    def _insert_rows(self, rows: Iterable[StoredRow]) -> None:
         query = "copy events from stdin (format binary)"
         with self._connected() as connection, connection.cursor().copy(query) as copy:
-            copy.set_types(["int8", "int8", "int8", "bytea", "text", "int8"])
-            for row in rows:
-                copy.write_row((*row[:3], self._encode_id(row.id), row.body, checksum(*row)))
+            copy.set_types(["int8", "int8", "bytea", "text", "int8"])
+            for position, begins, id_, body, found in rows:
+                copy.write_row((position, begins, self._encode_id(id_), body, found))
 
     def _encode_id(self, id_: str | None) -> bytes | None:
         return None if id_ is None else id_.encode()

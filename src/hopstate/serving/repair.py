@@ -149,7 +149,7 @@ def _salvage(
             snapshots.append((num_events_of(path) - facts["own_events"], path))
     start, end = facts.get("start", 0), max(facts.get("end", 0), acknowledged)
     lost = list[tuple[int, int]]()
-    is_empty = not sum(row.events for row in _intact(old, start, end, lost))
+    is_empty = not sum(1 for _ in _intact(old, start, end, lost))
     agreeing = [at for at, _ in snapshots if start <= at <= (lost[0][0] if lost else end)]
     if (start and not agreeing) or (is_empty and snapshots):
         usable = [at for at, _ in snapshots if at >= start]
@@ -160,9 +160,9 @@ def _salvage(
         start = max(usable) if is_empty else min(usable)
     later = list[tuple[int, int]]()
     with new._atomic():
-        new._insert_rows(_intact(old, start, end, later))
-        last = new._query("select position + events from events order by position desc limit 1")
-        ((place,),) = last or [(start,)]
+        new._insert_rows(row.stored() for row in _intact(old, start, end, later))
+        last = new._query("select position, begins, id, body from events order by position desc limit 1")
+        place = Row(*last[0]).end if last else start
         with suppress(HopstateError):
             parked = [] if old is None else old._query("select id, body, why from parked")
             new._execute_many("insert into parked values (?, ?, ?)", parked)
@@ -175,15 +175,15 @@ def _salvage(
 
 def _intact(old: EventLog | None, start: int, end: int, lost: list[tuple[int, int]]) -> Iterator[Row]:
     """Yield intact rows from a position on, moved up over what is lost, whose ranges are appended."""
-    at, to, low, commit = start, start, start, (-1, -1)
+    at, to, low = start, start, start
     while old is not None and (low < end or low <= at):
         for row in old.intact(low, low + PAGE):
             if row.position > at:
                 lost.append((at, row.position - 1))
-            if row.first != commit[0]:
-                commit = (row.first, to)
-            yield row._replace(position=to, first=commit[1])
-            at, to = row.end, to + row.events
+                row = row._replace(begins=1)
+            moved = row._replace(position=to)
+            yield moved
+            at, to = row.end, moved.end
         low += PAGE
     if at < end:
         lost.append((at, end - 1))
