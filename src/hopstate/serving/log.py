@@ -13,7 +13,9 @@ the folder itself. `postgres_log.PostgresLog` is the other log. Both pass tests/
 
 from __future__ import annotations
 
+import itertools
 import json
+import operator
 import os
 import threading
 import time
@@ -54,7 +56,6 @@ create unique index if not exists parked_ids on parked (id) where id is not null
 """  # {integer} and {id} are the database's types of positions and ids
 REMEDY = "Put a copy back, or keep what is intact: hopstate serve RUN --repair"
 _ROW = "select position, begins, id, body, checksum from events"
-_PRIME = 4_294_967_291  # the largest of 32 bits
 # what reading a damaged event raises
 _UNREADABLE = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
 _ID_TYPES, _NUMBER_TYPES, _VALUE_TYPES = {str, int}, {int, float}, {str, int, float, type(None)}
@@ -128,20 +129,25 @@ class Row(NamedTuple):
 
     def stored(self) -> StoredRow:
         """Return it with its checksum."""
-        (found,) = checksums([self.position], [self.begins], [self.id], [self.body])
+        (found,) = checksums([2 * self.position + self.begins], [self.id], [self.body])
         return (*self, found)
 
 
 StoredRow = tuple[int, int, str | None, str, int]
 
 
-def checksums(
-    positions: Iterable[int], begins: Iterable[int], ids: Iterable[str | None], bodies: Iterable[str]
-) -> Iterator[int]:
-    """Yield the CRC-32 of rows (zlib's: CRC-32C would need another package), each over all columns."""
-    seeds = [(2 * position + begin) % _PRIME for position, begin in zip(positions, begins)]
-    texts = map(zlib.crc32, map(str.encode, bodies), seeds)
-    return map(zlib.crc32, [b"" if one is None else one.encode() for one in ids], texts)
+def checksums(seeds: Iterable[int], ids: Sequence[str | None] | None, bodies: Iterable[str]) -> Iterator[int]:
+    """Yield the CRC-32 of rows (zlib's: CRC-32C would need another package).
+
+    Args:
+        seeds: twice the position of each, and 1 more where a commit begins.
+        ids: None where none has any.
+        bodies: texts.
+    """
+    if ids is not None and None in ids:
+        ids = [one or "" for one in ids]
+    texts = bodies if ids is None else map(operator.add, ids, bodies)
+    return map(zlib.crc32, map(str.encode, texts), seeds)
 
 
 def checksum(*texts: str) -> int:
@@ -235,8 +241,8 @@ class EventLog(ABC):
         """Return a row as it was written, None if it is damaged."""
         position, begins, id_, body, expected = values
         row = Row(position, begins, self._decode_id(id_), body)
-        with suppress(TypeError, AttributeError):  # other types than were written
-            if row.stored()[-1] == expected:
+        with suppress(TypeError):  # other types than were written
+            if begins in (0, 1) and row.stored()[-1] == expected:
                 return row
         return None
 
@@ -379,8 +385,6 @@ def check_entries(entries: Entries | Sequence[Entry]) -> Entries:
     """Return entries as columns, refusing what no log takes."""
     found = Entries.of(entries)
     ids = [] if found.ids is None else [one for one in found.ids if one is not None]
-    if len(set(ids)) < len(ids):
-        raise DataError(known_id("the log"))
     bodies = found.together or "".join(found.bodies)
     if found.together is None and BETWEEN in bodies:
         wrong = next(body for body in found.bodies if BETWEEN in body)
@@ -412,18 +416,17 @@ def bulks(log: EventLog, first: int, least: int) -> Iterator[list[str]]:
 
 def pack(entries: Entries, first: int) -> Iterable[StoredRow]:
     """Return the rows of a commit from a position on; an event with an id has its row alone."""
+    end, step = first + len(entries), ROW_EVENTS if entries.ids is None else 1
     if entries.ids is not None:
-        positions, ids, bodies = range(first, first + len(entries)), entries.ids, entries.bodies
+        ids, bodies = entries.ids, entries.bodies
+    elif entries.together is not None and len(entries) <= ROW_EVENTS:
+        ids, bodies = [None], [entries.together]
     else:
-        positions = range(first, first + len(entries), ROW_EVENTS)
-        if entries.together is not None and len(positions) == 1:
-            bodies = [entries.together]
-        else:
-            cuts = range(0, len(entries), ROW_EVENTS)
-            bodies = [BETWEEN.join(entries.bodies[cut : cut + ROW_EVENTS]) for cut in cuts]
+        bodies = [BETWEEN.join(entries.bodies[cut : cut + step]) for cut in range(0, len(entries), step)]
         ids = [None] * len(bodies)
-    begins = [1] + [0] * (len(bodies) - 1)
-    return zip(positions, begins, ids, bodies, checksums(positions, begins, ids, bodies))
+    begins = itertools.chain([1], itertools.repeat(0))
+    seeds = itertools.chain([2 * first + 1], range(2 * (first + step), 2 * end, 2 * step))
+    return zip(range(first, end, step), begins, ids, bodies, checksums(seeds, entries.ids, bodies))
 
 
 # ---- in a file --------------------------------------------------------------------------------------------------
