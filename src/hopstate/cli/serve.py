@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gc
 import os
 import socket
@@ -52,6 +53,8 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
 
 def _serve(argv: list[str]) -> Answer:
     o = _options().parse_args(argv)
+    if o.repair:
+        return _repair(o)
     if o.follow and (o.source or o.sink or o.retain):
         raise ConfigError("a replica only reads and answers: leave --source, --sink and --retain to the writer")
     if not 0 <= o.port < 1 << 16:
@@ -90,6 +93,8 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--score-events", choices=("always", "never"), default="always", help=scored)
     follow = "a replica: follow the log that another service writes, answer, take no events (folder: RUN/replica)"
     parser.add_argument("--follow", action="store_true", help=follow)
+    mend = "keep what is intact of a damaged log, tell what is lost, and end; the damaged log is moved aside"
+    parser.add_argument("--repair", action="store_true", help=mend)
     told = "a line to stderr for each request, commit, alarm and trouble: json, text, or off (default)"
     parser.add_argument("--log-format", choices=("json", "text", "off"), default="off", help=told)
     source = "events from kafka://HOST:PORT/TOPIC as well"
@@ -97,6 +102,13 @@ def _options() -> argparse.ArgumentParser:
     sink = "scores into a folder (Parquet) or kafka://HOST:PORT/TOPIC"
     parser.add_argument("--sink", default=None, metavar="PLACE", help=sink)
     return parser
+
+
+def _repair(o: argparse.Namespace) -> Answer:
+    from hopstate.serving.repair import repair
+
+    found = repair(o.run, o.folder, o.log, device=o.device, method=o.method)
+    return Answer(dataclasses.asdict(found), lines(str(found)))
 
 
 def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> Answer:
