@@ -55,6 +55,8 @@ def _serve(argv: list[str]) -> Answer:
         raise ConfigError("a replica only reads and answers: leave --source, --sink and --retain to the writer")
     if not 0 <= o.port < 1 << 16:
         raise ConfigError(f"--port is a number from 0 to 65535; got {o.port}")
+    if not 0 < o.deadline < float("inf"):
+        raise ConfigError(f"--deadline is a number of seconds above 0; got {o.deadline}")
     if o.source and o.late == "reject":
         raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late park")
     token = None if o.token_file is None else read_text(o.token_file).strip()
@@ -89,6 +91,8 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--score-events", choices=("always", "never"), default="always", help=scored)
     follow = "a replica: follow the log that another service writes, answer, take no events (folder: RUN/replica)"
     parser.add_argument("--follow", action="store_true", help=follow)
+    deadline = "seconds in which a request is answered, or refused with status 503 (default: 10)"
+    parser.add_argument("--deadline", type=float, default=10.0, metavar="SECONDS", help=deadline)
     told = "a line to stderr for each request, commit, alarm and trouble: json, text, or off (default)"
     parser.add_argument("--log-format", choices=("json", "text", "off"), default="off", help=told)
     source = "events from kafka://HOST:PORT/TOPIC as well"
@@ -102,6 +106,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     try:
         import uvicorn
 
+        from hopstate.serving.engine import Limits
         from hopstate.serving.live import LiveRun, Replica
         from hopstate.serving.metrics import StructuredLogger
         from hopstate.serving.service import service
@@ -115,7 +120,12 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     open_run: Callable[[], LiveRun] = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
     lines = StructuredLogger(o.log_format)
     lines.take_warnings()
-    more: dict[str, Any] = {"score_events": o.score_events == "always", "source": o.source, "lines": lines}
+    more: dict[str, Any] = {
+        "limits": Limits(deadline=o.deadline),
+        "score_events": o.score_events == "always",
+        "source": o.source,
+        "lines": lines,
+    }
     name = Path(os.path.abspath(o.run)).name
     app = service(open_run, name=name, token=token, hosts=_names(o.host, o.host_names), **more)
     app.state.engine.open()
