@@ -28,7 +28,8 @@ SERVER: dict[str, Any] = {
     "http": "h11",  # bounds the head of a request while it arrives, which httptools does not
     "h11_max_incomplete_event_size": 128 << 10,
     "ws": "none",
-    "log_level": "warning",
+    "log_config": None,  # see `StructuredLogger.take_warnings`
+    "access_log": False,
     "limit_concurrency": 800,  # connections; below the usual limit of 1,024 open files of a process
     "timeout_graceful_shutdown": 5,  # seconds in which answers that are under way may be fetched once it is to stop
 }
