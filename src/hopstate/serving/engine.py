@@ -355,6 +355,7 @@ class ServiceEngine:
                 if isinstance(answer, Exception):
                     self.metrics.count_refusal(answer)
                     delivery.receipts.set_exception(answer)
+                    delivery.receipts.exception()  # read, so that nothing is logged where the client has left
                 else:
                     delivery.receipts.set_result(answer)
                 self._deliveries_seconds -= delivery.seconds
