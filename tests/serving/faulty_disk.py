@@ -22,10 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-import apsw
 import numpy as np
+import pytest
 
 from hopstate.random import named_rng
+
+apsw = pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 Kind = Literal["kill", "drop", "tear", "eio", "enospc"]
 VFS = "hopstate-faulty"

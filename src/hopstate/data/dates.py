@@ -106,6 +106,14 @@ def zone_of(values: pd.Series) -> str:
     return found.pop() if len(found) == 1 else "UTC"
 
 
+def iso_dates(text: pd.Series) -> pd.Series:
+    """Return ISO dates of texts in UTC, NaT for others: pandas alone would read "now" as the moment of reading."""
+    import pandas as pd
+
+    dates = text.where(text.str.match(r"\s*[+-]?[0-9]").eq(True))
+    return pd.to_datetime(dates, utc=True, format="ISO8601", errors="coerce")
+
+
 def _named(zone: str) -> str:
     if zone in (NAIVE, "Z", "UTC"):
         return zone

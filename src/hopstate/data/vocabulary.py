@@ -269,6 +269,10 @@ def ids_array(ids: Any) -> Any:
         if ids.dtype.kind in "iu":
             return ids.astype(np.int64, copy=False)
     texts = _as_text(ids)
+    for sign, what in (("\0", "a NUL"), ("\ufeff", "a byte-order mark")):
+        row = pc.index(pc.match_substring(texts, sign), True).as_py()
+        if row >= 0:
+            raise DataError(f"the id in row {row}, {texts[row].as_py()[:40]!r}, holds {what}; remove it")
     lengths = pc.binary_length(texts)
     if len(texts) and pc.max(lengths).as_py() > LONGEST:
         row = int(np.argmax(lengths.to_numpy()))
@@ -297,12 +301,8 @@ def _as_text(ids: Any) -> Any:
         ids = ids.combine_chunks()
     if isinstance(ids, pa.Array):
         return ids if ids.type == pa.large_string() else ids.cast(pa.large_string())
-    if ids.dtype.kind == "O":
-        ids = [str(name) for name in ids.tolist()]
-    elif ids.dtype.kind != "T":
-        ids = ids.astype(TEXT)
     try:
-        return pa.array(ids, pa.large_string())
+        return pa.array([str(name) for name in ids.tolist()], pa.large_string())
     except UnicodeError as error:
         raise DataError(f"an id holds half of a character (a lone surrogate): {error}") from None
 

@@ -21,14 +21,14 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED, UNITS, beyond_clock, zone_of
+from hopstate.data.dates import DAY_OR_MONTH, UNGUESSED, UNITS, beyond_clock, iso_dates, zone_of
 from hopstate.data.labels import several_columns
 from hopstate.data.readers.edge_list import ends_of, feature_columns
 from hopstate.data.readers.event_tables import ROLES, EventTableOptions, roles_of, text_columns
 from hopstate.data.readers.ids import EXACT, MISSING, NO_ID, NO_ID_REMEDY, WHOLE, ZEROS
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
 from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, read_as
-from hopstate.data.readers.tables import Table, is_numeric
+from hopstate.data.readers.tables import Table, is_numeric, whole_decimals
 from hopstate.data.readers.text import Text, check_names, read_layout
 from hopstate.data.readers.times import ABSENT, beyond_nanoseconds, check_digits, described, exact_unit, with_clock
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
@@ -183,7 +183,7 @@ def _has_dates(table: Table, name: str) -> bool:
     if is_numeric(cells):
         return False
     text = cells.astype(str).str.strip()
-    dates = pd.to_datetime(text, utc=True, format="ISO8601", errors="coerce").notna().sum()
+    dates = iso_dates(text).notna().sum()
     return bool(dates >= pd.to_numeric(text, errors="coerce").notna().sum())
 
 
@@ -515,6 +515,8 @@ def _id_array(column: pa.ChunkedArray, what: str) -> pa.Array:
     """Return ids as int64 or as texts without spaces around them; numbers that cannot be an id are null."""
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if types.is_decimal(column.type):
+        column = whole_decimals(pc.if_else(pc.equal(column, pc.floor(column)), column, pa.scalar(None, column.type)))
     kind = column.type
     if types.is_floating(kind):
         numbers = pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy()
@@ -547,7 +549,7 @@ def _dates(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     """Return dates as nanoseconds since 1970, and which are missing or beyond what int64 can hold."""
     if types.is_string(column.type):
         text = _present(column, list(ABSENT), lower=True).to_pandas()
-        dates = pd.to_datetime(text, utc=True, format="ISO8601", errors="coerce").dt.tz_localize(None).to_numpy()
+        dates = iso_dates(text).dt.tz_localize(None).to_numpy()
     else:
         unit = column.type.unit if types.is_timestamp(column.type) else ("s" if types.is_date32(column.type) else "ms")
         stamps = pc.fill_null(pc.cast(pc.cast(column, pa.timestamp(unit)), pa.int64()), np.iinfo(np.int64).min)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from hopstate.data.dates import iso_dates
 from hopstate.data.preprocessing import DATE, MOST, OTHER, FeatureTable, TextColumn, text_of
 from hopstate.data.readers.ids import NO_LABEL
 from hopstate.data.readers.local import as_numbers, check_dates, check_numbers, date_forms
@@ -208,7 +209,8 @@ def _dates(table: Table, name: str, form: str, what: str) -> pd.Series:
         found = pd.to_datetime(values, utc=True)
     else:
         text = _texts(table, name).where(values.notna(), "")
-        found = pd.to_datetime(text.where(text != ""), utc=True, format=form or "ISO8601", errors="coerce")
+        some = text.where(text != "")
+        found = pd.to_datetime(some, utc=True, format=form, errors="coerce") if form else iso_dates(some)
         good = text[found.notna()]
         like = f" such as {good.iloc[0]}" if len(good) else ""
         remedy = (

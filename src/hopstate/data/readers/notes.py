@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hopstate.data.dates import iso_dates
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import nearest
 
@@ -129,10 +130,8 @@ def _time_column(name: str) -> str:
 
 
 def _holds_dates(column: pd.Series) -> bool:
-    import pandas as pd
-
-    some = column.dropna()[:100]
-    return bool(len(some)) and bool(pd.to_datetime(some, errors="coerce", format="ISO8601", utc=True).notna().all())
+    some = column.dropna()[:100].astype(str)
+    return bool(len(some)) and bool(iso_dates(some).notna().all())
 
 
 def alone_note(label_ids: np.ndarray, pairs: Sequence[np.ndarray]) -> tuple[str, ...]:

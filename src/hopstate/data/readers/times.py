@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import DATES_HELD, DAY_OR_MONTH, NANOSECONDS, UNGUESSED, UNITS, beyond_clock, why_beyond
+from hopstate.data.dates import (
+    DATES_HELD,
+    DAY_OR_MONTH,
+    NANOSECONDS,
+    UNGUESSED,
+    UNITS,
+    beyond_clock,
+    iso_dates,
+    why_beyond,
+)
 from hopstate.data.readers.ids import EXACT, MISSING
 from hopstate.data.readers.local import date_forms
 from hopstate.data.readers.tables import Table
@@ -180,7 +189,7 @@ def parsed_times(table: Table, column: str, absent: np.ndarray, form: str = "") 
             filled = np.zeros(len(values), found.dtype)  # integers stay exact
             filled[~absent] = found
             return filled, None
-    dates = pd.to_datetime(known, utc=True, format=form or "ISO8601", errors="coerce")
+    dates = pd.to_datetime(known, utc=True, format=form, errors="coerce") if form else iso_dates(known)
     if form:
         table.check(_spread(dates.isna(), absent), column, f"no date of the form {form}", "Correct it.")
     elif dates.isna().any():
@@ -218,14 +227,12 @@ def _spread(bad: pd.Series, absent: np.ndarray) -> np.ndarray:
 
 def _odd_dates(table: Table, column: str, known: pd.Series, numbers: pd.Series, dates: pd.Series) -> pd.Series:
     """Return dates of which some were not read: alone they may be, as nanoseconds do not reach all that others do."""
-    import pandas as pd
-
     if dates.isna().all() and numbers.isna().all():
         raise _neither(table, column, known)
     if numbers.notna().sum() > dates.notna().sum():
         bad = numbers.isna()
     else:
-        alone = pd.to_datetime(known[dates.isna()], utc=True, format="ISO8601", errors="coerce")
+        alone = iso_dates(known[dates.isna()])
         bad = dates.isna() & ~dates.index.isin(alone.index[alone.notna()])
     rows = np.isin(np.arange(len(table.frame)), known.index[bad])
     table.check(rows, column, "no time like the others", "Remove the row or give it a time.")
@@ -298,7 +305,7 @@ def _warn_of_numbers(table: Table, column: str, t: np.ndarray) -> None:
                 stacklevel=5,
             )
             return
-    if t.max() < 100 * max(t.min(), 5 * _SINCE_1970[0]):
+    if float(t.max()) < 100 * max(float(t.min()), 5 * _SINCE_1970[0]):
         return
     inside = {unit: (t >= first) & (t <= last) for unit, (first, last) in _calendar().items()}
     inside = {unit: mask for unit, mask in inside.items() if mask.any()}
