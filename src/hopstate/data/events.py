@@ -14,7 +14,7 @@ import numpy as np
 
 from hopstate.data.dates import times_from
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.validate import check_events
+from hopstate.data.validate import check_events, dense_array
 from hopstate.data.vocabulary import TEXT, Vocabulary
 from hopstate.errors import DataError
 from hopstate.errors import warn as give_warning
@@ -192,9 +192,7 @@ class EventStream:
             fields: the other fields of `EventStream`.
         """
         arrays = {name: getattr(data, name, None) for name in ("src", "dst", "t", "msg", "y")}
-        columns: dict[str, Any] = {
-            name: None if value is None else value.detach().cpu().numpy() for name, value in arrays.items()
-        }
+        columns: dict[str, Any] = {name: dense_array(value, name) for name, value in arrays.items()}
         message = columns.pop("msg")
         if message is not None:
             message = message[:, None] if message.ndim == 1 else message if message.shape[1] else None

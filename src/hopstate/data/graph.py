@@ -24,6 +24,7 @@ from hopstate.data.validate import (
     check_labels,
     check_num_nodes,
     clean_features,
+    dense_array,
     features_of_array,
 )
 from hopstate.data.vocabulary import Vocabulary
@@ -346,8 +347,12 @@ class Graph(StoredSplits):
         if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
             raise DataError(f"a torch-geometric Data with edge_index is needed; this one holds {sorted(data.keys())}")
         edges = _edges(data)
-        found: dict[str, Any] = {"x": _dense(data.get("x")), "y": _dense(data.get("y")), "source": "torch-geometric"}
-        attr = _dense(data.get("edge_attr"))
+        found: dict[str, Any] = {
+            "x": dense_array(data.get("x"), "x"),
+            "y": dense_array(data.get("y"), "y"),
+            "source": "torch-geometric",
+        }
+        attr = dense_array(data.get("edge_attr"), "edge_attr")
         if found["x"] is not None:
             what = f"{fields.get('source', 'Data')}: node features x"
             if missing == "error":
@@ -355,12 +360,12 @@ class Graph(StoredSplits):
             else:
                 found["table"] = features_of_array(found["x"], nan, missing, what)
                 found["x"] = found["table"].plain()
-        masks = {name: _mask(_dense(data.get(f"{name}_mask")), data.num_nodes) for name in SPLITS}
+        masks = {name: _mask(dense_array(data.get(f"{name}_mask"), f"{name}_mask"), data.num_nodes) for name in SPLITS}
         found["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
         if data.get("node_ids") is not None:
             found["node_ids"] = Vocabulary(np.asarray(data["node_ids"]))
         if data.get("node_type") is not None:
-            found["node_type"] = _two_sets(np.asarray(_dense(data["node_type"])), edges)
+            found["node_type"] = _two_sets(dense_array(data["node_type"], "node_type"), edges)
         if data.get("class_names") is not None:
             found["class_names"] = tuple(data["class_names"])
         options: dict[str, Any] = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}
@@ -578,24 +583,19 @@ def _two_sets(types: np.ndarray, edges: np.ndarray) -> np.ndarray | None:
 
 def _edges(data: Data) -> np.ndarray:
     if data.get("edge_index") is not None:
-        return np.asarray(data.edge_index.cpu()).T.reshape(-1, 2)
+        edges = dense_array(data.edge_index, "edge_index")
+        if edges.size and (edges.ndim != 2 or len(edges) != 2):
+            raise DataError(f"edge_index is (2, E), sources above targets; got shape {edges.shape}")
+        return edges.reshape(2, -1).T
     targets, sources, _ = data.adj_t.coo()
     return np.stack([np.asarray(sources.cpu()), np.asarray(targets.cpu())], 1)
 
 
 def _weights(data: Data) -> np.ndarray | None:
     if data.get("edge_index") is not None:
-        return _dense(data.get("edge_weight"))
+        return dense_array(data.get("edge_weight"), "edge_weight")
     values = data.adj_t.coo()[2]
     return None if values is None or values.ndim != 1 or bool((values == 1).all()) else np.asarray(values.cpu())
-
-
-def _dense(value: Any) -> np.ndarray | None:
-    if value is None:
-        return None
-    if hasattr(value, "to_dense"):
-        value = value.to_dense()
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
 
 
 def _mask(mask: np.ndarray | None, num_nodes: int) -> np.ndarray | None:

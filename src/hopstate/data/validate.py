@@ -6,7 +6,7 @@ Large arrays are read in blocks, so that a memory-mapped one is never in memory 
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -104,6 +104,17 @@ def check_num_nodes(num_nodes: int, entries: int, where: str, stated: int | None
             f"it is right, say so: --read.num_nodes {num_nodes} (num_nodes in Python). Where ids are names rather than "
             "rows, give them as strings"
         )
+
+
+def dense_array(value: Any, what: str) -> Any:
+    """Return an array, a list or a tensor (sparse, on a device, of bfloat16) as a dense array; None as it is."""
+    if value is None or not hasattr(value, "detach"):
+        return None if value is None else np.asarray(value)
+    try:
+        dense = value.detach().to_dense().cpu()
+        return (dense.float() if str(dense.dtype) == "torch.bfloat16" else dense).numpy()
+    except (TypeError, RuntimeError):  # quantized, or without data
+        raise DataError(f"{what} is a tensor of {value.dtype} on {value.device}: convert it to numbers first") from None
 
 
 def check_finite(array: np.ndarray, what: str) -> None:
