@@ -280,7 +280,7 @@ def test_from_pyg_takes_tensors_that_numpy_has_no_type_for_or_names_them() -> No
     edges = torch.tensor([[0], [1]])
     half = Graph.from_pyg(Data(x=torch.eye(2, dtype=torch.bfloat16), edge_index=edges))
     assert np.array_equal(half.x, np.eye(2))
-    with pytest.raises(DataError, match="x is a tensor of torch.float32 on meta"):
+    with pytest.raises(DataError, match="x is a tensor"):
         Graph.from_pyg(Data(x=torch.eye(2, device="meta"), edge_index=edges))
     with pytest.raises(DataError, match=r"edge_index.*\(3, 2\)"):
         Graph.from_pyg(Data(x=torch.eye(4), edge_index=torch.tensor([[0, 1], [1, 2], [2, 3]])))
