@@ -19,6 +19,7 @@ from hopstate.data.readers.notes import edge_notes
 from hopstate.data.validate import (
     SPLITS,
     as_amounts,
+    as_float32,
     check_graph,
     check_ids,
     check_labels,
@@ -321,6 +322,7 @@ class Graph(StoredSplits):
         coo = adjacency.tocoo()
         if coo.shape[0] != coo.shape[1]:
             raise DataError(f"an adjacency matrix is square; got shape {coo.shape}")
+        check_num_nodes(coo.shape[0], coo.nnz, "the matrix", coo.shape[0] if "num_nodes" in fields else None)
         stored = coo.data != 0
         edges = np.stack([coo.row[stored], coo.col[stored]], 1)
         own: dict[str, Any] = {
@@ -344,9 +346,7 @@ class Graph(StoredSplits):
             missing: "error" names NaN in x; others keep them in the graph's table, to be filled by training nodes.
             fields: options of `from_edges` and fields of `Graph`, over what data holds.
         """
-        if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
-            raise DataError(f"a torch-geometric Data with edge_index is needed; this one holds {sorted(data.keys())}")
-        edges = _edges(data)
+        edges = edges_of(data)
         found: dict[str, Any] = {
             "x": dense_array(data.get("x"), "x"),
             "y": dense_array(data.get("y"), "y"),
@@ -561,7 +561,7 @@ def _frozen_labels(y: Any) -> np.ndarray | None:
 def _carried(attr: Any, weight: Any) -> dict[str, np.ndarray]:
     """Return what edges carry by the name of its field, float32."""
     found = {"edge_attr": attr, "edge_weight": weight}
-    found = {key: np.asarray(value, np.float32) for key, value in found.items() if value is not None}
+    found = {key: as_float32(value, key) for key, value in found.items() if value is not None}
     if "edge_attr" in found and found["edge_attr"].ndim == 1:
         found["edge_attr"] = found["edge_attr"][:, None]
     if "edge_weight" in found and found["edge_weight"].ndim == 2 and found["edge_weight"].shape[1] == 1:
@@ -581,7 +581,11 @@ def _two_sets(types: np.ndarray, edges: np.ndarray) -> np.ndarray | None:
     return types.astype(np.int8) if known and len(edges) else None
 
 
-def _edges(data: Data) -> np.ndarray:
+def edges_of(data: Data) -> np.ndarray:
+    """Return (E, 2) sources and targets of a torch-geometric `Data`."""
+    if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
+        what = sorted(data.keys()) if hasattr(data, "keys") else f"{type(data).__name__}"
+        raise DataError(f"a torch-geometric Data with edge_index is needed; this one holds {what}")
     if data.get("edge_index") is not None:
         edges = dense_array(data.edge_index, "edge_index")
         if edges.size and (edges.ndim != 2 or len(edges) != 2):

@@ -136,13 +136,19 @@ def rows_not_finite(array: np.ndarray) -> np.ndarray:
     return np.concatenate(bad) if bad else np.empty(0, np.int64)
 
 
+def as_float32(value: Any, what: str) -> np.ndarray:
+    """Return numbers as float32; complex ones and texts are an error."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{what} are {array.dtype}, not numbers")
+    return array.astype(np.float32, copy=False)
+
+
 def clean_features(array: np.ndarray, nan: str, what: str) -> np.ndarray:
     """Return features as float32; NaN and infinities are an error that names their rows, or become 0."""
     if nan not in ("error", "zero"):
         raise ConfigError(f"nan is 'error' or 'zero'; got {nan!r}")
-    if array.dtype.kind not in "biuf":
-        raise DataError(f"{what} are {array.dtype}, not numbers")
-    array = array.astype(np.float32, copy=False)
+    array = as_float32(array, what)
     if nan == "error":
         check_finite(array, what)
         return array
