@@ -122,6 +122,9 @@ def test_truth_beside_gaps_is_numbered_as_without(tmp_path: Path) -> None:
         ),
         ("source,target\n1e3,2\n1000,2\n", "exponent"),
         ('{"source":1,"target":2}\n', "JSON, not a table"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", "Git LFS"),
+        ("%PDF-1.4\n1 0 obj\n", "for printing"),
+        ("INSERT INTO e VALUES (1,2);\nINSERT INTO e VALUES (2,1);\n", "SQL"),
     ],
 )
 def test_edges_are_refused(tmp_path: Path, text: str, told: str) -> None:
