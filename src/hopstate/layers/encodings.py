@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, ShapeError
 from hopstate.types import Float, shapecheck
 
 
@@ -108,3 +108,40 @@ class TimeEncoding(nn.Module):
         """Return the encoding of gaps, in the unit of time that omega is an inverse of."""
         angle = gap.to(self.omega.dtype).unsqueeze(-1) * self.omega
         return torch.cos(angle if self.phase is None else angle + self.phase)
+
+
+class AlignedProjections(nn.ModuleDict):
+    """A linear map of every encoding of a token to one width, side by side.
+
+    An encoding without columns is zeros, and so are its values where they are None.
+
+    Args:
+        widths: columns of each encoding, 0 for none.
+        dim: width of each projection.
+        patch_size: consecutive tokens that are joined and projected together.
+    """
+
+    def __init__(self, widths: dict[str, int], dim: int, *, patch_size: int = 1) -> None:
+        super().__init__({name: nn.Linear(patch_size * width, dim) for name, width in widths.items() if width})
+        self.widths, self.dim = widths, dim
+        self.zero = nn.Buffer(torch.zeros(1), persistent=False)  # of the weights' device and dtype
+
+    def forward(self, values: dict[str, Tensor | None], rows: int) -> Tensor:
+        """Return (rows, dim * encodings) of the values by name, each (rows * patch_size, width)."""
+        return torch.cat([self._project(name, values.get(name), rows) for name in self.widths], 1)
+
+    def _project(self, name: str, values: Tensor | None, rows: int) -> Tensor:
+        if name not in self:
+            return self.zero.new_zeros(rows, self.dim)
+        linear = self[name]
+        assert isinstance(linear, nn.Linear)
+        if values is None:
+            return linear.bias.expand(rows, -1)
+        return linear(values.to(linear.weight.dtype).reshape(rows, linear.in_features))
+
+
+def check_widths(dims: tuple[int, int], x: Tensor | None, edge_attr: Tensor | None) -> None:
+    """Raise ShapeError if features of nodes or events have other widths than dims, those that a model was built for."""
+    for what, values, dim in zip(("node", "edge"), (x, edge_attr), dims, strict=True):
+        if values is not None and values.shape[1] != dim:
+            raise ShapeError(f"tokens have {values.shape[1]} {what} features, the model was built for {dim}")
