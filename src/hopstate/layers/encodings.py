@@ -66,17 +66,17 @@ class TimeEncoding(nn.Module):
         return len(self.omega)
 
     @classmethod
-    def geometric(cls, dim: int, *, alpha: float | None = None, beta: float | None = None) -> TimeEncoding:
-        """Return the fixed encoding omega_i = alpha^{-(i-1)/beta}; alpha and beta are sqrt(dim) by default.
+    def geometric(cls, dim: int) -> TimeEncoding:
+        """Return the fixed encoding omega_i = sqrt(dim)^{-(i-1)/sqrt(dim)}.
 
         Raises:
-            ConfigError: dim under 1, or alpha or beta that are not positive.
+            ConfigError: dim under 1.
         """
-        alpha, beta = (math.sqrt(dim) if value is None else value for value in (alpha, beta))
-        if dim < 1 or alpha <= 0 or beta <= 0:
-            raise ConfigError(f"a time encoding needs dim >= 1 and alpha, beta > 0; got {dim}, {alpha}, {beta}")
-        power = -torch.arange(dim, dtype=torch.float64) / beta
-        return cls((torch.tensor(alpha, dtype=torch.float64) ** power).float(), learn=False)
+        if dim < 1:
+            raise ConfigError(f"a time encoding needs dim >= 1; got {dim}")
+        root = math.sqrt(dim)
+        power = -torch.arange(dim, dtype=torch.float64) / root
+        return cls((torch.tensor(root, dtype=torch.float64) ** power).float(), learn=False)
 
     @classmethod
     def decades(cls, dim: int, *, span: float = 9.0, learn: bool) -> TimeEncoding:
