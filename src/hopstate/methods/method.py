@@ -289,7 +289,8 @@ class Method(Generic[RecordT, RunT, TaskT]):
             stand in for the configuration's own defaults, and what a user gives stands over them.
         automatic: settings that `suit` may choose, by dotted name; `--help` marks them.
         floors: (data record, configuration, context, task) → name → test metrics of what a run must stand above.
-        reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled.
+        reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled; None:
+            it never does.
         space: what `hopstate tune` searches where a user names nothing, by dotted name; empty where nothing is known.
         transductive: configuration → what of a graph's inputs depends on all of its nodes at once, in words, so that
             nodes that come later change the answers for all others; "" where neighbourhoods alone count.
@@ -302,7 +303,7 @@ class Method(Generic[RecordT, RunT, TaskT]):
     data: Literal["graph", "graphs", "events", "sequences"]
     summary: str
     source: str
-    reads_edges: Callable[[RunT], bool] = lambda config: False
+    reads_edges: Callable[[RunT], bool] | None = None
     suit: Callable[[RecordT, RunT, tuple[str, ...]], Mapping[str, Any]] | None = None
     automatic: tuple[str, ...] = ()
     floors: Callable[[RecordT, RunT, Context, TaskT], Floors] | None = None
