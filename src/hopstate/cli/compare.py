@@ -31,8 +31,8 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument("--data", required=True, help="a file, a folder, or the name of a data set")
     parser.add_argument("--splits", default="0", help="numbers of splits of graphs, e.g. 0,1,2 or 0-9 (default: 0)")
     parser.add_argument("--seeds", default="0", help="seeds of training, e.g. 0-2 (default: 0)")
-    parser.add_argument("--out", default=None, help="folder of all runs and of the table; an earlier one is continued")
-    parser.add_argument("--device", default=None, help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
+    parser.add_argument("--out", help="folder of all runs and of the table; an earlier one is continued")
+    parser.add_argument("--device", help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
     options = own_options(parser, own)
     rest = rest if options.device is None else [*rest, f"--loop.device={options.device}"]
     from hopstate.runs.run import output_folder

@@ -95,7 +95,7 @@ def fit_parser(method: AnyMethod) -> Parser:
     from hopstate.methods.config import parser_of
 
     parser = parser_of(method, prog=f"hopstate fit {method.name}")
-    parser.add_argument("--out", type=str, default=None, help="run folder; by default a new one under runs/")
+    parser.add_argument("--out", type=str, help="run folder; by default a new one under runs/")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out where it stopped")
     cost = "measure a few steps and print parameters, memory and seconds of an epoch; nothing is trained or written"
     parser.add_argument("--dry-run", action="store_true", help=cost)

@@ -50,80 +50,55 @@ if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
 
-def fitted_graph(graph: Graph, config: NodeRun, edges: bool) -> dict[str, FeatureScaler]:
-    """Return scales of a graph's features by name (x, edge_attr): of the training nodes, and of the edges at them."""
-    features = {"x": (graph.x, graph.table)} | ({"edge_attr": (graph.edge_attr, graph.edge_table)} if edges else {})
-    meant: dict[str, str] = {}
-    kind = _kind(config.read.scale, published=graph.published)
-    for name, (values, table) in features.items():
-        if values is None or (kind == "none" and table is None):
-            what = "node" if name == "x" else "edge"
-            _warn_of_scales(values, config.read.scale, f"the {what} features of {graph.name}")
-        else:
-            meant[name] = kind
-    if meant and isinstance(config, NodeRun) and config.task == "link":
-        return _fitted_links(graph, config, {name: (*features[name], kind) for name, kind in meant.items()})
-    unlabelled = graph.y is None or (graph.y.dtype.kind == "i" and not graph.num_classes)
-    if not meant or unlabelled or not isinstance(config.split, SplitConfig):
-        return {}  # the build says what is amiss
-    nodes = split_rows(graph, config.split).get("train", np.empty(0, np.int64))
-    rows = {"x": nodes, "edge_attr": _edges_at(graph, nodes) if "edge_attr" in meant else nodes}
-    found = {name: (*features[name], rows[name], kind) for name, kind in meant.items() if len(rows[name])}
-    return {
-        name: _fit(values, table, own, kind, config.read)
-        for name, (values, table, own, kind) in found.items()
-        if values is not None
-    }
-
-
-def _fitted_links(graph: Graph, config: NodeRun, features: dict[str, Any]) -> dict[str, FeatureScaler]:
-    found = {}
-    for name, (values, table, kind) in features.items():
-        rows = np.arange(graph.num_nodes)
-        if name == "edge_attr":
-            pairs = edge_split(graph, config.link, config.split).pairs["train"]
-            rows = edges_of_links(graph, pairs)
-        found[name] = _fit(values, table, rows, kind, config.read)
-    return found
-
-
-def fitted_set(graphs: GraphSet, config: SetRun, edges: bool) -> dict[str, FeatureScaler]:
-    """Return scales of a set's features by name (x, edge_attr): of the training graphs."""
-    union, found = graphs.union, {}
-    features = {"x": (union.x, union.table)} | ({"edge_attr": (union.edge_attr, union.edge_table)} if edges else {})
-    kind = _kind(config.read.scale, published=union.published)
-    for name, (values, table) in features.items():
-        if values is None or (kind == "none" and table is None):
-            what = "node" if name == "x" else "edge"
-            _warn_of_scales(values, config.read.scale, f"the {what} features of {graphs.name}")
+def fitted(record: Graph | GraphSet | EventStream, config: RunConfig, edges: bool) -> dict[str, FeatureScaler]:
+    """Return scales of a record's features by name (x, edge_attr), fitted to its training part."""
+    holder, read = record.union if isinstance(record, GraphSet) else record, cast("ReadOptions", config.read)
+    kind = read.scale if read.scale != "auto" else "none" if holder.published else "standard"
+    tables, meant = _tables(holder), []
+    for name, table in tables.items():
+        values = getattr(holder, name)
+        if values is None or not values.shape[1] or (name == "edge_attr" and isinstance(holder, Graph) and not edges):
             continue
-        ids = config.training_graphs(graphs)
-        rows = graphs.rows(ids)[0] if name == "x" else graphs.edges(ids)
-        if len(rows):
-            found[name] = _fit(values, table, rows, kind, config.read).sums()
-    return found
+        if kind == "none" and table is None:
+            _warn_of_scales(values, read.scale, f"the {'node' if name == 'x' else 'edge'} features of {record.name}")
+        else:
+            meant.append(name)
+    rows = _training_rows(record, config, meant) if meant else {}
+    found = {name: _fit(getattr(holder, name), tables[name], own, kind, read) for name, own in rows.items() if len(own)}
+    return {name: one.sums() for name, one in found.items()} if isinstance(record, GraphSet) else found
+
+
+def _training_rows(
+    record: Graph | GraphSet | EventStream, config: RunConfig, names: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """Return the training rows of features by name."""
+    if isinstance(record, GraphSet):
+        ids = cast("SetRun", config).training_graphs(record)
+        rows = {"x": lambda: record.rows(ids)[0], "edge_attr": lambda: record.edges(ids)}
+    elif isinstance(record, EventStream):
+        own = cast("EventRun", config).split.of(record).train
+        ends = (record.src[own], record.dst[own]) if record.has_node_features else ()
+        rows = {"x": lambda: np.unique(np.concatenate([own[:0], *ends])), "edge_attr": lambda: record.additions(own)}
+    elif isinstance(config, NodeRun) and config.task == "link":
+        links = config.link, config.split
+        rows = {
+            "x": lambda: np.arange(record.num_nodes),
+            "edge_attr": lambda: edges_of_links(record, edge_split(record, *links).pairs["train"]),
+        }
+    else:
+        unlabelled = record.y is None or (record.y.dtype.kind == "i" and not record.num_classes)
+        split = getattr(config, "split", None)
+        if unlabelled or not isinstance(split, SplitConfig):
+            return {}  # the build says what is amiss
+        nodes = split_rows(record, split).get("train", np.empty(0, np.int64))
+        rows = {"x": lambda: nodes, "edge_attr": lambda: _edges_at(record, nodes)}
+    return {name: rows[name]() for name in names}
 
 
 def _edges_at(graph: Graph, nodes: np.ndarray) -> np.ndarray:
     there = np.zeros(graph.num_nodes, bool)
     there[nodes] = True
     return np.flatnonzero(np.repeat(there, graph.degree) | there[graph.indices])
-
-
-def fitted_stream(stream: EventStream, config: EventRun) -> dict[str, FeatureScaler]:
-    """Return scales of a stream's features by name (x, edge_attr): of the training events and their ends."""
-    kind = _kind(config.read.scale, published=stream.published)
-    if kind == "none" and stream.edge_table is None:
-        _warn_of_scales(stream.edge_attr, config.read.scale, f"the event features of {stream.name}")
-        return {}
-    rows = config.split.of(stream).train
-    found = {}
-    if stream.x is not None and stream.has_node_features and kind != "none":
-        nodes = np.unique(np.concatenate([stream.src[rows], stream.dst[rows]]))
-        found["x"] = _fit(stream.x, None, nodes, kind, config.read)
-    if stream.edge_attr is not None and stream.edge_attr.shape[1]:
-        found["edge_attr"] = _fit(stream.edge_attr, stream.edge_table, stream.additions(rows), kind, config.read)
-    return found
 
 
 def _fit(
@@ -137,11 +112,6 @@ def _fit(
         )
     scaler = FeatureScaler.fit(ordered, rows, kind=kind, missing=read.missing, columns=columns)
     return scaler.sums() if (scaler.scale == 0).all() else scaler  # columns of ones, by which networks count
-
-
-def _kind(scale: str, *, published: bool) -> str:
-    """Return the scale that is meant: of "auto", none for published features, standard for all others."""
-    return scale if scale != "auto" else "none" if published else "standard"
 
 
 def _warn_of_scales(values: np.ndarray | None, asked: str, what: str) -> None:
@@ -199,12 +169,7 @@ def _scaled(record: Record, config: RunConfig, context: Context, edges: bool) ->
     begun = _features_of_init(config, context)
     if begun is not None:
         return as_trained(record, begun, edges=edges), begun
-    if isinstance(record, EventStream):
-        found = fitted_stream(record, cast("EventRun", config))
-    elif isinstance(record, Graph):
-        found = fitted_graph(record, cast("NodeRun", config), edges)
-    else:
-        found = fitted_set(record, cast("SetRun", config), edges)
+    found = fitted(record, config, edges)
     kept = {name: scaler.as_json() | _left(record, name, scaler) for name, scaler in found.items()}
     return as_trained(record, kept, edges=edges, tell=False), kept
 

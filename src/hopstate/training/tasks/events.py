@@ -32,7 +32,7 @@ from hopstate.streaming.history_scorer import (
     Input,
     PairTokenizer,
 )
-from hopstate.streaming.protocols import Follower, HistoryModel, LinkFollower, LooksUp
+from hopstate.streaming.protocols import Follower, HistoryModel, LinkFollower, LooksUp, Scores
 from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
 from hopstate.training.tasks.target import Target, is_known
 from hopstate.training.tasks.task import Microbatches, Prefetcher, SourceTask, TaskFacts, TaskSource
@@ -246,6 +246,10 @@ class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
     def follow(self, past: StreamState) -> ScorerT_co:
         """Return the model over a past, from where its memory stands."""
         return self.source.follow(self.model, past)
+
+    @abstractmethod
+    def score_events(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+        """Return (Q,) or (Q, C) scores of what is asked at events."""
 
 
 class Untrained(EventSource[LinkFollower]):
