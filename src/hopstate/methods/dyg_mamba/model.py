@@ -31,11 +31,12 @@ from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
 from hopstate.layers.attention import CrossAttention
 from hopstate.layers.decoders import LinkHead, NodeHead, PairHistory
 from hopstate.layers.encodings import AlignedProjections, CountEncoding, TimeEncoding, check_widths
-from hopstate.layers.ssm import STEP_RANGE, StateSpace, StepProjection, inverse_softplus
+from hopstate.layers.modes import StateSpace
+from hopstate.layers.ssm import STEP_RANGE, StepProjection
 from hopstate.ops.conv1d import conv1d
 from hopstate.ops.rows import segment_sum
 from hopstate.ops.selective_scan import selective_scan
-from hopstate.ops.span_step import span_step
+from hopstate.ops.span_step import inverse_softplus, span_step
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
 from hopstate.tokens.pair_features import NAMES
