@@ -249,7 +249,9 @@ def fit_config(
             config = replace(config, loop=replace(config.loop, progress=False, logger="none"))
         seed_everything(config.loop.seed)
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
-        ready, features = preprocess(record, config, context, edges=method.reads_edges(config))
+        ready, features = preprocess(
+            record, config, context, edges=bool(method.reads_edges and method.reads_edges(config))
+        )
         for text in (*notes_of_record(ready), *notes_of(features, record), *([unsaved] if unsaved else ())):
             if shown is not None and text in shown:
                 continue
