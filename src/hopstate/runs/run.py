@@ -126,6 +126,7 @@ class Run:
         return save_pretrained(self.path, folder, ids=ids)
 
 
+@random_state_kept()
 def fit(
     method: str,
     data: Any,
