@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from hopstate import evaluate, fit
 from hopstate.cli.main import main
 from hopstate.data.readers.read_graph import read_graph
-from hopstate.errors import ConfigError, HopstateError
+from hopstate.errors import ConfigError, HopstateError, StorageError
+from hopstate.serving.live import LiveRun
 
 LOOP = {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}
 
@@ -177,3 +181,114 @@ def test_processed_files_are_not_unpickled(tmp_path: Path, legacy: bool) -> None
     with pytest.raises(HopstateError, match="Planetoid"):
         read_graph(f"pyg:Planetoid:Cora?root={tmp_path}")
     assert not (tmp_path / "ran").exists()
+
+
+# ---- links -----------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def temporal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("temporal")
+    events(80).to_csv(home / "events.csv", index=False)
+    settings = {"loop": LOOP, "model": {"dim": 4}, "evaluation.strategies": ["random"]}
+    return fit("ctdg-ssm", home / "events.csv", out=home / "run", config=settings).path
+
+
+def events(count: int, start: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(start)
+    pairs = {"src": rng.integers(0, 6, count), "dst": rng.integers(6, 12, count)}
+    return pd.DataFrame({**pairs, "t": start + np.arange(count)})
+
+
+COMMANDS = (
+    ["evaluate", "run"],
+    ["stream", "run", "--data=later.csv", "--out=scores.csv"],
+    ["score", "run", "--pairs=1,7"],
+    ["explain", "run", "--pair=1,7"],
+    ["report", "run", "--out=page.html"],
+    ["inspect", "run"],
+    ["fit", "ctdg-ssm", "--resume", "--out=run"],
+    ["ensemble", "run", "run", "--out=both"],
+)
+
+
+@pytest.mark.parametrize("place", ["state", "live", "negatives", "live/state/copies", ".lock", "metrics.jsonl"])
+def test_links_in_a_run_folder_are_refused(temporal: Path, tmp_path: Path, monkeypatch, capsys, place: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(temporal, "run")
+    events(5, 100).to_csv("later.csv", index=False)
+    victim = tmp_path / "victim"
+    if "." in place:
+        victim.write_text("work")
+    else:
+        victim.mkdir()
+        (victim / "thesis.docx").write_text("work")
+    link = tmp_path / "run" / place
+    link.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(link) if link.is_dir() else link.unlink(missing_ok=True)
+    link.symlink_to(victim)
+    for command in COMMANDS:
+        assert main(command) in (1, 2), command
+        assert place in capsys.readouterr().err, command
+    with pytest.raises(StorageError, match=place):
+        LiveRun("run")
+    assert victim.read_text() == "work" if "." in place else [path.name for path in victim.iterdir()] == ["thesis.docx"]
+
+
+def test_a_search_writes_into_its_own_folder(run: Path, tmp_path: Path, capsys) -> None:
+    data = json.loads((run / "config.json").read_text())["data"]
+    search = ["tune", "mlp", f"--data={data}", "--trials=1", "--space=model.dim=4,8", "--out=search"]
+    search += [f"--loop.{name}={str(value).lower()}" for name, value in LOOP.items()]
+    assert main(search) == 0
+    trial = next(path for path in (tmp_path / "search").iterdir() if path.is_dir())
+    trial.rename(tmp_path / "elsewhere")
+    trial.symlink_to(tmp_path / "elsewhere")
+    capsys.readouterr()
+    assert main(search) == 1
+    assert trial.name in capsys.readouterr().err
+
+
+# ---- the terminal ----------------------------------------------------------------------------------------------------
+ESCAPES = "\x1b]0;title\x07\x1b[2J\x9b31m\u202egnp.exe\u2066\b[bold]:smile:"
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+class Terminal(io.StringIO):
+    """What is written to it, as if it were a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_texts_of_files_are_no_commands_to_a_terminal(temporal: Path, tmp_path: Path, monkeypatch, terminal: bool):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(temporal, "run")
+    named = events(80).astype({"src": str, "dst": str})
+    named["dst"] = ESCAPES + named["dst"]
+    named.assign(**{ESCAPES: named["t"].astype(float)}).to_parquet("e.parquet")
+    change(Path("run"), data=ESCAPES)
+    facts = json.loads(Path("run/data.json").read_text())
+    Path("run/data.json").write_text(json.dumps(facts | {"notes": [f"read as: {ESCAPES}"], "time_unit": ESCAPES}))
+    settings = [f"--loop.{name}={str(value).lower()}" for name, value in LOOP.items() if name != "progress"]
+    monkeypatch.setenv("TERM", "xterm")
+    for command in (
+        ["inspect", "e.parquet", "--kind=events"],
+        ["inspect", "run"],
+        ["evaluate", "run"],
+        ["stream", "run", "--data=e.parquet", "--out=s.csv"],
+        ["fit", "recency", "--data=e.parquet", *settings, "--out=named"],
+        ["rank", "named", "--source=1"],
+        ["explain", "named", f"--pair=1,{named['dst'].iloc[-1]}"],
+        ["score", "named", f"--pairs=1,{ESCAPES}"],
+    ):
+        out, err = (Terminal() if terminal else io.StringIO() for _ in range(2))
+        monkeypatch.setattr("sys.stdout", out)
+        monkeypatch.setattr("sys.stderr", err)
+        main(command)
+        text = out.getvalue() + err.getvalue()
+        colors = re.compile("\x1b\\[(?:[0-9;]*m|\\?25[lh]|[0-9]*[AK])|\r") if terminal else re.compile("(?!)")
+        assert not CONTROL.search(colors.sub("", text)), (command, text)
+        assert "\N{SMILING FACE WITH OPEN MOUTH AND SMILING EYES}" not in text
+    out = Terminal()
+    monkeypatch.setattr("sys.stdout", out)
+    assert main(["inspect", "e.parquet", "--kind=events", "--json"]) == 0
+    assert json.loads(out.getvalue())["data"] == "e.parquet"

@@ -6,7 +6,7 @@ import math
 import mpmath
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scan_cases import assert_matches_naive, make_case, offsets_of, run_and_grad
 
@@ -64,6 +64,7 @@ def test_fast_path_passes_gradcheck(rule, reverse):
 )
 @settings(max_examples=12, deadline=None, derandomize=True)
 def test_fast_path_equals_float64_loop(rule, reverse, lengths, channels, S, dtype, plain, seed):
+    assume(any(lengths) or not plain)  # of no token, the loop's outputs have no gradient
     case = make_case(lengths, channels, S, dtype, seed=seed, plain=plain)
     assert_matches_naive(case, offsets_of(lengths), reverse=reverse, discretization=rule)
 

@@ -61,7 +61,7 @@ def _explain_node(run: str, node: str, top: int, where: dict[str, Any]) -> Answe
     def show() -> None:
         from hopstate.io.output import screen
 
-        screen().print(f"node {node}: {found.output!r}, logit {found.logit:+.4f}; gradient times input", markup=False)
+        screen().print(f"node {node}: {found.output!r}, logit {found.logit:+.4f}; gradient times input")
         for name, rows in parts.items():
             _show_rows(name, rows, top)
         _show_written(written)
@@ -78,7 +78,7 @@ def _show(found: Any, top: int) -> None:
     from hopstate.io.output import screen
 
     title = f"{found.source} - {found.target} at {found.when}: score {found.score:.4f}, logit {found.logit:+.4f}"
-    screen().print(title, markup=False)
+    screen().print(title)
     rows = found.table
     rows = rows.reindex(rows.contribution.abs().sort_values(ascending=False, kind="stable").index)
     rows = rows.assign(end=rows.end.map({"source": found.source, "target": found.target}).astype(str))
@@ -90,7 +90,6 @@ def _show(found: Any, top: int) -> None:
 
 def _show_rows(title: str, rows: Any, top: int) -> None:
     """Print the first rows of a table, largest contributions first."""
-    from rich.markup import escape
     from rich.table import Table
 
     from hopstate.io.output import screen
@@ -100,7 +99,7 @@ def _show_rows(title: str, rows: Any, top: int) -> None:
         return
     table = Table(*rows.columns, title=title if len(rows) <= top else f"{title}; {top} of {len(rows)}")
     for row in rows.head(top).itertuples(index=False):
-        table.add_row(*(escape(_cell(cell)) for cell in row))
+        table.add_row(*(_cell(cell) for cell in row))
     screen().print(table)
 
 

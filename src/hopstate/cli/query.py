@@ -182,7 +182,6 @@ def _answer(
 
 def _print(table: Any) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     from hopstate.io.output import screen
 
@@ -190,5 +189,5 @@ def _print(table: Any) -> None:
     for name in table.columns:
         shown.add_column(name, justify="right" if table[name].dtype.kind in "iuf" else "left", overflow="fold")
     for row in table.itertuples(index=False):
-        shown.add_row(*(Text(f"{cell:.6g}" if isinstance(cell, float) else str(cell)) for cell in row))
+        shown.add_row(*(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row))
     screen().print(shown)

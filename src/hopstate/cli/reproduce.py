@@ -136,7 +136,6 @@ def _list(recipes: list[Recipe]) -> Answer:
 
 
 def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     from hopstate.io.output import screen
@@ -154,12 +153,12 @@ def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
         source = f"[{sources.index(source) + 1}]" if narrow and source else source
         metric = metric_label(row["metric"])  # of which negatives, the recipe's name says too
         metric = metric.partition(",")[0] if narrow else metric
-        table.add_row(row["recipe"], row["here"], metric, published, str(row["runs"]), escape(source))
+        table.add_row(row["recipe"], row["here"], metric, published, str(row["runs"]), source)
     console.print(table)
     for number, source in enumerate(sources if narrow else (), 1):
-        console.print(f"[{number}] {source}", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"[{number}] {source}", soft_wrap=True, highlight=False)
     if ways:
         console.print("Data that are not here:")
     for text in ways:
-        console.print(f"  {text}", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"  {text}", soft_wrap=True, highlight=False)
     console.print(f"{len(rows)} recipes; `hopstate reproduce NAME --seeds 3` runs one.")

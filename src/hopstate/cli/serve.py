@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 
 _HERE = "127.0.0.1"
 _TURN = 0.0005  # seconds for which one thread keeps the interpreter while another waits to read, answer or sync
-_SERVER: dict[str, Any] = {
+SERVER: dict[str, Any] = {
+    "http": "h11",  # bounds the head of a request while it arrives, which httptools does not
+    "h11_max_incomplete_event_size": 128 << 10,
+    "ws": "none",
     "log_level": "warning",
+    "use_colors": False,
     "limit_concurrency": 800,  # connections; below the usual limit of 1,024 open files of a process
     "timeout_graceful_shutdown": 5,  # seconds in which answers that are under way may be fetched once it is to stop
 }
@@ -120,7 +124,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     _tell_unknown(app.state.engine.live)
     port = place.getsockname()[1]
     url = f"http://{o.host}:{port}"
-    server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, **_SERVER))
+    server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, **SERVER))
 
     place.listen(2048)  # who asks from now on waits until the service takes the call, and is not refused
     told = partial(print, f"serving {name} at {url} (who next: /, API: /docs)", flush=True)
@@ -142,7 +146,7 @@ def _until_stopped(server: uvicorn.Server, place: socket.socket, engine: Service
 def _names(host: str, more: list[str]) -> list[str] | None:
     if host in ("0.0.0.0", "::") and not more:  # it asks for a token, which pages of other sites do not have
         return None
-    return [host, "localhost", _HERE, "::1", "[::1]", *more]
+    return [host, "localhost", _HERE, "[::1]", *more]
 
 
 def _make_even() -> None:

@@ -240,6 +240,22 @@ def replace_folder(folder: Path, fill: Write) -> None:
                 shutil.rmtree(old.rename(part), ignore_errors=True)
 
 
+def refuse_links(folder: Path) -> None:
+    """Check that a folder holds no symbolic links: what is written or deleted in it would lie elsewhere.
+
+    Raises:
+        StorageError: it holds one.
+    """
+    for here, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = os.path.join(here, name)
+            if os.path.islink(path):
+                raise StorageError(
+                    f"{path} is a symbolic link: what belongs to {folder} would be written elsewhere; replace it by "
+                    f"what it leads to"
+                )
+
+
 def recover_folder(folder: Path) -> None:
     """Put back what was moved away from folder if the process that replaced it was killed."""
     old = folder.with_name(f".{short_name(folder)}.old")
@@ -308,9 +324,10 @@ def locked(folder: str | Path, what: str = "a run") -> Iterator[None]:
 
     Raises:
         BusyError: another process, or another thread, has locked it.
-        StorageError: nothing can be written there.
+        StorageError: nothing can be written there, or it holds symbolic links.
     """
     folder = Path(folder)
+    refuse_links(folder)
     with _acquired(folder, folder / NAME, what, wait=False):
         remove_stale(folder)
         yield
@@ -341,6 +358,8 @@ def _acquired(path: Path, place: Path, what: str, *, wait: bool) -> Iterator[Non
     lock = FileLock(place, timeout=-1 if wait else 0, thread_local=False)
     with named_errors(path, "lock"):
         make_folder(place.parent)
+        if place.is_symlink():
+            raise StorageError(f"{place} is a symbolic link; remove it")
         try:
             lock.acquire(poll_interval=0.02)
         except Timeout:

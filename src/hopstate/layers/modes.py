@@ -1,4 +1,4 @@
-"""A model put into evaluation, or into faster products of its linear maps, for a while."""
+"""What training and inference ask of a model: evaluation mode, faster linear maps, the parameters of state spaces."""
 
 from __future__ import annotations
 
@@ -18,13 +18,7 @@ BLOCKS = (2048, 512)  # rows that go to oneDNN at a time; fewer are left to torc
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return (..., n) x W^T + b; what torch's own gives, to rounding, and the same gradients.
-
-    Args:
-        x: (..., k).
-        weight: (n, k).
-        bias: (n,), or None.
-    """
+    """Return (..., n) x W^T + b; what torch's own gives, to rounding, and the same gradients."""
     if not _suits(x, weight, bias):
         return F.linear(x, weight, bias)
     y: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), weight, bias)
@@ -148,3 +142,19 @@ def _modules(model: nn.Module) -> Iterator[nn.Module]:
         module = waiting.pop()
         yield module
         waiting.extend(inner for inner in module._modules.values() if inner is not None)
+
+
+class StateSpace(nn.Module):
+    """What holds a state matrix and step sizes, which may want a learning rate of their own."""
+
+    A_log: nn.Parameter
+
+    def state_parameters(self) -> list[nn.Parameter]:
+        """Return A's parameter and those that step sizes are made of."""
+        return [self.A_log]
+
+
+def state_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return what the state spaces of a model say are theirs, each once."""
+    spaces = (module for module in model.modules() if isinstance(module, StateSpace))
+    return list({id(p): p for space in spaces for p in space.state_parameters()}.values())

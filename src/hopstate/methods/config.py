@@ -89,31 +89,52 @@ def in_words(message: str) -> str:
     return f"{found['name']} must be {listed}; got {shown(found['value'].strip())!r}"
 
 
-SETTINGS_BYTES = 4 << 20  # of a file of settings
+SETTINGS_BYTES, DEEPEST = 1 << 20, 50  # of a file of settings: bytes, and lists and mappings in each other
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def load_yaml(text: str) -> Any:
     """Return what YAML holds, JSON included; numbers as jsonargparse reads them.
 
     Raises:
-        yaml.YAMLError: no YAML, too large, nested too deep, with an alias, or with a class to import (no option takes
-            one).
+        yaml.YAMLError: no YAML, too large, nested too deep, with an alias, with a key twice, or with a class to import
+            (no option takes one).
     """
     if len(text) > SETTINGS_BYTES:
         raise yaml.YAMLError(f"{len(text):,} characters are more than settings take")
     try:
-        if "*" in text and any(
-            isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)
-        ):
-            raise yaml.YAMLError("aliases (*name) are not taken: they make very much of a little")
+        _check_yaml(text)
         found = get_loader("yaml")(text)
-    except RecursionError:
-        raise yaml.YAMLError("it is nested too deep") from None
     except (ValueError, OverflowError, TypeError) as error:  # dates and numbers that cannot be, keys that are lists
         raise yaml.YAMLError(str(error)) from None
     if isinstance(found, dict) and _names_class(found):
         raise yaml.YAMLError("class_path names code to import, which no setting takes")
     return found
+
+
+def _check_yaml(text: str) -> None:
+    """Raise YAMLError for aliases, for nesting at which libyaml's recursion ends the process, and for a key twice."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError("aliases (*name) are not taken: they make very much of a little")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise yaml.YAMLError("it is nested too deep")
+    _check_keys(yaml.compose(text, Loader=_LOADER))
+
+
+def _check_keys(node: yaml.Node | None) -> None:
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.YAMLError(f"the key {shown(key.value)!r} stands twice, line {key.start_mark.line + 1}")
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
+            _check_keys(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _check_keys(value)
 
 
 def _names_class(tree: dict[Any, Any]) -> bool:
@@ -143,7 +164,7 @@ def _check_group(parser: Parser, name: str, value: object, *, word: bool = False
     if not any(key.startswith(f"{name}.") for key in keys) or value == {}:
         return
     kind = f"{name}.kind" in keys and isinstance(value, str) and re.fullmatch(r"[\w-]+", value)
-    if (word and kind) or (value is None and "." not in name):  # a heading of a file with nothing below it
+    if word and kind:
         return
     if word and isinstance(value, str) and value.startswith("{"):
         try:

@@ -286,7 +286,6 @@ _TABLE_OPTIONS = (
     *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
     *("missing", "columns", "unlabelled", "task", "label_cells", "text_ids", "bipartite"),
 )
-_TOP_FOLDER = "batching.top.folder"  # where a run may write beside its own folder
 OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
 
 
@@ -460,12 +459,6 @@ def resolve_config(
     if resume and out is not None and (Path(out) / "config.json").is_file():
         stored, known = flatten(RunFolder(out).settings()), flatten(as_dict(config))
         check_sources(RunFolder(out), [name for name, value in known.items() if value is None])
-        shared = stored.get(_TOP_FOLDER)
-        if shared is not None and known.get(_TOP_FOLDER) is None and not is_inside(shared, out):
-            raise ConfigError(
-                f"{out} writes into {shown(shared)}, which is outside of it; if you trust it, give it yourself: "
-                f"--{_TOP_FOLDER} {shown(shared)}"
-            )
         return parse({k: v for k, v in stored.items() if k in known}), record
     begun = isinstance(config, EventNodeRun) and config.init is not None
     if method.suit is None or not (suit or begun):

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+import torch
+
 from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_reset
 from hopstate.io.files import cache_folder, locked, make_folder, named_errors, remove_file, replace_file
@@ -264,7 +266,8 @@ def fit_config(
         if wanted and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
             keep_past(run, record, method.name)
         if isinstance(task, LinkTask) and "val" in result.metrics and ranks.first:
-            keep_curve(run, task)
+            with torch.no_grad(), trainer.precision():
+                keep_curve(run, task)
         best, in_memory = result.progress.best_epoch, record if save_data is not None else None
         return Run(run.path, method.name, result.metrics, result.interrupted, best, found, in_memory)
 

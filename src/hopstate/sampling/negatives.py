@@ -74,11 +74,7 @@ class Negatives:
         return (stream.src[of] == self.src) & (stream.dst[of] == self.dst)
 
     def take(self, rows: np.ndarray) -> Negatives:
-        """Return those of the events at some positions (n,), ascending.
-
-        Raises:
-            DataError: an event that has no negatives here.
-        """
+        """Return those of the events at some positions (n,), ascending; DataError of an event without any."""
         place = np.minimum(np.searchsorted(self.rows, rows), max(len(self.rows) - 1, 0))
         if len(rows) and (not len(self.rows) or not np.array_equal(self.rows[place], rows)):
             raise DataError(f"these negatives are of {len(self.rows)} other events")
@@ -88,11 +84,7 @@ class Negatives:
         return replace(self, rows=rows, offsets=bounds, src=self.src[held], dst=self.dst[held])
 
     def save(self, path: Path | str) -> None:
-        """Write as .npz, atomically.
-
-        Raises:
-            StorageError: the file could not be written.
-        """
+        """Write as .npz, atomically."""
         facts = {"strategy": self.strategy, "seed": self.seed, "batch_size": self.batch_size}
         note = np.frombuffer(json.dumps(facts | {"content_hash": self.content_hash}).encode(), np.uint8)
         columns = {"rows": self.rows, "offsets": self.offsets, "src": self.src, "dst": self.dst, "facts": note}
@@ -199,15 +191,9 @@ class NegativeStrategy(ABC):
 
     @abstractmethod
     def draw(self, stream: EventStream, splits: EventSplit, split: str, **how: Unpack[HowDrawn]) -> Negatives:
-        """Draw the negatives of a split's events.
-
-        Args:
-            stream, splits: the data.
-            split: "train", "val", "test", "new_val" or "new_test".
-            how: see `HowDrawn`.
+        """Draw the negatives of a split ("train", "val", "test", "new_val" or "new_test"); how: see `HowDrawn`.
 
         Raises:
-            DataError: the split has no events.
             NoOtherPairError: there is no pair that does not meet.
         """
 
@@ -348,18 +334,14 @@ def draw_negatives(
     """Draw one negative pair for each event of a split, batch by batch.
 
     Args:
-        stream, splits: the data.
         split: "train", "val", "test", "new_val" or "new_test"; a new split draws from its own events only.
         strategy: name of a `OnePerEvent` strategy.
         seed: by default DyGLib's for the split (val 0, new_val 1, test 2, new_test 3; train 0).
-        batch_size: events scored together.
         part: of the split's events alone, with the pairs that they have among all.
         most: of them that are judged (see `judged`), with the pairs that they have among all; None for all.
         avoid_own: draw a random destination again if it is the event's own; of split "train" only.
 
     Raises:
-        ConfigError: an unknown split or strategy, or a batch size under 1.
-        DataError: the split, or the part of it, is empty.
         NoOtherPairError: a batch holds every pair that there is to draw.
     """
     rows, kind = stream.additions(splits.rows(split)), strategy_of(strategy)
@@ -411,12 +393,8 @@ def random_destinations(
 ) -> np.ndarray:
     """Draw count destinations uniformly over the distinct ones of dst, in DyGLib's order of random numbers.
 
-    Args:
-        src, dst: the pool's ends; sources only take their (unused) share of random numbers.
-        count: the first events of the pool, each of which gets a destination.
-        batch_size: events whose numbers are drawn together.
-        seed: of the random numbers.
-        avoid_own: draw again, uniformly over the others, a destination that is the event's own; the rest stays.
+    Sources only take their (unused) share of random numbers. avoid_own draws again, uniformly over the others, a
+    destination that is the event's own; the rest stays.
     """
     sources, destinations = _distinct(src), _distinct(dst)
     state = np.random.RandomState(seed)
@@ -523,18 +501,11 @@ def one_against_many(
     """Draw many destinations for each positive (s, d, t): met in training, and never met; none met at t.
 
     Args:
-        stream, splits: the data.
-        split: whose events are the positives.
         num_negatives: K; the first share of them from destinations s met in training, the rest from those it did
             not, all without replacement; fewer where there are too few. "all" takes the whole pool of destinations
             but those met at t, as TGB does for tgbl-wiki.
-        seed: one seed, one array.
         history_share: share of K to draw from destinations met in training.
         most: positives that are judged (see `judged`), with the destinations that they have among all; None for all.
-
-    Raises:
-        ConfigError: num_negatives under 1 or a share outside 0..1.
-        DataError: the split is empty, or its pairs with every destination are more than fit.
     """
     from hopstate.sampling.kernels import many_kernel
 
@@ -599,11 +570,7 @@ def load_or_draw(
     strategy: str = "random",
     **how: Unpack[HowDrawn],
 ) -> Negatives:
-    """Load saved negatives of a split, or draw and save them; other arguments as of `NegativeStrategy.draw`.
-
-    Raises:
-        DataError: the file holds negatives of another strategy or of other events.
-    """
+    """Load saved negatives of a split, or draw and save them; other arguments as of `NegativeStrategy.draw`."""
     if not exists(path):
         drawn = strategy_of(strategy).draw(stream, splits, split, **how)
         drawn.save(path)
@@ -781,12 +748,7 @@ class MixedNegatives:
         self._own_start = np.searchsorted(self._src[self._own], np.arange(stream.num_nodes + 1))
 
     def draw(self, random: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return sources and destinations (P, K) of the pairs beside each event.
-
-        Args:
-            random: (P, K) destinations drawn uniformly, which stand where the mixture says random.
-            seed: of the kinds and of the other pairs.
-        """
+        """Return sources and destinations (P, K) of each event's pairs; random (P, K): destinations drawn uniformly."""
         from hopstate.sampling.kernels import draw_candidates, draw_pairs
 
         if not self._shares[1:].any() or not len(random):

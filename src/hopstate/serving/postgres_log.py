@@ -8,6 +8,7 @@ is opened again, errors are named, and passwords are never shown.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import socket
@@ -21,6 +22,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from hopstate.errors import (
     BusyError,
+    CheckpointError,
     ConfigError,
     DataError,
     HopstateWarning,
@@ -28,7 +30,7 @@ from hopstate.errors import (
     MissingFileError,
     StorageError,
 )
-from hopstate.serving.log import TABLES, EventLog, known_id
+from hopstate.serving.log import FORMAT, TABLES, EventLog, Row, checksum, known_id
 
 _PATIENCE = 3.0  # seconds in which the server may yet learn that the writer before has gone
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -58,7 +60,7 @@ class PostgresLog(EventLog):
         if not _NAME.fullmatch(self.schema):
             raise ConfigError(f"log={self.schema!r}: a log's name is of small letters, digits and _, at most 63")
         try:
-            self._check_format()
+            self._verify(0)  # the server keeps the position in the same way as the events
         except BaseException:
             self.close()
             raise
@@ -78,6 +80,9 @@ class PostgresLog(EventLog):
             connection.execute("set local client_min_messages = warning")
             connection.execute(f'create schema if not exists "{self.schema}"')
             connection.execute(TABLES.format(integer="bigint", id="bytea"))  # its texts hold no NUL, ids may
+            value = json.dumps(FORMAT)
+            query = "insert into facts values ('format', %s, %s) on conflict do nothing"
+            connection.execute(query, (value, checksum("format", value)))
 
     def _lock_writer(self, connection: Any) -> None:
         key = int.from_bytes(hashlib.sha256(f"hopstate log {self.schema}".encode()).digest()[:7], "big")
@@ -103,6 +108,8 @@ class PostgresLog(EventLog):
                 raise DataError(known_id(self.place)) from error
             except self._psycopg.DataError as error:
                 raise DataError(f"{self.place} cannot hold a value ({_first(error)}); nothing was taken") from error
+            except errors.UndefinedColumn as error:
+                raise CheckpointError(f"{self.place} is no log of this version ({_first(error)})") from error
             except (errors.UndefinedTable, errors.InvalidSchemaName) as error:
                 raise MissingFileError(f"nothing at {self.place} ({_first(error)})") from error
             except self._psycopg.Error as error:
@@ -140,16 +147,18 @@ class PostgresLog(EventLog):
         with self._connected() as connection:
             connection.cursor().executemany(sql.replace("?", "%s"), list(rows))
 
-    def _insert_events(self, rows: Iterable[tuple[str, str | None, int]]) -> None:
-        encoded = [(position, self._encode_id(id_), body) for body, id_, position in rows]
+    def _insert_rows(self, rows: Iterable[Row]) -> None:
         query = "copy events from stdin (format binary)"
         with self._connected() as connection, connection.cursor().copy(query) as copy:
-            copy.set_types(["int8", "bytea", "text"])
-            for row in encoded:
-                copy.write_row(row)
+            copy.set_types(["int8", "int8", "int8", "bytea", "text", "int8"])
+            for row in rows:
+                copy.write_row((*row[:3], self._encode_id(row.id), row.body, checksum(*row)))
 
     def _encode_id(self, id_: str | None) -> bytes | None:
         return None if id_ is None else id_.encode()
+
+    def _decode_id(self, id_: bytes | None) -> str | None:
+        return None if id_ is None else bytes(id_).decode(errors="replace")
 
     def positions(self, ids: Sequence[str]) -> dict[str, int]:
         query = "select id, position from events where id = any(?)"

@@ -28,7 +28,7 @@ from hopstate.data.readers.event_tables import ROLES, EventTableOptions, roles_o
 from hopstate.data.readers.ids import EXACT, MISSING, NO_ID, NO_ID_REMEDY, WHOLE, ZEROS
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
 from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, read_as
-from hopstate.data.readers.tables import Table, is_numeric
+from hopstate.data.readers.tables import Table, is_numeric, whole_decimals
 from hopstate.data.readers.text import Text, check_names, read_layout
 from hopstate.data.readers.times import ABSENT, beyond_nanoseconds, check_digits, described, exact_unit, with_clock
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
@@ -515,6 +515,8 @@ def _id_array(column: pa.ChunkedArray, what: str) -> pa.Array:
     """Return ids as int64 or as texts without spaces around them; numbers that cannot be an id are null."""
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if types.is_decimal(column.type):
+        column = whole_decimals(pc.if_else(pc.equal(column, pc.floor(column)), column, pa.scalar(None, column.type)))
     kind = column.type
     if types.is_floating(kind):
         numbers = pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy()

@@ -7,6 +7,7 @@ leading zeros or is no number, all of the column is text. Spaces around an id ar
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,8 @@ def ids_of(table: Table, column: str, *, text_ids: bool = False) -> np.ndarray:
     """Return a column of ids as int64 or as texts of variable length."""
     values = table.worded(column)
     table.check(values.isna(), column, "an id is missing", "Fill it in or remove the row.")
+    if values.dtype == object and len(values) and isinstance(values.iloc[0], Decimal):
+        values = values.astype(float)
     numeric = values.dtype.kind in "iuf"
     text = None
     if text_ids or values.dtype.kind in "fb" or (numeric and table.leading_zeros()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ class Table:
     filled: Mapping[str, pd.Series] = field(default_factory=dict)  # columns as written, but for cells filled in
     notes: tuple[str, ...] = ()  # on how the file was read
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         return [str(name) for name in self.frame.columns]
 
@@ -268,7 +269,8 @@ def _column_of_arrow(column: pa.ChunkedArray, name: str, where: str) -> Any:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], kind.value_type)
-        kind = kind.value_type
+    column = whole_decimals(column)
+    kind = column.type
     if kind.num_fields or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         holds = "bytes" if not kind.num_fields else "lists or records"
         raise FormatError(f"{where}: column {name!r} holds {holds}; a table has one text, number or date in each cell")
@@ -276,6 +278,18 @@ def _column_of_arrow(column: pa.ChunkedArray, name: str, where: str) -> Any:
         whole = pd.Int64Dtype() if pa.types.is_signed_integer(kind) else pd.UInt64Dtype()
         return column.to_pandas(types_mapper=lambda _: whole)
     return column.to_pandas()
+
+
+def whole_decimals(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return decimals that are all whole, such as 2.00, as the integers that other columns have; others unchanged."""
+    import pyarrow as pa
+
+    if not pa.types.is_decimal(column.type):
+        return column
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid:  # a fraction, or beyond 64 bits
+        return column
 
 
 def _check_no_matrix(table: Table) -> None:

@@ -49,6 +49,7 @@ from hopstate.methods.shared.node import (
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note
+from hopstate.training.tasks.graph import Level
 from hopstate.training.tasks.node import NodeLabels, NodeTask
 from hopstate.training.tasks.static_link import StaticLinkTask
 
@@ -260,7 +261,7 @@ def reads_edges(config: GMNRun | GMNGraphsRun) -> bool:
     return config.edges != "drop" and config.model.reads_edges(walks=has_walks(config.walks))
 
 
-Plan = Callable[[WalkSettings, int, int], WalkPlan]  # walks, columns of x, columns of edge features → batches
+Plan = Callable[..., WalkPlan]  # `plan_batches` or `plan_graph_batches` of some sizes
 
 
 def prepare(
@@ -293,7 +294,14 @@ def prepare(
         own = relative_encoding(encoding, over)
         edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
     walks = walk_settings(config.walks, config.model, context, graph.num_edges / max(1, graph.num_nodes))
-    choice = plan(walks, x.shape[1], 0 if edge_attr is None else edge_attr.shape[1])
+    choice = plan(
+        x.shape[1],
+        config.model,
+        walks,
+        parse_bytes(config.walks.memory_budget),
+        batch_size=config.batch_size,
+        edge_dim=0 if edge_attr is None else edge_attr.shape[1],
+    )
     if context.trained is None:
         most = "" if offsets is None else "at most "
         change = "set walks.max_length, walks.repeats, walks.walks or batch_size for others"
@@ -314,15 +322,22 @@ def prepare(
 
 def prepared_graph(graph: Graph, config: GMNRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
     """Return a graph made ready, and the settings for it."""
-
-    def plan(walks: WalkSettings, features: int, edge_dim: int) -> WalkPlan:
-        budget = parse_bytes(config.walks.memory_budget)
-        return plan_batches(
-            graph.num_nodes, graph.num_edges, features, config.model, walks, budget,
-            batch_size=config.batch_size, edge_dim=edge_dim, everywhere=config.messages == "whole",
-        )  # fmt: skip
-
+    plan = partial(plan_batches, graph.num_nodes, graph.num_edges, everywhere=config.messages == "whole")
     return prepare(graph, config, context, plan, otherwise=_NO_PLACE)
+
+
+def gmn_model(config: GMNRun | GMNGraphsRun, ready: PreparedGraph, width: int, level: Level = "node") -> GMN:
+    """Return an untrained network for a graph made ready, with outputs of a width."""
+    return GMN(
+        config.model,
+        in_dim=ready.x.shape[1],
+        out_dim=width,
+        edge_dim=ready.edge_dim,
+        tokens=ready.settings.tokens,
+        window=ready.settings.window,
+        level=level,
+        degrees=torch.from_numpy(np.diff(ready.indptr)),  # messages that each node receives
+    )
 
 
 def build(graph: Graph, config: GMNRun, context: Context) -> NodeTask[Any] | StaticLinkTask:
@@ -332,15 +347,7 @@ def build(graph: Graph, config: GMNRun, context: Context) -> NodeTask[Any] | Sta
 def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, config: GMNRun) -> NodeNetwork:
     ready, choice = prepared_graph(graph, config, context)
     check_same_edges(graph.name, ready.edge_dim, context.trained)
-    model = GMN(
-        config.model,
-        in_dim=ready.x.shape[1],
-        out_dim=width,
-        edge_dim=ready.edge_dim,
-        tokens=choice.walks.tokens,
-        window=choice.walks.window,
-        degrees=torch.from_numpy(np.diff(ready.indptr)),  # messages that each node receives
-    )
+    model = gmn_model(config, ready, width)
     draws = config.walks.draws if choice.walks.tokens > 1 else 1
     shared: dict[str, Any] = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
     source: WholeSequence | VisitedNodes

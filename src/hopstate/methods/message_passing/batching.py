@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -185,11 +185,6 @@ class Batching:
                 f"batching.clusters_per_batch={self.clusters_per_batch} is more than "
                 f"batching.num_clusters={self.num_clusters}"
             )
-        if self.kind == "top" and self.top.folder is not None and not self.fixed:
-            raise ConfigError(
-                "top.folder keeps what is prepared for each batch, but other batches are drawn every epoch, so that "
-                "nothing kept is ever used; set batching.shuffle=false, with batching.nodes=clusters or random"
-            )
         if self.kind == "gas" and self.train_only:
             raise ConfigError(
                 "batching.train_only leaves validation and test nodes out of batches, and gas then never knows what "
@@ -217,13 +212,6 @@ class Batching:
         """Bytes of rows in files that are read for several batches together."""
         return parse_bytes(self.memory_budget) * 3 // 8
 
-    @property
-    def fixed(self) -> bool:
-        """Whether every epoch has the same batches of nodes."""
-        if self.nodes not in ("clusters", "random"):
-            return False
-        return not self.shuffle or (self.nodes == "clusters" and self.clusters_per_batch == 1)
-
 
 def batched_source(
     graph: Graph, config: Batching, labels: NodeLabels, model: Backbone, context: Context, *, seed: int
@@ -231,20 +219,18 @@ def batched_source(
     train = labels.split.get("train", np.arange(0))
     fitted = context.trained is None
     missing: Top | GasCache | None = None
-    top = config.top if fitted else replace(config.top, folder=None)  # only training writes there
     vectors = (2 * model.config.num_layers if config.kind == "top" else 0) + model.config.num_layers
     store = row_store(graph, model, vectors, parse_bytes(config.memory_budget), context.run)
     if config.kind == "top" and (fitted or config.inference == "one-pass"):
         only = train if config.train_only and config.inference == "exact" else None
-        missing = prepared_top(graph, top, model, seed=seed, rows=only, block_size=config.block_size, store=store)
+        missing = prepared_top(
+            graph, config.top, model, seed=seed, rows=only, block_size=config.block_size, store=store
+        )
     elif config.kind == "gas" and fitted:
         folder = context.run / "gas_cache" if config.gas_cache == "disk" else None
         widths, dtype = [model.config.dim] * model.config.num_layers, next(model.parameters()).dtype
         missing = GasCache(graph.num_nodes, widths, folder=folder, dtype=dtype)
     source = make_source(graph, config, train, model, missing, seed=seed) if fitted else NoBatches()
-    if isinstance(missing, Top) and isinstance(source, NodeSetSource) and top.folder is not None:
-        sets = [source.sampler.node_set(0, number).nodes for number in range(source.num_batches(0))]
-        missing.keep(sets, torch.get_num_threads())
 
     def device() -> torch.device:
         return next(model.parameters()).device

@@ -80,7 +80,7 @@ class PairTreesScorer(OnlyLooksUp):
 
     def __init__(self, model: PairTrees, features: PairFeatures) -> None:
         self.model, self.features = model, features
-        self.forest: Forest = model.forest()
+        self.forest: Forest = model.forest
 
     def over(self, past: StreamState) -> PairTreesScorer:
         made = copy(self)

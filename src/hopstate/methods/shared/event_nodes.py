@@ -16,7 +16,7 @@ from hopstate.data.validate import default_names
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.methods.method import Context
 from hopstate.methods.shared.link import EventRun
-from hopstate.methods.shared.targets_as_trained import classes_as_trained, targets_as_trained, unknown_classes
+from hopstate.methods.shared.targets_as_trained import classes_as_trained, labels_as_trained, unknown_classes
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.event_node import (
@@ -91,11 +91,10 @@ def _trained_targets(stream: EventStream, metric: str, trained: Mapping[str, Any
     goal = trained["target"]["goal"]
     if goal == "classes":
         return _trained_classes(stream, metric, trained)
-    target = trained_target(trained, metric)
-    if goal == "values" and target.width == 1:
-        return EventTargets(y=event_amounts(stream), target=target)
-    own, listed = stream.labels if len(stream) else None, trained.get("label_cells") == "all"
-    y = targets_as_trained(own, stream.class_names, target, len(stream), stream.name, listed=listed)
+    if goal == "values" and len(trained["target"]["names"]) == 1:
+        return EventTargets(y=event_amounts(stream), target=trained_target(trained, metric))
+    own = stream.labels if len(stream) else None
+    y, target = labels_as_trained(own, stream.class_names, trained, metric, len(stream), stream.name)
     return EventTargets(y=y, target=target)
 
 

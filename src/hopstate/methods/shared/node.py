@@ -16,7 +16,7 @@ from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, HopstateError, HopstateWarning
 from hopstate.io.files import replace_file
 from hopstate.methods.method import Context, ReadOptions, RunConfig, SplitConfig
-from hopstate.methods.shared.targets_as_trained import targets_as_trained, unknown_classes
+from hopstate.methods.shared.targets_as_trained import labels_as_trained
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask
@@ -25,7 +25,6 @@ from hopstate.training.tasks.target import (
     ClassWeights,
     goal_of,
     learned_target,
-    trained_target,
     warn_one_class,
 )
 
@@ -124,11 +123,8 @@ def node_labels(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:
 def _labels_as_trained(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:
     """Return targets as the trained model has them, unknown where there is none; splits where the data have them."""
     trained = context.trained or {}
-    target = trained_target(trained, config.metric)
-    listed = trained.get("label_cells") == "all"
-    y = targets_as_trained(graph.y, graph.class_names, target, graph.num_nodes, graph.name, listed=listed)
+    y, target = labels_as_trained(graph.y, graph.class_names, trained, config.metric, graph.num_nodes, graph.name)
     rows = split_rows(graph, config.split) if graph.num_splits or target.known(y).any() else {}
-    target = replace(target, others=(*target.others, *unknown_classes(graph.y, graph.class_names, target)))
     return NodeLabels(y=y, split=rows, target=target, node_ids=graph.node_ids)
 
 

@@ -6,15 +6,26 @@ Classes that the model does not know stand from its number of classes C on, and 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from hopstate.data.validate import default_names
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.training.tasks.target import Target
+from hopstate.training.tasks.target import Target, trained_target
 
 SHOWN = 10  # names in a message
+
+
+def labels_as_trained(
+    y: np.ndarray | None, names: tuple[str, ...] | None, trained: Mapping[str, Any], metric: str, count: int, what: str
+) -> tuple[np.ndarray, Target]:
+    """Return `targets_as_trained` of the target in a run's data.json, and the target with their unknown classes."""
+    target = trained_target(trained, metric)
+    own = targets_as_trained(y, names, target, count, what, listed=trained.get("label_cells") == "all")
+    return own, replace(target, others=(*target.others, *unknown_classes(y, names, target)))
 
 
 def targets_as_trained(
@@ -120,7 +131,7 @@ def _counted(found: Sequence[tuple[str, int]]) -> str:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, HopstateWarning, stacklevel=6)
+    warnings.warn(text, HopstateWarning, stacklevel=7)
 
 
 def _amounts(y: np.ndarray, names: tuple[str, ...] | None, what: str) -> np.ndarray:
@@ -138,4 +149,4 @@ def _amounts(y: np.ndarray, names: tuple[str, ...] | None, what: str) -> np.ndar
     return values[y]
 
 
-__all__ = ["classes_as_trained", "targets_as_trained", "unknown_classes"]
+__all__ = ["classes_as_trained", "labels_as_trained", "targets_as_trained", "unknown_classes"]
