@@ -154,7 +154,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
 
 
 def _until_stopped(server: uvicorn.Server, place: socket.socket, engine: ServiceEngine) -> int:
-    from hopstate.training.interrupts import signals_to
+    from hopstate.training.trainer import signals_to
 
     def stop(number: int) -> None:  # uvicorn raises the signal that stopped it once more: it has been heard
         server.should_exit = True

@@ -48,11 +48,9 @@ from hopstate.runs.load import keep_ids, keep_past
 from hopstate.runs.model import TrainedModel, embeddings
 from hopstate.runs.queries import keep_curve, rank, score
 from hopstate.streaming.protocols import MemoryModel
+from hopstate.training.devices import Ranks, bare, check_task, current_ranks, make_fabric, within_memory
 from hopstate.training.loggers import check_installed, logger_names
-from hopstate.training.memory_limit import within_memory
-from hopstate.training.precision import bare, make_fabric
 from hopstate.training.progress import note
-from hopstate.training.ranks import Ranks, check_task, current_ranks
 from hopstate.training.run_folder import LEFT, ReadOnlyRunFolder, RunFolder, flatten, floors_of
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.trainer import SPLITS, Trainer, seed_everything
@@ -138,6 +136,7 @@ class Run:
         return save_pretrained(self.path, folder, ids=ids)
 
 
+@random_state_kept()
 def fit(
     method: str,
     data: Any,
