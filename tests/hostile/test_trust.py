@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import pickle
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hopstate import evaluate, fit
 from hopstate.cli.main import main
@@ -51,10 +55,10 @@ def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
-def change(run: Path, **settings: object) -> None:
+def change(run: Path, **values: object) -> None:
     """Change settings in a run's config.json; a dot is written as two underscores."""
     config = json.loads((run / "config.json").read_text())
-    for name, value in settings.items():
+    for name, value in values.items():
         *groups, last = name.split("__")
         place = config
         for group in groups:
@@ -188,8 +192,8 @@ def test_processed_files_are_not_unpickled(tmp_path: Path, legacy: bool) -> None
 def temporal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("temporal")
     events(80).to_csv(home / "events.csv", index=False)
-    settings = {"loop": LOOP, "model": {"dim": 4}, "evaluation.strategies": ["random"]}
-    return fit("ctdg-ssm", home / "events.csv", out=home / "run", config=settings).path
+    config = {"loop": LOOP, "model": {"dim": 4}, "evaluation.strategies": ["random"]}
+    return fit("ctdg-ssm", home / "events.csv", out=home / "run", config=config).path
 
 
 def events(count: int, start: int = 0) -> pd.DataFrame:
@@ -289,14 +293,14 @@ def test_texts_of_files_are_no_commands_to_a_terminal(temporal: Path, tmp_path: 
     change(Path("run"), data=ESCAPES)
     facts = json.loads(Path("run/data.json").read_text())
     Path("run/data.json").write_text(json.dumps(facts | {"notes": [f"read as: {ESCAPES}"], "time_unit": ESCAPES}))
-    settings = [f"--loop.{name}={str(value).lower()}" for name, value in LOOP.items() if name != "progress"]
+    loop = [f"--loop.{name}={str(value).lower()}" for name, value in LOOP.items() if name != "progress"]
     monkeypatch.setenv("TERM", "xterm")
     for command in (
         ["inspect", "e.parquet", "--kind=events"],
         ["inspect", "run"],
         ["evaluate", "run"],
         ["stream", "run", "--data=e.parquet", "--out=s.csv"],
-        ["fit", "recency", "--data=e.parquet", *settings, "--out=named"],
+        ["fit", "recency", "--data=e.parquet", *loop, "--out=named"],
         ["rank", "named", "--source=1"],
         ["explain", "named", f"--pair=1,{named['dst'].iloc[-1]}"],
         ["score", "named", f"--pairs=1,{ESCAPES}"],
@@ -313,3 +317,47 @@ def test_texts_of_files_are_no_commands_to_a_terminal(temporal: Path, tmp_path: 
     monkeypatch.setattr("sys.stdout", out)
     assert main(["inspect", "e.parquet", "--kind=events", "--json"]) == 0
     assert json.loads(out.getvalue())["data"] == "e.parquet"
+
+
+# ---- JSON files of a run ---------------------------------------------------------------------------------------------
+def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every value in a JSON tree."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, value in items:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+json_values = st.one_of(
+    st.none(), st.booleans(), st.sampled_from([-1, 0, 1, 10**9, 10**15, 10**30, 0.5, -1e300, "", "x", ESCAPES]),
+    st.sampled_from([[], [None], [-1], [10**9], [[]], {}, {"a": 1}]),
+)  # fmt: skip
+QUESTIONS = (*COMMANDS[:6], ["predict", "run", "--data=later.csv", "--out=p.csv"], ["evaluate", "run", "--data=e.csv"])
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_any_value_of_a_runs_json_files(
+    temporal: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("json")
+    run = Path(shutil.copytree(temporal, folder / "run"))
+    events(80).to_csv(folder / "e.csv", index=False)
+    events(5, 100).to_csv(folder / "later.csv", index=False)
+    path = data.draw(st.sampled_from(sorted(run.rglob("*.json"))))
+    tree = json.loads(path.read_text())
+    *groups, last = data.draw(st.sampled_from(list(places(tree))))
+    place = tree
+    for key in groups:
+        place = place[key]
+    place[last] = data.draw(json_values)
+    path.write_text(json.dumps(tree))
+    command = data.draw(st.sampled_from(QUESTIONS))
+    err = io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stderr(err), contextlib.redirect_stdout(err):
+        code = main(command)
+    told = err.getvalue()
+    assert code in (0, 1, 2)
+    assert not code or any(name in told for name in ("run", "e.csv", "later.csv")), told
+    assert "unexpected" not in told, (path, groups, last, told)
+    assert "not enough memory" not in told

@@ -188,7 +188,7 @@ def _graph_facts(graph: Graph) -> dict[str, Any]:
     facts |= _missing_facts(graph.edge_table, "missing values of edges")
     facts |= _column_facts(graph.table, "columns of nodes") | _column_facts(graph.edge_table, "columns of edges")
     facts |= _label_facts(graph.y, graph.class_names, "nodes")
-    if graph.num_classes:
+    if graph.num_classes and graph.y is not None and graph.y.ndim == 1:
         facts["share of edges within a class"] = _homophily(graph)
     return facts | {f"{name} nodes": int(np.atleast_2d(mask)[0].sum()) for name, mask in graph.masks.items()}
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.data.readers.roles import READ_AS
+from hopstate.errors import CheckpointError
 from hopstate.evaluation.metrics import of_class
+from hopstate.io.opening import reading
 from hopstate.methods.method import Method
 from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.load import kept_state
@@ -28,7 +30,11 @@ def run_card(path: str | Path, method: str | None = None) -> str:
         CheckpointError, MissingFileError: no run is there, or it is damaged.
     """
     folder = RunFolder.open(path)
-    chosen, settings = settings_of_run(folder, method)
+    with reading(path, "a run", CheckpointError):
+        return _card(folder, *settings_of_run(folder, method))
+
+
+def _card(folder: RunFolder, chosen: Method, settings: Mapping[str, Any]) -> str:
     done = (folder.path / "result.json").is_file()
     parts = [_head(folder, chosen), _of_data(folder, settings)]
     parts.append(_metrics(folder) if done else ["not finished: hopstate fit with --resume continues it"])
@@ -38,7 +44,7 @@ def run_card(path: str | Path, method: str | None = None) -> str:
 
 def _head(folder: RunFolder, method: Method) -> list[str]:
     made = folder.read_json("environment.json") if (folder.path / "environment.json").is_file() else {}
-    versions = made.get("versions", {}) if isinstance(made, dict) else {}
+    versions = made.get("versions") or {}
     lines = [f"run {folder.path}", f"method  {method.name}: {method.summary} ({method.source})"]
     if versions:
         lines.append(

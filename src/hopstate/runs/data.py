@@ -42,7 +42,7 @@ from hopstate.methods.shared.static_link import edge_split
 from hopstate.runs.in_memory import load_saved, with_saved_data
 from hopstate.training.loggers import check_installed, logger_names
 from hopstate.training.progress import note
-from hopstate.training.run_folder import PATHS, RunFolder, flatten
+from hopstate.training.run_folder import PATHS, RunFolder, flatten, is_number
 from hopstate.training.tasks.target import remembered
 from hopstate.training.tasks.task import Task, TaskFacts
 
@@ -486,17 +486,68 @@ def known_data(run: RunFolder) -> dict[str, Any]:
     Raises:
         CheckpointError: it is missing or damaged.
     """
-    known = run.read_json("data.json")
-    kinds = {"content_hash": str, "num_nodes": int, "num_features": int, "class_names": list, "used_features": dict}
-    for key, kind in kinds.items():
-        if key in known and type(known[key]) is not kind:
-            raise CheckpointError(f"{run.path / 'data.json'} gives {key} as {shown(known[key])!r}; train again")
-    if "content_hash" not in known:
-        raise CheckpointError(f"{run.path / 'data.json'} has no content_hash; train again")
-    names, used = known.get("class_names", []), known.get("used_features", {})
-    if not all(type(name) is str for name in names) or not all(type(n) is int and n >= 0 for n in used.values()):
-        raise CheckpointError(f"{run.path / 'data.json'} is damaged: its classes or features are none; train again")
+    known, place = run.read_json("data.json"), run.path / "data.json"
+    for key in ("content_hash", "num_nodes"):
+        if key not in known:
+            raise CheckpointError(f"{place} has no {key}; train again")
+    for key, value in known.items():
+        if key in _KINDS and not _KINDS[key](value):
+            raise CheckpointError(f"{place} gives {key} as {shown(value)}; train again")
+    if known["num_nodes"] > 1 << 20 and known["num_nodes"] > (most := most_nodes(run, flatten(run.settings()))):
+        raise CheckpointError(
+            f"{place} gives num_nodes as {known['num_nodes']:,}; the files stand for {most:,} at most"
+        )
     return known
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) is str
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _are_texts(value: Any) -> bool:
+    return type(value) is list and all(map(_is_text, value))
+
+
+def _are_counts(value: Any) -> bool:
+    return type(value) is dict and all(map(_is_count, value.values()))
+
+
+def _is_target(value: Any) -> bool:
+    """Return whether a value is what `hopstate.training.tasks.target.remembered` gives, or nothing."""
+    if value is None:
+        return True
+    scales = [value.get(key, []) for key in ("center", "scale", "class_weights")] if type(value) is dict else [None]
+    numbers = all(type(part) is list and all(map(is_number, part)) for part in scales)
+    return numbers and _is_text(value.get("goal")) and _are_texts(value.get("names"))
+
+
+def _are_scales(value: Any) -> bool:
+    """Return whether a value is what `preprocess` gives beside a record."""
+    try:
+        for scaler in value.values():
+            FeatureScaler.from_json(scaler)
+    except (AttributeError, DataError):
+        return False
+    named = (scaler.get(key) for scaler in value.values() for key in ("columns", "left"))
+    return all(names is None or _are_texts(names) for names in named)
+
+
+# what stands in data.json; other notes are checked by the methods that made them
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("name", "content_hash", "source", "time_unit", "dates"), _is_text),
+    **dict.fromkeys(("num_nodes", "num_features"), _is_count),
+    **dict.fromkeys(("notes", "class_names", "metrics", "automatic"), _are_texts),
+    **dict.fromkeys(("used_features", "feature_dims"), _are_counts),
+    **dict.fromkeys(("has_deletes", "text_ids", "node_codes"), lambda value: type(value) is bool),
+    "two_sets": lambda value: value in (None, True, False),
+    "edge_columns": lambda value: value is None or _is_count(value),
+    "target": _is_target,
+    "features": _are_scales,
+}
 
 
 def check_same_data(run: RunFolder, record: Record) -> None:
