@@ -59,11 +59,11 @@ test: $(VENV)/.installed-dev
 test-full: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile --timeout 1800
 
-# quick tests with the lowest version of every dependency that pyproject.toml allows
+# quick tests with the lowest versions that pyproject.toml allows, of the core and of prepare
 test-lowest:
 	test -x $(VENV)-lowest/bin/python || $(PYTHON) -m venv $(VENV)-lowest
 	$(VENV)-lowest/bin/python -m pip --disable-pip-version-check install -q uv
-	$(VENV)-lowest/bin/uv pip install -q --python $(VENV)-lowest/bin/python --resolution lowest-direct -e '.[test]'
+	$(VENV)-lowest/bin/uv pip install -q --python $(VENV)-lowest/bin/python --resolution lowest-direct -e '.[test,prepare]'
 	NUMBA_CACHE_DIR=$(CURDIR)/$(VENV)-lowest/numba $(VENV)-lowest/bin/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile
 
 # on a machine with a GPU, with the Python that has torch; nothing is installed

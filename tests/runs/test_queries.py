@@ -243,30 +243,6 @@ def test_dates_in_dates_out(
     assert explain.endswith(" --time 2024-03-05T10:00:00")
 
 
-@pytest.mark.slow
-def test_dates_without_a_zone_are_read_as_utc_with_a_warning(tmp_path: Path) -> None:
-    own = table(0, 160)
-    own["t"] = (pd.Timestamp("2024-03-01") + pd.to_timedelta(own["t"], unit="h")).astype(str) + "+05:30"
-    own.to_csv(tmp_path / "own.csv", index=False)
-    run = fit("recency", tmp_path / "own.csv", out=tmp_path / "run", config={**LOOP, **READ, **EVALUATION})
-    (tmp_path / "pairs.csv").write_text("src,dst,t\nu1,v2,2024-04-01T12:00:00\n")
-    own.tail(1).assign(t="2024-04-01T12:00:00").to_csv(tmp_path / "later.csv", index=False)
-    time = "2024-04-01T12:00:00"
-    asked: list[Callable[[], object]] = [
-        partial(run.score, [("u1", "v2")], pd.Timestamp(time)),
-        partial(run.rank, "u1", time=time, top=3),
-        partial(run.score, tmp_path / "pairs.csv"),
-        partial(run.predict, tmp_path / "later.csv"),
-    ]
-    for ask in asked:
-        with pytest.warns(HopstateWarning, match=r"\+05:30"):
-            ask()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", HopstateWarning)
-        one = run.score([("u1", "v2")], time + "+05:30")["score"]
-        near(run.score([("u1", "v2")], pd.Timestamp(time, tz="Asia/Kolkata"))["score"], one)
-
-
 def test_the_command_line(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = copied(trained("recency"), tmp_path / "run")
     where = str(run.path)
