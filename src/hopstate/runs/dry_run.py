@@ -13,7 +13,7 @@ from hopstate.io.files import cache_folder
 from hopstate.methods.method import Context
 from hopstate.random import random_state_kept
 from hopstate.runs.data import data_metrics, load_data, preprocess
-from hopstate.training.memory_limit import peak_memory_mb, within_memory
+from hopstate.training.devices import peak_memory_mb, within_memory
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer
 

@@ -56,7 +56,7 @@ from hopstate.runs.in_memory import record_of
 from hopstate.streaming.live import fingerprint, past_of
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.checkpoint import load_checkpoint, load_weights
-from hopstate.training.memory_limit import within_weights
+from hopstate.training.devices import within_weights
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.task import Task
 from hopstate.training.trainer import Trainer, seed_everything

@@ -25,7 +25,7 @@ from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
 from hopstate.tokens.pair_features import NAMES
-from hopstate.training.precision import bare
+from hopstate.training.devices import bare
 from hopstate.training.tasks.link import LinkTask
 
 DYGLIB_DROPOUT = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6]

@@ -36,7 +36,7 @@ from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer, HistoryTokens
 from hopstate.tokens.pair_features import NAMES
-from hopstate.training.precision import bare
+from hopstate.training.devices import bare
 from hopstate.training.tasks.link import LinkTask
 from hopstate.types import Float, shapecheck
 
