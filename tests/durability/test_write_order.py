@@ -73,7 +73,7 @@ def past(folder: Path, seed: int) -> None:
 
 
 SMALL: dict[str, Callable[[Path, int], Any]] = {
-    **{name: WRITERS[name][0] for name in ("negatives", "checkpoint", "results", "compensation")},
+    **{name: WRITERS[name][0] for name in ("negatives", "checkpoint", "results")},
     "parquet": lambda f, s: write_table(pd.DataFrame({"a": [s]}), f / "t.parquet"),
     "csv": lambda f, s: write_table(pd.DataFrame({"a": [s]}), f / "t.csv"),
     "text": lambda f, s: write_text(f / "a.json", str(s)),
