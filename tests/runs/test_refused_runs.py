@@ -145,7 +145,7 @@ def test_a_run_that_stopped_in_its_first_epoch_goes_on(monkeypatch: pytest.Monke
     with pytest.raises(MissingFileError, match="run"):
         collect(["run"])
     assert main(["fit", "mlp", *words(["--out=run", "--resume"])]) == 0
-    assert len(collect(["run"])[0]) == 1
+    assert len(collect(["run"])) == 1
 
 
 def test_a_run_that_fails_after_a_checkpoint_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,23 +19,22 @@ KEPT = 200  # resamples of the intervals that every run of labels keeps: quick, 
 
 @dataclass(frozen=True)
 class Interval:
-    """A percentile interval low..high."""
+    """A 95% percentile interval low..high."""
 
     low: float
     high: float
 
 
-def bootstrap_mean(values: np.ndarray, *, repeats: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
-    """Return the interval of the mean of values (P,), one value for each positive (1/rank, say).
+def bootstrap_mean(values: np.ndarray, *, repeats: int = 1000, seed: int = 0) -> Interval:
+    """Return the 95% interval of the mean of values (P,), one value for each positive (1/rank, say).
 
     Args:
         values: (P,) the values.
         repeats: resamples.
-        level: share of the resamples inside the interval.
         seed: of the resamples.
     """
     weights = _weights(len(values), repeats, seed)
-    return _interval(np.array([w @ values / len(values) for w in weights]), level)
+    return _interval(np.array([w @ values / len(values) for w in weights]))
 
 
 def bootstrap_areas(
@@ -44,10 +43,9 @@ def bootstrap_areas(
     offsets: np.ndarray | None,
     *,
     repeats: int = 1000,
-    level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """Return the intervals of "average_precision" and "roc_auc", pooled.
+    """Return the 95% intervals of "average_precision" and "roc_auc", pooled.
 
     Args:
         positive: (P,) scores.
@@ -55,14 +53,13 @@ def bootstrap_areas(
         offsets: (P+1,), where each positive's own negatives begin; None where negatives belong to nobody and are
             drawn again one by one.
         repeats: resamples.
-        level: share of resamples inside the interval.
         seed: of the resampling.
 
     Raises:
-        ConfigError: repeats under 1 or a level outside 0..1.
+        ConfigError: repeats under 1.
     """
-    if repeats < 1 or not 0 < level < 1:
-        raise ConfigError(f"repeats {repeats} must be at least 1 and level {level} between 0 and 1")
+    if repeats < 1:
+        raise ConfigError(f"repeats must be at least 1; got {repeats}")
     units = np.arange(len(positive))
     if offsets is None:
         owner = np.arange(len(positive) + len(negative))
@@ -75,7 +72,7 @@ def bootstrap_areas(
     values = np.array(
         [_weighted_areas(w[owner], is_positive, ends) for w in _weights(int(owner.max()) + 1, repeats, seed)]
     )
-    return {"average_precision": _interval(values[:, 0], level), "roc_auc": _interval(values[:, 1], level)}
+    return {"average_precision": _interval(values[:, 0]), "roc_auc": _interval(values[:, 1])}
 
 
 def label_intervals(
@@ -143,6 +140,6 @@ def _weights(size: int, repeats: int, seed: int) -> Iterator[np.ndarray]:
         yield np.bincount(rng.integers(0, size, size), minlength=size)
 
 
-def _interval(values: np.ndarray, level: float) -> Interval:
-    low, high = np.nanquantile(values, [(1 - level) / 2, (1 + level) / 2])
+def _interval(values: np.ndarray) -> Interval:
+    low, high = np.nanquantile(values, [0.025, 0.975])
     return Interval(float(low), float(high))

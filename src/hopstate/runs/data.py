@@ -40,7 +40,7 @@ from hopstate.methods.shared.link import EventReadOptions, EventRun
 from hopstate.methods.shared.node import NodeRun, split_rows
 from hopstate.methods.shared.static_link import edge_split
 from hopstate.runs.in_memory import load_saved, with_saved_data
-from hopstate.training.loggers import check_installed, logger_names
+from hopstate.training.loggers import check_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import PATHS, RunFolder, flatten, is_number
 from hopstate.training.tasks.target import remembered
@@ -455,7 +455,7 @@ def resolve_config(
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
     with idle_reset():  # what suits the data may give a setting its meaning
         config = parse({})
-    check_installed(logger_names(config.loop.logger))  # before data are read, which may take long
+    check_loggers(config.loop.logger)
     if resume and out is not None and (Path(out) / "config.json").is_file():
         stored, known = flatten(RunFolder(out).settings()), flatten(as_dict(config))
         check_sources(RunFolder(out), [name for name, value in known.items() if value is None])

@@ -49,7 +49,7 @@ from hopstate.runs.model import TrainedModel, embeddings
 from hopstate.runs.queries import keep_curve, rank, score
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.devices import Ranks, bare, check_task, current_ranks, make_fabric, within_memory
-from hopstate.training.loggers import check_installed, logger_names
+from hopstate.training.loggers import check_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import LEFT, ReadOnlyRunFolder, RunFolder, flatten, floors_of
 from hopstate.training.tasks.link import LinkTask
@@ -229,7 +229,7 @@ def fit_config(
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
-    check_installed(logger_names(config.loop.logger))
+    check_loggers(config.loop.logger)
     record = load_data(config.data, config.read, method.data) if record is None else record
     ranks = current_ranks()
     if ranks.size > 1:

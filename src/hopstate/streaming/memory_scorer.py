@@ -32,6 +32,7 @@ from hopstate.streaming.slices import Steps, finished
 from hopstate.tokens.pair_features import PairFeatures
 
 _NONE = np.empty(0, np.int64)
+TOGETHER = 4096  # pairs scored at once
 
 
 class ActiveEvents:
@@ -182,7 +183,6 @@ class MemoryScorer:
         model: with the logits that are asked for.
         inputs: of the stream that is replayed.
         start: the memory to start from; None for an empty one.
-        max_pairs: pairs scored at once.
         at_once: most events of one time that move the memory together; None for all.
     """
 
@@ -192,11 +192,10 @@ class MemoryScorer:
         inputs: ActiveEvents,
         *,
         start: NodeState | None = None,
-        max_pairs: int = 4096,
         at_once: int | None = None,
     ) -> None:
         self.activation: Callable[[Tensor], Tensor] = to_probabilities  # of the logits
-        self.model, self.inputs, self.start, self.max_pairs, self.at_once = model, inputs, start, max_pairs, at_once
+        self.model, self.inputs, self.start, self.at_once = model, inputs, start, at_once
         self.by_time = at_once is not None  # batches that end amid a time would let events see others of that time
         self.memory: NodeState
         self.reset()
@@ -225,8 +224,8 @@ class MemoryScorer:
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
         parts = []
         with evaluating(self.model):
-            for start in range(0, len(gaps), self.max_pairs):
-                chunk = slice(start, start + self.max_pairs)
+            for start in range(0, len(gaps), TOGETHER):
+                chunk = slice(start, start + TOGETHER)
                 # copies: a stream's own columns are not to be written to, and torch warns of such
                 ends = (torch.from_numpy(np.array(v[chunk])).to(self._device) for v in nodes)
                 gap = gaps[chunk].to(self._device)

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from hopstate.errors import ConfigError, check_range
-from hopstate.training.loggers import logger_names
 
 Schedule: TypeAlias = Literal["constant", "linear", "cosine"]
 
@@ -148,7 +147,6 @@ class LoopConfig:
         return np.float64 if self.precision == "64" else np.float32
 
     def __post_init__(self) -> None:
-        logger_names(self.logger)
         check_range("loop.", least=0, epochs=self.epochs, seed=self.seed, checkpoint_seconds=self.checkpoint_seconds)
         check_range("loop.", least=1, eval_every=self.eval_every)
         if self.patience is not None and self.patience < 1:

@@ -252,9 +252,14 @@ def logger_names(logger: str) -> tuple[str, ...]:
     return names
 
 
-def check_installed(names: Sequence[str]) -> None:
-    """Raise MissingExtraError, which names the extra, if a logger's packages are not installed."""
-    for name in names:
+def check_loggers(logger: str) -> None:
+    """Check `loop.logger` before data are read, which may take long.
+
+    Raises:
+        ConfigError: an unknown name.
+        MissingExtraError: a logger's packages are not installed; the message names the extra.
+    """
+    for name in logger_names(logger):
         missing = [module for module in REQUIRED_MODULES[name] if not _installed(module)]
         if missing:
             raise MissingExtraError(f"loop.logger={name} needs {', '.join(missing)}: pip install 'hopstate[{name}]'")

@@ -304,7 +304,6 @@ class HistoryPairs(HistorySource[HistoryScorer]):
             epoch. None takes all.
         seed: fixes the negatives of training, and which events an epoch takes.
         mixture: what stands beside the events in training; None is one random pair each.
-        prefetch: prepare the next batch in a background thread.
         microbatch_size: pairs computed together, to bound memory; a step's gradient is the whole batch's all the same.
             None computes all at once.
         microbatch_tokens: pairs that hold more tokens than this are cut once more, evenly; None does not look.
@@ -323,7 +322,6 @@ class HistoryPairs(HistorySource[HistoryScorer]):
         max_events: int | None = None,
         seed: int = 0,
         mixture: TrainingNegatives | None = None,
-        prefetch: bool = True,
         microbatch_size: int | None = None,
         microbatch_tokens: int | None = None,
     ) -> None:
@@ -332,7 +330,7 @@ class HistoryPairs(HistorySource[HistoryScorer]):
         check_range(least=1, batch_size=batch_size, max_events=max_events)
         check_range(least=1, microbatch_size=microbatch_size, microbatch_tokens=microbatch_tokens)
         self.microbatch_size, self.microbatch_tokens = microbatch_size, microbatch_tokens
-        self.batch_size, self.max_events, self.seed, self.prefetch = batch_size, max_events, seed, prefetch
+        self.batch_size, self.max_events, self.seed = batch_size, max_events, seed
         self._rows, self.mixture = stream.additions(split.train), mixture or TrainingNegatives()
         self.drawn = EpochNegatives(stream, self._rows, batch_size, seed, self.mixture)
 
@@ -346,8 +344,7 @@ class HistoryPairs(HistorySource[HistoryScorer]):
         return epoch_batches(len(self._rows), self.max_events, self.batch_size, self.seed, epoch)
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Microbatches[Labelled]]:
-        made = self._batches(epoch, start, step)
-        yield from Prefetcher(made) if self.prefetch else made
+        yield from Prefetcher(self._batches(epoch, start, step))
 
     def _batches(self, epoch: int, start: int, step: int) -> Iterator[Microbatches[Labelled]]:
         numbers, stream = self._numbers(epoch), self.stream
