@@ -109,6 +109,13 @@ def test_one_long_duration_does_not_count(queue: WorkQueue) -> None:
     assert queue.seconds("kind") < 0.1
 
 
+def test_finished_work_is_not_waited_for(queue: WorkQueue) -> None:
+    """Its result is known a moment before it leaves the queue."""
+    queue._took["kind"].extend([10.0] * 5)
+    for _ in range(50):
+        assert queue.submit_steps(lambda: lasting(0.0), "kind", deadline=time.monotonic() + 1.0).result() is None
+
+
 def test_work_alone_is_tried_however_long_its_kind_takes(queue: WorkQueue) -> None:
     queue.submit_steps(lambda: lasting(0.2), "kind").result()
     assert queue.submit_steps(lambda: lasting(0.0), "kind", deadline=time.monotonic() + 0.1).result() is None

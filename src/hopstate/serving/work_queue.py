@@ -169,7 +169,7 @@ class WorkQueue:
             self._refuse_late()
 
     def _left(self, job: Job[Any], now: float) -> float:
-        if job.cancelled():
+        if job.done():  # its result is known before the job leaves the queue
             return 0.0
         return max(MARGIN * self.seconds(job.kind) - (now - (job.begun or now)), 0.0)
 
