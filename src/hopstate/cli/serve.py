@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gc
 import os
 import socket
@@ -52,6 +53,8 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
 
 def _serve(argv: list[str]) -> Answer:
     o = _options().parse_args(argv)
+    if o.repair:
+        return _repair(o)
     if o.follow and (o.source or o.sink or o.retain):
         raise ConfigError("a replica only reads and answers: leave --source, --sink and --retain to the writer")
     if not 0 <= o.port < 1 << 16:
@@ -92,6 +95,8 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--score-events", choices=("always", "never"), default="always", help=scored)
     follow = "a replica: follow the log that another service writes, answer, take no events (folder: RUN/replica)"
     parser.add_argument("--follow", action="store_true", help=follow)
+    mend = "keep what is intact of a damaged log, tell what is lost, and end; the damaged log is moved aside"
+    parser.add_argument("--repair", action="store_true", help=mend)
     deadline = "seconds in which a request is answered, or refused with status 503 (default: 10)"
     parser.add_argument("--deadline", type=float, default=10.0, metavar="SECONDS", help=deadline)
     told = "a line to stderr for each request, commit, alarm and trouble: json, text, or off (default)"
@@ -101,6 +106,13 @@ def _options() -> argparse.ArgumentParser:
     sink = "scores into a folder (Parquet) or kafka://HOST:PORT/TOPIC"
     parser.add_argument("--sink", default=None, metavar="PLACE", help=sink)
     return parser
+
+
+def _repair(o: argparse.Namespace) -> Answer:
+    from hopstate.serving.repair import repair
+
+    found = repair(o.run, o.folder, o.log, device=o.device, method=o.method)
+    return Answer(dataclasses.asdict(found), lines(str(found)))
 
 
 def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> Answer:
@@ -142,7 +154,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
 
 
 def _until_stopped(server: uvicorn.Server, place: socket.socket, engine: ServiceEngine) -> int:
-    from hopstate.training.interrupts import signals_to
+    from hopstate.training.trainer import signals_to
 
     def stop(number: int) -> None:  # uvicorn raises the signal that stopped it once more: it has been heard
         server.should_exit = True

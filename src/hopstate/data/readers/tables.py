@@ -13,6 +13,7 @@ import numpy as np
 from hopstate.data.preprocessing import MISSING as MISSING_OPTIONS
 from hopstate.data.readers.ids import MISSING, ids_of
 from hopstate.data.readers.text import Text, check_names, named_lines, read_layout, short_lines
+from hopstate.data.validate import dense_array
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
 from hopstate.io.opening import check_size, first_bytes, open_regular, reading
@@ -355,7 +356,7 @@ def as_frame(value: Any) -> Any:
 
 def plain_array(value: Any, what: str) -> np.ndarray:
     """Return an array or a tensor as an array of numbers or texts."""
-    array = value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
+    array = dense_array(value, what)
     if array.dtype.kind in "OUS" and array.ndim == 1:
         return array.astype(str)
     if array.dtype.kind not in "biuf":
