@@ -79,10 +79,10 @@ def test_short_work_comes_between_slices_and_long_work_in_order(queue: WorkQueue
 
 def test_work_that_would_be_late_is_refused_at_once(queue: WorkQueue) -> None:
     queue.submit_steps(lambda: lasting(0.1), "kind").result()
-    deadline = time.monotonic() + 0.5
+    deadline = time.monotonic() + 0.8
     jobs = [queue.submit_steps(lambda: lasting(0.1), "kind", deadline=deadline) for _ in range(20)]
     refused = [job for job in jobs if job.done()]
-    assert 12 <= len(refused) <= 17
+    assert 8 <= len(refused) < 20
     assert refused == jobs[-len(refused) :]
     assert all(isinstance(job.exception(), OverloadError) for job in refused)
     last = 0.0
@@ -100,6 +100,20 @@ def test_work_of_an_unknown_kind_is_refused_once_its_kind_is_known(queue: WorkQu
     with pytest.raises(OverloadError):
         jobs[-1].result()
     assert time.monotonic() - begin < 0.3
+
+
+def test_one_long_duration_does_not_count(queue: WorkQueue) -> None:
+    """The first question compiles."""
+    for seconds in (0.3, 0.0, 0.0):
+        queue.submit_steps(lambda s=seconds: lasting(s), "kind").result()
+    assert queue.seconds("kind") < 0.1
+
+
+def test_finished_work_is_not_waited_for(queue: WorkQueue) -> None:
+    """Its result is known a moment before it leaves the queue."""
+    queue._took["kind"].extend([10.0] * 5)
+    for _ in range(50):
+        assert queue.submit_steps(lambda: lasting(0.0), "kind", deadline=time.monotonic() + 1.0).result() is None
 
 
 def test_work_alone_is_tried_however_long_its_kind_takes(queue: WorkQueue) -> None:
@@ -227,7 +241,7 @@ def test_a_question_asked_after_a_commit_has_its_own_answer(run: Run, tmp_path: 
     async def work() -> None:
         engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path), Limits())
         await engine.start()
-        engine._queue._seconds["events", 6] = 0.0  # a commit between slices
+        engine._queue._took["events", 6].append(0.0)  # a commit between slices
         question, own = Counted(), len(engine.live.past)
         before = asyncio.create_task(engine.answer(question, key="who"))
         await asyncio.to_thread(question.begun.wait, 30)
@@ -279,11 +293,11 @@ def test_a_commit_is_not_kept_from_beginning_by_questions(run: Run, tmp_path: Pa
         await engine.answer(slow, kind="slow")
         asked = [asyncio.create_task(engine.answer(slow, kind="slow")) for _ in range(3)]
         await asyncio.sleep(0)
-        engine._queue._seconds["events", 1] = 10.0
+        engine._queue._took["events", 1].append(10.0)
         with pytest.raises(OverloadError):
             await engine.take(EVENTS[:1])
         assert len(engine.live.log) == 0
-        engine._queue._seconds["events", 1] = 0.001
+        engine._queue._took["events", 1].append(0.001)
         begin = time.monotonic()
         assert (await engine.take(EVENTS[:1]))[0].position == 0
         assert time.monotonic() - begin < 0.25

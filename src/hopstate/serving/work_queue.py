@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from hopstate.streaming.slices import Steps
 T = TypeVar("T")
 SHORT = 0.02  # seconds of work that is done before longer work
 MARGIN = 1.25  # by which work may take longer than its kind did
-_WEIGHT = 0.2  # of the latest duration in the average of its kind
+_LATEST = 5  # durations of a kind that are known; the first may include compilation, so their median counts
 _FIRST, _IN_ORDER, _BACKGROUND = range(3)
 
 
@@ -81,7 +82,7 @@ class WorkQueue:
     def __init__(self, name: str) -> None:
         self._jobs = list[Job[Any]]()
         self._count = 0
-        self._seconds = dict[Hashable, float]()
+        self._took = defaultdict[Hashable, deque[float]](lambda: deque(maxlen=_LATEST))
         self._is_closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -115,7 +116,8 @@ class WorkQueue:
 
     def seconds(self, kind: Hashable, unknown: float = 0.0) -> float:
         """Return how long work of a kind takes."""
-        return self._seconds.get(kind, unknown)
+        took = sorted(self._took.get(kind, ()))
+        return took[(len(took) - 1) // 2] if took else unknown
 
     def wait(self) -> float:
         """Return how many seconds the work takes that is there now."""
@@ -160,16 +162,14 @@ class WorkQueue:
     def _finish(self, job: Job[Any]) -> None:
         with self._changed:
             self._jobs.remove(job)
-            if job.kind is not None and not job.cancelled():
-                before, took = self._seconds.get(job.kind), time.monotonic() - (job.begun or 0.0)
-                if job.is_unwanted:  # it would have taken longer
-                    self._seconds[job.kind] = max(before or 0.0, took)
-                elif job.exception() is None:
-                    self._seconds[job.kind] = took if before is None else before + _WEIGHT * (took - before)
+            # of unwanted work, which ended early, this is less than it takes
+            is_known = not job.cancelled() and (job.is_unwanted or job.exception() is None)
+            if job.kind is not None and job.begun is not None and is_known:
+                self._took[job.kind].append(time.monotonic() - job.begun)
             self._refuse_late()
 
     def _left(self, job: Job[Any], now: float) -> float:
-        if job.cancelled():
+        if job.done():  # its result is known before the job leaves the queue
             return 0.0
         return max(MARGIN * self.seconds(job.kind) - (now - (job.begun or now)), 0.0)
 
