@@ -156,8 +156,8 @@ class Vocabulary:
 
     @property
     def ids(self) -> np.ndarray:
-        """All ids in row order, as `names` gives them; texts are copied on each call."""
-        return np.array(self._array.tolist(), str) if self.is_text else self._array
+        """All ids in row order, int64 or objects; texts are copied on each call."""
+        return np.array(self._array.tolist(), object) if self.is_text else self._array
 
     def __len__(self) -> int:
         return self._size

@@ -414,8 +414,8 @@ def as_frame(value: Any) -> Any:
 def plain_array(value: Any, what: str) -> np.ndarray:
     """Return an array or a tensor as an array of numbers or texts."""
     array = value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
-    if array.dtype.kind in "OUS" and array.ndim == 1:
-        return array.astype(str)
+    if array.dtype.kind in "OUST" and array.ndim == 1:
+        return array if array.dtype.kind == "U" else np.array([str(cell) for cell in array.tolist()], object)
     if array.dtype.kind not in "biuf":
         raise DataError(f"{what} is an array of {array.dtype}; give numbers, or a table")
     return array

@@ -248,7 +248,7 @@ def _separator(lines: list[str], path: Path, remark: str) -> str:
 def _cells(line: str, separator: str) -> list[str]:
     """Return the cells of a line."""
     if separator == SPACES:
-        return line.split()
+        return [quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|([^\s"]+)', line)]
     lines = line.rstrip("\r\n").splitlines(keepends=True) or [""]
     return next(python_csv.reader(lines, delimiter=separator, skipinitialspace=True), [])
 

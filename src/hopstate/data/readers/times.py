@@ -17,7 +17,9 @@ from hopstate.data.dates import (
     UNITS,
     beyond_clock,
     iso_dates,
+    plain_dates,
     why_beyond,
+    zone_of,
 )
 from hopstate.data.readers.ids import EXACT, MISSING
 from hopstate.data.readers.local import date_forms
@@ -76,7 +78,7 @@ def timed(
     if not found.dated:
         _warn_of_numbers(table, column, t)
         return table, t, unit, tuple(notes)
-    if values.dtype.kind != "M":
+    if values.dtype.kind != "M" and zone_of(values) == "UTC":
         zoned = values[~bad].astype(str).str.contains(_ZONE, regex=True)
         if zoned.any() and not zoned.all():
             notes.append(f"{int((~zoned).sum()):,} dates name no time zone, unlike the others; they were taken as UTC")
@@ -195,8 +197,12 @@ def times_of(table: Table, column: str, form: str = "", *, dated: bool | None = 
     none = absent | infinite
     known = (values.astype(str).str.strip() if text is None else text)[~none]
     known.index = pd.Index(np.flatnonzero(~none))
-    counts = _exact_numbers(known)
-    days = pd.to_datetime(known, utc=True, format=form, errors="coerce") if form else iso_dates(known)
+    plain = None if form else plain_dates(known)
+    if plain is not None:
+        days, counts = pd.Series(plain, known.index).dt.tz_localize("UTC"), pd.Series(np.nan, known.index)
+    else:
+        days = pd.to_datetime(known, utc=True, format=form, errors="coerce") if form else iso_dates(known)
+        counts = _exact_numbers(known)
     if dated is None:
         dated = bool(form) or not counts.notna().sum() > days.notna().sum()
         if not form and len(known) and counts.isna().all() and days.isna().all():
