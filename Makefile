@@ -1,5 +1,6 @@
 # make demo: environment, install, train on the embedded data. make test: environment, install, quick tests.
-# make test-full: every test. make test-gpu: those of a GPU. make golden: record what every method computes today.
+# make test-full: every test. make test-lowest: quick tests with the lowest versions. make test-gpu: those of a GPU.
+# make golden: record what every method computes today.
 # make docs: the site, links checked. make release: wheel and sdist, each installed in an empty environment.
 PYTHON ?= python3
 VENV ?= .venv
@@ -16,7 +17,7 @@ DEMO_STREAM := --pair-trees.historical 0 \
 	--ctdg-ssm.batch_size 8 --ctdg-ssm.num_neighbors 1 --ctdg-ssm.model.static none --ctdg-ssm.model.read_norm false
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo demo-graph demo-stream test test-full test-gpu test-portable golden fuzz gpu made lint types imports wheel docs release clean
+.PHONY: demo demo-graph demo-stream test test-full test-lowest test-gpu test-portable golden fuzz gpu made lint types imports wheel docs release clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -57,6 +58,13 @@ test: $(VENV)/.installed-dev
 # everything: documentation commands, notebooks, fault injection, kills, hostile files, slow references
 test-full: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile --timeout 1800
+
+# quick tests with the lowest version of every dependency that pyproject.toml allows
+test-lowest:
+	test -x $(VENV)-lowest/bin/python || $(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip --disable-pip-version-check install -q uv
+	$(VENV)-lowest/bin/uv pip install -q --python $(VENV)-lowest/bin/python --resolution lowest-direct -e '.[test]'
+	NUMBA_CACHE_DIR=$(CURDIR)/$(VENV)-lowest/numba $(VENV)-lowest/bin/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile
 
 # on a machine with a GPU, with the Python that has torch; nothing is installed
 test-gpu:
@@ -120,4 +128,4 @@ release: $(VENV)/.installed-dev
 	rm -rf .venv-release
 
 clean:
-	rm -rf .venv .venv-wheel .venv-release dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-lowest .venv-wheel .venv-release dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -27,7 +27,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.methods.dyg_mamba.method import MAX_TOKENS
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig
 from hopstate.methods.shared.link import PairHistoryTokenizer
-from hopstate.sampling.mixture import Mixture, TrainingNegatives
+from hopstate.sampling.negatives import Mixture, TrainingNegatives
 from hopstate.streaming.history_scorer import PairTokenizer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from hopstate.tokens.pair_features import PairFeatures

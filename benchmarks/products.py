@@ -20,9 +20,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from common import machine, median_time, require_green
-from hopstate.layers.modes import training_products
+from hopstate.layers.modes import linear, pays, training_products
 from hopstate.methods.nagphormer.model import NAGphormer
-from hopstate.ops.products import linear, pays
 
 Step = Callable[[], None]
 SHAPES = ((18_786, 200, 400), (18_786, 400, 200), (18_786, 400, 32), (8_000, 512, 1_024), (2_000, 128, 128))

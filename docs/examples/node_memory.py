@@ -16,8 +16,8 @@ from hopstate.errors import check_range
 from hopstate.layers.decoders import LinkHead
 from hopstate.layers.encodings import TimeEncoding
 from hopstate.methods.method import Context, Method
-from hopstate.methods.shared.link import LearnedLinkRun, used_features
-from hopstate.methods.shared.memory import memory_task
+from hopstate.methods.shared.link import used_features
+from hopstate.methods.shared.memory import MemoryLinkRun, memory_task
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
@@ -70,7 +70,7 @@ class NodeMemory(MemoryModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeMemoryRun(LearnedLinkRun):
+class NodeMemoryRun(MemoryLinkRun):
     """Configuration of a run.
 
     Args:
@@ -80,7 +80,8 @@ class NodeMemoryRun(LearnedLinkRun):
     dim: int = 32
 
     def __post_init__(self) -> None:
-        check_range(least=1, dim=self.dim, batch_size=self.batch_size)
+        super().__post_init__()
+        check_range(least=1, dim=self.dim)
 
 
 def build(stream: EventStream, config: NodeMemoryRun, context: Context) -> LinkTask:

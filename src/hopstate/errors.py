@@ -85,6 +85,20 @@ class LeakError(HopstateError, AssertionError):
     """A prediction that changed although only events at or after its time were changed."""
 
 
+# of files, disks, libraries and other processes: if one of several runs meets them, all would
+SHARED_ERRORS = (OSError, ImportError, CheckpointError, RanksError)
+
+
+def described(error: Exception) -> str:
+    """Return the message of an error that ends one of several runs, with the name of one that nobody raised on purpose.
+
+    >>> described(ConfigError("loop.seed is negative")), described(MemoryError())
+    ('loop.seed is negative', 'MemoryError')
+    """
+    text = str(error).strip()
+    return text if text and isinstance(error, HopstateError) else ": ".join(filter(None, (type(error).__name__, text)))
+
+
 class HopstateWarning(UserWarning):
     """Something a user should know that does not stop the work."""
 

@@ -215,6 +215,26 @@ def test_compare_goes_on_after_a_run_that_diverges(tables: dict[str, Path], caps
     assert found["failed"][0]["error"]
 
 
+def test_compare_goes_on_after_any_error_of_a_run(
+    tables: dict[str, Path], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hopstate.runs import run
+
+    fit_config = run.fit_config
+
+    def failing(method: Any, *arguments: Any, **options: Any) -> Any:
+        if method.name == "gin":
+            raise RuntimeError("singular matrix")
+        return fit_config(method, *arguments, **options)
+
+    monkeypatch.setattr(run, "fit_config", failing)
+    words = [f"--data={tables['edges']}", "--out=both", "--json", "--", *options(tables)[1:], *QUICK, "--model.dim=8"]
+    assert main(["compare", "gin,mlp", *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["method"] for row in found["methods"]] == ["mlp"]
+    assert "singular matrix" in found["failed"][0]["error"]
+
+
 def test_compare_adds_floors_and_names_those_that_are_not_beaten(messages: Path, capsys: Capture) -> None:
     settings = ["--graphmixer.model.num_links=3", "--graphmixer.model.dim=8", *QUICK, "--graphmixer.loop.epochs=1"]
     assert main(["compare", "graphmixer,recency", f"--data={messages}", "--out=both", "--", *settings]) == 0

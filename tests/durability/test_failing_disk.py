@@ -25,7 +25,6 @@ import torch
 import hopstate
 from hopstate.cli.main import main
 from hopstate.compensation.gas import GasCache
-from hopstate.compensation.top.top import CompensationStore
 from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import write_events
 from hopstate.errors import StorageError
@@ -84,7 +83,6 @@ WRITERS: dict[str, tuple[Callable[[Path, int], Any], str]] = {
     "figure": (lambda f, s: draw_figure(f / "f.png", (2, 2), lambda g: g.text(0, 0, str(s))), "f.png"),
     "graph": (lambda f, s: graph(s).save(str(f / "g")), "g"),
     "events": (lambda f, s: write_events(events(s), f / "e.parquet"), "e.parquet"),
-    "compensation": (lambda f, s: CompensationStore(f, {}).keep_bases([{"b": torch.rand(BIG)}]), "basis.safetensors"),
 }
 
 

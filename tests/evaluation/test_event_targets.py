@@ -210,7 +210,8 @@ def test_labels_are_learned_judged_and_answered_by_name(name: str, runs: dict[st
 @pytest.mark.parametrize("name", SMALL)
 def test_labels_of_test_events_decide_nothing(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
     other = table(0, 160)
-    other.loc[160 - len(runs[name].predict(split="test")) :, list(NAMES)] = [1, 0]
+    first = 160 - len(runs[name].predict(split="test"))
+    other.loc[first:, list(NAMES)] = 1 - other.loc[first:, list(NAMES)]
     run = fitted(name, other, tmp_path / "other")
     one, other = (which.predict()[["p_spam", "p_bot"]] for which in (run, runs[name]))
     pd.testing.assert_frame_equal(one, other, rtol=1e-5)

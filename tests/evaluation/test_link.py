@@ -11,14 +11,14 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split, dyglib_split
 from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError
-from hopstate.evaluation.link import evaluate_link, link_negatives, score_queries, score_split
+from hopstate.evaluation.link import evaluate_link, link_negatives, score_split
 from hopstate.evaluation.ranking import mrr, ranks
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.method import Recency
 from hopstate.runs.run import fit
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.negatives import USUAL, Negatives, NoOtherPairError, draw_negatives, one_against_many
-from hopstate.streaming.replay import replay
+from hopstate.streaming.replay import replay, replay_anywhere
 from hopstate.testing.conformance import F32_SUM, HALF
 
 
@@ -135,6 +135,11 @@ def test_probabilities_get_a_calibration_and_other_scores_do_not():
     others = (~bank.scores["test", "random"].own_event).sum()
     assert bank.reliability["test", "random"].count.sum() == len(split.test) + others
     assert not evaluate_link(Recency(NeighborStore.from_stream(stream)), stream, split).reliability
+
+
+def score_queries(scorer, stream, src, dst, t, *, batch_size):
+    """Return scores (Q,) of pairs at any times."""
+    return replay_anywhere(scorer, lambda rows: scorer.score(src[rows], dst[rows], t[rows]), stream, t, batch_size)
 
 
 def test_any_query_is_scored_with_earlier_batches_only():

@@ -42,7 +42,7 @@ def options(method: str, data: Path, out: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("method", ["pair-trees", pytest.param("graphmixer", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["pair-trees", pytest.param("dygformer", marks=pytest.mark.slow)])
 def test_fit_evaluate_and_report_name_the_share_and_probabilities_are_not_biased(
     method: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

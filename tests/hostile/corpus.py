@@ -109,9 +109,6 @@ EVENT_FILES = ("events.csv", "events.tsv", "events.parquet", "snap.txt", "packed
 EVENT_FILES += ("tgbl-wiki-v2.zip",)
 GRAPH_FILES = ("h.npz", "plain.npz", "g.npz", "edges.csv", "edges.parquet", "data.pt")
 FIT = ("--loop.epochs=1", "--loop.progress=false", "--loop.logger=none", "--loop.device=cpu", "--out=new")
-TOP = ("--model.dim=4", "--model.num_layers=2", "--batching.kind=top", "--batching.num_clusters=2",
-       "--batching.clusters_per_batch=1", "--batching.partitioner=bisection", "--batching.shuffle=false",
-       "--batching.top.folder=prepared", "--batching.top.refresh=0", "--batching.top.rank=3")  # fmt: skip
 RANK = ("--source=1", "--candidates=ids.csv")
 TABLES = ("fit", "mlp", "--data=edges.csv", "--read.features=features.csv", "--read.labels=labels.csv", *FIT)
 
@@ -177,8 +174,6 @@ def _runs() -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
     events = ("score", "run-trees", "--pairs=1,7", "--events=later.csv", "--out=asked.csv")
     yield ("run-trees", "events.csv", "later.csv"), "later.csv", events
     yield ("run-tokens", "h.npz"), "run-tokens/tokens/hops_*.npy", ("evaluate", "run-tokens")
-    top = ("fit", "gcn", "--data=h.npz", *TOP, *FIT)
-    yield ("prepared", "h.npz"), "prepared/basis.safetensors", top
     search = ("tune", "mlp", "--data=h.npz", "--trials=1", "--space=model.dim=4,8", *FIT[:-1], "--out=search")
     yield ("search", "h.npz"), "search/search.json", search
     yield ("search", "h.npz"), "search/best.yaml", ("fit", "mlp", "--config=search/best.yaml", "--data=h.npz", *FIT[3:])
@@ -223,7 +218,6 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
             "run-edgebank/negatives/test_random.npz",
             "run-memory/state/live.json",
             "search/search.json",
-            "prepared/basis.safetensors",
             "run-tokens/tokens/hops_*.npy",
             *(f"run-mlp/{name}" for name in ("metrics.jsonl", "result.json", "environment.json", "data.json")),
         ),

@@ -70,7 +70,7 @@ def readers() -> list[Reader]:
     from hopstate.methods.config import config_from, load_yaml
     from hopstate.runs.data import config_of_run, known_data, settings_of_run
     from hopstate.runs.load import load_run
-    from hopstate.runs.report import read_explanation, read_run
+    from hopstate.runs.report import read_run
     from hopstate.runs.reproduce import read_lines
     from hopstate.sampling.negatives import Negatives
     from hopstate.training.checkpoint import load_checkpoint
@@ -147,7 +147,6 @@ def readers() -> list[Reader]:
     for name in ("config.json", "result.json", "environment.json", "metrics.jsonl"):
         add(f"page-{name}", f"run-mlp/{name}", lambda: read_run(Path("run-mlp")))
     add("results", "results.jsonl", lambda: read_lines("results.jsonl"))
-    add("explain", "explain.csv", lambda: read_explanation(Path("explain.csv")))
     add("settings", "settings.yaml", given)
     add("state", "run-memory/state/live.json", asked)
     add("state-events", "run-memory/state/events.safetensors", asked)

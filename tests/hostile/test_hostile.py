@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from hopstate.cli.main import main  # noqa: E402
 from hostile import seeds, special  # noqa: E402
-from hostile.corpus import FIT, TOP, Case, cases, place  # noqa: E402
+from hostile.corpus import FIT, Case, cases, place  # noqa: E402
 
 CORPUS = cases()
 OTHERS = {
@@ -29,7 +29,6 @@ OTHERS = {
     "run-tokens",
     "kept",
     "search",
-    "prepared",
 }  # of `make_runs`
 
 
@@ -89,10 +88,9 @@ def make_runs(folder: Path, server: Server) -> None:
     done = server.run(("stream", "run-memory", "--data=later.csv", "--fresh", "--out=scores.csv"), folder, seconds=300)
     assert done["code"] == 0, done
     shutil.copytree(folder / "run-memory", folder / "kept")
-    for argv in (("fit", "gcn", "--data=h.npz", *TOP, *FIT[:-1], "--out=run-top"),
-                 ("tune", "mlp", "--data=h.npz", "--trials=1", "--space=model.dim=4,8", *FIT[:-1], "--out=search")):  # fmt: skip
-        done = server.run(argv, folder, seconds=300)
-        assert done["code"] == 0, done
+    search = ("tune", "mlp", "--data=h.npz", "--trials=1", "--space=model.dim=4,8", *FIT[:-1], "--out=search")
+    done = server.run(search, folder, seconds=300)
+    assert done["code"] == 0, done
     later = (folder / "later.csv").read_text().replace("20000", "30000").replace("20001", "30001")
     (folder / "later.csv").write_text(later)
 

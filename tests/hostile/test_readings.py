@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,9 @@ REFUSED = {
     "a feature beyond 32 bits": (H[:-1] + ",feat_0\n1,2,3,1e39\n2,1,4,1\n", "1e\\+?39.*row 0"),
     "a heading among the rows": (H + "1,2,3\nsrc,dst,t\n", "'t'.*column 't'"),
     "lines of JSON": ('{"src": 1, "dst": 2, "t": 3}\n', "JSON|no format"),
+    "joined files": (H + "a,b,1\n" * 50_000 + "\ufeffa,b,9\n", "byte-order mark"),
+    "two byte-order marks": ("\ufeff\ufeff1,2,3\n", "byte-order mark"),
+    "a backslash before a quotation mark": (H + '"a\\"b",c,3\nd,c,4\n', "quotation mark"),
     "UTF-16": ((H + "1,2,3\n").encode("utf-16"), "no format"),
 }  # fmt: skip
 
@@ -225,7 +229,7 @@ def test_columns_of_parquet_are_what_they_say(tmp_path: Path) -> None:
         lambda: read(src=["a", ""]), lambda: read(src=["a", " "]), lambda: read(src=[1, None]),
         lambda: read(src=pa.array([2**63 + 1, 1], pa.uint64())), lambda: read(t=pa.array([2**63 + 1, 1], pa.uint64())),
         lambda: read(t=pa.array([5, 6], pa.duration("s"))), lambda: read(t=pa.array([253370764800, 4], pa.timestamp("s"))),
-        lambda: read(feat_0=[[1.0], [2.0]]),
+        lambda: read(feat_0=[[1.0], [2.0]]), lambda: read(src=[Decimal("1.50"), Decimal("2.00")]),
     ]  # fmt: skip
     for make in wrong:
         with pytest.raises(HopstateError, match=r"e\.parquet"):
@@ -235,6 +239,7 @@ def test_columns_of_parquet_are_what_they_say(tmp_path: Path) -> None:
     assert read(t=stamps).t.tolist() == [1_700_000_000_123_456_789, 1_700_000_000_123_456_790]
     assert read(label=pa.nulls(2)).labels.tolist() == [-1, -1]  # type: ignore[union-attr]
     assert ids(read(src=["007", "7"], dst=["7", "007"])) == ["007", "7"]
+    assert ids(read(src=[Decimal("1.00"), Decimal("2.00")], dst=[2, 1])) == ["1", "2"]
 
 
 def test_parts_of_a_matrix_that_fall_at_the_end_are_refused(tmp_path: Path) -> None:

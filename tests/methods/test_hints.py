@@ -58,6 +58,10 @@ def test_a_value_within_a_group_is_refused_in_words(group, told, capsys):
         ("loop: 3", "loop"),
         ("loop: {optim: [1]}", "loop.optim"),
         ("split: time", "split"),
+        ("model: null", "model"),
+        ("loop: {epochs: 3}\nloop: {epochs: 5}", "loop"),
+        ('{"loop": {"epochs": 3, "epochs": 5}}', "epochs"),
+        ("[" * 100_000, "deep"),
     ],
 )
 def test_a_file_whose_group_is_none_is_refused_in_words(text, told, tmp_path, capsys):
@@ -67,13 +71,6 @@ def test_a_file_whose_group_is_none_is_refused_in_words(text, told, tmp_path, ca
     error = capsys.readouterr().err
     assert told in error
     assert path.name in error
-
-
-def test_a_heading_with_nothing_below_it_sets_nothing(tmp_path, capsys):
-    path = tmp_path / "settings.yaml"
-    path.write_text("loop:\nsplit: {}\n")
-    assert main(["fit", "graphmixer", "--data=nowhere.csv", f"--config={path}"]) == 1
-    assert "nowhere.csv" in capsys.readouterr().err
 
 
 def test_a_long_value_is_not_shown_whole(capsys):

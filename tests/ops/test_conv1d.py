@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from scan_cases import offsets_of
 
 from hopstate.errors import ConfigError, DataError, ShapeError, SlowPathWarning
-from hopstate.ops import conv1d, conv1d_naive
+from hopstate.ops import conv1d, conv1d_naive, dispatch
 from hopstate.ops.conv1d.cpu_kernels import TILE
-from hopstate.ops.selective_scan import dispatch
 from hopstate.testing.conformance import assert_close_rmse
 
 

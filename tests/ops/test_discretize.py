@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hopstate.errors import ConfigError
-from hopstate.ops.discretize import discretize, phi
+from hopstate.ops.selective_scan.naive import discretize, phi
 from hopstate.testing.conformance import assert_close_rmse
 
 STEPS = [1e-200, 1e-18, 1e-9, 1e-4, 0.1, 0.2499, 0.2501, 1.0, 20.0, 300.0]

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hopstate.ops import products
-from hopstate.ops.products import linear, linear_naive
+from hopstate.layers import modes
+from hopstate.layers.modes import linear
 from hopstate.testing.conformance import F32_SUM, F64
 
 here = pytest.mark.skipif(not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch has no oneDNN")
@@ -16,9 +16,9 @@ SIZES = [(512, 1, 1), (513, 7, 5), (2047, 33, 16), (2560, 20, 9), (5000, 16, 40)
 def wide(monkeypatch):
     """As on a processor where it pays; what oneDNN is asked for is noted."""
     asked = []
-    monkeypatch.setattr(products, "pays", lambda: True)
-    plain = products._by_onednn
-    monkeypatch.setattr(products, "_by_onednn", lambda *a: (asked.append((a[0].shape, a[1].shape)), plain(*a))[1])
+    monkeypatch.setattr(modes, "pays", lambda: True)
+    plain = modes._by_onednn
+    monkeypatch.setattr(modes, "_by_onednn", lambda *a: (asked.append((a[0].shape, a[1].shape)), plain(*a))[1])
     return asked
 
 
@@ -34,7 +34,7 @@ def made(rows: int, terms: int, width: int, kind: torch.dtype = torch.float32) -
 def test_the_definition_and_every_gradient(rows: int, terms: int, width: int, has_bias: bool, wide: list) -> None:
     ours, exact = made(rows, terms, width), made(rows, terms, width, torch.float64)
     weights = torch.randn(rows, width, dtype=torch.float64)
-    found, wanted = ((f(x, w, b if has_bias else None)) for f, (x, w, b) in ((linear, ours), (linear_naive, exact)))
+    found, wanted = ((f(x, w, b if has_bias else None)) for f, (x, w, b) in ((linear, ours), (F.linear, exact)))
     (found * weights.float()).sum().backward()
     (wanted * weights).sum().backward()
     assert wide
@@ -60,7 +60,7 @@ def test_the_same_bits_again_and_few_shapes_whatever_the_rows(wide: list) -> Non
     for rows in range(2900, 2940):
         twice = [torch.autograd.grad(linear(x[:rows], w, b).square().sum(), [w, b]) for _ in range(2)]
         assert all(torch.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(*twice, strict=True))
-    assert len(set(wide)) <= 3 * len(products.BLOCKS)
+    assert len(set(wide)) <= 3 * len(modes.BLOCKS)
 
 
 @here
@@ -87,15 +87,15 @@ def test_torch_multiplies_where_it_does_not_suit(why: str, wide: list) -> None:
     finally:
         torch.set_float32_matmul_precision(before)
     assert not wide
-    assert why != "float64" or (linear(x, w, b) - linear_naive(x, w, b)).abs().max() < F64
+    assert why != "float64" or (linear(x, w, b) - F.linear(x, w, b)).abs().max() < F64
 
 
 def test_it_pays_on_wide_processors_that_are_not_intels(monkeypatch) -> None:
     def told(capability: str, processor: str) -> bool:
         monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-        monkeypatch.setattr(products, "_processor", lambda: processor)
-        products.pays.cache_clear()
-        return products.pays()
+        monkeypatch.setattr(modes, "_processor", lambda: processor)
+        modes.pays.cache_clear()
+        return modes.pays()
 
     try:
         assert told("AVX512", "vendor_id : AuthenticAMD") == hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -103,4 +103,4 @@ def test_it_pays_on_wide_processors_that_are_not_intels(monkeypatch) -> None:
         assert not told("AVX2", "vendor_id : AuthenticAMD")
     finally:
         monkeypatch.undo()
-        products.pays.cache_clear()
+        modes.pays.cache_clear()

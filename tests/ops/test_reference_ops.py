@@ -12,10 +12,10 @@ from torch.func import jvp, vmap
 
 from hopstate.errors import SlowPathWarning
 from hopstate.ops import conv1d, selective_scan, use_reference_ops
+from hopstate.ops.dispatch import choose_path
 from hopstate.ops.edge_attention import edge_attention
 from hopstate.ops.gated import gated_mean
 from hopstate.ops.neighbor_statistics import neighbor_statistics
-from hopstate.ops.selective_scan.dispatch import choose_path
 from hopstate.ops.span_step import span_step
 from hopstate.testing.conformance import F64, F64_SOLVED
 

@@ -6,14 +6,13 @@ import math
 import mpmath
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scan_cases import assert_matches_naive, make_case, offsets_of, run_and_grad
 
+from hopstate.cli.info import describe_paths
 from hopstate.errors import ConfigError, DataError, ShapeError, SlowPathWarning
-from hopstate.ops import selective_influence, selective_scan, selective_scan_naive, selective_step
-from hopstate.ops.selective_scan import dispatch
-from hopstate.ops.selective_scan.dispatch import describe_paths
+from hopstate.ops import dispatch, selective_influence, selective_scan, selective_scan_naive, selective_step
 from hopstate.testing.conformance import assert_close_rmse
 
 MODES = list(itertools.product(("zoh", "euler"), (False, True)))
@@ -65,6 +64,7 @@ def test_fast_path_passes_gradcheck(rule, reverse):
 )
 @settings(max_examples=12, deadline=None, derandomize=True)
 def test_fast_path_equals_float64_loop(rule, reverse, lengths, channels, S, dtype, plain, seed):
+    assume(any(lengths) or not plain)  # of no token, the loop's outputs have no gradient
     case = make_case(lengths, channels, S, dtype, seed=seed, plain=plain)
     assert_matches_naive(case, offsets_of(lengths), reverse=reverse, discretization=rule)
 

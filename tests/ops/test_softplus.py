@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from hopstate.ops.discretize import inverse_softplus
+from hopstate.layers.ssm import inverse_softplus
 
 
 def test_softplus_undoes_it():

@@ -106,13 +106,20 @@ def test_training_leaves_the_curve_that_a_question_would_make(run: Run, tmp_path
         assert curve_of(asked).values.tolist() == before["values"]
     (tmp_path / "run" / "calibration.json").unlink()
     with session(tmp_path / "run") as asked:
-        curve_of(asked)
-    after = json.loads((tmp_path / "run" / "calibration.json").read_text())
-    assert {key: before.pop(key) for key in ("format", "model", "strategy")} == {
-        key: after.pop(key) for key in ("format", "model", "strategy")
-    }
-    for key, value in before.items():
-        np.testing.assert_allclose(after[key], value, rtol=0, atol=F32)
+        after = vars(curve_of(asked))
+    assert not (tmp_path / "run" / "calibration.json").exists()  # a query writes nothing
+    assert after["strategy"] == before["strategy"]
+    for key in ("scores", "values", "events", "ratio"):
+        np.testing.assert_allclose(after[key], before[key], rtol=0, atol=F32)
+
+
+@pytest.mark.parametrize("settings", [{"evaluation.protocol": "dyglib"}, {"evaluation.strategies": ["historical"]}])
+def test_training_leaves_a_curve_whatever_is_evaluated(settings: dict, tmp_path: Path) -> None:
+    run = small_run("recency", tmp_path, named(repeating(200)), **settings)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    assert run.path / "calibration.json" in before
+    assert run.rank("u3", top=None)["probability"].notna().all()
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
 
 
 @each

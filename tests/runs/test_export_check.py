@@ -51,10 +51,6 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def quick(method: str, settings: dict[str, Any]) -> bool:
-    return method in QUICK and not settings
-
-
 def graph() -> Graph:
     return stochastic_block_model(num_nodes=60, num_classes=3, num_features=5, seed=1)
 
@@ -95,16 +91,12 @@ def test_programs_of_every_method_give_what_their_runs_give(
     check(method, tmp_path, to, **settings)
 
 
-@pytest.mark.parametrize(
-    ("method", "settings"),
-    [pytest.param(m, s, marks=() if quick(m, s) else pytest.mark.slow) for m, s in CASES],
-    ids=str,
-)
+@pytest.mark.parametrize("method", QUICK)
 def test_the_network_of_a_program_gives_what_the_run_gives(
-    method: str, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As above, without a file, as it is and traced."""
-    run, specs, spec_of = trained(method, tmp_path / "run", **settings), [], export.spec_of
+    run, specs, spec_of = trained(method, tmp_path / "run"), [], export.spec_of
     monkeypatch.setattr(export, "spec_of", lambda *given, **how: specs.append(spec_of(*given, **how)) or specs[0])
     with questions(run, own=data_of(method), sample=True) as asked:
         wanted, inputs = asked.answers(), tuple(map(torch.from_numpy, asked.inputs.values()))

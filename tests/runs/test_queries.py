@@ -184,16 +184,16 @@ def test_probabilities_fall_with_ranks(name: str, trained: Trained) -> None:
 def test_a_damaged_curve_of_probabilities_is_made_again(trained: Trained, tmp_path: Path) -> None:
     run = copied(trained("dyg-mamba"), tmp_path / "run")
     kept = run.path / "calibration.json"
+    content = json.loads(kept.read_text())
     kept.unlink()
     found = run.rank(["u1", "u2"], top=None)
-    text, content = kept.read_text(), json.loads(kept.read_text())
     damages = ({"values": [3.0]}, {"scores": [math.nan]})
     for damage in ("{", *(json.dumps(content | one) for one in damages)):
         kept.write_text(damage)
         again = run.rank(["u1", "u2"], top=None)
         assert again["dst"].equals(found["dst"])
         near(again["probability"], found["probability"])
-        assert kept.read_text() == text
+        assert kept.read_text() == damage
 
 
 @pytest.mark.parametrize("name", ["recency", "pair-trees", "dyg-mamba"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ import yaml
 
 import hopstate
 from hopstate.cli.main import main
-from hopstate.errors import ConfigError, HopstateError, MissingExtraError
+from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateError, MissingExtraError, StorageError
 from hopstate.methods import get_method
 from hopstate.methods.method import Range, parse_values, printable
 from hopstate.runs.load import load_run
@@ -141,6 +142,53 @@ def test_trials_that_diverge_are_failed_trials_and_the_search_goes_on() -> None:
     assert found.best["loop.optim.lr"] == 0.003
     assert len(values("search")) == 4
     assert Path("search/best.yaml").exists()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("singular"), MemoryError(), ZeroDivisionError(), DataError("no edges")])
+def test_a_trial_that_raises_whatever_error_is_a_failed_trial(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(method: Any, config: Any, **options: Any) -> Run:
+        if config.model.dim == 4:
+            raise error
+        return fit_config(method, config, **options)
+
+    monkeypatch.setattr("hopstate.runs.tune.fit_config", failing)
+    found = hopstate.tune("mlp", graph(), space={"model.dim": [4, 8]}, trials=2, out="search", **QUICK)
+    assert found.best == {"model.dim": 8}
+    failed = [row["error"] for row in found.trials if row["error"]]
+    assert len(failed) == 1
+    assert str(error) in failed[0]
+    assert Path("search/best.yaml").is_file()
+
+
+@pytest.mark.parametrize("error", [StorageError("disk full"), OSError(28, "No space left"), CheckpointError("damaged")])
+def test_what_every_trial_would_meet_ends_the_search(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*arguments: Any, **options: Any) -> Run:
+        raise error
+
+    monkeypatch.setattr("hopstate.runs.tune.fit_config", failing)
+    with pytest.raises(type(error)):
+        hopstate.tune("mlp", graph(), space={"model.dim": [4, 8]}, trials=2, out="search", **QUICK)
+
+
+def test_values_of_libraries_are_searched_as_plain_ones() -> None:
+    space = {"model.dim": np.array([4, 8]), "loop.optim.lr": pd.Series([1e-3, 1e-2])}
+    assert space_of(get_method("mlp"), space) == {"model.dim": [4, 8], "loop.optim.lr": [1e-3, 1e-2]}
+    paths = {"read.labels": [Path("a.csv")], "model.num_layers": range(1, 3)}
+    assert space_of(get_method("mlp"), paths) == {"read.labels": ["a.csv"], "model.num_layers": [1, 2]}
+    found = hopstate.tune("mlp", graph(), space=space, trials=np.int64(1), seed=np.int64(3), **QUICK)
+    assert found.best.keys() == space.keys()
+
+
+def test_settings_of_reading_are_searched_too() -> None:
+    graph()
+    tables = {"features": "plain/x.csv", "labels": "plain/y.csv"}
+    space = {"read.undirected": [True, False]}
+    found = hopstate.tune("gcn", "plain/edges.csv", **tables, space=space, trials=2, out="search", **QUICK)
+    assert [row["error"] for row in found.trials] == ["", ""]
+    hashes = {RunFolder(f"search/trial-000{i}").read_json("data.json")["content_hash"] for i in range(2)}
+    assert len(hashes) == 2
 
 
 def test_no_settings_are_tried_twice() -> None:

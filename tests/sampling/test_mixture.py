@@ -5,7 +5,7 @@ import pytest
 
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
-from hopstate.sampling.mixture import NEWEST, MixedNegatives, Mixture, TrainingNegatives, kinds_of
+from hopstate.sampling.negatives import NEWEST, MixedNegatives, Mixture, TrainingNegatives, kinds_of
 
 KINDS = ("historical", "inductive", "popular")
 

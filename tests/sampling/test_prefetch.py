@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from hopstate.sampling.prefetch import Prefetcher
+from hopstate.training.tasks.task import Prefetcher
 
 
 def _workers() -> int:

@@ -31,7 +31,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError, HopstateWarning
 from hopstate.io.files import make_folder
 from hopstate.random import named_rng
-from hopstate.serving.event_columns import ID
+from hopstate.serving.event_parser import ID
 from hopstate.serving.live import LiveRun
 
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -5,6 +5,7 @@ A second writer is refused when it opens (`second` is "refused"), or takes over,
 """
 
 import json
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -48,6 +49,21 @@ TEXTS = [
 IDS = ["é\0x", "é\0y", "\0", "it's", "\\N", "a\tb\nc", "漢", "e\u0301", "é", " ", "a ", "a", "A", "1", "01", "🎲"]
 
 
+DAMAGE = {  # what is done to a log of the commits "a b c", "1 1", "d", and the event that is named
+    "another text": ("update events set body = replace(body, 'b', 'c') where position = 1", 1),
+    "no id": ("update events set id = null where position = 1", 1),
+    "another place": ("update events set position = 99 where position = 1", 1),
+    "another commit": ("update events set begins = 1 where position = 2", 2),
+    "far away": ("update events set position = position + 1099511627776 where position = 3", 3),
+    "the first is missing": ("delete from events where position = 0", 0),
+    "one is missing": ("delete from events where position = 2", 2),
+    "the last is missing": ("delete from events where position = 5", 5),
+    "two changed places": ("update events set body = case body when '{}' then '1' else '{}' end where id is null", 3),
+    "another count": ("update facts set value = '5' where key = 'end'", "end"),
+    "another fact": ("update facts set value = '5' where key = 'own_events'", "own_events"),
+}
+
+
 class LogConformance:
     def test_commits_come_back_as_they_were_made(self, logs: Logs) -> None:
         log = logs.open()
@@ -73,6 +89,24 @@ class LogConformance:
         assert log.append(entries("e")) == 6
         assert log.positions(["a", "e"]) == {"a": 0, "e": 6}
         log.close()
+
+    @pytest.mark.parametrize("kind", DAMAGE)
+    def test_damage_is_told_by_place_and_position(self, kind: str, logs: Logs) -> None:
+        """Whoever opens it next, to write or to read; and whoever reads on meanwhile."""
+        log, (change, where) = logs.open(), DAMAGE[kind]
+        log.append(entries("a", "b", "c"), {"own_events": 4})
+        log.append([Entry("1"), Entry("1")])
+        log.append(entries("d"))
+        reader = logs.open(read_only=True)
+        log._query(change)
+        words = re.escape(log.place) + ".*" + (f"event {where} " if isinstance(where, int) else where)
+        with pytest.raises(CheckpointError, match=words):
+            (reader.facts(), list(reader.commits()))
+        reader.close()
+        log.close()
+        for read_only in (False, True):
+            with pytest.raises(CheckpointError, match=words):
+                logs.open(read_only=read_only)
 
     def test_texts_of_any_kind(self, logs: Logs) -> None:
         log = logs.open()

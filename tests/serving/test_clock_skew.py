@@ -111,22 +111,6 @@ def test_a_bound_of_times_of_no_clock_is_from_the_event_before(
         live.take([at(NOW)])
 
 
-def test_steps_beyond_64_bits_are_steps() -> None:
-    class Known:
-        time_unit = ""
-
-        def __len__(self) -> int:
-            return 1
-
-        def events(self, *_: int) -> Any:
-            return pd.DataFrame({"t": np.zeros(1, np.int64)})
-
-    bound = ClockSkewLimit("never", Known(), 0, "")  # type: ignore[arg-type]
-    bound.length = 5
-    assert bound.allows(np.array([-(2**62), -(2**62) + 5]), -(2**62))
-    assert not bound.allows(np.array([-(2**63), 2**62]), -(2**63))
-
-
 @pytest.mark.parametrize("late", ["park", "clamp"])
 def test_one_is_kept_aside_where_late_ones_are(late: str, runs: dict[str, Run], opened: Callable[..., LiveRun]) -> None:
     """It cannot be moved; from a source, which cannot be told, it is kept aside in any case."""
@@ -208,14 +192,9 @@ def test_one_that_was_late_and_moved_is_the_same(run: Run, tmp_path: Path) -> No
         assert [r.note for r in live.take([event(), event(t=500), event(dst="v3")])] == [None, "differs", "differs"]
 
 
-@pytest.mark.parametrize("together", [False, True])
-def test_fields_that_are_not_read_are_refused_by_name(
-    together: bool, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fields_that_are_not_read_are_refused_by_name(run: Run, tmp_path: Path) -> None:
     """A field of no meaning may be one that was written wrong: an id, a deletion."""
     with LiveRun(run.path, folder=tmp_path) as live:
-        if not together:
-            monkeypatch.setattr(live._parser, "together", lambda *_, **__: None)
         for field in ("event-id", "knd", "weight"):
             given = [event(event_id=f"{field} {k}", **{field: 1}) for k in range(2)]
             with pytest.raises(DataError, match=field):

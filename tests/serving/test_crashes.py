@@ -83,9 +83,12 @@ def test_a_broken_run_is_seen(broken: str, home: Path, tmp_path: Path, monkeypat
         state = module._Checked(replay, events, run, tmp_path / "live", None)
         state.acknowledged, state.ends = 40, set(range(0, 41, 4))
         if broken == "log":
-            with SqliteLog(tmp_path / "live")._file as file:
-                file.execute("delete from commits where first = 36")
-                file.execute("delete from events where position >= 36")
+            log = SqliteLog(tmp_path / "live")  # which knows nothing of them any more
+            log._query("delete from events where position >= 36")
+            log.tell({"end": 36})
+            for _ in range(2):  # two records
+                log._acknowledged.write(36)  # type: ignore[union-attr]
+            log.close()
             (tmp_path / "live" / "state" / "live.json").unlink()
             words = "4 acknowledged events are lost"
         elif broken == "snapshot":
@@ -102,7 +105,7 @@ def test_a_broken_run_is_seen(broken: str, home: Path, tmp_path: Path, monkeypat
 @pytest.mark.slow
 def test_a_log_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
     """However early the first start is killed, the next one finds a log that it can use."""
-    for call in range(1, 40):
+    for call in range(1, 80):
         folder = tmp_path / str(call)
         folder.mkdir()
         child = os.fork()

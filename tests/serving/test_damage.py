@@ -2,10 +2,10 @@
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
-import apsw
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +14,8 @@ import made_events
 from made_events import small_run
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+
+import apsw
 
 from hopstate.cli.main import main
 from hopstate.errors import CheckpointError, HopstateWarning
@@ -51,8 +53,7 @@ DAMAGE = {
     "the last of those that stand together": "update events set body = substr(body, 1, 70) where position = 6",
     "some that stand twice": "update events set body = body || char(30) || body where position = 6",
     "events where others stand": "update events set position = 4 where position = 5",
-    "a commit of another size": "update commits set events = 3",
-    "a commit without a number": "update commits set events = 'many'",
+    "a commit of another size": "update events set begins = 0 where position = 6",
     "facts that are none": "update facts set value = '{' where key = 'own_events'",
     "a number of events that is none": "update facts set value = '[1]' where key = 'own_events'",
     "a format that is none": "update facts set value = '3' where key = 'format'",
@@ -82,6 +83,34 @@ def test_a_damaged_log_is_told_by_its_name(
         return
     assert main(["replay", str(run.path), "--folder", str(tmp_path), "--out", str(tmp_path / "again.csv")]) in (1, 2)
     assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_a_snapshot_of_another_log_is_refused(run: Run, tmp_path: Path) -> None:
+    """One that was deleted, so that it would begin again, or that holds other events at the same positions."""
+    for name, events in (("one", EVENTS[:20]), ("two", EVENTS[1:30])):
+        with LiveRun(run.path, folder=tmp_path / name) as live:
+            live.take(events)
+    files = ("log.sqlite", "log.acknowledged")
+    for name in files:
+        (tmp_path / "one" / name).unlink()
+    with pytest.raises(CheckpointError, match="deleted"):
+        LiveRun(run.path, folder=tmp_path / "one")
+    for name in files:
+        shutil.copy(tmp_path / "two" / name, tmp_path / "one" / name)
+    with pytest.raises(CheckpointError, match="event 19"):
+        LiveRun(run.path, folder=tmp_path / "one")
+
+
+def test_other_files_next_to_snapshots_stay(run: Run, tmp_path: Path) -> None:
+    others = ("x-ray.safetensors", "events-mine.safetensors", ".tmp-mine", "live-notes.json", "memory-.part")
+    (tmp_path / "state").mkdir()
+    for name in others:
+        (tmp_path / "state" / name).write_text("mine")
+    for _ in range(2):
+        with LiveRun(run.path, folder=tmp_path, snapshot_every=5, retain=10) as live:
+            for k in range(0, 30, 5):
+                live.take([event | {"t": live.past.last_time} for event in EVENTS[k : k + 5]])
+    assert {name: (tmp_path / "state" / name).read_text() for name in others} == dict.fromkeys(others, "mine")
 
 
 # ---- snapshots of a log that is cut -------------------------------------------------------------------------

@@ -14,15 +14,10 @@ from made_events import small_run, table
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 import hopstate.io.files as files
-import hopstate.serving.event_columns as known_rows
-from hopstate.data.events import EventStream
-from hopstate.data.stream_state import StreamState
-from hopstate.errors import ConfigError, DataError, HopstateError
+from hopstate.errors import ConfigError, DataError
 from hopstate.runs.run import Run
-from hopstate.serving.event_columns import Columns
-from hopstate.serving.event_parser import EventParser, id_of
+from hopstate.serving.event_parser import EventParser
 from hopstate.serving.live import LiveRun
-from hopstate.serving.log import BETWEEN
 
 RUNS: dict[str, dict[str, Any]] = {
     "texts": {},
@@ -112,62 +107,10 @@ def test_what_a_file_refuses_is_refused(live: tuple[str, LiveRun]) -> None:
             run._parser.stream(bodies, run.past)
 
 
-# ---- read together, and one by one -------------------------------------------------------------------------
 def plain(name: str, past: Any, count: int, rng: np.random.Generator) -> list[dict[str, Any]]:
     """What comes nearly always: events of one form, without deletions and gaps."""
     rows = [{k: v for k, v in row.items() if k != "kind"} for row in drawn(name, past, count, rng)]
     return [row | {k: 0.1 * i for k in ("amount", "weight") if row.get(k, 1) is None} for i, row in enumerate(rows)]
-
-
-@pytest.mark.parametrize("ids", [False, True], ids=["", "own ids"])
-@pytest.mark.parametrize("count", [1, 2, 40])
-def test_events_read_together_are_those_read_one_by_one(count: int, ids: bool, live: tuple[str, LiveRun]) -> None:
-    name, run = live
-    given = plain(name, run.past, count, np.random.default_rng(count))
-    given = [row | ({"event_id": k} if ids else {}) for k, row in enumerate(given)]
-    bodies = told(run._parser, [{k: v for k, v in row.items() if k != "event_id"} for row in given], run.past)
-    found = run._parser.together(given, run.past)
-    assert found is not None
-    columns, quick = found
-    assert columns.bodies() == bodies
-    assert columns.text().split(BETWEEN) == [json.dumps(body) for body in bodies]
-    assert columns.ids == ([str(k) for k in range(count)] if ids else None)
-    same_in(run.past, quick, run._parser.stream(bodies, run.past))
-
-
-def same_in(past: StreamState, quick: EventStream, slow: EventStream) -> StreamState:
-    """A past takes both as the same; return what it is after them."""
-    (quick, after), (slow, other) = past.joined(quick, again=True), past.joined(slow, again=True)
-    assert (quick.content_hash, quick.time_unit, quick.num_nodes) == (slow.content_hash, slow.time_unit, slow.num_nodes)
-    for column in ("src", "dst", "t", "kind", "edge_attr"):
-        np.testing.assert_array_equal(getattr(quick, column), getattr(slow, column), strict=True)
-    names, others = ([] if known.node_ids is None else known.node_ids.ids.tolist() for known in (after, other))
-    assert names == others
-    assert after.last == other.last
-    return after
-
-
-@pytest.mark.parametrize("most", [10**6, 0, 9], ids=["all ids remembered", "none", "nine"])
-def test_rows_are_the_pasts_own_whatever_was_read_and_not_taken(
-    most: int, live: tuple[str, LiveRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A request that fails after it was read leaves no id behind, nor does one over another past."""
-    monkeypatch.setattr(known_rows, "REMEMBERED_IDS", most)
-    name, run = live
-    incoming, rng = EventParser(run.run, run.method, "reject"), np.random.default_rng(most)
-    past, kept = run.past, [run.past]
-    for k in range(24):
-        given = plain(name, past, 1 + k % 7, rng)
-        if isinstance(given[0]["src"], int) and past.node_ids is None:  # an id is a row, so not too far from others
-            given = [row | {"dst": row["dst"] % 60} for row in given]
-        found = incoming.together(given, past)
-        assert found is not None
-        after = same_in(past, found[1], incoming.stream(told(incoming, given, past), past))
-        if k % 3:
-            past = after
-            kept.append(past)
-        if k % 8 == 7:  # as a run that goes on from another past would
-            past = kept[rng.integers(len(kept))]
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "together"])
@@ -184,81 +127,21 @@ def test_a_time_does_not_depend_on_those_beside_it(together: bool, made: tuple[s
         assert [json.loads(body)["t"] for commit in live.log.commits() for body in commit.bodies] == times
 
 
-def test_columns_are_written_as_json_writes_events() -> None:
-    table = np.array([[1e16, -0.0], [0.1, 5e-324]])
-    for src, t in ((("\u00e9\n%d", '"'), [0.5, 1e22]), ((2**62, 0), [-1, 2**62])):
-        found = Columns(src, src[::-1], np.array(t), ['50% "x" %s', "\u4e2d"], table, None, (np.arange(4), None))
-        assert found.text().split(BETWEEN) == [json.dumps(body) for body in found.bodies()]
-
-
-FIELDS = ("src", "dst", "t", "amount", "event_id", "kind", "source", "more")
-VALUES = (
-    *(0, 1, -1, 2**31, 2**53 + 1, 2**63 - 2, 2**63 - 1, 2**63, 2**64, 10**400, -(2**63), True, None, 0.5, -0.0, 3.0),
-    *(float("nan"), float("inf"), 1e300, 1e-320, np.int64(3), np.float64(0.25), [1], {}, b"a", "add", "delete", ""),
-    *("7", "07", "u1", "U1", "%d %s", '"\\\n', "\u00e9\u4e2d", "a\0", "\ud800", "x" * 1000, "x" * 1001, "2026-01-01"),
+@pytest.mark.parametrize(
+    ("value", "is_good"),
+    [("x" * 1000, True), ("\u00e9" * 500, True), ("x" * 1001, False), ("\u00e9" * 501, False), ("\ud800", False)],
 )
-
-
-@pytest.mark.slow
-def test_no_value_is_read_together_that_is_not_read_so_alone(live: tuple[str, LiveRun]) -> None:
-    name, run = live
-    last = run.past.last_time + 5
-    for field in FIELDS:
-        for value in VALUES:
-            one, other = plain(name, run.past, 2, np.random.default_rng(0))
-            given = [one | {field: one.get(field, 1)}, other | {"t": last, field: value}]
-            found = run._parser.together(given, run.past)
-            if found is not None:
-                ids = [id_of(row) for row in given]
-                assert found[0].ids == (ids if "event_id" in given[0] else None)
-                bare = [{k: v for k, v in row.items() if k != "event_id"} for row in given]
-                texts = [json.dumps(body) for body in told(run._parser, bare, run.past)]
-                assert found[0].text().split(BETWEEN) == texts
-
-
-def outcome(live: LiveRun, given: list[Any]) -> Any:
-    """What a client and the log are told of events."""
-    try:
-        found: Any = [tuple(receipt) for receipt in live.take(given)]
-    except (HopstateError, OverflowError, TypeError) as error:
-        found = type(error), str(error)
-    return found, live.past.last_time, live.log.parked()
-
-
-LATE: dict[str, Any] = {"texts": "reject", "numbers": "clamp", "rows": "park", "features": "park", "gaps": "clamp"}
-
-
-def test_whatever_comes_is_taken_or_refused_as_one_by_one(
-    made: tuple[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, run = made
-    rng, ways, taken = np.random.default_rng(len(name)), [set[bool](), set[bool]()], 0
-    with (
-        LiveRun(run.path, folder=tmp_path / "a", late=LATE[name]) as quick,
-        LiveRun(run.path, folder=tmp_path / "b", late=LATE[name]) as slow,
-    ):
-        monkeypatch.setattr(slow._parser, "together", lambda events, past, **_: None)
-        for k in range(60):
-            given: list[Any] = plain(name, quick.past, 1 + k % 4, rng)
-            if k % 3 == 0:
-                given = [row | {"event_id": f"{rng.integers(50)}"} for row in given]
-            if k % 5 == 0:
-                given = [dict(reversed(row.items())) for row in given]
-            if k % 2:
-                at, field = rng.integers(len(given)), FIELDS[rng.integers(len(FIELDS))]
-                if rng.random() < 0.2:
-                    given[at].pop(field, None)
-                else:
-                    given[at] |= {field: VALUES[rng.integers(len(VALUES))]}
-            ways[k % 2].add(quick._parser.together(given, quick.past) is None)
-            expected = outcome(slow, given)
-            assert outcome(quick, given) == expected, given
-            taken += isinstance(expected[0], list)
-        logs = [[commit.bodies for commit in live.log.commits()] for live in (quick, slow)]
-    assert logs[0] == logs[1]
-    assert False in ways[0]
-    assert ways[1] == {False, True}
-    assert taken > 20
+@pytest.mark.parametrize("field", ["src", "dst", "event_id"])
+def test_ids_have_at_most_a_thousand_bytes(field: str, value: str, is_good: bool, tmp_path: Path) -> None:
+    run = small_run("recency", tmp_path)
+    event = {"src": "u1", "dst": "v1", "t": 900, field: value}
+    with LiveRun(run.path) as live:
+        if is_good:
+            assert live.take([event])[0].position == 0
+        else:
+            with pytest.raises(DataError, match=field):
+                live.take([event])
+        assert len(live.log) == is_good
 
 
 def test_a_feature_with_the_name_of_an_end_or_of_the_time_is_refused(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """HTTP limits of a service, its OpenAPI description, and its metrics."""
 
 import asyncio
+import contextlib
 import http.client
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -23,7 +25,7 @@ pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'hopst
 import uvicorn
 from fastapi.testclient import TestClient
 
-from hopstate.cli.serve import _names
+from hopstate.cli.serve import SERVER, _names
 from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun
 from hopstate.serving.service import service
@@ -139,7 +141,7 @@ def test_by_which_names_a_service_is_asked(run: Run, tmp_path: Path) -> None:
 
 def test_who_listens_everywhere_is_asked_by_any_name() -> None:
     assert _names("0.0.0.0", []) is _names("::", []) is None
-    assert _names("0.0.0.0", ["a.example"]) == ["0.0.0.0", "localhost", "127.0.0.1", "::1", "[::1]", "a.example"]
+    assert _names("0.0.0.0", ["a.example"]) == ["0.0.0.0", "localhost", "127.0.0.1", "[::1]", "a.example"]
 
 
 @pytest.fixture
@@ -150,7 +152,7 @@ def listening(run: Run, tmp_path: Path) -> Iterator[Callable[..., tuple[str, int
     def made(**bounds: Any) -> tuple[str, int]:
         app = service(partial(LiveRun, run.path, folder=tmp_path), name="run")
         place = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", **bounds))
+        server = uvicorn.Server(uvicorn.Config(app, **SERVER | bounds))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[place])))
         thread.start()
         servers.append((server, thread))
@@ -181,7 +183,7 @@ def answered(connection: socket.socket) -> bytes:
 def test_large_bodies_and_refusals_of_them_keep_the_connection(listening: Callable[..., tuple[str, int]]) -> None:
     """Also one that is refused before it has arrived: what comes of it is read past."""
     connection = http.client.HTTPConnection(*listening(), timeout=60)
-    for kind, status in (("application/json", 422), ("text/plain", 415), ("application/json", 422)):
+    for kind, status in (("application/json", 400), ("text/plain", 415), ("application/json", 400)):
         connection.request("POST", "/rank", b" " * 100_000, {"Content-Type": kind})
         answer = connection.getresponse()
         assert (answer.status, bool(answer.read())) == (status, True)
@@ -215,3 +217,100 @@ def test_connections_beyond_a_number_are_refused(listening: Callable[..., tuple[
     until(asks)
     for connection in open_ones:
         connection.close()
+
+
+# ---- what is refused by its head ----------------------------------------------------------------------------
+@pytest.mark.parametrize("pause", [0, 5_000], ids=["at once", "in pieces"])
+@pytest.mark.parametrize("head", [b"a: b\r\n" * 10_000, b"a: b\r\n" * 101, b"a: " + b"b" * (33 << 10) + b"\r\n"])
+def test_large_heads_are_refused(head: bytes, pause: int, listening: Callable[..., tuple[str, int]]) -> None:
+    whole = HEALTH + b"Connection: close\r\n" + head + b"\r\n"
+    with socket.create_connection(listening(), timeout=60) as connection:
+        for start in range(0, len(whole), pause or len(whole)):
+            connection.sendall(whole[start : start + (pause or len(whole))])
+            time.sleep(0.001)
+        assert answered(connection).startswith(b"HTTP/1.1 431")
+
+
+def test_a_head_without_end_is_refused(listening: Callable[..., tuple[str, int]]) -> None:
+    with socket.create_connection(listening(), timeout=60) as connection:
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1_000):
+                connection.sendall(b"GET / HTTP/1.1\r\na: " + b"b" * 10_000)
+        assert not answered(connection).startswith(b"HTTP/1.1 2")
+
+
+def test_two_hosts_are_refused(client: TestClient) -> None:
+    headers = [("Host", "testserver"), ("Host", "other"), ("Authorization", "Bearer secret")]
+    assert client.get("/state", headers=headers).status_code == 400
+
+
+def test_two_hosts_are_refused_on_the_wire(listening: Callable[..., tuple[str, int]]) -> None:
+    with socket.create_connection(listening(), timeout=60) as connection:
+        connection.sendall(HEALTH + b"Host: other\r\n\r\n")
+        assert answered(connection).startswith(b"HTTP/1.1 400")
+
+
+EVENT = b'{"events": [{"src": "u1", "dst": "v1", "t": 900, "amount": 1}]}'
+INFER = b'{"inputs": [%s]}' % b", ".join(
+    b'{"name": "%s", "shape": [1], "datatype": "BYTES", "data": ["u1"]}' % name for name in (b"source", b"target")
+)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "application/json"}, 200),
+        ({"Content-Type": "Application/JSON; charset=utf-8"}, 200),
+        ({}, 415),
+        ({"Content-Type": ""}, 415),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/x+json"}, 415),
+        ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415),
+        ({"Content-Type": "application/json", "Origin": "http://evil.example"}, 403),
+        ({"Content-Type": "application/json", "Origin": "null"}, 403),
+        ({"Content-Type": "application/json", "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Content-Type": "application/json", "Sec-Fetch-Site": "same-site"}, 403),
+        ({"Content-Type": "application/json", "Origin": "http://testserver"}, 200),
+        ({"Content-Type": "application/json", "Sec-Fetch-Site": "same-origin", "Origin": "http://testserver"}, 200),
+    ],
+)
+def test_events_are_json_and_not_of_other_sites(headers: dict[str, str], status: int, client: TestClient) -> None:
+    answer = client.post("/events", content=EVENT, headers=headers)
+    assert answer.status_code == status
+    assert client.get("/state").json()["position"] == (status == 200)
+
+
+def test_inference_needs_no_type_but_from_other_sites(client: TestClient) -> None:
+    for headers, status in (
+        ({}, 200),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Inference-Header-Content-Length": "20"}, 415),
+    ):
+        for version in ("", "/versions/1"):
+            answer = client.post(f"/v2/models/run{version}/infer", content=INFER, headers=headers)
+            assert (answer.status_code, "error" in answer.json()) == (status, status != 200), headers
+
+
+@pytest.mark.parametrize("path", ["/events", "/rank", "/v2/models/run/infer"])
+def test_a_key_that_stands_twice_is_refused(path: str, client: TestClient) -> None:
+    for body in (
+        b'{"source": "u1", "source": "u2"}',
+        b'{"events": [{"src": "u1", "src": "u2", "dst": "v1", "t": 900}]}',
+    ):
+        answer = client.post(path, content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 400
+        assert "src" in answer.json()["error"] or "source" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(("text", "is_good"), [("\u00e9" * 500, True), ("\u00e9" * 501, False), ("x" * 1001, False)])
+def test_ids_of_questions_have_at_most_a_thousand_bytes(text: str, is_good: bool, client: TestClient) -> None:
+    columns = [{"name": n, "shape": [1], "datatype": "BYTES", "data": [text]} for n in ("source", "target")]
+    for path, body in (
+        ("/rank", {"source": text}),
+        ("/rank", {"source": "u1", "candidates": [text]}),
+        ("/v2/models/run/infer", {"inputs": columns}),
+    ):
+        assert client.post(path, json=body).status_code == (200 if is_good else 422)

@@ -1,6 +1,8 @@
 """What a live run asks of a log: commits whole and in order, each event once, durable, readers beside the writer."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from log_conformance import LogConformance, Logs, entries
 
-from hopstate.errors import CheckpointError, ConfigError, MissingFileError
-from hopstate.serving.log import NAME, Entry, SqliteLog, open_log
+from hopstate.errors import BusyError, CheckpointError, ConfigError, MissingFileError
+from hopstate.serving.log import ACKNOWLEDGED, NAME, Entry, SqliteLog, open_log
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
@@ -40,17 +43,105 @@ def test_files_that_are_no_logs(tmp_path: Path) -> None:
         SqliteLog(tmp_path)
 
 
-def test_a_log_whose_events_are_missing_says_so(tmp_path: Path) -> None:
+FLIPS = 40
+
+
+def test_no_flipped_bit_is_another_event(tmp_path: Path) -> None:
+    """Wherever it is in the file: what is acknowledged is there as it was, or the log is refused by its name."""
+    (tmp_path / "whole").mkdir()
+    log = SqliteLog(tmp_path / "whole")
+    for k in range(30):
+        log.append([Entry(json.dumps({"n": k, "text": "x" * 2_000}), f"e{k}"), Entry("1"), Entry("2")])
+    expected = list(log.commits())
+    log.close()
+    rng, refused = np.random.default_rng(0), 0
+    for k in range(FLIPS):
+        folder = tmp_path / str(k)
+        shutil.copytree(tmp_path / "whole", folder)
+        with (folder / NAME).open("rb+") as file:
+            place = int(rng.integers((folder / NAME).stat().st_size))
+            file.seek(place)
+            byte = file.read(1)[0]
+            file.seek(place)
+            file.write(bytes([byte ^ 1 << int(rng.integers(8))]))
+        try:
+            log = SqliteLog(folder)
+        except CheckpointError:
+            refused += 1
+        else:
+            assert list(log.commits()) == expected
+            log.close()
+    assert refused > FLIPS / 4
+
+
+LOSS = ("journal gone", "journal damaged", "journal cut", "file gone", "file empty", "both gone", "position gone")
+
+
+@pytest.mark.parametrize("what", LOSS)
+def test_what_loses_acknowledged_events_is_told(what: str, tmp_path: Path) -> None:
+    """After a kill, when the last commits stand in the journal alone; nothing of it is changed by the refusal."""
+    code = """
+import os, sys
+from hopstate.serving.log import Entry, SqliteLog
+log = SqliteLog(sys.argv[1])
+for k in range(50):
+    log.append([Entry(str(k), f"e{k}")])
+os._exit(9)
+"""
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 9
+    file, journal = tmp_path / NAME, tmp_path / f"{NAME}-wal"
+    if what in ("journal gone", "both gone"):
+        journal.unlink()
+    elif what == "journal damaged":
+        content = bytearray(journal.read_bytes())
+        content[len(content) // 2] ^= 1
+        journal.write_bytes(content)
+    elif what == "journal cut":
+        os.truncate(journal, journal.stat().st_size - 5_000)
+    if what in ("file gone", "both gone"):
+        file.unlink()
+    elif what == "file empty":
+        os.truncate(file, 0)
+    elif what == "position gone":
+        (tmp_path / ACKNOWLEDGED).unlink()
+
+    def found() -> dict[str, bytes]:
+        files = [path for path in tmp_path.iterdir() if not path.name.endswith("-shm") and path.stat().st_size]
+        return {path.name: path.read_bytes() for path in files}
+
+    before = found()
+    for read_only in (True, False, False):
+        with pytest.raises(CheckpointError, match=str(tmp_path)):
+            SqliteLog(tmp_path, read_only=read_only)
+    assert found() == before
+
+
+def test_deleted_lock_files_admit_no_second_writer(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path)
+    log.append(entries("a"))
+    for path in tmp_path.glob(".*"):
+        path.unlink()
+    with pytest.raises(BusyError):
+        SqliteLog(tmp_path)
+    reader = SqliteLog(tmp_path, read_only=True)
+    log.append(entries("b"))
+    assert len(reader) == 2
+    reader.close()
+    log.close()
+
+
+def test_one_damaged_record_of_the_position_is_no_matter(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path)
     for name in "abc":
         log.append(entries(name))
-    log._file.execute("delete from events where position = 0")
-    with pytest.raises(CheckpointError):
-        list(log.commits())
-    assert [c.first for c in log.commits(1)] == [1, 2]
-    log._file.execute("delete from commits where first = 1")
-    with pytest.raises(CheckpointError):
-        list(log.commits(1))
+    log.close()
+    whole = (tmp_path / ACKNOWLEDGED).read_bytes()
+    for place in (0, 512):
+        (tmp_path / ACKNOWLEDGED).write_bytes(whole[:place] + b"9" + whole[place + 1 :])
+        SqliteLog(tmp_path, read_only=True).close()
+    (tmp_path / ACKNOWLEDGED).write_bytes(whole.replace(b"0", b"1"))
+    with pytest.raises(CheckpointError, match=ACKNOWLEDGED):
+        SqliteLog(tmp_path)
 
 
 WRITER = """

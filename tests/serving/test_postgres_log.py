@@ -1,7 +1,6 @@
 """The log in PostgreSQL, against a server of the system's own package."""
 
 import itertools
-import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -83,14 +82,3 @@ def test_a_schema_that_is_no_log(url: str) -> None:
         PostgresLog(url)
     with pytest.raises(ConfigError, match="small letters"):
         PostgresLog(url + "'")
-
-
-def test_events_that_are_missing_are_told(url: str) -> None:
-    log = PostgresLog(url)
-    log.append(entries("a", "b"))
-    log.append([*entries(*"cdefghijklmnopqrstuvwxyz")])
-    assert [len(json.dumps(c.bodies)) > 0 for c in log.commits(3)] == [True]
-    log._query("delete from events where position = 1")
-    with pytest.raises(CheckpointError, match="lacks events"):
-        list(log.commits())
-    log.close()

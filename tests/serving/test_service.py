@@ -49,7 +49,8 @@ def client(run: Run, tmp_path: Path) -> Iterator[TestClient]:
 def infer(client: TestClient, pairs: list[tuple[Any, Any]], t: list[Any] | None = None) -> Any:
     columns = [("source", [u for u, _ in pairs]), ("target", [v for _, v in pairs])]
     columns += [("time", t)] if t is not None else []
-    inputs = [{"name": n, "shape": [len(d)], "datatype": "BYTES", "data": d} for n, d in columns]
+    kinds = {str: "BYTES", int: "INT64", float: "FP64"}
+    inputs = [{"name": n, "shape": [len(d)], "datatype": kinds[type(d[0])], "data": d} for n, d in columns]
     return client.post("/v2/models/run/infer", json={"id": "7", "inputs": inputs})
 
 
@@ -67,7 +68,7 @@ def test_answers_are_those_of_the_run_offline(client: TestClient, run: Run, tmp_
     assert found.json()["outputs"][0]["data"] == expected["score"].tolist()
     assert found.json()["outputs"][1]["data"] == expected["probability"].tolist()
     assert found.json()["id"] == "7"
-    later = infer(client, pairs, [900, "901"]).json()["outputs"][0]["data"]
+    later = infer(client, pairs, ["900", "901"]).json()["outputs"][0]["data"]
     assert later == run.score(pairs, [900, 901], events=events)["score"].tolist()
     ranked = client.post("/rank", json={"source": "u1", "top": 3, "explain": True}).json()
     offline = run.rank("u1", top=3, events=events, explain=True)
@@ -144,7 +145,7 @@ REFUSED: dict[str, tuple[str, str, Any, int]] = {
     "no events": ("POST", "/events", {"events": []}, 422),
     "an event that is none": ("POST", "/events", {"events": [3]}, 422),
     "too many events": ("POST", "/events", {"events": [{"src": "u1", "dst": "v1", "t": 900}] * 51}, 422),
-    "no JSON": ("POST", "/events", b"{", 422),
+    "no JSON": ("POST", "/events", b"{", 400),
     "NaN": ("POST", "/events", b'{"events": [{"src": "u1", "dst": "v1", "t": NaN}]}', 422),
     "a number without end": ("POST", "/events", b'{"events": [{"src": 1, "dst": 2, "t": ' + b"9" * 5000 + b"}]}", 400),
     "deep": ("POST", "/events", b'{"events": ' + b"[" * 9000 + b"]" * 9000 + b"}", 400),
@@ -164,7 +165,7 @@ def test_what_is_refused(client: TestClient) -> None:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         answer = client.request(method, route, content=content, headers={"Content-Type": "application/json"})
         assert answer.status_code == status, (kind, answer.text)
-        assert answer.json().get("error") or answer.json()["detail"], kind
+        assert isinstance(answer.json()["error"], str), kind
         assert client.get("/state").json()["position"] == 0, kind
 
 
@@ -276,8 +277,7 @@ def test_the_charts_and_the_unit_name_what_is_there(client: TestClient, capsys: 
     unit = (examples / "hopstate.service").read_text()
     command = re.search(r"^ExecStart=\S+ (.*)$", unit, re.M)
     assert command is not None
-    with pytest.raises(SystemExit):
-        main(["serve", "--help"])
+    main(["serve", "--help"])
     known = capsys.readouterr().out
     assert all(option in known for option in re.findall(r"--[a-z-]+", command[1]))
 
@@ -351,5 +351,5 @@ def test_what_is_sent_is_not_sent_back(client: TestClient) -> None:
     """Nor what JSON has no word for, which would be an error of the server's."""
     for body in (b"[Infinity]", b'{"source": {"\\ud800": "secret"}}', b'{"secret": 1}'):
         answer = client.post("/rank", content=body, headers={"Content-Type": "application/json"})
-        assert (answer.status_code, "secret" in answer.text.replace('"secret"]', "")) == (422, False)
+        assert (answer.status_code, "secret" in answer.text.replace("body.secret:", "")) == (422, False)
     assert client.post("/rank", content=b"{}").status_code == 415

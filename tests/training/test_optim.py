@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.layers.ssm import BidirectionalMamba, state_parameters
+from hopstate.layers.modes import state_parameters
+from hopstate.layers.ssm import BidirectionalMamba
 from hopstate.testing.conformance import F64_SOLVED
 from hopstate.training.config import OptimConfig, lr_at, make_optimizer, set_rates
 

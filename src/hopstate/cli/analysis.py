@@ -8,7 +8,6 @@ from typing import Any
 
 from hopstate.cli.commands import Answer, Options, rows_of
 from hopstate.errors import ConfigError
-from hopstate.io.output import RAW
 
 
 def run(argv: list[str]) -> Answer:
@@ -17,19 +16,15 @@ def run(argv: list[str]) -> Answer:
     features (pair-trees) or members (ensemble) add to it; or what a node's prediction owes to features, other nodes and
     edges (gradient times input)."""
     parser = Options(prog="hopstate explain", description=what, allow_abbrev=False)
-    parser.add_argument("run", help="run folder that `hopstate fit` left")
+    parser.add_run("--data", "--device", "--method", "--raw")
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("--node", help="your id of a node, of a run on a graph")
     asked.add_argument("--pair", help='your ids of source and target: alice,bob or "Smith, A",bob')
     when = "only events strictly before it are seen: a number, or a date (default: just after the last known event)"
-    parser.add_argument("--time", default=None, help=when)
-    parser.add_argument("--data", default=None, help="other events than the run has seen: a file, folder or name")
-    parser.add_argument("--out", default=None, help="write the table: .csv, .csv.gz, .tsv or .parquet")
-    parser.add_argument("--plot", default=None, help="draw the timeline: .png, .pdf or .svg")
-    parser.add_argument("--raw", action="store_true", help=RAW)
+    parser.add_argument("--time", help=when)
+    parser.add_argument("--out", help="write the table: .csv, .csv.gz, .tsv or .parquet")
+    parser.add_argument("--plot", help="draw the timeline: .png, .pdf or .svg")
     parser.add_argument("--top", type=int, default=10, help="rows to print, largest first (default: 10)")
-    parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
-    parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
     o = parser.parse_args(argv[1:])
     if o.top < 0:
         raise ConfigError(f"--top is a number of rows, at least 0; got {o.top}")
@@ -66,7 +61,7 @@ def _explain_node(run: str, node: str, top: int, where: dict[str, Any]) -> Answe
     def show() -> None:
         from hopstate.io.output import screen
 
-        screen().print(f"node {node}: {found.output!r}, logit {found.logit:+.4f}; gradient times input", markup=False)
+        screen().print(f"node {node}: {found.output!r}, logit {found.logit:+.4f}; gradient times input")
         for name, rows in parts.items():
             _show_rows(name, rows, top)
         _show_written(written)
@@ -83,7 +78,7 @@ def _show(found: Any, top: int) -> None:
     from hopstate.io.output import screen
 
     title = f"{found.source} - {found.target} at {found.when}: score {found.score:.4f}, logit {found.logit:+.4f}"
-    screen().print(title, markup=False)
+    screen().print(title)
     rows = found.table
     rows = rows.reindex(rows.contribution.abs().sort_values(ascending=False, kind="stable").index)
     rows = rows.assign(end=rows.end.map({"source": found.source, "target": found.target}).astype(str))
@@ -95,7 +90,6 @@ def _show(found: Any, top: int) -> None:
 
 def _show_rows(title: str, rows: Any, top: int) -> None:
     """Print the first rows of a table, largest contributions first."""
-    from rich.markup import escape
     from rich.table import Table
 
     from hopstate.io.output import screen
@@ -105,7 +99,7 @@ def _show_rows(title: str, rows: Any, top: int) -> None:
         return
     table = Table(*rows.columns, title=title if len(rows) <= top else f"{title}; {top} of {len(rows)}")
     for row in rows.head(top).itertuples(index=False):
-        table.add_row(*(escape(_cell(cell)) for cell in row))
+        table.add_row(*(_cell(cell) for cell in row))
     screen().print(table)
 
 

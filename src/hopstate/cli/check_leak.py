@@ -9,17 +9,14 @@ from hopstate.errors import ConfigError
 def run(argv: list[str]) -> Answer:
     """Check a run; status 1 where a score changed (the message names pair, time and alteration)."""
     parser = Options(prog="hopstate check-leak", description=__doc__)
-    parser.add_argument("run", help="run folder of a temporal model")
-    parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
-    parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
+    parser.add_run("--device", "--method")
     parser.add_argument("--moments", type=int, default=6, help="times to check (default: 6)")
     parser.add_argument("--queries", type=int, default=64, help="pairs scored at and before each (default: 64)")
     parser.add_argument("--events", type=int, default=5000, help="latest events to work on (default: 5000)")
     parser.add_argument("--seed", type=int, default=0, help="one seed, one check (default: 0)")
     options = parser.parse_args(argv[1:])
-    from hopstate.evaluation.leak import check_leak, check_node_leak
+    from hopstate.evaluation.leak import check_leak
     from hopstate.runs.load import load_run
-    from hopstate.training.tasks.event_node import EventNodeTask
     from hopstate.training.tasks.events import EventTask
 
     with load_run(options.run, device=options.device, method=options.method) as (_, task):
@@ -28,9 +25,6 @@ def run(argv: list[str]) -> Answer:
         task.model.eval().double()
         stream = task.stream.slice(max(0, len(task.stream) - options.events), len(task.stream))
         counts = {"moments": options.moments, "queries": options.queries, "seed": options.seed}
-        if isinstance(task, EventNodeTask):
-            report = check_node_leak(task.scorer_over, stream, **counts)
-        else:
-            report = check_leak(task.scorer_over, stream, **counts)
+        report = check_leak(task.scorer_over, stream, score=task.score_events, **counts)
     record = {"run": options.run, "leak": False, "moments": report.moments, "scores": report.scores}
     return Answer(record, lines(str(report)))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 import yaml
 
 from hopstate.errors import ConfigError, nearest
+from hopstate.io.output import RAW
 
 if TYPE_CHECKING:
     from hopstate.methods.config import Parser
@@ -26,6 +27,16 @@ _BASIC_KEYS = {
     *("split.kind", "model.dim", "model.num_layers", "batch_size", "batching.batch_size"),
     *("loop.epochs", "loop.optim.lr", "loop.seed", "loop.device"),
     *("help", "config", "out", "resume", "dry_run", "no_auto", "trials", "space", "search_seed"),
+}
+
+
+_RUN_OPTIONS: dict[str, dict[str, Any]] = {
+    "--data": {"help": "other data than it was trained on: a file, folder or name"},
+    "--device": {"help": "auto, cpu, cuda, ...; by default the run's own setting"},
+    "--method": {"help": "module:NAME, if the run's method is code of your own"},
+    "--raw": {"action": "store_true", "help": RAW},
+    "--state": {"help": "folder of the state to go on from (default: RUN/state, if any)"},
+    "--fresh": {"action": "store_true", "help": "go on from the end of the run's own data, whatever is kept"},
 }
 
 
@@ -46,6 +57,12 @@ class Options(argparse.ArgumentParser):
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
         self._words = [] if args is None else list(args)
         return super().parse_known_args(args, namespace)
+
+    def add_run(self, *options: str) -> None:
+        """Add the run folder, and some of the options that commands on runs share."""
+        self.add_argument("run", help="run folder that `hopstate fit` left")
+        for name in options:
+            self.add_argument(name, **_RUN_OPTIONS[name])
 
     def error(self, message: str) -> NoReturn:
         from hopstate.methods.config import hint  # imports torch

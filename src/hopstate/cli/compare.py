@@ -7,11 +7,12 @@ import math
 import sys
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from hopstate.cli.commands import INTERRUPTED, Answer, Options, own_options
-from hopstate.errors import ConfigError, DivergenceError, HopstateError
+from hopstate.errors import SHARED_ERRORS, ConfigError, described
 from hopstate.io.files import locked, write_text
 from hopstate.methods import get_method
 
@@ -30,8 +31,8 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument("--data", required=True, help="a file, a folder, or the name of a data set")
     parser.add_argument("--splits", default="0", help="numbers of splits of graphs, e.g. 0,1,2 or 0-9 (default: 0)")
     parser.add_argument("--seeds", default="0", help="seeds of training, e.g. 0-2 (default: 0)")
-    parser.add_argument("--out", default=None, help="folder of all runs and of the table; an earlier one is continued")
-    parser.add_argument("--device", default=None, help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
+    parser.add_argument("--out", help="folder of all runs and of the table; an earlier one is continued")
+    parser.add_argument("--device", help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
     options = own_options(parser, own)
     rest = rest if options.device is None else [*rest, f"--loop.device={options.device}"]
     from hopstate.runs.run import output_folder
@@ -42,8 +43,6 @@ def run(argv: list[str]) -> Answer:
     with output_folder(options.out, "compare", options.data) as folder, locked(folder):
         rows = comparison.run(folder)
     failed = comparison.failed
-    if rows == []:
-        raise HopstateError(f"no run could be finished; the first: {failed[0]['error']}")
     record = {"data": options.data, "folder": folder, "interrupted": rows is None, "methods": rows or []}
     record |= {"failed": failed}
     if rows is None:
@@ -92,7 +91,7 @@ class Comparison:
         seeds: of training.
         data: a file, a folder, or the name of a data set.
         words: settings of the command line.
-        failed: runs whose training diverged.
+        failed: runs that ended in an error.
     """
 
     methods: list[str]
@@ -117,33 +116,40 @@ class Comparison:
                 )
 
     def run(self, folder: Path) -> list[Row] | None:
-        """Train what is not trained yet; return a row per method that has results, None if it was interrupted."""
+        """Train what is not trained yet; return a row per method that has results, None if it was interrupted.
+
+        Raises:
+            HopstateError: no run could be finished; it is the first run's.
+        """
         rows: list[Row] = []
+        first_error = None
         for name in self.methods:
             results: list[Row | None] = []  # None of a run that failed
-            finished_splits = []
-            for split in self.splits:
-                for seed in self.seeds:
-                    try:
-                        result = self._one(name, split, seed, folder / f"{name}-split{split}-seed{seed}")
-                    except HopstateError as error:
-                        # training whose loss is not a number raises the base class itself
-                        if not (type(error) is HopstateError or isinstance(error, DivergenceError)):
-                            raise
-                        self.failed.append({"method": name, "split": split, "seed": seed, "error": str(error)})
-                        results.append(None)
-                        continue
-                    if result is None:
-                        return None
-                    results.append(result)
-                    finished_splits.append(split)
-            if finished_splits:
-                rows.append(self._row(name, results, finished_splits))
+            runs = list(product(self.splits, self.seeds))
+            for split, seed in runs:
+                try:
+                    results.append(self._one(name, split, seed, folder / f"{name}-split{split}-seed{seed}"))
+                except KeyboardInterrupt:
+                    return None
+                except SHARED_ERRORS:
+                    raise
+                except Exception as error:
+                    first_error = first_error or error
+                    self.failed.append({"method": name, "split": split, "seed": seed, "error": described(error)})
+                    results.append(None)
+            if any(results):
+                rows.append(self._row(name, runs, results))
                 write_text(folder / "table.json", json.dumps(with_floors(rows, self._test_floors), indent=1))
+        if not rows and first_error is not None:
+            raise first_error
         return with_floors(rows, self._test_floors)
 
-    def _one(self, name: str, split: int, seed: int, where: Path) -> Row | None:
-        """Return the result of one run: an earlier one of the same settings and data, or a new or continued one."""
+    def _one(self, name: str, split: int, seed: int, where: Path) -> Row:
+        """Return the result of one run: an earlier one of the same settings and data, or a new or continued one.
+
+        Raises:
+            KeyboardInterrupt: it was interrupted, and saved.
+        """
         from hopstate.methods.config import parse_words, parser_of
         from hopstate.runs.data import check_same_data, load_data, resolve_config
         from hopstate.runs.run import fit_config, stored_config
@@ -166,20 +172,20 @@ class Comparison:
             floors = split not in self._val_floors  # the same for every run on a split
             options: dict[str, Any] = {"record": record, "floors": floors, "automatic": automatic, "shown": self._shown}
             if fit_config(method, config, out=where, resume=True, **options).interrupted:
-                return None
+                raise KeyboardInterrupt
         if folder.floors():
             self._val_floors.setdefault(split, {}).update(folder.floors("val"))
         if method.data not in NUMBER:
             self._test_floors |= folder.floors()
         return folder.result()
 
-    def _row(self, name: str, results: list[Row | None], splits: list[int]) -> Row:
+    def _row(self, name: str, runs: list[tuple[int, int]], results: list[Row | None]) -> Row:
         """Return the row of a method: means and deviations over its finished runs.
 
         Args:
             name: of the method.
-            results: of its runs, None of those that failed.
-            splits: of the finished runs.
+            runs: split and seed of each run.
+            results: of the runs, None of those that failed.
         """
         from hopstate.runs.summary import num_events, summary
 
@@ -192,10 +198,12 @@ class Comparison:
             assert found is not None
             return found.mean, found.std
 
-        test, val = (over([r["metrics"][split][metric] for r in finished]) for split in ("test", "val"))
         values = {
-            split: [None if r is None else r["metrics"][split][metric] for r in results] for split in ("test", "val")
+            split: [None if one is None else one["metrics"][split][metric] for one in results]
+            for split in ("test", "val")
         }
+        test, val = (over([one["metrics"][split][metric] for one in finished]) for split in ("test", "val"))
+        splits = [split for (split, _), result in zip(runs, results, strict=True) if result is not None]
         return {
             "method": name,
             "metric": metric,
@@ -205,11 +213,11 @@ class Comparison:
             "test_std": test[1],
             "val_mean": val[0],
             "val_std": val[1],
-            "seconds_per_epoch": over([r["seconds_per_epoch"] for r in finished])[0],
-            "seconds": over([r["seconds"] for r in finished])[0],
+            "seconds_per_epoch": over([one["seconds_per_epoch"] for one in finished])[0],
+            "seconds": over([one["seconds"] for one in finished])[0],
             "parameters": first["parameters"],
             "events": {m: num_events(m, first["metrics"]["test"]) for m in kinds},
-            "kinds": {m: over([r["metrics"]["test"].get(m) for r in finished]) for m in kinds},
+            "kinds": {m: over([one["metrics"]["test"].get(m) for one in finished]) for m in kinds},
             "values": values,
             "no_better_on_validation": self._no_better(name, metric, first["mode"], val[0], splits),
         }

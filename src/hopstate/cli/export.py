@@ -10,11 +10,10 @@ from hopstate.cli.commands import Answer, Options, lines
 
 def run(argv: list[str]) -> Answer:
     parser = Options(prog="hopstate export", description=__doc__, allow_abbrev=False)
-    parser.add_argument("run", help="a finished run's folder")
+    parser.add_run("--method")
     parser.add_argument("--to", choices=("torch", "onnx"), required=True, help="torch.export (.pt2) or ONNX (.onnx)")
     parser.add_argument("--out", required=True, help="folder for the program and export.json, which explains it")
-    parser.add_argument("--data", default=None, help="the run's own data, where they are elsewhere now")
-    parser.add_argument("--method", default=None, help="the method, where it is one of your own (module:NAME)")
+    parser.add_argument("--data", help="the run's own data, where they are elsewhere now")
     parser.add_argument("--opset", type=int, help="version of ONNX's operators, for older runtimes: 18 to 21")
     parser.add_argument(
         "--check",

@@ -36,6 +36,9 @@ def _with_own_data(method: str, words: Sequence[str]) -> list[str]:
         raise ConfigError(f"{found.out} is a run of {own}; continue it with: fit {own} --resume --out {found.out}")
     if found.data is not None or found.config is not None or not isinstance(data, str):  # a file may name the data
         return list(words)
+    from hopstate.runs.data import check_sources
+
+    check_sources(RunFolder(found.out), ("data",))
     return [*words, f"--data={data}"]
 
 
@@ -92,7 +95,7 @@ def fit_parser(method: AnyMethod) -> Parser:
     from hopstate.methods.config import parser_of
 
     parser = parser_of(method, prog=f"hopstate fit {method.name}")
-    parser.add_argument("--out", type=str, default=None, help="run folder; by default a new one under runs/")
+    parser.add_argument("--out", type=str, help="run folder; by default a new one under runs/")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out where it stopped")
     cost = "measure a few steps and print parameters, memory and seconds of an epoch; nothing is trained or written"
     parser.add_argument("--dry-run", action="store_true", help=cost)

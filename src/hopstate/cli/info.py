@@ -15,13 +15,33 @@ COLUMNS = ("operator", "path", "why")
 
 def run(argv: list[str]) -> Answer:
     """Look at the machine and what is installed."""
-    from hopstate.ops.selective_scan.dispatch import describe_paths
-
     Options(prog="hopstate info", description=__doc__, allow_abbrev=False).parse_args(argv[1:])
     facts = environment(None)
     record = {name: facts[name] for name in (*FACTS, "versions")} | {"cache": cache_folder()}
     record["paths"] = [dict(zip(COLUMNS, row, strict=True)) for row in describe_paths()]
     return Answer(record, partial(_show, record))
+
+
+def describe_paths() -> list[tuple[str, str, str]]:
+    """Return (op and device, path in use, reason) for every op that has more than one path."""
+    import torch
+
+    from hopstate.layers.modes import pays
+    from hopstate.ops.dispatch import choose_path
+
+    devices = [("cpu", torch.float32)]
+    if torch.cuda.is_available():
+        devices += [("cuda", torch.float32), ("cuda", torch.float64)]
+    lines = []
+    for op in ("selective_scan", "conv1d"):
+        for device, dtype in devices:
+            path = choose_path(device, dtype)
+            label = f"{op} on {device}" + (", float64" if dtype == torch.float64 else "")
+            lines.append((label, path.name, path.reason))
+        if not torch.cuda.is_available():
+            lines.append((f"{op} on cuda", "none", "torch sees no CUDA device"))
+    why = "its 512-bit vectors, which MKL leaves unused here" if pays() else "MKL is as fast here, or the only one"
+    return [*lines, ("linear maps in training on cpu", "oneDNN" if pays() else "torch", why)]
 
 
 def _show(record: dict[str, Any]) -> None:

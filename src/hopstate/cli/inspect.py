@@ -18,7 +18,7 @@ from hopstate.errors import ConfigError, FormatError
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from, hint
 from hopstate.methods.method import ReadOptions
-from hopstate.methods.shared.event_run import EventReadOptions
+from hopstate.methods.shared.link import EventReadOptions
 from hopstate.runs.data import reader_options, sets_reading
 
 
@@ -30,7 +30,7 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument(
         "--kind", choices=("auto", "graph", "graphs", "events"), default="auto", help="what the file holds"
     )
-    parser.add_argument("--plot", default=None, metavar="FILE.png", help="also draw two charts of the data")
+    parser.add_argument("--plot", metavar="FILE.png", help="also draw two charts of the data")
     own, read = grouped(argv[1:], "--read.")
     options = parser.parse_args(own)
     if (Path(options.data) / "config.json").is_file():

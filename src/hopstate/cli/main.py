@@ -14,6 +14,7 @@ from importlib import import_module
 
 from hopstate.cli.commands import COMMANDS, FAILED, INTERRUPTED, USAGE, HelpRequest, command_of, json_text, main_help
 from hopstate.errors import ConfigError, HopstateError, HopstateWarning
+from hopstate.io.output import PrintableStream
 
 _FLAGS = {"--json": "json", "--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose"}
 _FLAGS |= {"--debug": "debug"}
@@ -52,8 +53,9 @@ def main(argv: list[str] | None = None) -> int:
     flags, argv = Flags.split(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["fit"] and "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0":
         flags = Flags(quiet=True, debug=flags.debug)  # only rank 0 prints
-    show = warnings.showwarning
+    show, streams = warnings.showwarning, (sys.stdout, sys.stderr)
     warnings.showwarning = _warning_printer(show)
+    sys.stdout, sys.stderr = map(PrintableStream, streams)  # type: ignore[assignment]
     try:
         return _run(argv, flags)
     except BrokenPipeError:  # the reader of our output (head, less) has ended
@@ -61,6 +63,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     finally:
         warnings.showwarning = show
+        sys.stdout, sys.stderr = streams
 
 
 def _run(argv: list[str], flags: Flags) -> int:
@@ -103,7 +106,7 @@ def _print_details(wall: float, cpu: float) -> None:
     if "torch" in sys.modules:
         import torch
 
-        from hopstate.ops.selective_scan.dispatch import describe_paths
+        from hopstate.cli.info import describe_paths
 
         found = f"{torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else "no GPU found"
         _print_error(f"device: auto is {'cuda' if torch.cuda.is_available() else 'cpu'} here ({found})")
@@ -140,10 +143,8 @@ def _describe(error: Exception) -> str:
 
 
 def _print_error(text: str) -> None:
-    """Print a line to stderr, with control characters escaped."""
-    plain = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
-    plain = plain if len(plain) <= 4000 else f"{plain[:4000]}..."
-    print(plain.encode("utf-8", "backslashreplace").decode(), file=sys.stderr)
+    """Print a line to stderr, which does not go on without end."""
+    print(text if len(text) <= 4000 else f"{text[:4000]}...", file=sys.stderr)
 
 
 def _warning_printer(otherwise: Callable[..., None]) -> Callable[..., None]:

@@ -26,9 +26,7 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument(
         "--memory", default="2GiB", help="most memory in use (default: 2GiB); Spark's own is its own setting"
     )
-    parser.add_argument(
-        "--threads", type=int, default=None, help="that read the source, and of DuckDB; by default one a core"
-    )
+    parser.add_argument("--threads", type=int, help="that read the source, and of DuckDB; by default one a core")
     own, read = grouped(argv[1:], "--read.")
     o = parser.parse_args(own)
     from hopstate.data.prepare import prepare

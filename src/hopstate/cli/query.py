@@ -11,7 +11,8 @@ from typing import Any
 
 from hopstate.cli.commands import Answer, Options, grouped, lines, plain, rows_of
 from hopstate.errors import ConfigError
-from hopstate.io.output import RAW
+
+_HOW = "How other data are read: --read.labels FILE, --read.features FILE, ... as in `hopstate fit METHOD --help`."
 
 
 def run(argv: list[str]) -> Answer:
@@ -19,13 +20,9 @@ def run(argv: list[str]) -> Answer:
     return commands[argv[0]](argv[1:])
 
 
-def _parser(command: str, what: str) -> argparse.ArgumentParser:
-    how = "How other data are read: --read.labels FILE, --read.features FILE, ... as in `hopstate fit METHOD --help`."
+def _parser(command: str, what: str, *options: str, how: str = _HOW) -> Options:
     parser = Options(prog=f"hopstate {command}", description=what, epilog=how, allow_abbrev=False)
-    parser.add_argument("run", help="run folder that `hopstate fit` left")
-    parser.add_argument("--data", default=None, help="other data than it was trained on: a file, folder or name")
-    parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
-    parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
+    parser.add_run(*options)
     return parser
 
 
@@ -37,7 +34,7 @@ def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.N
 
 def _evaluate(argv: list[str]) -> Answer:
     what = "Print the metrics of a trained run as JSON. Link evaluation may differ: --evaluation.protocol pooled, ..."
-    parser = _parser("evaluate", what)
+    parser = _parser("evaluate", what, "--data", "--device", "--method")
     parser.add_argument("--split", default="test", help="train, val, test or all (default: test)")
     fresh = "other events are a stream of their own: nothing that the run has seen is known"
     parser.add_argument("--fresh", action="store_true", help=fresh)
@@ -56,12 +53,12 @@ def _evaluate(argv: list[str]) -> Answer:
 
 
 def _predict(argv: list[str]) -> Answer:
-    parser = _parser("predict", "Write predictions with your own ids as CSV or Parquet.")
+    what = "Write predictions with your own ids as CSV or Parquet."
+    parser = _parser("predict", what, "--data", "--device", "--method", "--raw")
     parser.add_argument("--split", default="all", help="train, val, test or all (default: all)")
     parser.add_argument("--out", required=True, help="file to write: .csv, .csv.gz, .tsv or .parquet")
     fresh = "score other events as a stream of their own; by default they follow the run's own, which are their past"
     parser.add_argument("--fresh", action="store_true", help=fresh)
-    parser.add_argument("--raw", action="store_true", help=RAW)
     o, read = _parse(parser, argv)
     from hopstate.runs.run import predict
 
@@ -72,15 +69,11 @@ def _predict(argv: list[str]) -> Answer:
 
 
 def _stream(argv: list[str]) -> Answer:
-    parser = _parser(
-        "stream", "Let a temporal model go on over new events: score each before it is seen, keep the state."
-    )
-    parser.epilog = "New tables are read as the run's own; --read.time_column NAME, ... where they differ."
+    what = "Let a temporal model go on over new events: score each before it is seen, keep the state."
+    how = "New tables are read as the run's own; --read.time_column NAME, ... where they differ."
+    parser = _parser("stream", what, "--data", "--device", "--method", "--raw", "--state", "--fresh", how=how)
     parser.add_argument("--out", required=True, help="file of scores to write: .csv, .csv.gz, .tsv or .parquet")
-    parser.add_argument("--raw", action="store_true", help=RAW)
-    parser.add_argument("--state", default=None, help="folder of the state to go on from (default: RUN/state, if any)")
-    parser.add_argument("--fresh", action="store_true", help="go on from the end of the run's own data")
-    parser.add_argument("--save", default=None, help="folder for the state after the events (default: RUN/state)")
+    parser.add_argument("--save", help="folder for the state after the events (default: RUN/state)")
     parser.add_argument("--again", action="store_true", help="the very events taken last happened once more")
     o, read = _parse(parser, argv)
     if o.data is None:
@@ -100,21 +93,15 @@ def _stream(argv: list[str]) -> Answer:
 _ENDS = "Exit status: 0 done, 1 the data or the run cannot be used, 2 wrong usage, 130 interrupted."
 
 
-def _query_parser(command: str, what: str) -> argparse.ArgumentParser:
+def _query_parser(command: str, what: str) -> Options:
     how = f"Where tables are read otherwise than the run's own: --read.source_column NAME, ... {_ENDS}"
-    parser = Options(prog=f"hopstate {command}", description=what, epilog=how, allow_abbrev=False)
-    parser.add_argument("run", help="run folder that `hopstate fit` left, of links (task link has no times)")
+    parser = _parser(command, what, "--device", "--method", "--raw", "--state", "--fresh", how=how)
     when = "a number in the run's own unit, or a date (default: just after the last event that is known)"
-    parser.add_argument("--time", default=None, help=when)
+    parser.add_argument("--time", help=when)
     more = "further events to go on over first, in order of time; may be given several times"
-    parser.add_argument("--events", action="append", default=None, metavar="FILE", help=more)
+    parser.add_argument("--events", action="append", metavar="FILE", help=more)
     parser.add_argument("--explain", action="store_true", help="say why: the events or features that weighed most")
-    parser.add_argument("--out", default=None, help="file to write: .csv, .csv.gz, .tsv, .parquet or .jsonl")
-    parser.add_argument("--raw", action="store_true", help=RAW)
-    parser.add_argument("--state", default=None, help="folder of the state to ask (default: RUN/state, if any)")
-    parser.add_argument("--fresh", action="store_true", help="ask the end of the run's own data, whatever is kept")
-    parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
-    parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
+    parser.add_argument("--out", help="file to write: .csv, .csv.gz, .tsv, .parquet or .jsonl")
     return parser
 
 
@@ -131,16 +118,16 @@ def _score(argv: list[str]) -> Answer:
 
 def _rank(argv: list[str]) -> Answer:
     parser = _query_parser("rank", "Whom a node most likely meets next, best first. Nothing is changed.")
-    parser.add_argument("--source", action="append", default=None, metavar="ID", help="may be given several times")
-    parser.add_argument("--source-file", default=None, metavar="FILE", help="file with a column of sources")
+    parser.add_argument("--source", action="append", metavar="ID", help="may be given several times")
+    parser.add_argument("--source-file", metavar="FILE", help="file with a column of sources")
     parser.add_argument("--top", type=int, default=10, help="how many for each source (default: 10)")
     pool = "file with a column of ids; by default all destinations, or where nodes are both ends all nodes"
-    parser.add_argument("--candidates", default=None, metavar="FILE", help=pool)
+    parser.add_argument("--candidates", metavar="FILE", help=pool)
     new = "leave out the source itself and whom it has met before the time, in either direction"
     parser.add_argument("--new-only", action="store_true", help=new)
     parser.add_argument("--exclude-seen", action="store_true", help="another name of --new-only")
     few = "let the model score N candidates alone, the first by recency, common neighbors and popularity"
-    parser.add_argument("--prefilter", type=int, default=None, metavar="N", help=few)
+    parser.add_argument("--prefilter", type=int, metavar="N", help=few)
     o, read = _parse(parser, argv)
     if (o.source is None) == (o.source_file is None):
         raise ConfigError("whose next? give --source ID, or --source-file FILE")
@@ -195,7 +182,6 @@ def _answer(
 
 def _print(table: Any) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     from hopstate.io.output import screen
 
@@ -203,5 +189,5 @@ def _print(table: Any) -> None:
     for name in table.columns:
         shown.add_column(name, justify="right" if table[name].dtype.kind in "iuf" else "left", overflow="fold")
     for row in table.itertuples(index=False):
-        shown.add_row(*(Text(f"{cell:.6g}" if isinstance(cell, float) else str(cell)) for cell in row))
+        shown.add_row(*(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row))
     screen().print(shown)

@@ -12,7 +12,7 @@ from hopstate.cli.commands import Answer, Options, lines
 def run(argv: list[str]) -> Answer:
     """Write the page."""
     parser = Options(prog="hopstate report", description=__doc__, allow_abbrev=False)
-    parser.add_argument("runs", nargs="*", help="run folders, folders of them, CSV tables of hopstate explain")
+    parser.add_argument("runs", nargs="*", help="run folders, or folders of them")
     parser.add_argument("--results", default=None, help="results file of hopstate reproduce")
     parser.add_argument("--out", default="report.html", help="the page (default: report.html)")
     parser.add_argument("--title", default="hopstate report", help="title of the page")

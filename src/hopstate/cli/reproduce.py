@@ -46,12 +46,12 @@ def run(argv: list[str]) -> Answer:
         "recipes", nargs="*", help="names or patterns, e.g. gmn/minesweeper '*/uci'; none shows results"
     )
     parser.add_argument("--list", action="store_true", help="show the recipes, and how to get what data are missing")
-    parser.add_argument("--seeds", default=None, help="how many runs, or which, e.g. 3 or 0,2-4 (default: the paper's)")
-    parser.add_argument("--epochs", type=int, default=None, help="train this long only; marked as altered")
+    parser.add_argument("--seeds", help="how many runs, or which, e.g. 3 or 0,2-4 (default: the paper's)")
+    parser.add_argument("--epochs", type=int, help="train this long only; marked as altered")
     parser.add_argument("--out", default=runs / "reproduce", help="run folders (default: %(default)s)")
     parser.add_argument("--results", default=runs / "results.jsonl", help="results file (default: %(default)s)")
-    parser.add_argument("--table", default=None, metavar="FILE", help="write the table into a Markdown file's marks")
-    parser.add_argument("--device", default=None, help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
+    parser.add_argument("--table", metavar="FILE", help="write the table into a Markdown file's marks")
+    parser.add_argument("--device", help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
     o = own_options(parser, own)
     chosen = [recipe for pattern in o.recipes for recipe in find_recipes(pattern)]
     if o.list:
@@ -136,7 +136,6 @@ def _list(recipes: list[Recipe]) -> Answer:
 
 
 def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     from hopstate.io.output import screen
@@ -154,12 +153,12 @@ def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
         source = f"[{sources.index(source) + 1}]" if narrow and source else source
         metric = metric_label(row["metric"])  # of which negatives, the recipe's name says too
         metric = metric.partition(",")[0] if narrow else metric
-        table.add_row(row["recipe"], row["here"], metric, published, str(row["runs"]), escape(source))
+        table.add_row(row["recipe"], row["here"], metric, published, str(row["runs"]), source)
     console.print(table)
     for number, source in enumerate(sources if narrow else (), 1):
-        console.print(f"[{number}] {source}", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"[{number}] {source}", soft_wrap=True, highlight=False)
     if ways:
         console.print("Data that are not here:")
     for text in ways:
-        console.print(f"  {text}", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"  {text}", soft_wrap=True, highlight=False)
     console.print(f"{len(rows)} recipes; `hopstate reproduce NAME --seeds 3` runs one.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gc
 import os
 import socket
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
 
 _HERE = "127.0.0.1"
 _TURN = 0.0005  # seconds for which one thread keeps the interpreter while another waits to read, answer or sync
-_SERVER: dict[str, Any] = {
+SERVER: dict[str, Any] = {
+    "http": "h11",  # bounds the head of a request while it arrives, which httptools does not
+    "h11_max_incomplete_event_size": 128 << 10,
+    "ws": "none",
     "log_level": "warning",
+    "use_colors": False,
     "limit_concurrency": 800,  # connections; below the usual limit of 1,024 open files of a process
     "timeout_graceful_shutdown": 5,  # seconds in which answers that are under way may be fetched once it is to stop
 }
@@ -48,6 +53,8 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
 
 def _serve(argv: list[str]) -> Answer:
     o = _options().parse_args(argv)
+    if o.repair:
+        return _repair(o)
     if o.follow and (o.source or o.sink or o.retain):
         raise ConfigError("a replica only reads and answers: leave --source, --sink and --retain to the writer")
     if not 0 <= o.port < 1 << 16:
@@ -86,6 +93,8 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--score-events", choices=("always", "never"), default="always", help=scored)
     follow = "a replica: follow the log that another service writes, answer, take no events (folder: RUN/replica)"
     parser.add_argument("--follow", action="store_true", help=follow)
+    mend = "keep what is intact of a damaged log, tell what is lost, and end; the damaged log is moved aside"
+    parser.add_argument("--repair", action="store_true", help=mend)
     told = "a line to stderr for each request, commit, alarm and trouble: json, text, or off (default)"
     parser.add_argument("--log-format", choices=("json", "text", "off"), default="off", help=told)
     source = "events from kafka://HOST:PORT/TOPIC as well"
@@ -93,6 +102,13 @@ def _options() -> argparse.ArgumentParser:
     sink = "scores into a folder (Parquet) or kafka://HOST:PORT/TOPIC"
     parser.add_argument("--sink", default=None, metavar="PLACE", help=sink)
     return parser
+
+
+def _repair(o: argparse.Namespace) -> Answer:
+    from hopstate.serving.repair import repair
+
+    found = repair(o.run, o.folder, o.log, device=o.device, method=o.method)
+    return Answer(dataclasses.asdict(found), lines(str(found)))
 
 
 def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> Answer:
@@ -120,7 +136,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     _tell_unknown(app.state.engine.live)
     port = place.getsockname()[1]
     url = f"http://{o.host}:{port}"
-    server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, **_SERVER))
+    server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, **SERVER))
 
     place.listen(2048)  # who asks from now on waits until the service takes the call, and is not refused
     told = partial(print, f"serving {name} at {url} (who next: /, API: /docs)", flush=True)
@@ -142,7 +158,7 @@ def _until_stopped(server: uvicorn.Server, place: socket.socket, engine: Service
 def _names(host: str, more: list[str]) -> list[str] | None:
     if host in ("0.0.0.0", "::") and not more:  # it asks for a token, which pages of other sites do not have
         return None
-    return [host, "localhost", _HERE, "::1", "[::1]", *more]
+    return [host, "localhost", _HERE, "[::1]", *more]
 
 
 def _make_even() -> None:

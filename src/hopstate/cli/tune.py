@@ -48,7 +48,7 @@ def tune_parser(method: AnyMethod) -> Parser:
     space += "may be given several times"
     parser.add_argument("--space", action="append", default=[], help=space)
     parser.add_argument("--search_seed", type=int, default=0, help="of the search; --seed is that of training")
-    parser.add_argument("--out", type=str, default=None, help="folder of the search; an earlier one is continued")
+    parser.add_argument("--out", type=str, help="folder of the search; an earlier one is continued")
     return parser
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,10 +35,10 @@ HEAD = "live.json"
 EARLIER = "live-{}.json"  # the head of an earlier state, by its number of events in twelve digits
 _TRIES = 20
 _MEMORIES = ("nodes", "memory", "output", "last_time")
-_OWN = tuple(
-    f"{dot}{name}-*{end}" for name in ("events", "memory", "x") for dot, end in (("", ".safetensors"), (".", ".part"))
-)
-_OWN += (".tmp*",)
+_EARLIER = re.compile(r"live-\d{12,}\.json")
+_FILE = r"(events-\d+-\d+-[0-9a-f]{8}|memory-[0-9a-f]{16}|x-[0-9a-f]{8})\.safetensors"
+# files of a state; the same while they are written, by this library and by safetensors
+_OWN = re.compile(rf"{_FILE}|\.{_FILE}\.[0-9a-f]{{8}}-\d+\.[0-9a-f]{{12}}\.part|\.tmp[A-Za-z0-9]{{6}}")
 _FACTS = ("num_events", "num_nodes", "time_unit", "settled", "clock", "model", "tag", "last")
 
 
@@ -132,7 +133,7 @@ def _unpacked(ids: np.ndarray, kind: str) -> np.ndarray:
 # ---- heads ---------------------------------------------------------------------------------------------------
 def earlier_heads(folder: Path) -> list[Path]:
     """Return the heads of earlier states that are kept next to the one that counts, the newest first."""
-    return sorted(folder.glob(EARLIER.format("*")), reverse=True)
+    return sorted((path for path in folder.glob("live-*") if _EARLIER.fullmatch(path.name)), reverse=True)
 
 
 def files_of(head: Path) -> set[str]:
@@ -352,10 +353,9 @@ def _memories(path: Path, num_nodes: int, *, whole: bool) -> Memories:
 # ---- folders -------------------------------------------------------------------------------------------------
 def _clear(folder: Path, named: set[str]) -> None:
     """Remove files that nothing names: joined ones, and what a writer left that was killed."""
-    for pattern in _OWN:
-        for path in folder.glob(pattern):
-            if path.name not in named:
-                path.unlink(missing_ok=True)
+    for path in folder.iterdir():
+        if _OWN.fullmatch(path.name) and path.name not in named and path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def check_folder(folder: Path) -> None:

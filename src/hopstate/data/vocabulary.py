@@ -315,12 +315,8 @@ def as_texts(ids: Any) -> Any:
         ids = ids.combine_chunks()
     if isinstance(ids, pa.Array):
         return ids if ids.type == pa.large_string() else ids.cast(pa.large_string())
-    if ids.dtype.kind == "O":
-        ids = [str(name) for name in ids.tolist()]
-    elif ids.dtype.kind != "T":
-        ids = ids.astype(TEXT)
     try:
-        return pa.array(ids, pa.large_string())
+        return pa.array([str(name) for name in ids.tolist()], pa.large_string())
     except UnicodeError as error:
         raise DataError(f"an id holds half of a character (a lone surrogate): {error}") from None
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.errors import DataError, LeakError
-from hopstate.evaluation.link import LinkScorer, score_queries
-from hopstate.evaluation.node_dynamic import NodeScorer, score_node_queries
 from hopstate.random import named_rng
+from hopstate.streaming.protocols import Scores
+from hopstate.streaming.replay import replay_anywhere
 
-Scores = Callable[[EventStream, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 TOLERANCE = 1e-9  # of a score: relative, and absolute
 ALTERATIONS = ("change", "add", "add between the pairs", "remove", "remove all", "move")
 
@@ -39,21 +39,27 @@ class LeakReport:
         return f"no leak: {self.scores:,} scores at {len(self.moments)} moments did not change when the future did"
 
 
+def link_scores(scorer: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+    return scorer.score(src, dst, t)
+
+
 def check_leak(
-    build: Callable[[EventStream], LinkScorer],
+    build: Callable[[EventStream], Any],
     stream: EventStream,
     *,
+    score: Callable[[Any, np.ndarray, np.ndarray, np.ndarray], Scores] = link_scores,
     moments: int = 6,
     queries: int = 64,
     batch_size: int = 200,
     seed: int = 0,
 ) -> LeakReport:
-    """Check that no event at or after a time changes a link score for that time.
+    """Check that no event or label at or after a time changes a score for that time.
 
     Args:
         build: an (altered) stream to a model ready to be replayed to; a model that looks events up in a store gets a
             store of that stream.
         stream: events to alter; a few thousand are enough.
+        score: model, src (Q,), dst (Q,), t (Q,) to scores (Q,) or (Q, C); by default those of links.
         moments: times to check, ties and batch boundaries among them.
         queries: pairs scored at and before each moment.
         batch_size: of the replay.
@@ -65,34 +71,13 @@ def check_leak(
     """
 
     def scores(altered: EventStream, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        return score_queries(build(altered), altered, src, dst, t, batch_size=batch_size)
+        model = build(altered)
 
-    return _check(scores, stream, moments, queries, batch_size, seed)
+        def of(rows: np.ndarray) -> Scores:
+            return score(model, src[rows], dst[rows], t[rows])
 
+        return replay_anywhere(model, of, altered, t, batch_size, wide=True)
 
-def check_node_leak(
-    build: Callable[[EventStream], NodeScorer],
-    stream: EventStream,
-    *,
-    moments: int = 6,
-    queries: int = 64,
-    batch_size: int = 200,
-    seed: int = 0,
-) -> LeakReport:
-    """Check that no event or label at or after a time changes a node score for that time.
-
-    Args:
-        build: stream → scorer over it.
-        moments, queries: times to check, and nodes scored at and before each; the rest as in `check_leak`.
-    """
-
-    def scores(altered: EventStream, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        return score_node_queries(build(altered), altered, src, t, batch_size=batch_size)
-
-    return _check(scores, stream, moments, queries, batch_size, seed)
-
-
-def _check(scores: Scores, stream: EventStream, moments: int, queries: int, batch_size: int, seed: int) -> LeakReport:
     rng = named_rng(seed)
     times, compared = _moments(stream, moments, batch_size, rng), 0
     for t in times:

@@ -40,7 +40,7 @@ from hopstate.sampling.negatives import (
     strategy_of,
 )
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
-from hopstate.streaming.replay import as_scores, check_scores, moments, replay_anywhere
+from hopstate.streaming.replay import as_scores, check_scores, moments
 
 _EPS = np.finfo(np.float64).eps  # no probability is nearer to 0 or 1 where it becomes a logit
 
@@ -475,18 +475,6 @@ def score_split(
 def _shown(stream: EventStream, rows: np.ndarray, history: np.ndarray | None, batch_size: int) -> Iterator[EventBatch]:
     """Yield what is shown before a split; for a model that holds nothing, nothing of it is made."""
     yield from event_batches(stream, np.arange(rows[0]) if history is None else history, batch_size=batch_size)
-
-
-def score_queries(
-    scorer: LinkScorer, stream: EventStream, src: np.ndarray, dst: np.ndarray, t: np.ndarray, *, batch_size: int = 200
-) -> np.ndarray:
-    """Return (Q,) scores of any pairs at any times, each with the model having seen only earlier batches.
-
-    Args:
-        scorer: the model; reset first.
-        src, dst: (Q,) int64; t: (Q,) times, in any order.
-    """
-    return replay_anywhere(scorer, lambda mine: scorer.score(src[mine], dst[mine], t[mine]), stream, t, batch_size)
 
 
 def _metrics(

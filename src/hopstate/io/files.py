@@ -162,11 +162,11 @@ def check_output(path: Path, *read: object) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written at path; its folder is made."""
+    """Check that a file can be written at path, whose folder may be missing."""
     with named_errors(path):
         if path.is_dir():
             raise IsADirectoryError("it is a folder")
-        with tempfile.TemporaryFile(dir=make_folder(path.parent)):
+        with tempfile.TemporaryFile(dir=next(parent for parent in path.absolute().parents if parent.exists())):
             pass
 
 
@@ -240,6 +240,35 @@ def replace_folder(folder: Path, fill: Write) -> None:
                 shutil.rmtree(old.rename(part), ignore_errors=True)
 
 
+def refuse_links(folder: Path) -> None:
+    """Check that a folder holds no symbolic links: what is written or deleted in it would lie elsewhere.
+
+    Raises:
+        StorageError: it holds one.
+    """
+    for here, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = os.path.join(here, name)
+            if os.path.islink(path):
+                raise StorageError(
+                    f"{path} is a symbolic link: what belongs to {folder} would be written elsewhere; replace it by "
+                    f"what it leads to"
+                )
+
+
+@contextlib.contextmanager
+def removed_if_empty(folder: Path) -> Iterator[None]:
+    """Remove a folder that is missing now, and its parents, if what follows fails and leaves nothing in them."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        yield
+    except BaseException:
+        for path in missing:
+            with contextlib.suppress(OSError):  # it holds something
+                path.rmdir()
+        raise
+
+
 def recover_folder(folder: Path) -> None:
     """Put back what was moved away from folder if the process that replaced it was killed."""
     old = folder.with_name(f".{short_name(folder)}.old")
@@ -308,10 +337,11 @@ def locked(folder: str | Path, what: str = "a run") -> Iterator[None]:
 
     Raises:
         BusyError: another process, or another thread, has locked it.
-        StorageError: nothing can be written there.
+        StorageError: nothing can be written there, or it holds symbolic links.
     """
     folder = Path(folder)
-    with _acquired(folder, folder / NAME, what, wait=False):
+    refuse_links(folder)
+    with removed_if_empty(folder), _acquired(folder, folder / NAME, what, wait=False):
         remove_stale(folder)
         yield
 
@@ -341,6 +371,8 @@ def _acquired(path: Path, place: Path, what: str, *, wait: bool) -> Iterator[Non
     lock = FileLock(place, timeout=-1 if wait else 0, thread_local=False)
     with named_errors(path, "lock"):
         make_folder(place.parent)
+        if place.is_symlink():
+            raise StorageError(f"{place} is a symbolic link; remove it")
         try:
             lock.acquire(poll_interval=0.02)
         except Timeout:

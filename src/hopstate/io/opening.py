@@ -33,6 +33,8 @@ FLOOR, RATIO = 2 << 30, 100  # what a packed file may unpack to: at least so man
 TABLE_FLOOR = 256 << 20  # the same of tables, of which several copies are made
 ZIP = b"PK\x03\x04"
 BOM = b"\xef\xbb\xbf"
+_OVERLAP = 1024  # bytes of a block that are searched again with the next one
+_BACKSLASH_QUOTE = rb'[,;\t\r\n] *"(?:[^"\r\n]|"")*\\"[^"\s,;]'
 TEXTS = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".tab", ".dat")  # ends of names of tables as text
 TGB_EVENTS = re.compile(r"(?:.*/)?(?P<name>tgbl-\w+)_edgelist(?:_v\d+)?\.csv")  # the events in an archive of TGB
 JSON_BYTES = 64 << 20
@@ -115,6 +117,22 @@ def shown(text: object) -> str:
     return plain if len(plain) <= 200 else f"{plain[:200]}..."
 
 
+def names_host(text: str) -> bool:
+    """Return whether a text is an address rather than a path: a scheme such as https: or pyg:, or a network share.
+
+    >>> names_host("pyg:Planetoid:Cora"), names_host("//host/share"), names_host("C:/data"), names_host("a/b.csv")
+    (True, True, False, False)
+    """
+    return re.match(r"[A-Za-z][\w+.-]+:|[/\\]{2}", text) is not None
+
+
+def is_inside(path: str | Path, folder: str | Path) -> bool:
+    """Return whether a path leads into a folder, links followed."""
+    if "\0" in str(path):
+        return False
+    return Path(os.path.realpath(expanded(path))).is_relative_to(os.path.realpath(folder))
+
+
 def expanded(text: str | Path) -> Path:
     """Return a path with ~ replaced if there is such a home."""
     return Path(os.path.expanduser(text))
@@ -161,28 +179,37 @@ class Bounded(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Read some bytes into a buffer; return how many."""
         block = self._file.read(len(buffer))
-        if self._text and b"\0" in block:  # some parsers take it for the end of a field
-            at = self.count + block.index(b"\0")
-            raise FormatError(f"{self._path} has a NUL at byte {at:,}; it is no text, or UTF-16: save it as UTF-8")
         if self._text:
-            self._check_marks(block)
+            self._check_text(block)
         buffer[: len(block)] = block
         self.count += len(block)
         check_size(self._path, self.count, stored=self.size, floor=TABLE_FLOOR)
         return len(block)
 
-    def _check_marks(self, block: bytes) -> None:
-        """Raise FormatError for a byte-order mark that is not at the beginning: files that were joined have some."""
+    def _check_text(self, block: bytes) -> None:
+        """Raise FormatError for what parsers take for something else than was written."""
+        if b"\0" in block:  # some parsers take it for the end of a field
+            at = self.count + block.index(b"\0")
+            raise FormatError(f"{self._path} has a NUL at byte {at:,}; it is no text, or UTF-16: save it as UTF-8")
         whole = self._tail + block
-        at = whole.find(BOM, 0 if self.count else 1)
+        at = whole.find(BOM, max(len(self._tail) - 2, 0) if self.count else 1)
         if at >= 0:
-            line = self._lines + whole.count(b"\n", len(self._tail), at)
             raise FormatError(
-                f"{self._path}, line {line:,}, has a byte-order mark in the middle of the file, as joined files have; "
+                f"{self._line(whole, at)} has a byte-order mark in the middle of the file, as joined files have; "
                 "remove it"
             )
+        if b'\\"' in whole and (quote := re.search(_BACKSLASH_QUOTE, whole)):
+            raise FormatError(
+                f'{self._line(whole, quote.end())} has a quotation mark in a quoted cell written as \\"; '
+                'write it as "", as CSV does'
+            )
         self._lines += block.count(b"\n")
-        self._tail = whole[-2:]
+        self._tail = whole[-_OVERLAP:]
+
+    def _line(self, whole: bytes, at: int) -> str:
+        """Return the file and line of a place in the bytes before and of this block."""
+        line = self._lines - self._tail.count(b"\n") + whole.count(b"\n", 0, at)
+        return f"{self._path}, line {line:,},"
 
     def close(self) -> None:
         """Close the file too."""

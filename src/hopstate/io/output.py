@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+from unicodedata import category
 
 from hopstate.errors import FormatError
 from hopstate.io.files import replace_file
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.console import Console
+    from rich.text import Text
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 RAW = "write texts as they are, also those that a spreadsheet would run as a formula"
@@ -70,11 +72,46 @@ def check_table_path(path: str | Path) -> str:
 
 
 # ---- the terminal ----------------------------------------------------------------------------------------------
-def screen() -> Console:
-    """Return the console of stdout: as wide as a terminal, and never cut if output goes to a file or a pipe."""
+def printable(text: str) -> str:
+    r"""Return a text whose control characters, and those that reorder a line, are escaped.
+
+    >>> printable("a\x1b]0;title\x07")
+    'a\\x1b]0;title\\x07'
+    """
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    plain = (c if c.isprintable() or c in "\n\t" or category(c) == "Zs" else repr(c)[1:-1] for c in text)
+    return "".join(plain)
+
+
+class PrintableStream:
+    """A text stream that writes `printable` texts: names and texts of files are not commands to a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        return self.stream.write(printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def screen(*, stderr: bool = False) -> Console:
+    """Return a console as wide as its terminal, whose texts are `printable` and taken as they are, without markup.
+
+    Output to a file or a pipe is never cut.
+    """
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 10_000)
+    class Screen(Console):
+        def render_str(self, text: str, **how: Any) -> Text:
+            return super().render_str(printable(text), **how)
+
+    stream = sys.stderr if stderr else sys.stdout
+    file = stream.stream if isinstance(stream, PrintableStream) else None  # rich's own colors are sequences
+    width = None if stream.isatty() else 10_000
+    return Screen(file=file, stderr=stderr, width=width, markup=False, emoji=False)
 
 
 @contextmanager

@@ -97,12 +97,7 @@ class TransformerBlock(nn.Module):
 
 
 def dot_product_attention(q: Tensor, k: Tensor, v: Tensor, *, dropout: float = 0.0) -> Tensor:
-    """Return softmax(QK^T / sqrt(d)) V over the last two axes, written out.
-
-    Args:
-        q, k, v: (..., token, d).
-        dropout: probability that an attention weight is dropped.
-    """
+    """Return softmax(QK^T / sqrt(d)) V over the last two axes of q, k, v (..., token, d), written out."""
     weights = torch.softmax((q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2), -1)
     return F.dropout(weights, dropout) @ v
 
@@ -121,12 +116,9 @@ class PackedLayout(NamedTuple):
 
     @classmethod
     def of(cls, row: Tensor, position: Tensor, weight: Tensor, batch: int, width: int) -> PackedLayout:
-        """Lay tokens out by row and position.
+        """Lay tokens out by row and position (T,) in a block of batch rows and width.
 
-        Args:
-            row, position: (T,) int64.
-            weight: (T,) how many equal tokens each stands for; 0 hides a token from the others.
-            batch, width: size of the block.
+        weight (T,) says how many equal tokens each stands for; 0 hides a token from the others.
         """
         slot = row * width + position
         logs = weight.new_full((batch * width,), -torch.inf).index_copy(0, slot, weight.log())

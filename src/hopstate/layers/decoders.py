@@ -59,11 +59,7 @@ class PairHistory(nn.Module):
         self.scale.copy_(torch.where(square > 0, square.sqrt(), 1.0))
 
     def forward(self, features: Tensor | None) -> Tensor:
-        """Return (Q, dim) encodings of features (Q, F), NaN where something never happened.
-
-        Raises:
-            ShapeError: no features, or of another number.
-        """
+        """Return (Q, dim) encodings of features (Q, F), NaN where something never happened."""
         return self._encode(_checked(features, self.num_features).to(self.hidden.weight.dtype))
 
     @shapecheck
@@ -181,12 +177,7 @@ class LinkHead(LinkDecoder):
         v: Float[Tensor, "pair channel"],
         features: Float[Tensor, "pair feature"] | None = None,
     ) -> Float[Tensor, "pair"]:
-        """Return one logit a pair.
-
-        Args:
-            u, v: embeddings of the ends.
-            features: what the pair's history tells, of a head that reads it; see `PairHistory`.
-        """
+        """Return one logit a pair from embeddings of its ends; features are read by a head with a `PairHistory`."""
         parts = [u, v] if self.pair is None else [u, v, self.pair(features)]
         return self.score(torch.relu(self.merge(torch.cat(parts, -1)))).squeeze(-1)
 

@@ -1,21 +1,110 @@
-"""A model put into evaluation, or into faster products of its linear maps, for a while."""
+"""What training and inference ask of a model: evaluation mode, faster linear maps, the parameters of state spaces."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import platform
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
 from types import MethodType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.ops.products import linear, pays
+BLOCKS = (2048, 512)  # rows that go to oneDNN at a time; fewer are left to torch
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return (..., n) x W^T + b; what torch's own gives, to rounding, and the same gradients."""
+    if not _suits(x, weight, bias):
+        return F.linear(x, weight, bias)
+    y: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), weight, bias)
+    return y.view(*x.shape[:-1], len(weight))
+
+
+@lru_cache(maxsize=1)
+def pays() -> bool:
+    """Return whether oneDNN multiplies faster than MKL: the processor has 512-bit vectors and is not Intel's.
+
+    MKL keeps to 256-bit vectors there.
+    """
+    has_both = torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return has_both and torch.backends.cpu.get_cpu_capability() == "AVX512" and "GenuineIntel" not in _processor()
+
+
+def _processor() -> str:
+    told = Path("/proc/cpuinfo")
+    return told.read_text(errors="replace").partition("\n\n")[0] if told.is_file() else platform.processor()
+
+
+def _suits(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    tensors = [x, weight] if bias is None else [x, weight, bias]
+    return (
+        pays()
+        and all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
+        and x.shape[-1] == weight.shape[-1] > 0
+        and x.numel() >= BLOCKS[-1] * x.shape[-1]
+        and torch.get_float32_matmul_precision() == "highest"
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
+    )
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _rows(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        plain = torch.is_grad_enabled()  # the gradient itself is to be differentiated
+        of_x = of_weight = None
+        if ctx.needs_input_grad[0]:
+            of_x = grad @ weight if plain else _rows(grad, weight.t(), None)
+        if ctx.needs_input_grad[1]:
+            of_weight = grad.t() @ x if plain else _over_rows(grad, x)
+        return of_x, of_weight, grad.sum(0) if ctx.needs_input_grad[2] else None
+
+
+def _rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return (rows, n) x W^T + b, block by block."""
+    y = x.new_empty(len(x), len(weight))
+    for some, product in _blocks(len(x)):
+        y[some] = product(x[some], weight, bias)
+    return y
+
+
+def _over_rows(grad: Tensor, x: Tensor) -> Tensor:
+    """Return (n, k) grad^T x, the blocks' products added in their order."""
+    total = grad.new_zeros(grad.shape[1], x.shape[1])
+    for some, product in _blocks(len(x)):
+        total += product(grad[some].t(), x[some].t(), None)
+    return total
+
+
+def _blocks(rows: int) -> Iterator[tuple[slice, Callable[[Tensor, Tensor, Tensor | None], Tensor]]]:
+    begin = 0
+    for size in BLOCKS:
+        while rows - begin >= size:
+            yield slice(begin, begin + size), _by_onednn
+            begin += size
+    if begin < rows:
+        yield slice(begin, rows), F.linear
+
+
+def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return y
 
 
 @contextmanager
 def training_products(model: nn.Module) -> Iterator[None]:
-    """Within it every `nn.Linear` of a model that is in training multiplies by `ops.products`, where that pays."""
+    """Within it every `nn.Linear` of a model that is in training multiplies by `linear`, where that pays."""
     changed = []
     if pays():
         changed = [m for m in model.modules() if type(m).forward is nn.Linear.forward and "forward" not in vars(m)]
@@ -53,3 +142,19 @@ def _modules(model: nn.Module) -> Iterator[nn.Module]:
         module = waiting.pop()
         yield module
         waiting.extend(inner for inner in module._modules.values() if inner is not None)
+
+
+class StateSpace(nn.Module):
+    """What holds a state matrix and step sizes, which may want a learning rate of their own."""
+
+    A_log: nn.Parameter
+
+    def state_parameters(self) -> list[nn.Parameter]:
+        """Return A's parameter and those that step sizes are made of."""
+        return [self.A_log]
+
+
+def state_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return what the state spaces of a model say are theirs, each once."""
+    spaces = (module for module in model.modules() if isinstance(module, StateSpace))
+    return list({id(p): p for space in spaces for p in space.state_parameters()}.values())

@@ -16,28 +16,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
+from hopstate.layers.modes import StateSpace
 from hopstate.ops.conv1d import conv1d
-from hopstate.ops.discretize import inverse_softplus
 from hopstate.ops.selective_scan import selective_scan
 
 Carried = tuple[Tensor, Tensor | None]  # inputs of the convolution still in its window (< conv_width, inner); states
 STEP_RANGE = (1e-3, 1e-1)  # steps at the start, log-uniform, as in Mamba
 
 
-class StateSpace(nn.Module):
-    """What holds a state matrix and step sizes, which may want a learning rate of their own."""
-
-    A_log: nn.Parameter
-
-    def state_parameters(self) -> list[nn.Parameter]:
-        """Return A's parameter and those that step sizes are made of."""
-        return [self.A_log]
-
-
-def state_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """Return what the state spaces of a model say are theirs, each once."""
-    spaces = (module for module in model.modules() if isinstance(module, StateSpace))
-    return list({id(p): p for space in spaces for p in space.state_parameters()}.values())
+def inverse_softplus(value: Tensor) -> Tensor:
+    """Return r with softplus(r) = value, for values above 0; exact far from 0 and near it."""
+    return value + torch.log(-torch.expm1(-value))
 
 
 class SelectiveSSM(StateSpace):

@@ -26,11 +26,7 @@ def _packages() -> list[tuple[str, ModuleType]]:
 
 
 def modules() -> dict[str, str]:
-    """Return the module that defines each method, by the method's name, as its package declares.
-
-    Raises:
-        ConfigError: two packages declare the same name.
-    """
+    """Return the module that defines each method, by the method's name, as its package declares."""
     found: dict[str, str] = {}
     for place, package in _packages():
         for name, module in package.METHODS.items():

@@ -11,18 +11,15 @@ import gc
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
 from itertools import pairwise
-from pathlib import PurePath
 from typing import Any, NoReturn
 
-import numpy as np
 import yaml
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader, set_dumper, set_loader
 
 from hopstate.errors import ConfigError, FormatError, closest
 from hopstate.io.opening import exists, read_text, reading, shown
-from hopstate.methods.method import AnyMethod, Method, RunConfig, RunT
+from hopstate.methods.method import AnyMethod, Method, RunConfig, RunT, plain_setting
 from hopstate.training.run_folder import flatten
 
 _WORDS = {
@@ -92,31 +89,52 @@ def in_words(message: str) -> str:
     return f"{found['name']} must be {listed}; got {shown(found['value'].strip())!r}"
 
 
-SETTINGS_BYTES = 4 << 20  # of a file of settings
+SETTINGS_BYTES, DEEPEST = 1 << 20, 50  # of a file of settings: bytes, and lists and mappings in each other
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def load_yaml(text: str) -> Any:
     """Return what YAML holds, JSON included; numbers as jsonargparse reads them.
 
     Raises:
-        yaml.YAMLError: no YAML, too large, nested too deep, with an alias, or with a class to import (no option takes
-            one).
+        yaml.YAMLError: no YAML, too large, nested too deep, with an alias, with a key twice, or with a class to import
+            (no option takes one).
     """
     if len(text) > SETTINGS_BYTES:
         raise yaml.YAMLError(f"{len(text):,} characters are more than settings take")
     try:
-        if "*" in text and any(
-            isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)
-        ):
-            raise yaml.YAMLError("aliases (*name) are not taken: they make very much of a little")
+        _check_yaml(text)
         found = get_loader("yaml")(text)
-    except RecursionError:
-        raise yaml.YAMLError("it is nested too deep") from None
     except (ValueError, OverflowError, TypeError) as error:  # dates and numbers that cannot be, keys that are lists
         raise yaml.YAMLError(str(error)) from None
     if isinstance(found, dict) and _names_class(found):
         raise yaml.YAMLError("class_path names code to import, which no setting takes")
     return found
+
+
+def _check_yaml(text: str) -> None:
+    """Raise YAMLError for aliases, for nesting at which libyaml's recursion ends the process, and for a key twice."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError("aliases (*name) are not taken: they make very much of a little")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise yaml.YAMLError("it is nested too deep")
+    _check_keys(yaml.compose(text, Loader=_LOADER))
+
+
+def _check_keys(node: yaml.Node | None) -> None:
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.YAMLError(f"the key {shown(key.value)!r} stands twice, line {key.start_mark.line + 1}")
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
+            _check_keys(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _check_keys(value)
 
 
 def _names_class(tree: dict[Any, Any]) -> bool:
@@ -146,7 +164,7 @@ def _check_group(parser: Parser, name: str, value: object, *, word: bool = False
     if not any(key.startswith(f"{name}.") for key in keys) or value == {}:
         return
     kind = f"{name}.kind" in keys and isinstance(value, str) and re.fullmatch(r"[\w-]+", value)
-    if (word and kind) or (value is None and "." not in name):  # a heading of a file with nothing below it
+    if word and kind:
         return
     if word and isinstance(value, str) and value.startswith("{"):
         try:
@@ -366,7 +384,7 @@ def parse_words(
 
 def _parsed(parser: Parser, settings: Mapping[str, Any]) -> Namespace:
     """Return settings by nested or dotted name as the parser has them; nothing for those that are not given."""
-    plain = {key: _plain(value) for key, value in flatten(settings).items()}
+    plain = {key: plain_setting(value) for key, value in flatten(settings).items()}
     _check_plain(parser, plain)
     return parser.parse_args(arguments_of(plain), defaults=False)
 
@@ -377,21 +395,6 @@ def _config(method: Method[Any, RunT, Any], parser: Parser, defaults: Mapping[st
         settings.update(_parsed(parser, {**defaults, "data": given["data"]}))  # a parser wants data
     settings.update(given)
     return config_of(method, settings, parser)
-
-
-def _plain(value: Any) -> Any:
-    """Return a setting as JSON has it: numpy's numbers and arrays, paths and dates become plain values."""
-    if isinstance(value, np.floating):
-        return float(str(value))  # of float32 the number as it is written: 0.01, not 0.00999999977648
-    if isinstance(value, (date, np.datetime64)):
-        return str(value)
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, np.ndarray):
-        return [_plain(part) for part in value] if value.ndim else _plain(value[()])
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else list(map(_plain, value))
-    return str(value) if isinstance(value, PurePath) else value
 
 
 def _check_plain(parser: Parser, settings: Mapping[str, Any]) -> None:

@@ -6,16 +6,18 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import numpy as np
 
 from hopstate.errors import ConfigError
 from hopstate.training.config import LoopConfig
 from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:  # torch takes a second, and help names methods without it
-    import numpy as np
-
     from hopstate.data.events import EventStream
     from hopstate.data.graph import Graph
     from hopstate.data.graph_set import GraphSet
@@ -70,10 +72,36 @@ def parse_values(key: str, value: Any) -> Range | list[Any]:
         if match:
             return Range(_number(match[1]), _number(match[2]), bool(match[3]))
         value = [scalar(part.strip()) for part in value.split(",")]
+    value = plain_setting(list(value) if isinstance(value, range) else value)
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     if not values or not all(v is None or isinstance(v, (bool, int, float, str)) for v in values):
         raise ConfigError(f"the space of {key} must be LOW:HIGH, LOW:HIGH:log or a list of values; got {value!r}")
     return values
+
+
+def plain_setting(value: Any) -> Any:
+    """Return a setting as JSON has it: numbers and arrays of libraries, paths, dates and durations become plain values.
+
+    >>> plain_setting((np.float32(0.01), timedelta(hours=1), date(2024, 1, 31)))
+    (0.01, '3600s', '2024-01-31')
+    """
+    if isinstance(value, np.timedelta64):
+        value = value.astype("timedelta64[us]").item()
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():.15g}s"
+    if isinstance(value, np.floating):
+        return float(str(value))  # of float32 the number as it is written: 0.01, not 0.00999999977648
+    if isinstance(value, (date, np.datetime64, PurePath)):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return (
+            type(value)(map(plain_setting, value)) if type(value) in (list, tuple) else list(map(plain_setting, value))
+        )
+    if isinstance(value, np.ndarray) and value.ndim:
+        return list(map(plain_setting, value))
+    if hasattr(value, "tolist"):  # of numpy, pandas and torch
+        return plain_setting(value.tolist())
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def printable(space: Space) -> dict[str, Any]:

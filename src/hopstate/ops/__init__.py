@@ -6,21 +6,21 @@ GPUs), the function that chooses between them, and a README with the equations.
 | of sequences | of graphs | of streams |
 |---|---|---|
 | `selective_scan`, `conv1d`, `span_step` | `propagate`, `proximity`, `walks` | `neighbors` |
-| `discretize`, `softplus` | `gated`, `edge_attention`, `neighbor_statistics` | |
+| | `gated`, `edge_attention`, `neighbor_statistics` | |
 | | `returns`, `sampling`, `filters`, `eigenvectors` | |
 
-`rows` gathers rows, `products` multiplies in training, `cpu` is the vector type that kernels are written in, `info`
-says which paths are in use. Tensors and arrays enter and leave; numba and triton are imported when first needed.
+`rows` gathers rows, `dispatch` chooses the paths, `cpu` is the vector type that kernels are written in. Tensors and
+arrays enter and leave; numba and triton are imported when first needed.
 """
 
 from hopstate.ops.conv1d import conv1d, conv1d_naive
+from hopstate.ops.dispatch import use_reference_ops
 from hopstate.ops.selective_scan import (
     selective_influence,
     selective_scan,
     selective_scan_naive,
     selective_step,
 )
-from hopstate.ops.selective_scan.dispatch import use_reference_ops
 
 __all__ = [
     "conv1d",

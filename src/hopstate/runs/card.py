@@ -7,14 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hopstate.data.dates import shown_time
 from hopstate.data.readers.roles import READ_AS
-from hopstate.errors import HopstateError
 from hopstate.evaluation.metrics import of_class
 from hopstate.methods.method import Method
-from hopstate.runs.data import config_of_run, known_data, load_data, settings_of_run
+from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.load import kept_state
 from hopstate.runs.queries import CALIBRATION_FILE
 from hopstate.sampling.partition import NAMES as PARTITIONERS
@@ -124,52 +120,13 @@ def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, 
     if not done:
         return [f"hopstate fit {method.name} --data {shlex.quote(str(settings.get('data')))} --resume --out {run}"]
     found = [f"hopstate evaluate {run}", f"hopstate predict {run} --out predictions.csv"]
+    score = [f"hopstate score {run} --pairs SOURCE,TARGET", f"hopstate rank {run} --source SOURCE --top 10"]
     if settings.get("task") == "link":
-        one, other = _a_link(folder, method, settings)
-        return [
-            *found,
-            f"hopstate score {run} --pairs {shlex.quote(f'{one},{other}')}",
-            f"hopstate rank {run} --source {shlex.quote(str(one))} --top 10 --new-only",
-        ]
+        return [*found, *score]
     if method.data != "events":
         return found
     new = "new-events.csv"
     found.append(f"hopstate stream {run} --data {new} --out scores.csv   # {new}: events after the run's own")
     if "evaluation" not in settings:
         return found
-    source, target, last = _a_pair(folder, method, settings)
-    pair = shlex.quote(f"{source},{target}")
-    found += [
-        f"hopstate score {run} --pairs {pair}",
-        f"hopstate rank {run} --source {shlex.quote(str(source))} --top 10",
-    ]
-    explain = f"hopstate explain {run} --pair {pair} --time {shlex.quote(last)}"
-    return [*found, explain, f"hopstate check-leak {run}"]
-
-
-def _a_link(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the ends of a link of a run's own graph; placeholders if it is gone."""
-    try:
-        graph = _own_data(folder, method, settings)
-        ends = graph.edge_index()[:, 0]
-    except (HopstateError, OSError, IndexError):
-        return "SOURCE", "TARGET"
-    names = ends if graph.node_ids is None else graph.node_ids.names(ends)
-    return names[0], names[1]
-
-
-def _a_pair(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    """Return the ends and the time of the last event of a run's own data; placeholders if those are gone."""
-    try:
-        stream = _own_data(folder, method, settings)
-    except (HopstateError, OSError):
-        return "SOURCE", "TARGET", "TIME"
-    row = int(stream.additions()[-1])
-    ends = np.array([stream.src[row], stream.dst[row]])
-    names = ends if stream.node_ids is None else stream.node_ids.names(ends)
-    return names[0], names[1], shown_time(stream.t[row], stream.time_unit, stream.dates)
-
-
-def _own_data(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
-    config = config_of_run(folder, method, dict(settings))
-    return load_data(config.data, config.read, method.data)
+    return [*found, *score, f"hopstate explain {run} --pair SOURCE,TARGET", f"hopstate check-leak {run}"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,20 +18,31 @@ from hopstate.data.preprocessing import FAR_APART, OTHER, FeatureScaler, Feature
 from hopstate.data.readers.encode import kinds_of
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.splits import edges_of_links
-from hopstate.datasets.registry import find_dataset, load_dataset
+from hopstate.datasets.registry import find_dataset, load_dataset, on_disk
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, idle_reset
-from hopstate.io.opening import at_most, exists, expanded, reading, shown
+from hopstate.io.opening import (
+    FLOOR,
+    at_most,
+    exists,
+    expanded,
+    is_file,
+    is_inside,
+    names_host,
+    parse_bytes,
+    reading,
+    shown,
+)
 from hopstate.methods import method_of_run
 from hopstate.methods.config import as_dict, config_from
 from hopstate.methods.method import Context, Method, ReadOptions, RunConfig, SetRun, SplitConfig
 from hopstate.methods.shared.event_nodes import EventNodeRun
-from hopstate.methods.shared.event_run import EventReadOptions, EventRun
+from hopstate.methods.shared.link import EventReadOptions, EventRun
 from hopstate.methods.shared.node import NodeRun, split_rows
 from hopstate.methods.shared.static_link import edge_split
 from hopstate.runs.in_memory import load_saved, with_saved_data
 from hopstate.training.loggers import check_installed, logger_names
 from hopstate.training.progress import note
-from hopstate.training.run_folder import RunFolder, flatten
+from hopstate.training.run_folder import PATHS, RunFolder, flatten
 from hopstate.training.tasks.target import remembered
 from hopstate.training.tasks.task import Task, TaskFacts
 
@@ -39,80 +50,55 @@ if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
 
-def fitted_graph(graph: Graph, config: NodeRun, edges: bool) -> dict[str, FeatureScaler]:
-    """Return scales of a graph's features by name (x, edge_attr): of the training nodes, and of the edges at them."""
-    features = {"x": (graph.x, graph.table)} | ({"edge_attr": (graph.edge_attr, graph.edge_table)} if edges else {})
-    meant: dict[str, str] = {}
-    kind = _kind(config.read.scale, published=graph.published)
-    for name, (values, table) in features.items():
-        if values is None or (kind == "none" and table is None):
-            what = "node" if name == "x" else "edge"
-            _warn_of_scales(values, config.read.scale, f"the {what} features of {graph.name}")
-        else:
-            meant[name] = kind
-    if meant and isinstance(config, NodeRun) and config.task == "link":
-        return _fitted_links(graph, config, {name: (*features[name], kind) for name, kind in meant.items()})
-    unlabelled = graph.y is None or (graph.y.dtype.kind == "i" and not graph.num_classes)
-    if not meant or unlabelled or not isinstance(config.split, SplitConfig):
-        return {}  # the build says what is amiss
-    nodes = split_rows(graph, config.split).get("train", np.empty(0, np.int64))
-    rows = {"x": nodes, "edge_attr": _edges_at(graph, nodes) if "edge_attr" in meant else nodes}
-    found = {name: (*features[name], rows[name], kind) for name, kind in meant.items() if len(rows[name])}
-    return {
-        name: _fit(values, table, own, kind, config.read)
-        for name, (values, table, own, kind) in found.items()
-        if values is not None
-    }
-
-
-def _fitted_links(graph: Graph, config: NodeRun, features: dict[str, Any]) -> dict[str, FeatureScaler]:
-    found = {}
-    for name, (values, table, kind) in features.items():
-        rows = np.arange(graph.num_nodes)
-        if name == "edge_attr":
-            pairs = edge_split(graph, config.link, config.split).pairs["train"]
-            rows = edges_of_links(graph, pairs)
-        found[name] = _fit(values, table, rows, kind, config.read)
-    return found
-
-
-def fitted_set(graphs: GraphSet, config: SetRun, edges: bool) -> dict[str, FeatureScaler]:
-    """Return scales of a set's features by name (x, edge_attr): of the training graphs."""
-    union, found = graphs.union, {}
-    features = {"x": (union.x, union.table)} | ({"edge_attr": (union.edge_attr, union.edge_table)} if edges else {})
-    kind = _kind(config.read.scale, published=union.published)
-    for name, (values, table) in features.items():
-        if values is None or (kind == "none" and table is None):
-            what = "node" if name == "x" else "edge"
-            _warn_of_scales(values, config.read.scale, f"the {what} features of {graphs.name}")
+def fitted(record: Graph | GraphSet | EventStream, config: RunConfig, edges: bool) -> dict[str, FeatureScaler]:
+    """Return scales of a record's features by name (x, edge_attr), fitted to its training part."""
+    holder, read = record.union if isinstance(record, GraphSet) else record, cast("ReadOptions", config.read)
+    kind = read.scale if read.scale != "auto" else "none" if holder.published else "standard"
+    tables, meant = _tables(holder), []
+    for name, table in tables.items():
+        values = getattr(holder, name)
+        if values is None or not values.shape[1] or (name == "edge_attr" and isinstance(holder, Graph) and not edges):
             continue
-        ids = config.training_graphs(graphs)
-        rows = graphs.rows(ids)[0] if name == "x" else graphs.edges(ids)
-        if len(rows):
-            found[name] = _fit(values, table, rows, kind, config.read).sums()
-    return found
+        if kind == "none" and table is None:
+            _warn_of_scales(values, read.scale, f"the {'node' if name == 'x' else 'edge'} features of {record.name}")
+        else:
+            meant.append(name)
+    rows = _training_rows(record, config, meant) if meant else {}
+    found = {name: _fit(getattr(holder, name), tables[name], own, kind, read) for name, own in rows.items() if len(own)}
+    return {name: one.sums() for name, one in found.items()} if isinstance(record, GraphSet) else found
+
+
+def _training_rows(
+    record: Graph | GraphSet | EventStream, config: RunConfig, names: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """Return the training rows of features by name."""
+    if isinstance(record, GraphSet):
+        ids = cast("SetRun", config).training_graphs(record)
+        rows = {"x": lambda: record.rows(ids)[0], "edge_attr": lambda: record.edges(ids)}
+    elif isinstance(record, EventStream):
+        own = cast("EventRun", config).split.of(record).train
+        ends = (record.src[own], record.dst[own]) if record.has_node_features else ()
+        rows = {"x": lambda: np.unique(np.concatenate([own[:0], *ends])), "edge_attr": lambda: record.additions(own)}
+    elif isinstance(config, NodeRun) and config.task == "link":
+        links = config.link, config.split
+        rows = {
+            "x": lambda: np.arange(record.num_nodes),
+            "edge_attr": lambda: edges_of_links(record, edge_split(record, *links).pairs["train"]),
+        }
+    else:
+        unlabelled = record.y is None or (record.y.dtype.kind == "i" and not record.num_classes)
+        split = getattr(config, "split", None)
+        if unlabelled or not isinstance(split, SplitConfig):
+            return {}  # the build says what is amiss
+        nodes = split_rows(record, split).get("train", np.empty(0, np.int64))
+        rows = {"x": lambda: nodes, "edge_attr": lambda: _edges_at(record, nodes)}
+    return {name: rows[name]() for name in names}
 
 
 def _edges_at(graph: Graph, nodes: np.ndarray) -> np.ndarray:
     there = np.zeros(graph.num_nodes, bool)
     there[nodes] = True
     return np.flatnonzero(np.repeat(there, graph.degree) | there[graph.indices])
-
-
-def fitted_stream(stream: EventStream, config: EventRun) -> dict[str, FeatureScaler]:
-    """Return scales of a stream's features by name (x, edge_attr): of the training events and their ends."""
-    kind = _kind(config.read.scale, published=stream.published)
-    if kind == "none" and stream.edge_table is None:
-        _warn_of_scales(stream.edge_attr, config.read.scale, f"the event features of {stream.name}")
-        return {}
-    rows = config.split.of(stream).train
-    found = {}
-    if stream.x is not None and stream.has_node_features and kind != "none":
-        nodes = np.unique(np.concatenate([stream.src[rows], stream.dst[rows]]))
-        found["x"] = _fit(stream.x, None, nodes, kind, config.read)
-    if stream.edge_attr is not None and stream.edge_attr.shape[1]:
-        found["edge_attr"] = _fit(stream.edge_attr, stream.edge_table, stream.additions(rows), kind, config.read)
-    return found
 
 
 def _fit(
@@ -126,11 +112,6 @@ def _fit(
         )
     scaler = FeatureScaler.fit(ordered, rows, kind=kind, missing=read.missing, columns=columns)
     return scaler.sums() if (scaler.scale == 0).all() else scaler  # columns of ones, by which networks count
-
-
-def _kind(scale: str, *, published: bool) -> str:
-    """Return the scale that is meant: of "auto", none for published features, standard for all others."""
-    return scale if scale != "auto" else "none" if published else "standard"
 
 
 def _warn_of_scales(values: np.ndarray | None, asked: str, what: str) -> None:
@@ -188,12 +169,7 @@ def _scaled(record: Record, config: RunConfig, context: Context, edges: bool) ->
     begun = _features_of_init(config, context)
     if begun is not None:
         return as_trained(record, begun, edges=edges), begun
-    if isinstance(record, EventStream):
-        found = fitted_stream(record, cast("EventRun", config))
-    elif isinstance(record, Graph):
-        found = fitted_graph(record, cast("NodeRun", config), edges)
-    else:
-        found = fitted_set(record, cast("SetRun", config), edges)
+    found = fitted(record, config, edges)
     kept = {name: scaler.as_json() | _left(record, name, scaler) for name, scaler in found.items()}
     return as_trained(record, kept, edges=edges, tell=False), kept
 
@@ -340,6 +316,71 @@ def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]
         return config_from(method, settings)
 
 
+def own_data(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
+    """Return the data that a run folder's own settings name.
+
+    Raises:
+        ConfigError: see `check_sources`.
+        DataError, MissingFileError, DownloadError: see `load_data`.
+    """
+    check_sources(folder)
+    config = config_of_run(folder, method, settings)
+    return load_data(config.data, config.read, method.data)
+
+
+_FILES = (*PATHS, "link.file", "order.file")
+SOURCES = (*_FILES, "read.num_nodes", "read.max_bytes")
+
+
+def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
+    """Check that the settings of a run folder name plain files alone, or a data set whose content is known.
+
+    A run folder may come from anywhere. On its word no code runs, no network address is opened, and no memory is taken
+    that its files do not stand for.
+
+    Args:
+        folder: the run folder.
+        names: the settings that are taken from it, by dotted name; the user has given the others.
+
+    Raises:
+        ConfigError: what the user has to give again, with the file that names it.
+    """
+    place = folder.path / "config.json"
+    every = flatten(folder.settings())
+    flat = {name: value for name, value in every.items() if name in names}
+    for name in _FILES:
+        value = flat.get(name)
+        if isinstance(value, str) and not _is_plain(value, of_data=name == "data"):
+            raise ConfigError(
+                f"{place} names {name}={shown(value)}, which is neither a plain file or folder nor a data set whose "
+                f"content is known here; if you trust it, give it yourself: --{name} {shown(value)}"
+            )
+    for name, most in (("read.num_nodes", most_nodes(folder, every)), ("read.max_bytes", FLOOR)):
+        value = flat.get(name)
+        if value is not None and parse_bytes(value) > most:
+            raise ConfigError(
+                f"{place} gives {name}={shown(value)}, more than its files stand for (at most {most:,}); if you trust "
+                f"it, give it yourself: --data {shown(every.get('data'))} --{name} {shown(value)}"
+            )
+
+
+def _is_plain(text: str, *, of_data: bool) -> bool:
+    """Return whether a run folder may name this: files and folders, data in memory, and known data sets."""
+    if text.startswith("memory:"):
+        return True
+    if of_data and (named := find_dataset(text)) is not None and not exists(text):
+        remote = named.file is not None and named.file.sha256 is not None
+        return named.generated or remote or on_disk(named) == "yes"
+    return not names_host(text) and not any(is_inside(text, place) for place in ("/dev", "/proc", "/sys"))
+
+
+def most_nodes(folder: RunFolder, settings: Mapping[str, Any]) -> int:
+    """Return how many nodes the files of a run, and those that its settings name, may stand for."""
+    own = (path for path in folder.path.rglob("*") if path.is_file())
+    named = (Path(value) for name in _FILES if isinstance(value := settings.get(name), str) and is_file(value))
+    return max(1 << 20, 32 * sum(path.stat().st_size for path in {*own, *named}))
+
+
 def load_data(source: str, read: Any, kind: str) -> Any:
     """Return the record of a file, folder or data set name.
 
@@ -417,6 +458,7 @@ def resolve_config(
     check_installed(logger_names(config.loop.logger))  # before data are read, which may take long
     if resume and out is not None and (Path(out) / "config.json").is_file():
         stored, known = flatten(RunFolder(out).settings()), flatten(as_dict(config))
+        check_sources(RunFolder(out), [name for name, value in known.items() if value is None])
         return parse({k: v for k, v in stored.items() if k in known}), record
     begun = isinstance(config, EventNodeRun) and config.init is not None
     if method.suit is None or not (suit or begun):
@@ -534,7 +576,7 @@ def own_reading(folder: RunFolder, own: Mapping[str, Any], data: Any) -> dict[st
     # features and number of nodes belong to the run's own data; records have no columns to name
     if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
         return {}
-    found = {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale")}
+    found = {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale", "max_bytes")}
     return found | _columns_of(folder, own)
 
 

@@ -12,7 +12,7 @@ from hopstate.errors import ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.shared.link import LinkRun
-from hopstate.runs.data import load_data, same_data, settings_of_run
+from hopstate.runs.data import SOURCES, check_sources, load_data, own_data, same_data, settings_of_run
 from hopstate.runs.in_memory import FACTS, FOLDER, register
 from hopstate.runs.run import Run, fit_config
 from hopstate.training.run_folder import RunFolder, flatten
@@ -56,12 +56,12 @@ def ensemble(
     groups = {key: first[key] for key in ("data", "read", "split", "link", "evaluation") if key in first}
     own = {key: value for key, value in groups.items() if key in method.config.__dataclass_fields__}
     made = config_from(method, flatten({**own, **(config or {}), "runs": [str(folder.path) for folder in folders]}))
-    place = known[0][1] if data is None else first
-    found = config_from(method, flatten({"data": place["data"], "read": place["read"]}))
-    record = load_data(found.data, found.read, kind)
+    if data is not None:
+        check_sources(folders[0], [name for name in SOURCES if name != "data"])
+    record = own_data(folders[0], *known[0]) if data is None else load_data(made.data, made.read, kind)
     for folder in folders:
         if not same_data(folder, record):
-            raise ConfigError(f"{folder.path} was trained on other data than {found.data} holds now")
+            raise ConfigError(f"{folder.path} was trained on other data than {made.data} holds now")
     in_memory = data is None and (folders[0].path / FACTS).is_file()
     save = partial(_copy_inputs, folders[0]) if in_memory else None
     return fit_config(method, made, out=out, record=record, floors=True, save_data=save)

@@ -28,7 +28,7 @@ from hopstate.runs.load import (
     warn_new_ids,
 )
 from hopstate.runs.query_inputs import check_table, in_given_order, nodes_of, plain_table, times_of, with_index_of
-from hopstate.streaming.live import continue_stream, empty_past
+from hopstate.streaming.live import PairQueries, continue_stream, empty_past
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
@@ -259,7 +259,6 @@ def node_outputs(
     """
     import pandas as pd
 
-    from hopstate.streaming.live import outputs_at
     from hopstate.training.tasks.event_node import EventNodeTask
 
     given = nodes
@@ -280,7 +279,7 @@ def node_outputs(
                 f"unknown nodes: got {unknown[0].item()!r} and {len(unknown) - 1} more. Give ids as in the run's own "
                 "data, or stream the events in which they occur"
             )
-        found = outputs_at(task, past, asked.rows, times)
+        found = PairQueries(task, past).scores(asked.rows, asked.rows, times)
         times = shown_times(times, past.time_unit or "", dates)
         table = pd.DataFrame({"node": asked.names, "t": times} | task.targets.columns(found))
         return with_index_of(table, given)

@@ -43,6 +43,7 @@ from hopstate.runs.data import (
     is_table,
     known_data,
     load_data,
+    own_data,
     own_graph_reading,
     own_reading,
     preprocess,
@@ -115,12 +116,12 @@ def load_run(
             if bare:
                 record: Any = _without_events(facts)
             else:
-                in_memory = tables or not (data is None or isinstance(data, (str, Path)))
-                record = (
-                    record_of(chosen.data, data, tables, reader_options(config.read))
-                    if in_memory
-                    else load_data(config.data, config.read, chosen.data)
-                )
+                if data is None and not tables:
+                    record = own_data(folder, chosen, settings)
+                elif tables or not isinstance(data, (str, Path)):
+                    record = record_of(chosen.data, data, tables, reader_options(config.read))
+                else:
+                    record = load_data(config.data, config.read, chosen.data)
                 _check_record(folder, record, config.data, other=data is not None, own=own)
             if data is not None and isinstance(record, Graph):
                 tabled = _is_table(data)
@@ -304,15 +305,16 @@ def _own_record(folder: RunFolder, own: Any) -> tuple[EventStream, str]:
     if own is not None and not isinstance(own, (str, Path)):
         return own, own.name
     method, settings = settings_of_run(folder)
-    config = config_of_run(folder, method, settings)
-    if own is None and config.data.startswith("memory:"):
+    source = str(settings.get("data")) if own is None else str(own)
+    if source.startswith("memory:"):
         raise ConfigError(
-            f"this run was trained on a record in memory ({config.data[7:]}), which is its past: give it again as own, "
+            f"this run was trained on a record in memory ({source[7:]}), which is its past: give it again as own, "
             "or fresh=True to do without"
         )
-    source = config.data if own is None else str(own)
     try:
-        return load_data(source, config.read, method.data), source
+        if own is None:
+            return own_data(folder, method, settings), source
+        return load_data(source, config_of_run(folder, method, settings).read, method.data), source
     except MissingFileError as error:
         raise MissingFileError(
             f"{error}; this run answers from its own data, which are its past: put them back, or give them again "

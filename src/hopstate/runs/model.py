@@ -21,7 +21,7 @@ from hopstate.runs.data import dates_of, settings_of_run
 from hopstate.runs.load import is_temporal, known_state, load_run
 from hopstate.runs.query_inputs import times_in
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
-from hopstate.streaming.live import PairQueries, outputs_at
+from hopstate.streaming.live import PairQueries
 from hopstate.streaming.memory_scorer import FollowingMemory
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.precision import bare
@@ -148,10 +148,8 @@ class TrainedModel(nn.Module):
                 "or for node, time"
             )
         ends, t = self._asked(*asked)
-        if isinstance(self.task, LinkTask):
-            return torch.from_numpy(PairQueries(self.task, self.past).scores(ends[0], ends[1], t))
-        if isinstance(self.task, EventNodeTask):
-            return torch.from_numpy(outputs_at(self.task, self.past, ends[0], t))
+        if isinstance(self.task, (LinkTask, EventNodeTask)):
+            return torch.from_numpy(PairQueries(self.task, self.past).scores(ends[0], ends[-1], t))
         raise ConfigError(f"{type(self.network).__name__} is asked for neither nodes nor pairs")
 
     @cached_property

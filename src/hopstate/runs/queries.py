@@ -600,7 +600,7 @@ def probabilities(opened: Session, scores: np.ndarray) -> tuple[np.ndarray, str]
 
 
 def curve_of(opened: Session) -> Curve:
-    """Return the curve of a run; the first time it comes from the run folder, or is made and put there.
+    """Return the curve of a run: that in its folder, or else one that is made of its validation, once a session.
 
     Raises:
         HopstateError: there is none, and none can be made: the same error every time.
@@ -621,7 +621,6 @@ def _make_curve(opened: Session) -> Curve:
         curve = task.judged_curve()
     if curve is None:
         raise DataError("validation has no events, or no pairs to compare them with")
-    save_curve(opened.folder, opened.task, curve)
     return curve
 
 
@@ -647,15 +646,11 @@ def load_curve(folder: RunFolder, task: LinkTask) -> Curve | None:
 
 
 def keep_curve(folder: RunFolder, task: LinkTask) -> None:
-    """Save the curve of training's last validation, so that no query has to make it.
-
-    A protocol other than "pooled" does not show validation as a query does; then the first query makes the curve.
-    """
-    if task.curve is not None and task.evaluation.protocol == "pooled":
-        save_curve(folder, task, task.curve)
-
-
-def save_curve(folder: RunFolder, task: LinkTask, curve: Curve) -> None:
+    """Save the curve of a trained run, so that no query has to make it."""
+    pooled = task.evaluation.protocol == "pooled"  # then training's last validation has shown what a query would ask
+    curve = task.curve if pooled else task.judged_curve()
+    if curve is None:
+        return
     """Save a curve in a run folder; warn if that is not possible."""
     facts: dict[str, Any] = {"format": _CALIBRATION_FORMAT, "model": _key(folder, task)}
     facts |= {"scores": curve.scores.tolist(), "values": curve.values.tolist(), "events": curve.events}

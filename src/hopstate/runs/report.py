@@ -1,6 +1,6 @@
 """One self-contained HTML page of runs and results, for a screen, a phone or paper.
 
-Run folders, tables of `hopstate explain` and a file of results are read; the page needs no other file and no network.
+Run folders and a file of results are read; the page needs no other file and no network.
 The best method is what validation puts first; its test figure is shown and chose nothing.
 """
 
@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
+from hopstate.errors import CheckpointError, ConfigError, MissingFileError
 from hopstate.io.files import write_text
-from hopstate.io.opening import exists, read_text, reading
+from hopstate.io.opening import exists
 from hopstate.runs.data import known_data
 from hopstate.runs.reproduce import Line, compared, read_lines
 from hopstate.runs.summary import (
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FLOOR = "floor"
-INFLUENCE = ("end", "neighbor", "t", "event_id", "contribution")
 NUMBERS = {"loop.seed": "seed", "split.number": "split", "fold": "fold"}  # settings that number a run, by their names
 STYLE = {
     "svg.fonttype": "none",
@@ -77,20 +76,20 @@ def write_report(
     """Write runs and results as one HTML page that needs no other file and no network; return its path.
 
     Args:
-        runs: run folders, folders that hold some (of compare, tune or reproduce), CSV tables of `hopstate explain`.
+        runs: run folders, and folders that hold some (of compare, tune or reproduce).
         out: the page; an earlier one is as it was if it could not be written.
         results_file: results of `hopstate reproduce`, for published against measured.
         title: of the page.
     """
     from jinja2 import Environment, StrictUndefined
 
-    groups, explanations = collect(runs)
+    groups = collect(runs)
     lines: list[Line] = []
     if results_file is not None:
         if not Path(results_file).is_file():
             raise MissingFileError(f"there is no results file {results_file}; `hopstate reproduce` makes one")
         lines = read_lines(results_file)
-    if not (groups or explanations or lines):
+    if not (groups or lines):
         raise ConfigError("nothing to report: name run folders, or a file of results with --results")
     sections = [
         _verdict(groups),
@@ -100,7 +99,6 @@ def write_report(
         _links(groups),
         _rankings(groups),
         _reliability(groups),
-        _explanations(explanations),
         _runs(groups),
     ]
     template = Environment(autoescape=True, undefined=StrictUndefined, finalize=_printable).from_string(
@@ -175,14 +173,10 @@ class Group:
         return limits
 
 
-def collect(paths: Iterable[str | Path]) -> tuple[list[Group], dict[Path, pd.DataFrame]]:
-    """Return the runs of folders, grouped, and the explanations among the files and in the run folders."""
+def collect(paths: Iterable[str | Path]) -> list[Group]:
+    """Return the runs of folders, grouped."""
     runs: dict[Path, RunInfo] = {}
-    files: list[Path] = []
     for path in map(Path, paths):
-        if exists(path) and not path.is_dir():
-            files.append(path)
-            continue
         if not exists(path):
             raise MissingFileError(f"there is no run folder {path}")
         folders = [path] if exists(path / "config.json") else sorted(p.parent for p in path.rglob("config.json"))
@@ -191,9 +185,7 @@ def collect(paths: Iterable[str | Path]) -> tuple[list[Group], dict[Path, pd.Dat
             raise MissingFileError(f"{path} holds no run that began to train")
         for folder in folders:
             runs.setdefault(folder.resolve(), read_run(folder))
-            files += [*sorted(folder.glob("explain*.csv")), *folder.glob("importances.csv")]
-    explanations = {file.resolve(): file for file in files}
-    return _grouped(list(runs.values())), {file: read_explanation(file) for file in explanations.values()}
+    return _grouped(list(runs.values()))
 
 
 def read_run(path: Path) -> RunInfo:
@@ -266,25 +258,6 @@ def _protocol(settings: dict[str, Any]) -> str:
         words += ["/".join(f"{100 * share:g}" for share in shares)]
     words += [] if evaluated is None else [f"{evaluated} protocol"]
     return " ".join(words) or "its own split"
-
-
-def read_explanation(path: Path) -> pd.DataFrame:
-    """Return a table of `hopstate explain` (columns INFLUENCE, or feature and contribution) or of gains of trees."""
-    import pandas as pd
-
-    with reading(path, "a table of `hopstate explain --out FILE.csv`"):
-        table = pd.read_csv(io.StringIO(read_text(path)), keep_default_na=False)
-        amount = next((name for name in ("contribution", "gain") if name in table), "")
-        if not amount or not ("feature" in table or {*INFLUENCE} <= {*table}) or table.empty:
-            raise FormatError(f"{path} is no table of `hopstate explain`: it needs columns {', '.join(INFLUENCE)}")
-        if "feature" not in table and not pd.api.types.is_numeric_dtype(table["t"]):
-            table["t"] = [datetime.fromisoformat(date).replace(tzinfo=None) for date in table["t"]]
-        numbers = [amount] if "feature" in table else [amount, "event_id"]
-        for name in numbers:
-            table[name] = table[name].astype(float)
-            if not all(map(is_number, table[name])):
-                raise FormatError(f"{path}: a number of column {name} cannot be drawn")
-    return table
 
 
 # ---- page ----------------------------------------------------------------------------------------------------------
@@ -730,43 +703,6 @@ def _draw_reliability(axes: Axes, ways: Mapping[str, Sequence[dict[str, Any]]]) 
             label = _name(how) if n == 0 else None
             axes.plot(curve["probability"], curve["share"], marker=".", color=f"C{i}", label=label)
     axes.set(xlabel="probability", ylabel="share that came true", xlim=(0, 1), ylim=(0, 1.02))
-
-
-def _explanations(explanations: Mapping[Path, pd.DataFrame]) -> Section:
-    """What past events and features contributed to scores, and what features of trees gained over all."""
-    section = Section(
-        "Explanations",
-        "What past events or features added to the score of a pair, in logits, and the share of features in what all "
-        "splits of trees gained; the ten largest of each. In charts, circles are the source's past, squares the "
-        "target's; the dotted line is the moment of the query.",
-    )
-    for path, table in explanations.items():
-        amount = "contribution" if "contribution" in table else "gain"
-        largest = table.sort_values(amount, key=abs, ascending=False).head(10)
-        added = [f"{value:.1%}" if amount == "gain" else f"{value:+.4f}" for value in largest[amount]]
-        if "feature" in table:
-            what = f"{path.parent.name}: importances" if amount == "gain" else f"{path.stem}: contributions by feature"
-            section.table(what, ("feature", amount), list(zip(largest["feature"].astype(str), added, strict=True)))
-            continue
-        about = f"{len(table)} past events; the largest contribution is {largest['contribution'].iloc[0]:.3g}"
-        section.chart(f"{path.stem}: contributions by time", about, partial(_draw_influence, table=table))
-        times = [str(t) if isinstance(t, datetime) else f"{t:.15g}" for t in largest["t"]]
-        rows = list(zip(largest["neighbor"].astype(str), largest["end"].astype(str), times, added, strict=True))
-        section.table(f"{path.stem}: the ten largest contributions", ("neighbor", "whose past", "time", "adds"), rows)
-    return section
-
-
-def _draw_influence(axes: Axes, table: pd.DataFrame) -> None:
-    events, query = table[table["event_id"] >= 0], table[table["event_id"] < 0]["t"]
-    for i, (end, mark) in enumerate((("source", "o"), ("target", "s"))):
-        own = events[(events["end"] == "source") == (end == "source")]
-        axes.vlines(own["t"], 0, own["contribution"], color=f"C{i}")
-        axes.plot(own["t"], own["contribution"], mark, color=f"C{i}", label=f"past of the {end}")
-    axes.axhline(0, color="gray", linewidth=1)
-    if len(query):
-        axes.axvline(query.iloc[0], color="gray", linestyle=":")
-    axes.set(xlabel="time", ylabel="added to the logit")
-    axes.tick_params(axis="x", rotation=20)
 
 
 def _runs(groups: Sequence[Group]) -> Section:

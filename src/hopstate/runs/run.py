@@ -13,9 +13,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+import torch
+
 from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_reset
-from hopstate.io.files import cache_folder, locked, make_folder, named_errors, remove_file, replace_file
+from hopstate.io.files import (
+    cache_folder,
+    locked,
+    make_folder,
+    named_errors,
+    remove_file,
+    removed_if_empty,
+    replace_file,
+)
 from hopstate.methods import get_method
 from hopstate.methods.config import as_dict, parse_given
 from hopstate.methods.method import Context, Method
@@ -265,7 +275,8 @@ def fit_config(
         if wanted and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
             keep_past(run, record, method.name)
         if isinstance(task, LinkTask) and "val" in result.metrics and ranks.first:
-            keep_curve(run, task)
+            with torch.no_grad(), trainer.precision():
+                keep_curve(run, task)
         best, in_memory = result.progress.best_epoch, record if save_data is not None else None
         return Run(run.path, method.name, result.metrics, result.interrupted, best, found, in_memory)
 
@@ -325,26 +336,25 @@ def load(path: str | Path) -> Run:
 # ---- where a run begins --------------------------------------------------------------------------------------------
 @contextlib.contextmanager
 def output_folder(out: str | Path | None, method: str, data: str) -> Iterator[Path]:
-    """Yield the folder out, or a new one under runs/; folders that were missing and are empty after an error go.
+    """Yield the folder out, or a new one under runs/, which is removed if it is empty after an error.
 
     Args:
         out: the folder, or None.
         method, data: name a new one.
     """
+    if out is not None:
+        yield Path(out)
+        return
     stem = f"{method}-{Path(data).stem or 'data'}".replace(":", "-")
     base = Path(os.environ.get("HOPSTATE_RUNS", "runs")) / f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
-    folder = base if out is None else Path(out)
-    missing = [path for path in (folder.parent if out is None else folder, *folder.parents) if not path.exists()]
-    if out is None:
+    with removed_if_empty(base.parent):
         folder = _new_folder(base)
-        missing.insert(0, folder)
-    try:
-        yield folder
-    except BaseException:
-        for path in missing:
+        try:
+            yield folder
+        except BaseException:
             with contextlib.suppress(OSError):  # it holds something
-                path.rmdir()
-        raise
+                folder.rmdir()
+            raise
 
 
 def _new_folder(base: Path) -> Path:

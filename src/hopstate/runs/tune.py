@@ -16,16 +16,16 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 import yaml
 
 from hopstate.errors import (
+    SHARED_ERRORS,
     CheckpointError,
     ConfigError,
-    DivergenceError,
     HopstateError,
     MissingExtraError,
     MissingFileError,
+    described,
     nearest,
 )
 from hopstate.io.files import NAME as LOCK
@@ -140,7 +140,7 @@ def tune_config(
         "method": method.name,
         "config": stored_config(method, config),
         "space": printable(space),
-        "seed": seed,
+        "seed": int(seed),
         "content_hash": record.content_hash,
     }
     with output_folder(out, f"tune-{method.name}", config.data) as folder, locked(folder):
@@ -260,13 +260,13 @@ def _run(
     """Return a trial's validation metric and value, or its error; None where it was interrupted."""
     try:
         built = config_from(method, {**flatten(as_dict(config)), **settings})
+        if (built.data, reader_options(built.read)) != (config.data, reader_options(config.read)):
+            record = load_data(built.data, built.read, method.data)
         run = fit_config(method, built, out=folder, resume=True, record=record, splits=("val",), shown=shown)
-    except (HopstateError, MemoryError, torch.OutOfMemoryError) as error:
-        # settings that cannot work and training that diverges are results; data, files and disks fail every trial
-        expected = type(error) is HopstateError or isinstance(error, (ConfigError, DivergenceError))
-        if isinstance(error, HopstateError) and not expected:
-            raise
-        return {"error": str(error) or type(error).__name__}
+    except SHARED_ERRORS:
+        raise
+    except Exception as error:
+        return {"error": described(error)}
     if run.interrupted:
         return None
     result = RunFolder(folder).result()

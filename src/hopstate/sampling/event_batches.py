@@ -21,12 +21,7 @@ SEED = 0
 
 
 def judged_batches(count: int, most: int | None, batch_size: int = BATCH) -> np.ndarray:
-    """Return the rising numbers of the batches that are judged; see `spread_batches`.
-
-    Args:
-        count: events of the split.
-        most: of them that are judged, at least a batch; None for all.
-        batch_size: events of a batch.
+    """Return the rising numbers of the batches that are judged; see `spread_batches`. most: events, None for all.
 
     >>> judged_batches(1000, None).tolist(), len(judged_batches(10**9, 10**6))
     ([0, 1, 2, 3, 4], 5000)
@@ -35,14 +30,7 @@ def judged_batches(count: int, most: int | None, batch_size: int = BATCH) -> np.
 
 
 def epoch_batches(count: int, most: int | None, batch_size: int, seed: int, epoch: int) -> np.ndarray:
-    """Return the rising numbers of the batches that an epoch of training takes, drawn from (seed, epoch).
-
-    Args:
-        count: training events.
-        most, batch_size: as of `judged_batches`.
-        seed: of the run.
-        epoch: counted from 0; each takes as many.
-    """
+    """Return the rising numbers of the batches that an epoch takes of count training events, `most` at most."""
     return spread_batches(count, most, batch_size, named_rng(seed, "epoch-events", epoch))
 
 
@@ -59,15 +47,7 @@ def spread_batches(count: int, most: int | None, batch_size: int, rng: np.random
 
 
 def number_or_all(name: str, value: int | Literal["all"]) -> int | None:
-    """Return a setting of the kind "a number, at least 1, or all": None for all.
-
-    Args:
-        name: of the setting.
-        value: what it is.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """Return a setting of the kind "a number, at least 1, or all": None for all."""
     if value == "all":
         return None
     if isinstance(value, str):
@@ -77,13 +57,7 @@ def number_or_all(name: str, value: int | Literal["all"]) -> int | None:
 
 
 def in_batches(rows: np.ndarray, numbers: np.ndarray, batch_size: int = BATCH) -> np.ndarray:
-    """Return which rows stand in some batches.
-
-    Args:
-        rows: (P,) of all batches.
-        numbers: (B,) of the batches, rising.
-        batch_size: rows of a batch.
-    """
+    """Return which rows (P,) of all batches stand in those of some numbers (B,), rising."""
     if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1:
         return rows[numbers[0] * batch_size : (numbers[-1] + 1) * batch_size]
     at = (numbers[:, None] * batch_size + np.arange(batch_size)).reshape(-1)
@@ -91,26 +65,15 @@ def in_batches(rows: np.ndarray, numbers: np.ndarray, batch_size: int = BATCH) -
 
 
 def judged(rows: np.ndarray, most: int | None) -> np.ndarray:
-    """Return which of a split's events are judged; see `judged_batches`.
-
-    Args:
-        rows: (P,) of the split, rising.
-        most: of them that are judged, at least a batch; None for all.
-    """
+    """Return which of a split's events rows (P,), rising, are judged; see `judged_batches`."""
     return in_batches(rows, judged_batches(len(rows), most))
 
 
 def batch_boundaries(t: np.ndarray, batch_size: int, *, whole_ties: bool = True) -> np.ndarray:
-    """Return positions 0 = b_0 < b_1 < ... = E that cut events sorted by time into batches.
+    """Return positions 0 = b_0 < b_1 < ... = E that cut events of sorted times t (E,) into batches.
 
-    Args:
-        t: (E,) times, sorted.
-        batch_size: events in a batch, at least 1.
-        whole_ties: let a batch grow to the end of the time it would have cut, so that no event is seen before
-            another of the same time is scored.
-
-    Raises:
-        ConfigError: batch_size under 1.
+    whole_ties lets a batch grow to the end of the time it would have cut, so that no event is seen before another of
+    the same time is scored.
     """
     if batch_size < 1:
         raise ConfigError(f"batch_size is {batch_size}; it must be at least 1")
@@ -124,18 +87,11 @@ def batch_boundaries(t: np.ndarray, batch_size: int, *, whole_ties: bool = True)
 
 
 def piece_boundaries(t: np.ndarray, batch_size: int) -> np.ndarray:
-    """Return positions 0 = b_0 < b_1 < ... = E that cut events sorted by time into batches that move a memory.
+    """Return positions 0 = b_0 < b_1 < ... = E that cut events of sorted times t (E,) into batches that move a memory.
 
     A batch grows to the end of the time that it would have cut, as in `batch_boundaries`; but more than batch_size
     events of one time are cut into batches of their own, of at most batch_size. So a batch holds whole times or a piece
     of one.
-
-    Args:
-        t: (E,) times, sorted.
-        batch_size: at least 1.
-
-    Raises:
-        ConfigError: batch_size under 1.
     """
     if batch_size < 1:
         raise ConfigError(f"batch_size is {batch_size}; it must be at least 1")
@@ -170,11 +126,7 @@ def event_batches(
     whole_ties: bool = True,
     start: int = 0,
 ) -> Iterator[EventBatch]:
-    """Yield the events at rows (ascending; by default all) in batches, from batch number start on.
-
-    Raises:
-        ConfigError: batch_size under 1.
-    """
+    """Yield the events at rows (ascending; by default all) in batches, from batch number start on."""
     rows = np.arange(len(stream)) if rows is None else rows
     edges = batch_boundaries(stream.t[rows], batch_size, whole_ties=whole_ties)
     for a, b in zip(edges[start:-1], edges[start + 1 :], strict=True):

@@ -5,6 +5,8 @@ there, evaluation, tables and reports know it.
 
 Deletions are neither positives, nor meetings, nor a proof that a pair meets.
 
+A model is trained on a `Mixture` of them, drawn anew for every epoch.
+
 Source: Yu et al. 2023, arXiv:2303.13047 (DyGLib), after Poursafaei et al. 2022, arXiv:2207.10128; Huang et al. 2023,
 arXiv:2307.01026 (TGB), for one against many and `tgb_negatives`.
 Deviation: historical and inductive pairs are drawn by a compiled loop whose order is its own, so they agree with
@@ -17,7 +19,7 @@ import json
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
@@ -25,7 +27,7 @@ import numpy as np
 
 from hopstate.data.events import EventStream, stretch
 from hopstate.data.splits import EventSplit
-from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
+from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, check_range, nearest, refuse_idle
 from hopstate.io.files import replace_file
 from hopstate.io.opening import exists, parse_json
 from hopstate.io.scratch import let_go
@@ -72,11 +74,7 @@ class Negatives:
         return (stream.src[of] == self.src) & (stream.dst[of] == self.dst)
 
     def take(self, rows: np.ndarray) -> Negatives:
-        """Return those of the events at some positions (n,), ascending.
-
-        Raises:
-            DataError: an event that has no negatives here.
-        """
+        """Return those of the events at some positions (n,), ascending; DataError of an event without any."""
         place = np.minimum(np.searchsorted(self.rows, rows), max(len(self.rows) - 1, 0))
         if len(rows) and (not len(self.rows) or not np.array_equal(self.rows[place], rows)):
             raise DataError(f"these negatives are of {len(self.rows)} other events")
@@ -86,11 +84,7 @@ class Negatives:
         return replace(self, rows=rows, offsets=bounds, src=self.src[held], dst=self.dst[held])
 
     def save(self, path: Path | str) -> None:
-        """Write as .npz, atomically.
-
-        Raises:
-            StorageError: the file could not be written.
-        """
+        """Write as .npz, atomically."""
         facts = {"strategy": self.strategy, "seed": self.seed, "batch_size": self.batch_size}
         note = np.frombuffer(json.dumps(facts | {"content_hash": self.content_hash}).encode(), np.uint8)
         columns = {"rows": self.rows, "offsets": self.offsets, "src": self.src, "dst": self.dst, "facts": note}
@@ -197,15 +191,9 @@ class NegativeStrategy(ABC):
 
     @abstractmethod
     def draw(self, stream: EventStream, splits: EventSplit, split: str, **how: Unpack[HowDrawn]) -> Negatives:
-        """Draw the negatives of a split's events.
-
-        Args:
-            stream, splits: the data.
-            split: "train", "val", "test", "new_val" or "new_test".
-            how: see `HowDrawn`.
+        """Draw the negatives of a split ("train", "val", "test", "new_val" or "new_test"); how: see `HowDrawn`.
 
         Raises:
-            DataError: the split has no events.
             NoOtherPairError: there is no pair that does not meet.
         """
 
@@ -346,18 +334,14 @@ def draw_negatives(
     """Draw one negative pair for each event of a split, batch by batch.
 
     Args:
-        stream, splits: the data.
         split: "train", "val", "test", "new_val" or "new_test"; a new split draws from its own events only.
         strategy: name of a `OnePerEvent` strategy.
         seed: by default DyGLib's for the split (val 0, new_val 1, test 2, new_test 3; train 0).
-        batch_size: events scored together.
         part: of the split's events alone, with the pairs that they have among all.
         most: of them that are judged (see `judged`), with the pairs that they have among all; None for all.
         avoid_own: draw a random destination again if it is the event's own; of split "train" only.
 
     Raises:
-        ConfigError: an unknown split or strategy, or a batch size under 1.
-        DataError: the split, or the part of it, is empty.
         NoOtherPairError: a batch holds every pair that there is to draw.
     """
     rows, kind = stream.additions(splits.rows(split)), strategy_of(strategy)
@@ -409,12 +393,8 @@ def random_destinations(
 ) -> np.ndarray:
     """Draw count destinations uniformly over the distinct ones of dst, in DyGLib's order of random numbers.
 
-    Args:
-        src, dst: the pool's ends; sources only take their (unused) share of random numbers.
-        count: the first events of the pool, each of which gets a destination.
-        batch_size: events whose numbers are drawn together.
-        seed: of the random numbers.
-        avoid_own: draw again, uniformly over the others, a destination that is the event's own; the rest stays.
+    Sources only take their (unused) share of random numbers. avoid_own draws again, uniformly over the others, a
+    destination that is the event's own; the rest stays.
     """
     sources, destinations = _distinct(src), _distinct(dst)
     state = np.random.RandomState(seed)
@@ -521,18 +501,11 @@ def one_against_many(
     """Draw many destinations for each positive (s, d, t): met in training, and never met; none met at t.
 
     Args:
-        stream, splits: the data.
-        split: whose events are the positives.
         num_negatives: K; the first share of them from destinations s met in training, the rest from those it did
             not, all without replacement; fewer where there are too few. "all" takes the whole pool of destinations
             but those met at t, as TGB does for tgbl-wiki.
-        seed: one seed, one array.
         history_share: share of K to draw from destinations met in training.
         most: positives that are judged (see `judged`), with the destinations that they have among all; None for all.
-
-    Raises:
-        ConfigError: num_negatives under 1 or a share outside 0..1.
-        DataError: the split is empty, or its pairs with every destination are more than fit.
     """
     from hopstate.sampling.kernels import many_kernel
 
@@ -597,11 +570,7 @@ def load_or_draw(
     strategy: str = "random",
     **how: Unpack[HowDrawn],
 ) -> Negatives:
-    """Load saved negatives of a split, or draw and save them; other arguments as of `NegativeStrategy.draw`.
-
-    Raises:
-        DataError: the file holds negatives of another strategy or of other events.
-    """
+    """Load saved negatives of a split, or draw and save them; other arguments as of `NegativeStrategy.draw`."""
     if not exists(path):
         drawn = strategy_of(strategy).draw(stream, splits, split, **how)
         drawn.save(path)
@@ -670,3 +639,137 @@ def tgb_negatives(
         batch_size=len(rows),
         content_hash=stream.content_hash,
     )
+
+
+# ---- training --------------------------------------------------------------------------------------------
+NEWEST = 0.2
+MAX_CANDIDATES = 1 << 28  # candidates of an epoch that are held together
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """Shares of kinds of negatives in training; they sum to 1.
+
+    What is past is strictly earlier than the event; where nothing fits the random pair stays. With loss softmax the
+    source is kept throughout: historical and inductive candidates are destinations of the source's own past events.
+    No candidate, nor a popular destination, is one that the source meets at the event's own time.
+
+    Source: Mikolov et al. 2013, arXiv:1310.4546 (popular destinations, here without the power 3/4).
+
+    Args:
+        random: uniform destinations of training events; null takes the rest.
+        historical: pairs that met before and do not meet at the event's time.
+        inductive: of those, one of the newest fifth.
+        popular: destinations of past events, as often as they received.
+    """
+
+    random: float | None = None
+    historical: float = 0.0
+    inductive: float = 0.0
+    popular: float = 0.0
+
+    def __post_init__(self) -> None:
+        others = (self.historical, self.inductive, self.popular)
+        shares = (*others, 1 - sum(others) if self.random is None else self.random)
+        if not all(-1e-9 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-6:
+            raise ConfigError(
+                f"negatives.mixture holds shares of random, historical, inductive and popular that sum to 1, e.g. "
+                f"{{random: 0.9, historical: 0.1}}; got {asdict(self)}"
+            )
+
+    def shares(self) -> np.ndarray:
+        """Return (4,) shares of random, historical, inductive and popular."""
+        others = (self.historical, self.inductive, self.popular)
+        return np.array([max(0.0, 1 - sum(others)), *others])
+
+    @property
+    def met(self) -> float:
+        """Share of pairs that met before."""
+        return self.historical + self.inductive
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingNegatives:
+    """What stands beside the events in training.
+
+    Args:
+        mixture: shares of kinds of pairs that did not meet.
+        loss: "binary", each event and one pair on their own; or "softmax", an event against candidates of its source.
+        candidates: of an event, of softmax.
+    """
+
+    mixture: Mixture = field(default_factory=Mixture)
+    loss: Literal["binary", "softmax"] = "binary"
+    candidates: int = 1
+
+    def __post_init__(self) -> None:
+        if self.loss not in ("binary", "softmax"):
+            raise ConfigError(f"negatives.loss is 'binary' or 'softmax'; got {self.loss!r}")
+        check_range("negatives.", least=1, candidates=self.candidates)
+        refuse_idle(self, candidates=self.loss == "binary" and "loss=binary has one pair an event; take softmax")
+
+    @property
+    def group(self) -> int:
+        """Rows that are told apart together: an event and its candidates, or 1 where each row stands alone."""
+        return 1 + self.candidates if self.loss == "softmax" else 1
+
+
+class MixedNegatives:
+    """Draws of one epoch after another.
+
+    Args:
+        stream: the events.
+        rows: (P,) ascending positions of the training events.
+        config: kinds and loss.
+    """
+
+    def __init__(self, stream: EventStream, rows: np.ndarray, config: TrainingNegatives) -> None:
+        self.config = config
+        part = stretch(rows)
+        self._src, self._dst, t = (np.ascontiguousarray(c[part]) for c in (stream.src, stream.dst, stream.t))
+        if len(rows) * config.candidates > MAX_CANDIDATES:
+            raise DataError(
+                f"negatives.candidates={config.candidates} of {len(rows)} training events are more than "
+                f"{MAX_CANDIDATES} in all; lower it"
+            )
+        self._shares = config.mixture.shares()
+        if not self._shares[1:].any():
+            return
+        self._begin, self._end = (np.searchsorted(t, t, side=side) for side in ("left", "right"))
+        if config.loss == "binary":
+            key = self._src * (int(self._dst.max(initial=0)) + 1) + self._dst
+            _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+            order = np.argsort(first, kind="stable")
+            rank = np.empty_like(order)
+            rank[order] = np.arange(len(order))
+            self._pair, self._first = rank[inverse.reshape(-1)], first[order]
+            self._known = np.searchsorted(self._first, self._begin)
+        self._own = np.argsort(self._src, kind="stable")
+        self._own_start = np.searchsorted(self._src[self._own], np.arange(stream.num_nodes + 1))
+
+    def draw(self, random: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return sources and destinations (P, K) of each event's pairs; random (P, K): destinations drawn uniformly."""
+        from hopstate.sampling.kernels import draw_candidates, draw_pairs
+
+        if not self._shares[1:].any() or not len(random):
+            return np.broadcast_to(self._src[:, None], random.shape), random
+        src, dst = np.repeat(self._src[:, None], random.shape[1], 1), random.copy()
+        kinds = kinds_of(self._shares, random.size, seed).reshape(random.shape)
+        if self.config.loss == "binary":
+            met = (self._begin, self._end, self._pair, self._known, NEWEST, self._first, self._own, self._own_start)
+            draw_pairs(kinds[:, 0], *met, self._src, self._dst, seed, src[:, 0], dst[:, 0])
+        else:
+            own = (self._begin, self._end, self._own, self._own_start, NEWEST, self._src, self._dst)
+            draw_candidates(kinds, *own, seed, dst)
+        return src, dst
+
+
+def kinds_of(shares: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Return (count,) int8 numbers of kinds in drawn order, of each as many as its share says, to one.
+
+    >>> np.bincount(kinds_of(np.array([0.7, 0.3]), 10, seed=0)).tolist()
+    [7, 3]
+    """
+    ends = np.round(np.cumsum(shares) * count).astype(np.int64)
+    kinds = np.repeat(np.arange(len(shares), dtype=np.int8), np.diff(ends, prepend=0))
+    return named_rng(seed, 1).permutation(kinds)

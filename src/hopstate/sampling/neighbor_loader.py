@@ -187,12 +187,9 @@ class _Sampler(BaseSampler):
 
 
 def _with_repeats(out: SamplerOutput, given: np.ndarray, first: np.ndarray) -> SamplerOutput:
-    """Return a sample in which each seed has its row, with the edges to it, also where a node was given again.
+    """Return a sample in which each of the given seeds (B,) has a row and the edges to it, also if given twice.
 
-    Args:
-        out: of the distinct seeds, in the order in which they are met.
-        given: (B,) seeds.
-        first: (D,) places among them of the distinct ones.
+    out is the sample of the distinct seeds in the order in which they are met; first (D,) are their places.
     """
     count, more = len(first), len(given) - len(first)
     place = np.concatenate([first, np.arange(count, len(out.node)) + more])  # row of the sample → row of the batch

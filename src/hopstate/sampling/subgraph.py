@@ -102,13 +102,7 @@ class RowsAhead:
         self._held: tuple[np.ndarray, dict[int, Tensor]] = (np.empty(0, np.int64), {})
 
     def read(self, rows: np.ndarray, arrays: Sequence[Tensor], take: Callable[[Tensor, Tensor], Tensor]) -> None:
-        """Hold rows of arrays in place of what was held.
-
-        Args:
-            rows: (n,) int64, ascending.
-            arrays: (N, d) each.
-            take: (array, rows) → a copy of them.
-        """
+        """Hold rows (n,), ascending, of arrays (N, d) in place of what was held; take copies them."""
         self.forget()  # before more is taken
         place = torch.from_numpy(rows)
         self._held = rows, {array.data_ptr(): take(array, place) for array in arrays if array.numel()}
@@ -296,11 +290,7 @@ def blocks(graph: Graph, size: int, *, halo: bool = False) -> Iterator[tuple[np.
 
 
 def features(graph: Graph, nodes: np.ndarray) -> Tensor:
-    """Return (n, F) features of nodes, copied (a memory-mapped array is read only there).
-
-    Raises:
-        DataError: the graph has none.
-    """
+    """Return (n, F) features of nodes, copied (a memory-mapped array is read only there)."""
     x = graph.x
     if x is None:
         raise DataError(f"{graph.name} has no node features")
@@ -319,11 +309,7 @@ def _is_far(x: np.ndarray) -> bool:
 
 
 def all_features(graph: Graph) -> Tensor:
-    """Return (N, F) features of all nodes without a copy; they must not be written to.
-
-    Raises:
-        DataError: the graph has none.
-    """
+    """Return (N, F) features of all nodes without a copy; they must not be written to."""
     if graph.x is None:
         raise DataError(f"{graph.name} has no node features")
     with warnings.catch_warnings():
@@ -346,10 +332,7 @@ def inside_adjacency(graph: Graph, local: LocalGraph) -> Adjacency:
 def around_adjacency(graph: Graph, local: LocalGraph, *, scale: np.ndarray | None = None) -> Adjacency:
     """Return the adjacency of a local graph, weighted by the whole graph's degrees.
 
-    Args:
-        graph: that it was cut from.
-        local: nodes and edges.
-        scale: (e,) factors of the edges; by default 1 / probability where they were sampled.
+    scale (e,) are factors of the edges; by default 1 / probability where they were sampled.
     """
     return Adjacency.of(
         local.indptr,

@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -29,9 +29,8 @@ from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.splits import IN_SECOND, parse_duration
 from hopstate.data.stream_state import StreamState
-from hopstate.data.vocabulary import Vocabulary
+from hopstate.data.vocabulary import LONGEST, Vocabulary
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, muted_warnings
-from hopstate.io.files import is_broken
 from hopstate.runs.data import (
     as_trained,
     config_of_run,
@@ -42,9 +41,10 @@ from hopstate.runs.data import (
     settings_of_run,
 )
 from hopstate.runs.query_inputs import times_in
-from hopstate.serving.event_columns import ID, INT64_MAX, LONGEST, Columns, Fields, KnownRows, columns, own_rows
 from hopstate.training.run_folder import RunFolder
 
+ID = "event_id"
+INT64_MAX = int(np.iinfo(np.int64).max)  # of ids and times
 AUTO, NEVER = "auto", "never"
 DEFAULT_SKEW = "1d"  # beyond the clock: zones that a date did not name, and clocks that are off
 _SINCE = datetime(1990, 1, 1, tzinfo=UTC).timestamp()  # numbers that all lie after it are no seconds from a start of 0
@@ -59,6 +59,21 @@ _ENDS = (
     ("target", "target_column", "dst", TARGETS),
     ("time", "time_column", "t", TIMES),
 )
+
+
+class Fields(NamedTuple):
+    """Which fields of an event are source, target, time and kind, which are left, and the names of its features.
+
+    `others` are those left that no run reads.
+    """
+
+    src: str
+    dst: str
+    t: str
+    kinds: list[str]
+    left: list[str]
+    features: list[str]
+    others: list[str]
 
 
 class ClockSkewLimit:
@@ -105,15 +120,6 @@ class ClockSkewLimit:
         since = self._now() if self.by_clock else last
         return since is not None and t > since + self.length
 
-    def allows(self, t: np.ndarray, last: int | float | None) -> bool:
-        """Return whether none of events, with times (n,) in order, is."""
-        if self.length is None:
-            return True
-        if self.by_clock:
-            return not self.exceeded(t[-1].item(), last)
-        steps = np.diff(t)  # those beyond 64 bits come out below 0
-        return not self.exceeded(t[0].item(), last) and bool(((steps >= 0) & (steps <= self.length)).all())
-
     def explain(self, last: int | float | None) -> str:
         """Return what an event that is too far ahead is told."""
         since = self._now() if self.by_clock else last
@@ -122,6 +128,23 @@ class ClockSkewLimit:
             f"more than {self.told} after {what} ({shown_time(since, self._unit, self._dates)}): taken, it would make "
             "all before it late; give times in the unit of the run's own (serve --ahead says how far)"
         )
+
+
+def is_id(text: str, least: int = 1) -> bool:
+    """Return whether a text may be an id: it has `least` to `LONGEST` bytes, and no NUL or half of a character."""
+    if len(text) > LONGEST or "\0" in text:
+        return False
+    try:
+        return least <= len(text.encode()) <= LONGEST
+    except UnicodeEncodeError:
+        return False
+
+
+def own_rows(ids: np.ndarray) -> tuple[np.ndarray, Vocabulary | None]:
+    """Return (n,) rows of ids in a vocabulary of their own, and that; None where rows are ids."""
+    names, rows = np.unique(ids, return_inverse=True)
+    is_rows = names.dtype.kind == "i" and np.array_equal(names, np.arange(len(names)))
+    return rows, None if is_rows else Vocabulary(names)
 
 
 def listed(names: Sequence[str]) -> str:
@@ -138,8 +161,8 @@ def id_as_read(value: Any, end: str, k: int, text: bool) -> str | int:
         raise DataError(f"event {k}: {end} is an id, text or a whole number; got {value!r}")
     if text:
         found = str(value) if isinstance(value, str) or abs(value) <= INT64_MAX else ""
-        if not found or "\0" in found or len(found) > LONGEST or (not found.isascii() and is_broken(found)):
-            raise DataError(f"event {k}: {end} is an id without NUL of 1 to {LONGEST} characters; got {found[:40]!r}")
+        if not is_id(found):
+            raise DataError(f"event {k}: {end} is an id without NUL of 1 to {LONGEST} bytes; got {found[:40]!r}")
         return found
     if isinstance(value, str) and not (value.isascii() and value.isdecimal() and str(int(value[:20])) == value):
         raise DataError(f"event {k}: {end}: ids of this run are whole numbers; got {value[:40]!r}")
@@ -192,8 +215,8 @@ def id_of(event: Mapping[str, Any]) -> str | None:
         raise DataError(f"an event's {ID} is text or a whole number; got {found!r}")
     if isinstance(found, int) and abs(found) > INT64_MAX:
         raise DataError(f"an event's {ID} is text, or a whole number of 64 bits")
-    if isinstance(found, str) and (len(found) > LONGEST or (not found.isascii() and is_broken(found))):
-        raise DataError(f"an event's {ID} has up to {LONGEST} characters; got {found[:40]!r}")
+    if isinstance(found, str) and not is_id(found, 0):
+        raise DataError(f"an event's {ID} has no NUL and up to {LONGEST} bytes; got {found[:40]!r}")
     return None if found is None else str(found)
 
 
@@ -220,7 +243,6 @@ class EventParser:
         self.ahead: ClockSkewLimit | None = None
         self._columns, self._reading = _reading_of(run, method)
         self._fields: dict[tuple[str, ...], Fields] = {}
-        self._known = KnownRows()
         said = declared(self._reading.get("columns"))
         self._texts = {name for name, one in said.items() if one.kind in ("category", "date")}
         features = {*said, *(self._reading.get("edge_columns") or ())}
@@ -251,26 +273,6 @@ class EventParser:
         """Return events that `in_order` returned, as the run's own file was read."""
         found = None if self._texts else self._of_numbers(bodies, past)
         return self._as_read(bodies, past) if found is None else found
-
-    def together(
-        self, events: Sequence[Mapping[str, Any]], past: StreamState, *, strict: bool = False
-    ) -> tuple[Columns, EventStream] | None:
-        """Return events as they are logged and as `stream` gives them; None where they must be read one by one.
-
-        Args:
-            events: as they came.
-            past: what they come after.
-            strict: as in `in_order`.
-        """
-        if self._texts:
-            return None
-        found = columns(events, past, lambda body: self._fields_of(body, 0, strict), self._known)
-        if found is None or not set(self._kinds[:1]).isdisjoint(found.names):
-            return None
-        if self.ahead is not None and not self.ahead.allows(found.t, past.last_time if len(past) else None):
-            return None
-        stream = self._of_rows(*found.rows, found.t, found.names, np.ascontiguousarray(found.values.T), past)
-        return None if stream is None else (found, stream)
 
     def _of_numbers(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream | None:
         names = [name for name in bodies[0] if name not in (*_USUAL, *self._kinds[:1])]
@@ -435,8 +437,8 @@ class EventParser:
     def _feature(self, body: Mapping[str, Any], name: str, k: int, kinds: list[Any]) -> float | str | None:
         value = body.get(name)
         if name in self._texts and name in body and (value is None or isinstance(value, str)):
-            if value is not None and (len(value) > LONGEST or is_broken(value)):
-                raise DataError(f"event {k}: feature {name} is a text of at most {LONGEST} characters")
+            if value is not None and not is_id(value, 0):
+                raise DataError(f"event {k}: feature {name} is a text without NUL of at most {LONGEST} bytes")
             return value
         return None if value is None and self._gaps and name in body else number_as_read(value, name, k, kinds)
 

@@ -28,7 +28,7 @@ from hopstate.errors import (
     MissingExtraError,
     StorageError,
 )
-from hopstate.serving.event_columns import ID
+from hopstate.serving.event_parser import ID
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import Entry
 from hopstate.serving.sinks import Sink

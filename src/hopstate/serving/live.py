@@ -38,7 +38,7 @@ from hopstate.runs.queries import Session
 from hopstate.serving.event_parser import AUTO, ClockSkewLimit, EventParser, Late, OtherFields, check_handling
 from hopstate.serving.log import EventLog, bulks, open_log, rows, sound
 from hopstate.serving.sinks import Sink
-from hopstate.serving.snapshots import check_duration, check_retain, keep, kept_at, newest, retained
+from hopstate.serving.snapshots import check_duration, check_retain, keep, kept_at, kept_events, newest, retained
 from hopstate.serving.transaction import Receipt, Transaction, read
 from hopstate.streaming.live import continue_stream_sliced, fingerprint
 from hopstate.streaming.slices import Pace, Steps, each_in, finished
@@ -63,7 +63,7 @@ def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: objec
         return None
     if facts["model"] != model:
         raise ConfigError(f"the log in {place} is of a model of other weights; give another folder")
-    if facts.get("run") != _signature(run):
+    if facts.get("run") != signature(run):
         raise ConfigError(
             f"the log in {place} is another run's: of other data, or of other settings (method, model, evaluation), "
             "though its weights, if it has any, are these; give another folder"
@@ -74,7 +74,8 @@ def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: objec
     return found
 
 
-def _signature(run: RunFolder) -> str:
+def signature(run: RunFolder) -> str:
+    """Return a hash of what scores follow from besides the weights: settings and data."""
     settings = {name: value for name, value in run.settings().items() if name not in _ELSEWHERE}
     text = json.dumps([settings, known_data(run)["content_hash"]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -181,7 +182,12 @@ class LiveRun:
                 )
         if known is None:
             known = len(past)
-            self._begin({"model": self.model, "run": _signature(self.run), "own_events": known})
+            if kept_events(self.state):
+                raise CheckpointError(
+                    f"the log in {self.folder} is empty, and snapshots in {self.state} have seen events of one: it was "
+                    "deleted or replaced; put it back, or move the folder away"
+                )
+            self._begin({"model": self.model, "run": signature(self.run), "own_events": known})
         self.own_events, self.past = known, past
         dates = self.dates = dates_of(self.run)
         self._parser.ahead = ClockSkewLimit(self.ahead, past, known, dates)
@@ -190,10 +196,26 @@ class LiveRun:
                 f"the snapshot in {self.folder} has seen {self.position} events and the log holds {len(self.log)}: "
                 "it has been cut; put the whole log back, or move the folder away"
             )
+        self._check_snapshot()
         if self.sink is not None:
             self.sink.begin(len(self.log), past.time_unit or "", dates)
         self.kept, self.kept_at = self.position, kept_at(self.state)
         self._catch_up()
+
+    def _check_snapshot(self) -> None:
+        """Refuse a snapshot whose last event is not the log's: of a log that was repaired, or put in its place."""
+        if self.position <= self.log.start:
+            return
+        last = self.position - 1
+        (logged,) = rows([self.log.bodies([last])[last]], last, self.log.place)
+        event = self.past.events(len(self.past) - 1)
+        ends = np.concatenate([event.src, event.dst])
+        names = ends if event.node_ids is None else event.node_ids.names(ends)
+        if [event.t[0], *map(str, names.tolist())] != [logged["t"], str(logged["src"]), str(logged["dst"])]:
+            raise CheckpointError(
+                f"event {last} of {self.log.place} is not the one that the snapshot in {self.state} has seen: they are "
+                "of different logs; move the snapshots away, or put the log back"
+            )
 
     def _catch_up(self) -> None:
         for _ in self._observing() if self.lag else ():
@@ -318,12 +340,12 @@ class LiveRun:
         draft at a time.
         """
         self._catch_up()  # a commit of which we were told that it failed may be on the disk
-        strict, bodies = strict and self.other_fields == "refuse", self.sink is not None
-        draft = read(events, self.past, self._parser, self.log, strict=strict, bodies=bodies)
+        strict = strict and self.other_fields == "refuse"
+        draft = read(events, self.past, self._parser, self.log, strict=strict)
         draft = replace(draft, facts=facts or {}, has_scores=score)
         if draft.stream is None:
             return draft
-        scores, after = yield from self._continue(draft.stream, score=score or bodies)
+        scores, after = yield from self._continue(draft.stream, score=score or self.sink is not None)
         return replace(draft, scores=scores, after=after)
 
     def accept(self, draft: Transaction) -> None:

@@ -4,22 +4,31 @@ An event is a JSON object as text. A commit is a group of events that were taken
 event with an id that the log holds already changes nothing and has the position of the first. There is one writer, and
 readers see whole commits. What lies before a position may be cut off; ids are known as long as their events are kept.
 
-`SqliteLog` is a file in WAL mode with synchronous=FULL, so a commit returns when it is on the disk. Its writer holds a
-lock next to the file. `postgres_log.PostgresLog` is the other log. Both pass tests/serving/log_conformance.py.
+Each row has a checksum, and how far events were acknowledged is kept apart from them. Whoever opens a log reads all of
+it, and refuses one of which an acknowledged event is damaged or missing; `repair` keeps the rest of it.
+
+`SqliteLog` is a file in WAL mode with synchronous=FULL, so a commit returns when it is on the disk. Its writer locks
+the folder itself. `postgres_log.PostgresLog` is the other log. Both pass tests/serving/log_conformance.py.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import operator
+import os
 import threading
+import time
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hopstate.errors import (
+    BusyError,
     CheckpointError,
     ConfigError,
     DataError,
@@ -28,24 +37,25 @@ from hopstate.errors import (
     MissingFileError,
     StorageError,
 )
-from hopstate.io.files import file_lock, is_broken, named_errors, sync_folder
+from hopstate.io.files import file_lock, is_broken, make_folder, named_errors, replace_file, sync_folder
 
 BETWEEN = "\x1e"  # no JSON holds it, so texts may stand together with it between them
-PAGE = 1_000  # commits, or a few more events, that are read at a time
+PAGE = 1_000  # positions whose rows are read at a time
 ROW_EVENTS = 1_000  # events in a row, all of which are read for one of them
 NAME = "log.sqlite"
-FORMAT = "hopstate-log-2"
+ACKNOWLEDGED = "log.acknowledged"
+REPAIRED = "repaired"  # the folder of a new log, from when it is complete until it is in its place (`repair`)
+FORMAT = "hopstate-log-3"
 TABLES = """
-create table if not exists facts (key text primary key, value text not null);
-create table if not exists commits (first {integer} primary key, events {integer} not null);
-create table if not exists events (position {integer} primary key, id {id}, body text not null);
+create table if not exists facts (key text primary key, value text not null, checksum {integer} not null);
+create table if not exists events (position {integer} primary key, begins {integer} not null, id {id},
+    body text not null, checksum {integer} not null);
 create unique index if not exists ids on events (id) where id is not null;
 create table if not exists parked (id {id}, body text not null, why text not null);
 create unique index if not exists parked_ids on parked (id) where id is not null;
-insert into facts select 'format', '"hopstate-log-2"' where not exists (select * from facts);
 """  # {integer} and {id} are the database's types of positions and ids
-# what reading a damaged file raises: values of other types than were written, and missing rows
-_DAMAGE = (ValueError, TypeError, LookupError, RecursionError, StopIteration)
+REMEDY = "Put a copy back, or keep what is intact: hopstate serve RUN --repair"
+_ROW = "select position, begins, id, body, checksum from events"
 # what reading a damaged event raises
 _UNREADABLE = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
 _ID_TYPES, _NUMBER_TYPES, _VALUE_TYPES = {str, int}, {int, float}, {str, int, float, type(None)}
@@ -98,6 +108,52 @@ class Entries:
         return self._count
 
 
+class Row(NamedTuple):
+    """A row of the table of events, which holds an event with an id, or several without.
+
+    Args:
+        position: of its first event.
+        begins: 1 if a commit begins with it, else 0.
+        id: of the event, or None.
+        body: JSON objects with `BETWEEN` between them.
+    """
+
+    position: int
+    begins: int
+    id: str | None
+    body: str
+
+    @property
+    def end(self) -> int:
+        return self.position + self.body.count(BETWEEN) + 1
+
+    def stored(self) -> StoredRow:
+        """Return it with its checksum."""
+        (found,) = checksums([2 * self.position + self.begins], [self.id], [self.body])
+        return (*self, found)
+
+
+StoredRow = tuple[int, int, str | None, str, int]
+
+
+def checksums(seeds: Iterable[int], ids: Sequence[str | None] | None, bodies: Iterable[str]) -> Iterator[int]:
+    """Yield the CRC-32 of rows (zlib's: CRC-32C would need another package).
+
+    Args:
+        seeds: twice the position of each, and 1 more where a commit begins.
+        ids: None where none has any.
+        bodies: texts.
+    """
+    if ids is not None and None in ids:
+        ids = [one or "" for one in ids]
+    texts = bodies if ids is None else map(operator.add, ids, bodies)
+    return map(zlib.crc32, map(str.encode, texts), seeds)
+
+
+def checksum(*texts: str) -> int:
+    return zlib.crc32(BETWEEN.join(texts).encode())
+
+
 @dataclass(frozen=True)
 class Commit:
     """Events that were taken together.
@@ -115,10 +171,12 @@ class EventLog(ABC):
     """A log in a SQL database; `place` names it in messages.
 
     The tables are those of `TABLES` in both databases. Events without ids share rows (`pack`), an event with an id has
-    its row alone. Subclasses connect, and name the errors of their database.
+    its row alone. The facts "start" and "end" bound the positions. Subclasses connect, and name the errors of their
+    database.
     """
 
     place: str
+    _acknowledged: AcknowledgedPosition | None = None  # apart from the database
 
     @abstractmethod
     def _query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
@@ -131,7 +189,7 @@ class EventLog(ABC):
         """Return a context in which all is done or nothing, by one thread, and reads see one instant."""
 
     @abstractmethod
-    def _insert_events(self, rows: Iterable[tuple[str, str | None, int]]) -> None: ...
+    def _insert_rows(self, rows: Iterable[StoredRow]) -> None: ...
 
     @abstractmethod
     def positions(self, ids: Sequence[str]) -> dict[str, int]:
@@ -140,28 +198,23 @@ class EventLog(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        try:
-            with self._atomic():
-                yield
-        except _DAMAGE as error:
-            if isinstance(error, HopstateError):
-                raise
-            raise CheckpointError(f"{self.place} is damaged ({error}); use a copy, or move it away") from error
+    def _damaged(self, what: str) -> CheckpointError:
+        return CheckpointError(f"{self.place} is damaged: {what}. {REMEDY}")
 
     def _encode_id(self, id_: str | None) -> Any:
         return id_
 
+    def _decode_id(self, id_: Any) -> str | None:
+        return id_  # type: ignore[no-any-return]
+
     def __len__(self) -> int:
         """Return how many events were ever logged: the position of the next one."""
-        end = "select first + events from commits order by first desc limit 1"
-        return int(self._query(f"select coalesce(({end}), 0)")[0][0])
+        return int(self._fact("end", 0))
 
     @property
     def start(self) -> int:
         """Position of the first event that is still in the log."""
-        return int(self._query("select coalesce(min(first), 0) from commits")[0][0])
+        return int(self._fact("start", 0))
 
     def append(self, entries: Entries | Sequence[Entry], facts: Mapping[str, Any] | None = None) -> int:
         """Make entries one commit, durable when this returns; return the position of the first.
@@ -174,25 +227,60 @@ class EventLog(ABC):
             StorageError: it could not be written; it may be there all the same, as a whole.
         """
         columns = check_entries(entries)
-        with self._transaction():
+        with self._atomic():
             first = len(self)
-            if columns:
-                self._query("insert into commits values (?, ?)", (first, len(columns)))
-                self._insert_events(pack(columns, first))
-            self._write_facts(facts or {})
+            end = first + len(columns)
+            self._insert_rows(pack(columns, first))
+            self._write_facts({**(facts or {}), "end": end})
+        if self._acknowledged is not None:
+            self._acknowledged.write(end)
         return first
 
-    def bodies(self, positions: Sequence[int]) -> dict[int, str]:
-        """Return the events at those positions, as far as they are still in the log."""
-        query = "select position, body from events where position <= ? order by position desc limit 1"
-        found, first, texts = dict[int, str](), 0, list[str]()
-        with self._transaction():
-            for at in sorted(positions):
-                if at >= first + len(texts) and (rows := self._query(query, (at,))):
-                    first, texts = rows[0][0], unpack(rows[0][1])
-                if first <= at < first + len(texts):
-                    found[at] = texts[at - first]
-        return found
+    # ---- reading ------------------------------------------------------------------------------------------
+    def _row(self, values: Sequence[Any]) -> Row | None:
+        """Return a row as it was written, None if it is damaged."""
+        position, begins, id_, body, expected = values
+        row = Row(position, begins, self._decode_id(id_), body)
+        with suppress(TypeError):  # other types than were written
+            if begins in (0, 1) and row.stored()[-1] == expected:
+                return row
+        return None
+
+    def intact(self, low: int, high: int) -> Iterator[Row]:
+        """Yield the rows that begin in a range of positions; what is damaged is left out."""
+        query, ranges = f"{_ROW} where position >= ? and position < ? order by position", [(low, high)]
+        while ranges:
+            low, high = ranges.pop()
+            try:
+                found = [self._row(values) for values in self._query(query, (low, high))]
+            except CheckpointError:  # a page or a text that cannot be read: what stands around it can
+                middle = (low + high) // 2
+                ranges += [(middle, high), (low, middle)] if high - low > 1 else []
+                continue
+            yield from (row for row in found if row is not None)
+
+    def _row_at(self, position: int) -> Row:
+        """Return the row that holds a position; CheckpointError if it is damaged or missing."""
+        query = f"{_ROW} where position <= ? order by position desc limit 1"
+        with suppress(CheckpointError):
+            for values in self._query(query, (position,)):
+                row = self._row(values)
+                if row is not None and position < row.end:
+                    return row
+        if position < self.start:
+            raise CheckpointError(
+                f"{self.place} begins at event {self.start}, what came before was cut; event {position} is asked for"
+            )
+        raise self._damaged(f"event {position} is not as it was acknowledged")
+
+    def _rows(self, position: int) -> Iterator[Row]:
+        while position < len(self):
+            start = self._row_at(position).position
+            for row in self.intact(start, start + PAGE):
+                if row.position > position:  # `_row_at` names what is missing
+                    break
+                yield row
+                position = row.end
 
     def commits(self, first: int | None = None) -> Iterator[Commit]:
         """Yield commits from a position on, or all; of a commit that begins before the position, the rest.
@@ -200,50 +288,59 @@ class EventLog(ABC):
         Raises:
             CheckpointError: the position lies before `start`, or events are missing.
         """
-        at = self.start
-        if first is not None and first < at:
-            raise CheckpointError(
-                f"{self.place} begins at event {at}; what came before was cut, and event {first} is asked for"
-            )
-        at = at if first is None else first
-        while page := self._page(at):
-            yield from page
-            at = page[-1].first + len(page[-1].bodies)
+        begin = self.start if first is None else first
+        bodies = list[str]()
+        for row in self._rows(begin):
+            if bodies and row.begins:
+                yield Commit(begin, tuple(bodies))
+                begin, bodies = begin + len(bodies), []
+            skipped = max(begin - row.position, 0)
+            bodies += row.body.split(BETWEEN)[skipped:]
+        if bodies:
+            yield Commit(begin, tuple(bodies))
 
-    def _page(self, first: int) -> list[Commit]:
-        commits = """select first, events from commits
-            where first >= (select coalesce(max(first), 0) from commits where first <= ?) order by first limit ?"""
-        rows = """select position, body from events where position < ?
-            and position >= (select max(position) from events where position <= ?) order by position"""
-        with self._transaction():
-            bounds = [(begin, begin + count) for begin, count in self._query(commits, (first, PAGE))]
-            bounds = [(begin, end) for begin, end in bounds if end > first]
-            ends = [end for _, end in bounds]
-            bounds = bounds[: next((k for k, end in enumerate(ends) if end - first >= PAGE), len(ends)) + 1]
-            if not bounds:
-                return []
-            bodies = joined(self._query(rows, (bounds[-1][1], first)), first)
-        found, at = [], first
-        for begin, end in bounds:
-            if begin > at or end - first > len(bodies):
-                raise CheckpointError(f"{self.place} lacks events of the commit at {begin}; use a copy")
-            found.append(Commit(at, bodies[at - first : end - first]))
-            at = end
+    def bodies(self, positions: Sequence[int]) -> dict[int, str]:
+        """Return the events at those positions, as far as they are still in the log."""
+        found, row, texts = dict[int, str](), None, list[str]()
+        with self._atomic():
+            start, end = self.start, len(self)
+            for at in sorted(positions):
+                if not start <= at < end:
+                    continue
+                if row is None or at >= row.end:
+                    row = self._row_at(at)
+                    texts = row.body.split(BETWEEN)
+                found[at] = texts[at - row.position]
         return found
 
+    def _verify(self, acknowledged: int) -> None:
+        """Read all; CheckpointError if one of the events that were acknowledged is damaged or missing."""
+        found = self.facts().get("format")
+        if found != FORMAT:
+            raise CheckpointError(f"{self.place} is no log of this version (format {found!r}); choose another place")
+        end = len(self)
+        if end < acknowledged:
+            raise self._damaged(f"events {end} to {acknowledged - 1} were acknowledged and are missing")
+        for _ in self._rows(self.start):
+            pass
+
+    # ---- other changes ------------------------------------------------------------------------------------
     def cut(self, position: int) -> int:
         """Drop commits that lie wholly before a position, the last one never; return where the log begins now."""
-        with self._transaction():
-            start = self._query("select coalesce(max(first), 0) from commits where first <= ?", (position,))[0]
-            self._query("delete from events where position < ?", start)
-            self._query("delete from commits where first < ?", start)
+        with self._atomic():
+            last = min(position, len(self) - 1)
+            if last >= self.start:
+                query = "select max(position) from events where position <= ? and begins = 1"
+                ((start,),) = self._query(query, (last,))
+                self._query("delete from events where position < ?", (start,))
+                self._write_facts({"start": start})
         return self.start
 
     def park(self, entries: Sequence[Entry], why: str) -> None:
         """Store entries outside the log, each id once, durable when this returns."""
         check_entries(entries)
         rows = [(self._encode_id(entry.id), entry.body, why) for entry in entries]
-        with self._transaction():
+        with self._atomic():
             self._execute_many("insert into parked values (?, ?, ?) on conflict do nothing", rows)
 
     def parked(self) -> int:
@@ -251,30 +348,43 @@ class EventLog(ABC):
         return int(self._query("select count(*) from parked")[0][0])
 
     def facts(self) -> dict[str, Any]:
-        with self._transaction():
-            return {key: json.loads(value) for key, value in self._query("select key, value from facts")}
+        rows = self._query("select key, value, checksum from facts")
+        return {key: self._fact_of(key, value, expected) for key, value, expected in rows}
+
+    def intact_facts(self) -> dict[str, Any]:
+        """Return the facts that are as they were written."""
+        found = {}
+        with suppress(CheckpointError):
+            for key, value, expected in self._query("select key, value, checksum from facts"):
+                with suppress(CheckpointError):
+                    found[key] = self._fact_of(key, value, expected)
+        return found
+
+    def _fact(self, key: str, default: Any) -> Any:
+        rows = self._query("select key, value, checksum from facts where key = ?", (key,))
+        return self._fact_of(*rows[0]) if rows else default
+
+    def _fact_of(self, key: str, value: str, expected: int) -> Any:
+        if checksum(key, str(value)) != expected:
+            raise self._damaged(f"{key!r} among its facts is not as it was written")
+        return json.loads(value)
 
     def tell(self, facts: Mapping[str, Any]) -> None:
         """Set facts: key to any JSON value."""
-        with self._transaction():
+        with self._atomic():
             self._write_facts(facts)
 
     def _write_facts(self, facts: Mapping[str, Any]) -> None:
-        query = "insert into facts values (?, ?) on conflict (key) do update set value = excluded.value"
-        self._execute_many(query, [(key, json.dumps(value)) for key, value in facts.items()])
-
-    def _check_format(self) -> None:
-        found = self.facts().get("format")
-        if found != FORMAT:
-            raise CheckpointError(f"{self.place} is no log of this version (format {found!r}); choose another place")
+        query = """insert into facts values (?, ?, ?)
+            on conflict (key) do update set value = excluded.value, checksum = excluded.checksum"""
+        texts = {key: json.dumps(value) for key, value in facts.items()}
+        self._execute_many(query, [(key, text, checksum(key, text)) for key, text in texts.items()])
 
 
 def check_entries(entries: Entries | Sequence[Entry]) -> Entries:
     """Return entries as columns, refusing what no log takes."""
     found = Entries.of(entries)
     ids = [] if found.ids is None else [one for one in found.ids if one is not None]
-    if len(set(ids)) < len(ids):
-        raise DataError(known_id("the log"))
     bodies = found.together or "".join(found.bodies)
     if found.together is None and BETWEEN in bodies:
         wrong = next(body for body in found.bodies if BETWEEN in body)
@@ -304,37 +414,112 @@ def bulks(log: EventLog, first: int, least: int) -> Iterator[list[str]]:
         yield bodies
 
 
-def pack(entries: Entries, first: int) -> Iterable[tuple[str, str | None, int]]:
-    """Return rows of (texts, id, position of the first) from a position on; an event with an id has its row alone."""
+def pack(entries: Entries, first: int) -> Iterable[StoredRow]:
+    """Return the rows of a commit from a position on; an event with an id has its row alone."""
+    end, step = first + len(entries), ROW_EVENTS if entries.ids is None else 1
     if entries.ids is not None:
-        return zip(entries.bodies, entries.ids, range(first, first + len(entries)))
-    if entries.together is not None and len(entries) <= ROW_EVENTS:
-        return [(entries.together, None, first)]
-    cuts = range(0, len(entries), ROW_EVENTS)
-    return [(BETWEEN.join(entries.bodies[cut : cut + ROW_EVENTS]), None, first + cut) for cut in cuts]
+        ids, bodies = entries.ids, entries.bodies
+    elif entries.together is not None and len(entries) <= ROW_EVENTS:
+        ids, bodies = [None], [entries.together]
+    else:
+        bodies = [BETWEEN.join(entries.bodies[cut : cut + step]) for cut in range(0, len(entries), step)]
+        ids = [None] * len(bodies)
+    begins = itertools.chain([1], itertools.repeat(0))
+    seeds = itertools.chain([2 * first + 1], range(2 * (first + step), 2 * end, 2 * step))
+    return zip(range(first, end, step), begins, ids, bodies, checksums(seeds, entries.ids, bodies))
 
 
-def unpack(row: object) -> list[str]:
-    """Return the texts of a row; ValueError if it holds something else."""
-    if not isinstance(row, str):
-        raise ValueError(f"{str(row)[:40]!r} is no text")
-    return row.split(BETWEEN)
+# ---- in a file --------------------------------------------------------------------------------------------------
+class AcknowledgedPosition:
+    """A position in a file: exact after a kill, and after a power cut as it was a second before or later.
 
-
-def joined(rows: Iterable[tuple[int, object]], first: int) -> tuple[str, ...]:
-    """Return the texts of rows from a position on, up to the first gap.
+    It is written before each acknowledgement, and synced at most once a second: to wait for the disk each time would
+    double the time of a commit. Two records are written in turn, so that one of them is always whole.
 
     Args:
-        rows: positions of their first texts, rising, and rows; the first one may begin earlier.
-        first: position.
+        path: of the file, which `make` has made.
     """
-    found: list[str] = []
-    for position, row in rows:
-        skipped = first + len(found) - position
-        if skipped < 0 or (found and skipped):
-            break
-        found += unpack(row)[skipped:]
-    return tuple(found)
+
+    _RECORD = 512  # bytes from one record to the other: a sector
+    _SECONDS = 1.0
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        found = self._positions(path)
+        self._last = found.index(max(found))
+        with named_errors(path, "open"):
+            self._file = os.open(path, os.O_RDWR)
+        self._due = 0.0
+
+    @classmethod
+    def make(cls, path: Path) -> None:
+        """Make a file with position 0."""
+        replace_file(path, lambda part: part.write_bytes(cls._record(0).ljust(2 * cls._RECORD)))
+
+    @staticmethod
+    def _record(position: int) -> bytes:
+        return f"{position:020} {checksum(str(position)):08x}\n".encode()
+
+    @classmethod
+    def _positions(cls, path: Path) -> list[int]:
+        content, found = path.read_bytes(), []
+        for place in (0, cls._RECORD):
+            record = content[place : place + 30]
+            digits = record[:20]
+            found.append(int(digits) if digits.isdigit() and cls._record(int(digits)) == record else -1)
+        return found
+
+    @classmethod
+    def read(cls, path: Path) -> int | None:
+        """Return the position in a file, None if there is no file; CheckpointError if it is damaged."""
+        if not path.is_file():
+            return None
+        with named_errors(path, "read"):
+            found = max(cls._positions(path))
+        if found < 0:
+            raise CheckpointError(f"{path} is damaged. {REMEDY}")
+        return found
+
+    def write(self, position: int) -> None:
+        self._last = 1 - self._last
+        with named_errors(self.path):
+            os.pwrite(self._file, self._record(position), self._last * self._RECORD)
+            if time.monotonic() >= self._due:
+                os.fsync(self._file)
+                self._due = time.monotonic() + self._SECONDS
+
+    def close(self) -> None:
+        with suppress(OSError):  # the log has all that is needed
+            os.fsync(self._file)
+        os.close(self._file)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder itself, which is made if there is none: no file of it can be deleted to get around the lock.
+
+    Raises:
+        BusyError: another has locked it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows, where nobody deletes a file that is open
+        with file_lock(folder / NAME):
+            yield
+        return
+    with named_errors(folder, "lock"):
+        handle = os.open(make_folder(folder), os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise BusyError(
+                f"the log in {folder} is being written by another process; stop it, or choose another folder"
+            ) from None
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 class SqliteLog(EventLog):
@@ -344,6 +529,7 @@ class SqliteLog(EventLog):
         folder: where; made if there is none.
         read_only: read while another process may write.
         vfs: name of SQLite's layer to the disk; SQLite's own if None.
+        verify: False opens a damaged one, of which `intact` and `intact_facts` are read.
 
     Raises:
         MissingExtraError: apsw is not installed.
@@ -353,55 +539,77 @@ class SqliteLog(EventLog):
         StorageError: it cannot be opened.
     """
 
-    def __init__(self, folder: str | Path, *, read_only: bool = False, vfs: str | None = None) -> None:
+    def __init__(
+        self, folder: str | Path, *, read_only: bool = False, vfs: str | None = None, verify: bool = True
+    ) -> None:
         self.path = Path(folder) / NAME
         self.place = str(self.path)
-        self._apsw = apsw = _apsw()
-        if read_only and not self.path.is_file():
-            raise MissingFileError(f"no log in {folder}; `hopstate serve` makes one")
-        flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        self._apsw = _apsw()
         self._resources, self._lock = ExitStack(), threading.RLock()
         if not read_only:
-            self._resources.enter_context(file_lock(self.path))
+            self._resources.enter_context(locked_folder(self.path.parent))
         try:
-            self._open(flags, vfs)
-            if not read_only:
-                with named_errors(self.path, "bring to disk"):
-                    sync_folder(self.path.parent)
-            self._check_format()
-            self._check_end()
+            if verify:
+                self._open(read_only, vfs)
+            else:
+                self._connect(self._apsw.SQLITE_OPEN_READONLY, vfs)
         except BaseException:
             self._resources.close()
             raise
 
-    def _open(self, flags: int, vfs: str | None) -> None:
+    def _open(self, read_only: bool, vfs: str | None) -> None:
+        apsw, noted = self._apsw, self.path.with_name(ACKNOWLEDGED)
+        acknowledged = AcknowledgedPosition.read(noted)
+        is_there = self.path.is_file() and self.path.stat().st_size > 0  # SQLite deletes the journal of an empty file
+        if (self.path.parent / REPAIRED / NAME).exists():
+            raise self._damaged("its repair was stopped")
+        if is_there and acknowledged is None:
+            raise self._damaged(f"{noted} is missing, which says how far events were acknowledged")
+        if not is_there and acknowledged:
+            raise self._damaged(f"the file is missing or empty, and {acknowledged} events were acknowledged")
+        if not is_there and read_only:
+            raise MissingFileError(f"no log in {self.path.parent}; `hopstate serve` makes one")
+        if not read_only and not acknowledged:
+            AcknowledgedPosition.make(noted)
+        flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        self._connect(flags, vfs)
+        if not read_only:
+            self._begin(new=not acknowledged)
+        self._verify(acknowledged or 0)
+        ((found,),) = self._query("pragma integrity_check(1)")
+        if found != "ok":
+            raise self._damaged(found)
+        if not read_only:
+            self._acknowledged = AcknowledgedPosition(noted)
+            self._resources.callback(self._acknowledged.close)
+            self._acknowledged.write(len(self))
+        self._file.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+
+    def _connect(self, flags: int, vfs: str | None) -> None:
         try:
             self._file = self._apsw.Connection(self.place, flags=flags, vfs=vfs)
+            self._resources.callback(self._file.close)
+            self._file.config(self._apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # a refusal leaves the journal as it is
             self._file.set_busy_timeout(5_000)
-            self._file.execute("pragma trusted_schema = off")
-            if flags & self._apsw.SQLITE_OPEN_READONLY:
-                return
-            self._file.execute("pragma journal_mode = wal")
-            self._file.execute("pragma synchronous = full")
-            with self._file:  # all or nothing: a start that was killed leaves no log without a format
-                self._file.execute(TABLES.format(integer="integer", id="text"))
         except self._apsw.Error as error:
             raise self._named(error) from error
+        self._query("pragma trusted_schema = off")
 
-    def _check_end(self) -> None:
-        with self._transaction():
-            last = self._query("select position, body from events order by position desc limit 1")
-            ends = [position + len(unpack(row)) for position, row in last]
-        if ends not in ([], [len(self)]):
-            raise CheckpointError(
-                f"{self.place} has commits up to event {len(self)}, and events to {ends[0]}; use a copy"
-            )
+    def _begin(self, *, new: bool) -> None:
+        self._query("pragma journal_mode = wal")
+        self._query("pragma synchronous = full")
+        if new:
+            with self._atomic():  # all or nothing: a start that was killed leaves no log without a format
+                self._query(TABLES.format(integer="integer", id="text"))
+                self._write_facts({"format": FORMAT} | self.facts())
+            with named_errors(self.path, "bring to disk"):
+                sync_folder(self.path.parent)
 
     def _named(self, error: Exception) -> HopstateError:
         if isinstance(error, self._apsw.ConstraintError):
             return DataError(known_id(self.place))
-        if isinstance(error, (self._apsw.CorruptError, self._apsw.NotADBError)):
-            return CheckpointError(f"{self.place} is damaged ({error}); use a copy, or move it away")
+        if isinstance(error, (self._apsw.CorruptError, self._apsw.NotADBError, self._apsw.SQLError)):
+            return self._damaged(str(error))
         return StorageError(f"{self.place} cannot be written or read ({error}); see whether the disk is full")
 
     @contextmanager
@@ -418,21 +626,22 @@ class SqliteLog(EventLog):
                 return self._file.execute(sql, values).fetchall()
         except self._apsw.Error as error:
             raise self._named(error) from error
+        except UnicodeDecodeError as error:
+            raise self._damaged(str(error)) from error
 
     def _execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         self._file.executemany(sql, rows)
 
-    def _insert_events(self, rows: Iterable[tuple[str, str | None, int]]) -> None:
-        self._execute_many("insert into events (body, id, position) values (?, ?, ?)", rows)
+    def _insert_rows(self, rows: Iterable[StoredRow]) -> None:
+        self._execute_many("insert into events values (?, ?, ?, ?, ?)", rows)
 
     def positions(self, ids: Sequence[str]) -> dict[str, int]:
         query = "select id, position from events where id = ?"
-        with self._transaction():
+        with self._atomic():
             return dict(self._file.executemany(query, [(one,) for one in ids]))
 
     def close(self) -> None:
-        with self._resources:
-            self._file.close()
+        self._resources.close()
 
 
 def _apsw() -> Any:

@@ -7,35 +7,47 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import math
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import pandas as pd
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
-from starlette.datastructures import Headers
-from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from hopstate import __version__
-from hopstate.errors import DataError, HopstateError, StorageError, TimeOrderError
+from hopstate.data.vocabulary import LONGEST
+from hopstate.errors import DataError, FormatError, HopstateError, StorageError, TimeOrderError
+from hopstate.io.opening import parse_json
 from hopstate.runs.queries import pair_probabilities, ranking
 from hopstate.serving.engine import SOON, BusyServiceError, Limits, ServiceEngine
+from hopstate.serving.event_parser import is_id
 from hopstate.serving.live import LiveRun, ReplicaError
 from hopstate.serving.metrics import StructuredLogger
+from hopstate.serving.request_guard import RequestGuard
 
 T = TypeVar("T")
-Id = Annotated[StrictStr, Field(pattern="^[^\\x00]*$")] | StrictInt  # no id holds NUL, which numpy's texts drop
+CLIENT_LEFT = 499  # the status of a request whose client disconnected before the answer
+VERSION = "1"  # of the model that is served: a service has one
+_OUTPUTS = ("score", "probability")
+
+
+def _checked_id(value: str) -> str:
+    if not is_id(value):
+        raise DataError(f"an id is a text without NUL of 1 to {LONGEST} bytes")
+    return value
+
+
+Id = Annotated[StrictStr, AfterValidator(_checked_id)] | StrictInt
 Time = StrictInt | StrictFloat | StrictStr
 
 
@@ -44,10 +56,9 @@ class _Strict(BaseModel):
 
 
 class Refused(BaseModel):
-    """Why a request was refused: `error` in a sentence, or `detail` where it does not fit the description."""
+    """Why a request was refused."""
 
-    error: str | None = None
-    detail: list[dict[str, Any]] | None = None
+    error: str
 
 
 class ReceiptOut(BaseModel):
@@ -96,13 +107,41 @@ class UnknownModelError(DataError):
     """A model was asked for that is not here."""
 
 
+_DATATYPES: dict[str, type] = {"BYTES": str}
+_DATATYPES |= {f"{sign}INT{bits}": int for sign in ("", "U") for bits in (8, 16, 32, 64)}
+_DATATYPES |= {f"FP{bits}": float for bits in (16, 32, 64)}
+
+
 class Tensor(BaseModel):
-    """A column of a request of the Open Inference Protocol."""
+    """A column of a request of the Open Inference Protocol, flat or as rows of one value."""
 
     name: StrictStr
     shape: list[StrictInt]
     datatype: StrictStr
     data: list[Any]
+
+    def values(self) -> list[Any]:
+        """Return the column's values, which are of its datatype."""
+        kind = _DATATYPES.get(self.datatype)
+        if kind is None or (kind is float and self.name != "time"):
+            raise DataError(f"input {self.name} has datatype {self.datatype}; give BYTES or INT64, times also FP64")
+        values = self.data
+        if len(self.shape) == 2 and all(type(row) is list and len(row) == 1 for row in values):
+            values = [row[0] for row in values]
+        if self.shape not in ([len(values)], [len(values), 1]):
+            raise DataError(f"input {self.name} has {len(values)} values and shape {self.shape}")
+        for value in values:
+            if type(value) is not kind and not (kind is float and type(value) is int):
+                raise DataError(f"input {self.name} of datatype {self.datatype} holds {_text(value)[:40]!r}")
+            if isinstance(value, str):
+                _checked_id(value)
+        return values
+
+
+class Output(BaseModel):
+    """An output that is asked for."""
+
+    name: Literal["score", "probability"]
 
 
 class InferIn(BaseModel):
@@ -110,80 +149,38 @@ class InferIn(BaseModel):
 
     id: StrictStr | None = None
     inputs: list[Tensor]
+    outputs: list[Output] | None = None
 
     def pairs(self) -> tuple[list[tuple[Any, Any]], list[Any] | None]:
         """Return pairs and their times, None if none are given."""
-        columns = {tensor.name: tensor for tensor in self.inputs}
+        columns = {tensor.name: tensor.values() for tensor in self.inputs}
         if len(columns) < len(self.inputs) or columns.keys() - {"time"} != {"source", "target"}:
-            names = ", ".join(tensor.name for tensor in self.inputs)
+            names = ", ".join(tensor.name[:40] for tensor in self.inputs)
             raise DataError(f"inputs are source, target and perhaps time, once each; got {names or 'none'}")
-        for name, tensor in columns.items():
-            if tensor.shape not in ([len(tensor.data)], [len(tensor.data), 1]):
-                raise DataError(f"input {name} has {len(tensor.data)} values and shape {tensor.shape}")
-            types = {int, str, float} if name == "time" else {int, str}
-            for value in tensor.data:
-                if type(value) not in types or "\0" in str(value):
-                    raise DataError(f"input {name} holds {value!r}, which is none")
-        lengths = {len(tensor.data) for tensor in self.inputs}
+        lengths = {len(values) for values in columns.values()}
         if len(lengths) > 1 or lengths == {0}:
             raise DataError(f"inputs are of lengths {sorted(lengths)}; give as many of each, at least one")
-        pairs = list(zip(columns["source"].data, columns["target"].data, strict=True))
-        return pairs, columns["time"].data if "time" in columns else None
+        return list(zip(columns["source"], columns["target"], strict=True)), columns.get("time")
 
 
-_NO_TOKEN = "/v2/health"  # paths below it need no token
-_PAGES = ("/", "/docs", "/openapi.json")  # nor do these, which hold no data
-_WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
-FAILED, CLIENT_LEFT = 500, 499  # statuses of requests without a response
+class _OnceKeyed(Request):
+    """A request whose JSON has no key twice in an object: readers differ in which of them counts."""
 
-
-class RequestLimits:
-    """Refuse requests without the token, without a length, or too large; count and log all of them.
-
-    Args:
-        app: the application.
-        engine: whose limits, metrics and log lines are used.
-        token: what requests must carry (`Authorization: Bearer TOKEN`), None if nothing.
-    """
-
-    def __init__(self, app: ASGIApp, engine: ServiceEngine, token: str | None) -> None:
-        self.app, self.engine, self.token = app, engine, token
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        start, status = time.perf_counter(), FAILED
-
-        async def send_noting_status(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        respond = self._refusal(scope["path"], scope["method"], Headers(scope=scope)) or self.app
+    async def json(self) -> Any:
         try:
-            await respond(scope, receive, send_noting_status)
-        finally:
-            path = getattr(scope.get("route"), "path", "other")
-            self.engine.metrics.count_request(path, status, start)
-            seconds = time.perf_counter() - start
-            self.engine.lines("request", method=scope["method"], route=path, status=status, seconds=seconds)
+            return parse_json(await self.body(), "the body", kind=None)
+        except FormatError as error:
+            raise HTTPException(400, _text(error)) from None
 
-    def _refusal(self, path: str, method: str, headers: Headers) -> Response | None:
-        is_open = path.startswith(_NO_TOKEN) or (path in _PAGES and method in ("GET", "HEAD"))
-        if self.token is not None and not is_open:
-            scheme, _, given = headers.get("authorization", "").partition(" ")
-            # bytes, in constant time: a comparison that ends early tells how much of a guess is right
-            if not hmac.compare_digest(given.strip().encode(), self.token.encode()) or scheme.lower() != "bearer":
-                error = {"error": "a token is needed: Authorization: Bearer TOKEN"}
-                return JSONResponse(error, 401, headers={"WWW-Authenticate": "Bearer"})
-        length = headers.get("content-length", "0" if method in _WITHOUT_BODY else "")
-        if not length.isdecimal() or "transfer-encoding" in headers:
-            return JSONResponse({"error": "a request needs a Content-Length"}, 411)
-        if int(length) > self.engine.limits.body:
-            return JSONResponse({"error": f"a request has at most {self.engine.limits.body} bytes"}, 413)
-        return None
+
+class _OnceKeyedRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_once_keyed(request: Request) -> Response:
+            return await handle(_OnceKeyed(request.scope, request.receive))
+
+        return handle_once_keyed
 
 
 class ClientLeftError(HopstateError):
@@ -260,11 +257,10 @@ def service(
         responses=_RESPONSES,
     )
     app.state.engine = engine
+    app.router.route_class = _OnceKeyedRoute
 
-    if hosts is not None:
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
-    app.add_middleware(RequestLimits, engine=engine, token=token)  # outermost: it counts what the others refuse
-
+    known = None if hosts is None else {host.lower() for host in hosts}
+    app.add_middleware(RequestGuard, engine=engine, token=token, hosts=known)
     _error_handlers(app)
     _health(app, engine, name)
     _answers(app, engine, name)
@@ -274,24 +270,25 @@ def service(
 
 def _error_handlers(app: FastAPI) -> None:
     @app.exception_handler(HopstateError)
-    async def told(request: Request, error: HopstateError) -> JSONResponse:
+    async def refused(request: Request, error: HopstateError) -> JSONResponse:
         return _error(error)
+
+    @app.exception_handler(StarletteHTTPException)
+    async def of_http(request: Request, error: StarletteHTTPException) -> JSONResponse:
+        return JSONResponse({"error": _text(error.detail)}, error.status_code, error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def unreadable(request: Request, error: RequestValidationError) -> JSONResponse:
         """Return what does not fit the description, and where; what was sent is not sent back."""
-        if "json" not in request.headers.get("content-type", ""):
-            return JSONResponse({"error": "a request needs Content-Type: application/json"}, 415)
-        details = [{"loc": [_text(at) for at in one["loc"]], "msg": _text(one["msg"])} for one in error.errors()[:10]]
-        return JSONResponse({"detail": details}, 422)
+        found = [f"{'.'.join(map(_text, one['loc']))}: {_text(one['msg'])}" for one in error.errors()[:10]]
+        return JSONResponse({"error": "; ".join(found)}, 422)
 
     @app.exception_handler(RecursionError)
     @app.exception_handler(OverflowError)
     @app.exception_handler(UnicodeError)
     async def beyond(request: Request, error: Exception) -> JSONResponse:
-        return JSONResponse(
-            {"error": f"a number, a text or a nesting that cannot be read: {type(error).__name__}"}, 422
-        )
+        text = f"a number, a text or a nesting that cannot be read: {type(error).__name__}"
+        return JSONResponse({"error": text}, 422)
 
 
 def _text(value: object) -> str:
@@ -317,21 +314,27 @@ def _health(app: FastAPI, engine: ServiceEngine, name: str) -> None:
     async def ready() -> JSONResponse:
         return JSONResponse({"ready": engine.ready}, 200 if engine.ready else 503)
 
+    @app.get("/v2")
+    async def server() -> dict[str, Any]:
+        return {"name": "hopstate", "version": __version__, "extensions": []}
+
+    @app.get("/v2/models/{model}/versions/{version}/ready", responses={503: {"description": "not ready"}})
     @app.get("/v2/models/{model}/ready", responses={503: {"description": "not ready"}})
-    async def model_ready(model: str) -> JSONResponse:
-        _check_name(model, name)
+    async def model_ready(model: str, version: str = VERSION) -> JSONResponse:
+        _check_model(model, version, name)
         return JSONResponse({"name": name, "ready": engine.ready}, 200 if engine.ready else 503)
 
+    @app.get("/v2/models/{model}/versions/{version}")
     @app.get("/v2/models/{model}")
-    async def metadata(model: str) -> dict[str, Any]:
-        _check_name(model, name)
+    async def metadata(model: str, version: str = VERSION) -> dict[str, Any]:
+        _check_model(model, version, name)
         ids = {"datatype": "BYTES", "shape": [-1]}
         return {
             "name": name,
-            "versions": [engine.live.past.model],
+            "versions": [VERSION],
             "platform": "hopstate",
             "inputs": [{"name": "source", **ids}, {"name": "target", **ids}, {"name": "time", **ids}],
-            "outputs": [{"name": n, "datatype": "FP64", "shape": [-1]} for n in ("score", "probability")],
+            "outputs": [{"name": n, "datatype": "FP64", "shape": [-1]} for n in _OUTPUTS],
         }
 
 
@@ -355,17 +358,20 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
         table, told = await _while_connected(request, engine.answer(question, SOON))
         return {"ranked": _rows(table), "probability": table.attrs.get("probability"), "warnings": told}
 
+    @app.post("/v2/models/{model}/versions/{version}/infer", response_model=dict[str, Any])
     @app.post("/v2/models/{model}/infer", response_model=dict[str, Any])
-    async def infer(request: Request, model: str, given: InferIn) -> JSONResponse:
+    async def infer(request: Request, model: str, given: InferIn, version: str = VERSION) -> JSONResponse:
         """Tell how likely pairs are, in the Open Inference Protocol."""
-        _check_name(model, name)
+        _check_model(model, version, name)
         pairs, t = given.pairs()
         found, told = await _while_connected(request, engine.answer(partial(pair_probabilities, pairs=pairs, time=t)))
+        columns = dict(zip(_OUTPUTS, found, strict=True))
         outputs = [
-            {"name": n, "datatype": "FP64", "shape": [len(column)], "data": _finite(column.tolist())}
-            for n, column in zip(("score", "probability"), found, strict=True)
+            {"name": n, "datatype": "FP64", "shape": [len(columns[n])], "data": _finite(columns[n].tolist())}
+            for n in ([one.name for one in given.outputs] if given.outputs else _OUTPUTS)
         ]
-        return JSONResponse({"model_name": name, "id": given.id, "outputs": outputs, "parameters": {"warnings": told}})
+        answer = {"model_name": name, "model_version": VERSION, "outputs": outputs, "parameters": {"warnings": told}}
+        return JSONResponse(answer if given.id is None else answer | {"id": given.id})
 
 
 def _pages(app: FastAPI, engine: ServiceEngine) -> None:
@@ -386,9 +392,11 @@ def _pages(app: FastAPI, engine: ServiceEngine) -> None:
         return HTMLResponse(files("hopstate.serving").joinpath("page.html").read_text("utf-8"))
 
 
-def _check_name(given: str, name: str) -> None:
-    if given != name:
-        raise UnknownModelError(f"no model {given!r} here; it is {name!r}")
+def _check_model(given: str, version: str, name: str) -> None:
+    if (given, version) != (name, VERSION):
+        raise UnknownModelError(
+            f"no model {given!r} of version {version!r} here; it is {name!r} of version {VERSION!r}"
+        )
 
 
 def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError
 from hopstate.serving.event_parser import ID, EventParser, Note, id_of
-from hopstate.serving.log import Entries, Entry, EventLog, rows
+from hopstate.serving.log import Entry, EventLog, rows
 
 
 class Receipt(NamedTuple):
@@ -62,7 +62,7 @@ class Transaction:
         stream: the new ones, None if there are none.
         known: positions of ids that the log holds already.
         new: places, among all, of those that are to be committed.
-        bodies: of those, as they are logged; empty if nobody needs them.
+        bodies: of those, as they are logged.
         entries: the same for the log.
         parked: place to entry and reason of those that are parked.
         differing: places of those whose id came before with other contents.
@@ -76,7 +76,7 @@ class Transaction:
     known: Mapping[str, int] = field(default_factory=dict)
     new: Sequence[int] = ()
     bodies: Sequence[Mapping[str, Any]] = ()
-    entries: Entries | Sequence[Entry] = ()
+    entries: Sequence[Entry] = ()
     parked: Mapping[int, tuple[Entry, Note]] = field(default_factory=dict)
     differing: Collection[int] = ()
     scores: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -126,9 +126,8 @@ def read(
     log: EventLog,
     *,
     strict: bool = True,
-    bodies: bool = False,
 ) -> Transaction:
-    """Read events of any form, without scores.
+    """Read events, without scores; an error names the event that cannot be read.
 
     Args:
         events: as they came.
@@ -136,25 +135,7 @@ def read(
         parser: reads them.
         log: knows ids.
         strict: refuse fields that the run does not read.
-        bodies: new ones are needed as they are logged, too.
     """
-    found = parser.together(events, past, strict=strict)
-    if found is None or (found[0].ids is not None and log.positions(found[0].ids)):
-        return _read_one_by_one(events, past, parser, log, strict)
-    columns, stream = found
-    return Transaction(
-        ids=columns.ids or [None] * len(events),
-        stream=stream,
-        new=range(len(events)),
-        entries=Entries(columns.text(), columns.ids),
-        bodies=columns.bodies() if bodies else (),
-    )
-
-
-def _read_one_by_one(
-    events: Sequence[Mapping[str, Any]], past: StreamState, parser: EventParser, log: EventLog, strict: bool
-) -> Transaction:
-    """Read events whose forms differ, or that were not all taken as they are; name what is wrong with one."""
     ids = [id_of(event) for event in events]
     known = log.positions([one for one in ids if one is not None])
     first = {one: k for k, one in reversed(list(enumerate(ids))) if one is not None}

@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -22,13 +23,13 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ShapeError
 from hopstate.sampling.event_batches import batch_boundaries
 from hopstate.streaming.memory_scorer import Begun
-from hopstate.streaming.protocols import Follower, FollowerT, LinkFollower, LiveTask, MovesMemory, NodeFollower, Scores
+from hopstate.streaming.protocols import Follower, FollowerT, LiveTask, MovesMemory, Scores
 from hopstate.streaming.replay import as_scores, check_scores
 from hopstate.streaming.slices import Steps, finished
 
 
 class PairQueries:
-    """A model of links over a past, asked again and again; the past stays as it is.
+    """A model of links or nodes over a past, asked again and again; the past stays as it is.
 
     Args:
         task: the trained model.
@@ -37,7 +38,7 @@ class PairQueries:
     follower: the model over the past, as the last query left it.
     """
 
-    def __init__(self, task: LiveTask[LinkFollower], past: StreamState) -> None:
+    def __init__(self, task: LiveTask[Any], past: StreamState) -> None:
         self.task, self.past = task, past
         self._open = past.events(past.settled)
         boundaries = batch_boundaries(self._open.t, task.live_batch)
@@ -48,21 +49,27 @@ class PairQueries:
         self._restart()
 
     def scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) float64 scores of pairs src (Q,), dst (Q,) at times t (Q,), none before the past's last event.
+        """Return (Q,) or (Q, C) float64 scores of pairs src (Q,), dst (Q,) at times t (Q,), of nodes those of src.
+
+        No time lies before the past's last event. Each is what an event there, the next to come, would be scored as.
 
         Raises:
             DataError: a score is NaN or infinite, or a node that the model cannot have.
         """
-        found = np.empty(len(t))
         position = np.searchsorted(self._open.t, t, side="left")
         place = np.searchsorted(self._boundaries, position, side="right") - 1
+        order, parts = [np.empty(0, np.int64)], []
         for b in np.unique(place):
             mine = np.flatnonzero(place == b)
             self._move_to(int(b))
-            found[mine] = as_scores(self.task.score_events(self.follower, src[mine], dst[mine], t[mine]), len(mine))
+            scores = self.task.score_events(self.follower, src[mine], dst[mine], t[mine])
+            parts.append(as_scores(scores, len(mine), wide=True))
+            order.append(mine)
+        found = np.concatenate(parts) if parts else np.empty(0)
+        found[np.concatenate(order)] = found.copy()
         return check_scores(found)
 
-    def at(self, t: int | float) -> LinkFollower:
+    def at(self, t: int | float) -> Any:
         position = np.searchsorted(self._open.t, t, side="left")
         self._move_to(int(np.searchsorted(self._boundaries, position, side="right")) - 1)
         return self.follower
@@ -72,7 +79,7 @@ class PairQueries:
         """The id of the first event that has not moved the follower's memory, as the last query left it."""
         return self.past.settled + int(self._boundaries[self._moved])
 
-    def latest(self) -> LinkFollower:
+    def latest(self) -> Any:
         """Return the follower as it stands for whatever comes after the past's last event."""
         self._move_to(len(self._boundaries) - 1)
         return self.follower
@@ -84,7 +91,7 @@ class PairQueries:
         return Begun(self._boundaries[: self._moved + 1], self.follower.state())
 
     def _restart(self) -> None:
-        self.follower: LinkFollower = self.task.follow(self.past)
+        self.follower: Any = self.task.follow(self.past)
         self._moved = 0
 
     def _move_to(self, batch: int) -> None:
@@ -207,36 +214,6 @@ def _scored(score: Callable[..., Scores], *columns: np.ndarray, slice_size: int 
         if start + size < count:
             yield
     return np.concatenate(parts)
-
-
-def outputs_at(task: LiveTask[NodeFollower], past: StreamState, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """Return (Q,) or (Q, C) outputs of nodes at times: what events there, each the next to come, would be scored as.
-
-    Args:
-        task: the trained model, of nodes.
-        past: what it has seen; it stays as it is.
-        nodes: (Q,) rows.
-        t: (Q,) times, none before the last event of the past.
-    """
-    open_, follower = past.events(past.settled), task.follow(past)
-    edges, position = batch_boundaries(open_.t, task.live_batch), np.searchsorted(open_.t, t, side="left")
-    if len(edges) > 1 and edges[-1] - edges[-2] < task.live_batch:
-        edges = edges[:-1]  # the last batch is still open: it has moved nothing yet
-    place = np.searchsorted(edges, position, side="right") - 1
-    found = []
-    order = np.argsort(place, kind="stable")
-    starts = np.searchsorted(place[order], np.arange(len(edges) + 1))
-    for b in range(len(edges)):
-        mine = order[starts[b] : starts[b + 1]]
-        if len(mine):
-            found.append(as_scores(follower.score_nodes(nodes[mine], t[mine]), len(mine), wide=True))
-        if b + 1 < len(edges):
-            follower.observe(open_.take(np.arange(edges[b], edges[b + 1])))
-    if not found:
-        return np.empty(0)
-    whole = np.concatenate(found)
-    whole[order] = whole.copy()
-    return check_scores(whole)
 
 
 def _after(whole: StreamState, follower: Follower, settled: int) -> StreamState:

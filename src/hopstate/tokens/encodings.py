@@ -32,23 +32,16 @@ def laplacian_encoding(
     offsets: np.ndarray | None = None,
     share: Share = "size",
 ) -> np.ndarray:
-    """Return count Laplacian eigenvectors with small non-trivial eigenvalues; see `laplacian_eigenvectors`.
+    """Return (N, s) float32 Laplacian eigenvectors with small non-trivial eigenvalues; see `laplacian_eigenvectors`.
 
-    Components of the graph that get none are named in a warning: their nodes have zeros.
+    Columns beyond those that the graph has are zero. Components of the graph that get none are named in a warning.
 
     Args:
-        graph: its adjacency alone matters.
         count: s, number of columns.
         cache: folder to keep the result in, named by the adjacency's hash; None keeps nothing.
         offsets: (G+1,) bounds of the graphs of a set, each of which gets count eigenvectors of its own; no edge may
             join two.
         share: how connected components share the vectors: by "size", or the "smallest" eigenvalues of all together.
-
-    Returns:
-        (N, s) float32; columns beyond those that the graph has are zero.
-
-    Raises:
-        StorageError: the cache could not be written.
     """
     by_size = share == "size"
     labels = components(graph.indptr, graph.indices) if graph.num_edges and count else np.zeros(graph.num_nodes, int)

@@ -191,12 +191,7 @@ class HistoryTokenizer:
         return made
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> HistoryTokens:
-        """Return the sequences of u (P,), then of v (P,), each at t (P,), with co-occurrence counts.
-
-        Raises:
-            ShapeError: u, v and t differ in length.
-            DataError: a node that the store does not know, or a NaN time.
-        """
+        """Return the sequences of u (P,), then of v (P,), each at t (P,), with co-occurrence counts."""
         if not len(u) == len(v) == len(t):
             raise ShapeError(f"{len(u)} sources, {len(v)} destinations and {len(t)} times")
         offsets, nodes, rest = self._tokens(np.concatenate([u, v]), np.concatenate([t, t]))
@@ -205,12 +200,7 @@ class HistoryTokenizer:
         return self._record(offsets, nodes, rest, torch.from_numpy(np.concatenate(both)))
 
     def nodes(self, nodes: np.ndarray, t: np.ndarray) -> HistoryTokens:
-        """Return the sequences of nodes (S,), each at t (S,), without counts.
-
-        Raises:
-            ShapeError: nodes and t differ in length.
-            DataError: a node that the store does not know, or a NaN time.
-        """
+        """Return the sequences of nodes (S,), each at t (S,), without counts."""
         return self._record(*self._tokens(nodes, t), None)
 
     def _tokens(self, nodes: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
@@ -259,19 +249,15 @@ def pack_tokens(
     unit: float = 1.0,
     dtype: type[np.floating] = np.float32,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Turn packed neighbour lists into packed tokens; see `HistoryTokens`.
+    """Return offsets (Q+1,), nodes, event_ids, gaps and spans of packed neighbor lists; see `HistoryTokens`.
 
     Args:
         found: Q lists, each strictly before its query's time, oldest first.
-        targets: (Q,) int64 the queries' nodes.
-        t: (Q,) the queries' times.
+        targets, t: (Q,) the queries' nodes and times.
         window: drop events more than this before the query.
         target: where the node itself stands.
         unit: the gap that counts as 1.
         dtype: of gaps and spans, differences taken before they are narrowed.
-
-    Returns:
-        offsets (Q+1,), nodes, event_ids int64, gaps, spans.
     """
     from hopstate.tokens.kernels import count_tokens, write_tokens
 

@@ -41,14 +41,7 @@ class Last(NamedTuple):
 
 
 def read_pairs(store: Histories, u: np.ndarray, v: np.ndarray, t: np.ndarray, unit: float, out: np.ndarray) -> Last:
-    """Write the features of pairs u (Q,), v (Q,) at t (Q,).
-
-    Args:
-        store: the histories.
-        u, v, t: as `Histories.checked` returns them.
-        unit: the gap that counts as 1.
-        out: (Q, at least 81) float32; see `pair_features.NAMES`.
-    """
+    """Write the features of pairs u, v, t (Q,) to out (Q, at least 81), float32; see `pair_features.NAMES`."""
     from hopstate.tokens.kernels import SEEN, latest_events, read_meetings
 
     count, arrays = len(u), store.arrays_of(np.concatenate([u, v]))
@@ -253,12 +246,7 @@ class PairFeatures:
         return made
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q, F) float32 features of pairs u (Q,), v (Q,) at times t (Q,).
-
-        Raises:
-            ShapeError: columns of different lengths.
-            DataError: a node that the store does not know, a NaN time, or a store that is damaged.
-        """
+        """Return (Q, F) float32 features of pairs u (Q,), v (Q,) at times t (Q,)."""
         return self.read(u, v, t)[0]
 
     def read(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, Last]:

@@ -6,6 +6,7 @@ figure.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -14,14 +15,14 @@ import secrets
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from hopstate.errors import ConfigError, FormatError, HopstateWarning, MissingExtraError, nearest
+from hopstate.errors import ConfigError, HopstateError, HopstateWarning, MissingExtraError, nearest
 from hopstate.io.files import write_text
-from hopstate.io.opening import exists, read_json
+from hopstate.io.opening import read_json
 
 Status = Literal["finished", "interrupted", "failed"]
 Row = Mapping[str, Any]
@@ -51,13 +52,13 @@ class Logger(ABC):
         self.folder = folder
 
     @abstractmethod
-    def start(self, settings: Mapping[str, Any], name: str, rows: Sequence[Row]) -> None:
+    def start(self, settings: Mapping[str, Any], name: str, epoch: int) -> None:
         """Begin a run, or continue the one that the run's folder names.
 
         Args:
             settings: of the run, by dotted name.
             name: of the run.
-            rows: metrics of earlier epochs if the run is resumed.
+            epoch: of the checkpoint if the run is resumed, else 0.
         """
 
     @abstractmethod
@@ -68,17 +69,15 @@ class Logger(ABC):
     def finish(self, status: Status) -> None:
         """End the run; one that is interrupted can be resumed."""
 
-    def stored(self) -> dict[str, str]:
-        """Return what `store` wrote; nothing if the file is missing or damaged, so that a new run is made."""
-        path = self.folder / f"logger-{self.name}.json"
+    def stored(self) -> str:
+        """Return the id that `store` wrote; "" if the file is missing or damaged, so that a new run is made."""
         try:
-            found = read_json(path) if exists(path) else {}
-        except (FormatError, OSError):
-            return {}
-        return {str(k): v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
+            return str(read_json(self.folder / f"logger-{self.name}.json")["run"])
+        except (HopstateError, OSError, LookupError, TypeError):
+            return ""
 
-    def store(self, **values: str) -> None:
-        write_text(self.folder / f"logger-{self.name}.json", json.dumps(values) + "\n")
+    def store(self, run: str) -> None:
+        write_text(self.folder / f"logger-{self.name}.json", json.dumps({"run": run}) + "\n")
 
 
 class TensorBoard(Logger):
@@ -86,12 +85,12 @@ class TensorBoard(Logger):
 
     name = "tensorboard"
 
-    def start(self, settings: Mapping[str, Any], name: str, rows: Sequence[Row]) -> None:
+    def start(self, settings: Mapping[str, Any], name: str, epoch: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._last = int(rows[-1]["epoch"]) if rows else 0
+        self._last = epoch
         folder = str(self.folder / "tensorboard")
-        self._writer: Any = SummaryWriter(folder, purge_step=self._last + 1 if rows else None)
+        self._writer: Any = SummaryWriter(folder, purge_step=epoch + 1 if epoch else None)
         self._writer.add_text("settings", f"```json\n{json.dumps(settings, indent=1, default=str)}\n```", self._last)
 
     def log(self, metrics: Mapping[str, float], epoch: int) -> None:
@@ -115,28 +114,25 @@ class MLflow(Logger):
     _batch = 100  # parameters of one call
     _longest = 6000  # characters of a parameter
 
-    def start(self, settings: Mapping[str, Any], name: str, rows: Sequence[Row]) -> None:
+    def start(self, settings: Mapping[str, Any], name: str, epoch: int) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when MLflow is imported
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")  # a server that is down must not hold training up
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-        from mlflow import MlflowClient, get_tracking_uri
+        from mlflow import MlflowClient
         from mlflow.entities import Param
+        from mlflow.exceptions import MlflowException
 
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it logs every table it makes
-        before = self.stored()
-        uri = before.get("store") or _absolute(get_tracking_uri())
-        self._client, self._run = MlflowClient(tracking_uri=uri), before.get("run", "")
-        if not self._continued():
-            self._run = self._client.create_run(self._experiment(), run_name=name).info.run_id
-            local = uri.startswith(("sqlite:", "file:", "/"))
-            self.store(run=self._run, **({"store": uri} if local else {}))
-            params = [Param(key, str(value)[: self._longest]) for key, value in settings.items()]
-            for i in range(0, len(params), self._batch):
-                self._client.log_batch(self._run, params=params[i : i + self._batch])
-        known = self._last_epoch(figures(rows[-1])) if rows else 0
-        for row in rows:
-            if row["epoch"] > known:
-                self.log(figures(row), int(row["epoch"]))
+        self._client, self._run = MlflowClient(), self.stored()
+        with contextlib.suppress(MlflowException):  # deleted, or of another store
+            if self._run:
+                self._client.update_run(self._run, status="RUNNING")
+                return
+        self._run = self._client.create_run(self._experiment(), run_name=name).info.run_id
+        self.store(self._run)
+        params = [Param(key, str(value)[: self._longest]) for key, value in settings.items()]
+        for i in range(0, len(params), self._batch):
+            self._client.log_batch(self._run, params=params[i : i + self._batch])
 
     def log(self, metrics: Mapping[str, float], epoch: int) -> None:
         from mlflow.entities import Metric
@@ -152,22 +148,6 @@ class MLflow(Logger):
         self._client.log_batch(self._run, tags=[RunTag("hopstate.status", status)])
         self._client.set_terminated(self._run, statuses[status])
 
-    def _continued(self) -> bool:
-        """Return whether the stored run still exists; if so, it is running again."""
-        from mlflow.exceptions import MlflowException
-
-        if not self._run:
-            return False
-        try:
-            self._client.update_run(self._run, status="RUNNING")
-        except MlflowException:  # deleted, or of another store
-            return False
-        return True
-
-    def _last_epoch(self, names: Iterable[str]) -> int:
-        found = (self._client.get_metric_history(self._run, _mlflow_name(name)) for name in names)
-        return max((metric.step for history in found for metric in history), default=0)
-
     def _experiment(self) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "hopstate"
         found = self._client.get_experiment_by_name(name)
@@ -178,12 +158,6 @@ def _mlflow_name(metric: str) -> str:
     return metric.replace("@", "_at_")  # MLflow refuses "@"
 
 
-def _absolute(uri: str) -> str:
-    """Return a store's address that means the same from any folder."""
-    head = "sqlite:///"
-    return head + str(Path(uri.removeprefix(head)).resolve()) if uri.startswith(head) else uri
-
-
 class WandB(Logger):
     """Writes to the project WANDB_PROJECT, else "hopstate"; offline unless WANDB_MODE says otherwise.
 
@@ -192,12 +166,12 @@ class WandB(Logger):
 
     name = "wandb"
 
-    def start(self, settings: Mapping[str, Any], name: str, rows: Sequence[Row]) -> None:
+    def start(self, settings: Mapping[str, Any], name: str, epoch: int) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read when wandb is imported
         import wandb
 
-        run = self.stored().get("run") or secrets.token_hex(4)
-        self.store(run=run)
+        run = self.stored() or secrets.token_hex(4)
+        self.store(run)
         mode: Any = os.environ.get("WANDB_MODE") or "offline"
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT") or "hopstate",
@@ -228,14 +202,12 @@ class Loggers:
         names: of the loggers.
         folder: of the run; its last part names the run.
         settings: of the run, by dotted name.
-        rows: metrics of earlier epochs if the run is resumed.
+        epoch: of the checkpoint if the run is resumed, else 0.
     """
 
-    def __init__(
-        self, names: Sequence[str], folder: Path, settings: Mapping[str, Any], rows: Sequence[Row] = ()
-    ) -> None:
+    def __init__(self, names: Sequence[str], folder: Path, settings: Mapping[str, Any], epoch: int = 0) -> None:
         self._active = [LOGGERS[name](folder) for name in names]
-        self._call("start", dict(settings), folder.resolve().name, list(rows))
+        self._call("start", dict(settings), folder.resolve().name, epoch)
 
     def log(self, row: Row) -> None:
         """Write a row of metrics, which has its epoch."""

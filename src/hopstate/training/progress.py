@@ -8,12 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from hopstate.evaluation.metrics import of_class
-from hopstate.io.output import draw_figure, listening
+from hopstate.io.output import draw_figure, listening, screen
 from hopstate.training.checkpoint import Progress
 from hopstate.training.loggers import Loggers, logger_names
 from hopstate.training.run_folder import RunFolder, flatten
@@ -31,7 +30,7 @@ BATCH_SECONDS = 60.0  # without a line, after which one says which batch a long 
 def note(config: LoopConfig, text: str) -> None:
     """Show one line of what a run chose for itself, where its progress is shown."""
     if config.progress:
-        Console(stderr=True).print(text, soft_wrap=True, highlight=False, markup=False)
+        screen(stderr=True).print(text, soft_wrap=True, highlight=False)
 
 
 def evaluation_progress(config: LoopConfig, split: str) -> AbstractContextManager[None]:
@@ -59,13 +58,13 @@ class Reporter:
         positive: str | None = None,
     ) -> None:
         self.config, self.run, self.metric, self.positive = config, run, metric, positive
-        self.console = Console(stderr=True)
+        self.console = screen(stderr=True)
         self.live = config.progress and self.console.is_terminal
         self._last_line = time.monotonic()
         self._clock: tuple[int, float] | None = None  # steps that the expected time counts from, and when
         self._told = True  # until `begin`
         self._status: Status = "interrupted"  # until `final`
-        self._loggers = Loggers(logger_names(config.logger), run.path, flatten(run.settings()), rows)
+        self._loggers = Loggers(logger_names(config.logger), run.path, flatten(run.settings()), len(rows))
         self._bar = Bar(
             TextColumn("epoch"),
             MofNCompleteColumn(),

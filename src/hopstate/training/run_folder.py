@@ -19,7 +19,7 @@ from typing import Any
 
 from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
 from hopstate.io.files import NAME as LOCK
-from hopstate.io.files import append_file, is_temporary, make_folder, remove_file, sync_file, write_text
+from hopstate.io.files import append_file, is_temporary, make_folder, refuse_links, remove_file, sync_file, write_text
 from hopstate.io.opening import exists, parse_json, read_json, read_text, shown
 
 CURVES = "curves.json"
@@ -140,6 +140,7 @@ class RunFolder:
         run = cls(path)
         if not exists(run.path) or not run.path.is_dir():
             raise MissingFileError(f"no run folder at {shown(path)}")
+        refuse_links(run.path)
         if not exists(run.path / "config.json"):
             raise CheckpointError(f"{path} holds no hopstate run (config.json is missing)")
         return run

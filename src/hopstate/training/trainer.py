@@ -20,8 +20,7 @@ import torch
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, RanksError
 from hopstate.io.opening import reading
-from hopstate.layers.modes import training_products
-from hopstate.layers.ssm import state_parameters
+from hopstate.layers.modes import state_parameters, training_products
 from hopstate.random import rng_state, seed_everything, set_rng_state
 from hopstate.training.checkpoint import (
     Checkpoint,

@@ -313,7 +313,7 @@ def test_bad_input_is_refused() -> None:
         backbone("gat")(features(graph, np.arange(9)), prepared(graph, backbone("gcn")).batch(np.arange(9)))
     with pytest.raises(ConfigError):
         current_embeddings(backbone("mlp"), lambda m: None, lambda x: LayerInputs(x, x))
-    wrongs = [{"rank": 0}, {"ridge": -1.0}, {"refresh": -1}, {"samples": 0}, {"folder": "x", "refresh": 2}]
+    wrongs = [{"rank": 0}, {"ridge": -1.0}, {"refresh": -1}, {"samples": 0}]
     for wrong in [*wrongs, {"directions": -1}, {"directions": 1, "refresh": 0}]:
         with pytest.raises(ConfigError):
             TopConfig(**wrong)

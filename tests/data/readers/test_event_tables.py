@@ -13,8 +13,7 @@ from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.summary import summarize
 from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.methods.method import Context
-from hopstate.methods.shared.event_run import EventReadOptions
-from hopstate.methods.shared.link import HistoryLinkRun
+from hopstate.methods.shared.link import EventReadOptions, HistoryLinkRun
 from hopstate.runs.data import as_trained, preprocess
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.tasks.event_node import event_classes

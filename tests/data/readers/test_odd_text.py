@@ -83,6 +83,6 @@ def test_minus_one_is_asked_about_in_a_store_too(tmp_path: Path, labels: list[fl
     frame = pd.DataFrame({"src": ["a", "b", "c"], "dst": ["b", "c", "a"], "t": [1, 2, 3], "label": labels})
     frame.to_parquet(tmp_path / "e.parquet")
     for read in (read_events, lambda path: prepare(path, tmp_path / "store")):
-        with pytest.raises(DataError, match="label.*-1"):
+        with pytest.raises(DataError, match=r"label.*-1"):
             read(tmp_path / "e.parquet")
     assert not (tmp_path / "store").exists()

@@ -10,7 +10,7 @@ from hopstate.cli.main import main
 from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import read_events
 from hopstate.errors import ConfigError
-from hopstate.methods.shared.event_run import LinkSplitConfig
+from hopstate.methods.shared.link import LinkSplitConfig
 from hopstate.runs.inference import evaluate, predict
 from hopstate.runs.run import fit
 from hopstate.sampling.negatives import Negatives

@@ -13,7 +13,7 @@ import hopstate
 from hopstate.errors import DataError
 from hopstate.methods.gmn.batches import PreparedGraph, WholeSequence
 from hopstate.methods.gmn.tokens import WalkSettings
-from hopstate.methods.shared.edges import turned
+from hopstate.methods.shared.node import turned
 
 WALKS = {"max_length": 2, "repeats": 2, "walks": 3}
 

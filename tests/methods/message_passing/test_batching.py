@@ -326,7 +326,6 @@ def test_relative_errors_order_the_methods(block: Any) -> None:
         ("one-pass", {"kind": "gas", "inference": "one-pass"}),
         ("refresh", {"kind": "top", "inference": "one-pass"}),
         ("num_clusters", {"num_clusters": 3, "clusters_per_batch": 4}),
-        ("shuffle", {"kind": "top", "top": TopConfig(refresh=0, folder="kept")}),
         ("train_only", {"kind": "gas", "train_only": True}),
         ("nodes", {"kind": "top", "nodes": "saint-walk", "inference": "one-pass", "top": TopConfig(refresh=0)}),
         ("train_only", {"kind": "top", "nodes": "shadow", "train_only": True}),
@@ -342,7 +341,6 @@ def test_settings_that_cannot_work_are_named(name: str, settings: dict[str, Any]
 
 
 def test_settings_that_do_not_go_with_a_method_are_named(tmp_path: Path) -> None:
-    Batching(kind="top", clusters_per_batch=1, top=TopConfig(refresh=0, folder="kept"))  # the same batches every epoch
     mixed = FullBatchRun(data="x", loop=LoopConfig(precision="bf16-mixed"))
     with pytest.raises(ConfigError, match=r"precision"):
         METHODS["gcn"].build(two_groups(), mixed, Context(run=tmp_path, cache=tmp_path))

@@ -87,7 +87,7 @@ def test_scores_are_log_odds_against_one_negative() -> None:
     """However many negatives an event has."""
     x = np.random.default_rng(2).normal(size=(1200, 1)).astype(np.float32)
     model = fitted(x, np.repeat([1, 0], [200, 1000]))
-    assert abs(model.forest().scores(x).mean()) < 0.4  # ln 5 = 1.6 otherwise
+    assert abs(model.forest.scores(x).mean()) < 0.4  # ln 5 = 1.6 otherwise
 
 
 def test_no_tree_uses_a_column_that_is_left_out_or_never_known() -> None:
@@ -105,7 +105,7 @@ def test_threads_do_not_matter() -> None:
     found = []
     for count in (1, 2):
         with threadpool_limits(limits=count):
-            found.append(fitted(x, y).forest().scores(x))
+            found.append(fitted(x, y).forest.scores(x))
     np.testing.assert_allclose(found[0], found[1], rtol=F64)
 
 

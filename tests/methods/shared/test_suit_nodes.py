@@ -21,7 +21,7 @@ from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import Context, SplitConfig
 from hopstate.methods.nagphormer.method import NAGphormerRun
 from hopstate.methods.shared.baselines import below, graph_baselines
-from hopstate.methods.shared.suit_nodes import adjusted_homophily, facts
+from hopstate.methods.shared.node import adjusted_homophily, facts
 from hopstate.runs.data import resolve_config
 from hopstate.runs.run import fit
 from hopstate.training.config import LoopConfig

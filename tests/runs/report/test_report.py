@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import html
 import itertools
 import json
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from hopstate.cli.main import main
-from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
+from hopstate.errors import CheckpointError, ConfigError, MissingFileError
 from hopstate.runs.report import write_report
 from hopstate.runs.reproduce import append_line
 
@@ -65,15 +64,6 @@ def images(report: Path) -> list[str]:
     ]
 
 
-def make_influence(path: Path, neighbor: str = "bob") -> None:
-    """Write a table as `hopstate explain --out` does."""
-    rows = [("source", neighbor, 1.0, 0, 0.5), ("target", "ann", 4.0, 3, -0.25), ("source", "me", 9.0, -1, 0.1)]
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("end", "neighbor", "t", "event_id", "contribution"))
-        writer.writerows(rows)
-
-
 def result_line(recipe: str, run: int, **test: float) -> dict[str, Any]:
     """A line of a results file."""
     method, _, data = recipe.partition("/")
@@ -103,7 +93,6 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
         home / "links/dyg", "dyg-mamba", "uci", link | {"average_precision_low": 0.88, "average_precision_high": 0.92}
     )
     make_run(home / "links/recency", "recency", "uci", {**link, "average_precision": 0.7})
-    make_influence(home / "links/dyg/explain-1-2.csv")
     for run in range(3):
         append_line(home / "results.jsonl", result_line("gcn/minesweeper", run, roc_auc=0.88 + 0.01 * run))
     append_line(home / "results.jsonl", result_line("edgebank/uci", 0, average_precision=0.762))
@@ -243,7 +232,7 @@ def test_it_can_be_read_by_all(full: Path) -> None:
         if (attrs.get("href") or "").startswith("#"):
             assert attrs["href"][1:] in ids  # type: ignore[index]
     images = seen.all("img")
-    assert len(images) == 5  # two curves of each data set, one explanation
+    assert len(images) == 4  # two curves of each data set
     assert all(image["alt"] for image in images)
     assert len(seen.all("table")) == len(seen.all("caption"))
     assert {th.get("scope") for th in seen.all("th")} == {"col", "row"}
@@ -252,10 +241,9 @@ def test_it_can_be_read_by_all(full: Path) -> None:
 def test_every_string_of_a_user_is_escaped(tmp_path: Path) -> None:
     make_run(tmp_path / "a<b>&c", NASTY, f"data{NASTY}".replace("/", ""), {"average_precision": 0.5, f"x{NASTY}": 1.0})
     make_run(tmp_path / "other", NASTY, f"data{NASTY}".replace("/", ""), {"average_precision": 0.6}, note=NASTY)
-    make_influence(tmp_path / "explain<i>.csv", neighbor=NASTY)
     append_line(tmp_path / "r.jsonl", {**result_line("gcn/cora", 0, accuracy=0.5), "altered": {NASTY: NASTY}})
     page = write_report(
-        [tmp_path / "a<b>&c", tmp_path / "other", tmp_path / "explain<i>.csv"],
+        [tmp_path / "a<b>&c", tmp_path / "other"],
         tmp_path / "report.html",
         results_file=tmp_path / "r.jsonl",
         title=NASTY,
@@ -377,22 +365,6 @@ def test_runs_under_several_protocols_are_not_set_side_by_side(tmp_path: Path) -
     )  # one way needs no name
 
 
-def test_explanations_of_dated_streams_show_dates(tmp_path: Path) -> None:
-    make_influence(tmp_path / "explain.csv")
-    text = (tmp_path / "explain.csv").read_text()
-    for number, date in (
-        ("1.0", "2026-01-05T09:00:00Z"),
-        ("4.0", "2026-02-05T10:30:00Z"),
-        ("9.0", "2026-03-01T00:00:00Z"),
-    ):
-        text = text.replace(f",{number},", f",{date},")
-    (tmp_path / "explain.csv").write_text(text)
-    page = write_report([tmp_path / "explain.csv"], tmp_path / "r.html")
-    (image,) = images(page)
-    assert "2026-01" in image
-    assert "2026-01-05 09:00:00" in page.read_text()
-
-
 def test_empty_columns_are_left_out(full: Path, tmp_path: Path) -> None:
     make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
     append_line(tmp_path / "results.jsonl", result_line("edgebank/uci", 0, average_precision=0.762))
@@ -427,7 +399,7 @@ def test_errors_name_the_wrong_input(tmp_path: Path) -> None:
         write_report([tmp_path / "nowhere"], tmp_path / "r.html")
     with pytest.raises(MissingFileError, match="empty"):
         write_report([tmp_path / "empty"], tmp_path / "r.html")
-    with pytest.raises(FormatError, match=r"other\.csv"):
+    with pytest.raises(MissingFileError, match=r"other\.csv"):
         write_report([tmp_path / "other.csv"], tmp_path / "r.html")
     with pytest.raises(ConfigError):
         write_report([], tmp_path / "r.html")

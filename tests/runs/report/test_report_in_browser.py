@@ -62,7 +62,7 @@ def look(browser: str, report: Path, folder: Path, width: int, *options: str) ->
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report with every kind of section, long names among them."""
-    from test_report import make_influence, make_run, result_line
+    from test_report import make_run, result_line
 
     from hopstate.runs.reproduce import append_line
 
@@ -81,7 +81,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "new_average_precision": 0.85,
     }
     make_run(home / "links/dyg", "dyg-mamba", "uci", link)
-    make_influence(home / "links/dyg/explain-1-2.csv", neighbor="a neighbor with a long name " * 3)
     for run in range(3):
         append_line(home / "results.jsonl", result_line("gcn/minesweeper", run, roc_auc=0.88 + 0.01 * run))
     append_line(home / "results.jsonl", result_line("sage/minesweeper", 0, roc_auc=0.93))

@@ -20,7 +20,7 @@ LINKS = {
     for s in ("", "historical_", "inductive_")
     for m in ("average_precision", "roc_auc")
 }
-LABELS = {"average_precision", "roc_auc"}  # what `evaluate_dynamic_nodes` returns
+LABELS = {"average_precision", "roc_auc"}  # what tasks of nodes in a stream return
 
 
 def metrics_of(recipe: Recipe) -> set[str]:

@@ -11,5 +11,5 @@
 | Alg. 2, Eq. 13: a training step of any model | `wrapper.top`, `ToppedModel` |
 | GAS, to compare with | `compensation.gas.GasCache`, `GasBatch` |
 
-`top.CompensationStore` keeps what is prepared in files; `top.Refresher` makes it anew from a model's present weights.
+`top.Refresher` makes it anew from a model's present weights.
 """

@@ -12,7 +12,7 @@ Deviation: columns are normalised.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -59,17 +59,11 @@ class Basis:
     probe_sums: Tensor
     width: Tensor | None = None
 
-    def tensors(self) -> dict[str, Tensor]:
-        every = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: tensor.contiguous() for name, tensor in every.items() if tensor is not None}
-
 
 def ridge_inverse(known: Tensor, ridge: float) -> Tensor:
     """Return (r, s): argmin_W |known W' - h|^2 + ridge mean(diag) |W'|^2 as a matrix that W' = result @ h.
 
-    Args:
-        known: (s, r); may have more columns than rows, or dependent ones.
-        ridge: relative to the mean diagonal of the smaller Gram matrix.
+    known (s, r) may have more columns than rows, or dependent ones.
     """
     a = known.double()
     wide = a.shape[0] < a.shape[1]
@@ -135,13 +129,8 @@ def range_mixing(
 ) -> list[Tensor]:
     """Return (d, r) matrices, r <= rank, by which columns are mixed to left singular vectors times singular values.
 
-    Up to rank columns are turned by their Gram matrix; of more, the range finder takes the leading part.
-
-    Args:
-        columns: (N, d) tensors, joined side by side without being copied together.
-        rank: most columns of the basis.
-        seed: fixes the random test matrix.
-        weights: lengths that the columns of each tensor are given; by default one.
+    Up to rank columns are turned by their Gram matrix; of more, the range finder takes the leading part. columns are
+    (N, d) tensors, joined side by side without being copied together; weights are the lengths that theirs are given.
     """
     scales = _inverse_lengths(columns)
     if weights is not None:

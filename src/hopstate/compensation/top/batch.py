@@ -31,11 +31,7 @@ class LinearTop:
         return LinearTop(self.inside.to(device), [m.to(device) for m in self.missing], self.normalization)
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
-        """Return (|B|, F'): the layer's output, the sum that it makes compensated.
-
-        Raises:
-            ConfigError: the layer does not sum with these fixed weights.
-        """
+        """Return (|B|, F'): the layer's output, the sum that it makes compensated."""
         if normalization != self.normalization:
             raise ConfigError(not_linear(type(conv).__name__, normalization))
         missing = self.missing[layer % len(self.missing)]
@@ -79,12 +75,6 @@ class GeneralTop:
 
 
 def not_linear(name: str, normalization: str) -> str:
-    """Return the words that refuse the linear form.
-
-    Args:
-        name: of what does not sum its neighbours.
-        normalization: how it weighs them.
-    """
     return (
         f"{name} ({normalization}) does not sum its neighbours with fixed weights of the right kind, which TOP's "
         f"linear form needs; use the general form (top.form=general), which works with any aggregator"

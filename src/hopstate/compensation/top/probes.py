@@ -103,14 +103,7 @@ def select_rows(matrix: Tensor, rows: Tensor) -> Tensor:
 
 
 def basic_embeddings(model: nn.Module, embed: Embed, *, initialisations: int, seed: int) -> list[list[LayerInputs]]:
-    """Return what each message-passing layer of freshly initialised copies of model receives, one for each copy.
-
-    Args:
-        model: any module with torch-geometric layers; it is not changed.
-        embed: passes over the whole graph with a copy.
-        initialisations: number of copies.
-        seed: fixes their weights.
-    """
+    """Return what each message-passing layer of freshly initialised copies of model receives, one for each copy."""
     found: list[list[LayerInputs]] = [[] for _ in message_layers(model)]
     for number in range(initialisations):
         other = _with_statistics_of_its_own(_reinitialised(model, seed + number), embed)
@@ -120,15 +113,9 @@ def basic_embeddings(model: nn.Module, embed: Embed, *, initialisations: int, se
 
 
 def with_changes(model: nn.Module, embed: Embed, count: int, *, seed: int) -> Iterator[list[LayerInputs]]:
-    """Yield what each layer of model receives, and how that changes with its weights in random directions.
+    """Yield what each layer of model receives, and how that changes with its weights in count random directions.
 
     All weights change by draws of the same small spread, as in a step of an optimiser that scales its gradients.
-
-    Args:
-        model: it is not changed.
-        embed: passes over the whole graph with model or a copy.
-        count: number of directions.
-        seed: fixes them.
     """
     passes = [embed(_moved(model, seed + number)) for number in range(count)]
     for layer, *moved in zip(embed(model), *passes):

@@ -16,14 +16,11 @@ is the one that best predicts, in each batch, embeddings that the basis was not 
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, is_dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -46,9 +43,7 @@ from hopstate.compensation.top.batch import GeneralTop, LinearTop, not_linear
 from hopstate.compensation.top.probes import Embed, Forward, LayerInputs, WholePass, basic_embeddings, with_changes
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, ConfigError, DataError, check_range
-from hopstate.io.files import remove_stale
 from hopstate.io.scratch import Scratch
-from hopstate.io.tensors import read_tensors, write_tensors
 from hopstate.layers.message import Adjacency, Normalization
 from hopstate.layers.modes import evaluating
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
@@ -90,11 +85,7 @@ class Refresher:
         return {f"{when}.{name}": tensor for when, weights in named.items() for name, tensor in weights.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned, and make from it what the compensation was.
-
-        Raises:
-            CheckpointError: weights of another model.
-        """
+        """Take back what `state` returned, and make from it what the compensation was."""
         present = _weights(self.model)
         kept: dict[str, dict[str, Tensor]] = {}
         for name, tensor in state.items():
@@ -133,7 +124,6 @@ class TopConfig:
         initialisations: random initialisations whose embeddings are joined where nothing is refreshed.
         samples: |S|, most in-batch nodes that missing ones are expressed by; null takes all (basis=batch: k).
         ridge: added to the mean diagonal of the normal equations, as a share of it; null chooses it for each batch.
-        folder: keep what was prepared for each batch in files there and continue from them; needs refresh=0.
     """
 
     form: Literal["auto", "linear", "general"] = "auto"
@@ -145,142 +135,12 @@ class TopConfig:
     initialisations: int = 3
     samples: int | None = None
     ridge: float | None = None
-    folder: str | None = None
 
     def __post_init__(self) -> None:
         check_range("top.", least=1, rank=self.rank, initialisations=self.initialisations, samples=self.samples)
         check_range("top.", least=0, refresh=self.refresh, directions=self.directions, ridge=self.ridge)
         if self.directions and not self.refresh:
             raise ConfigError(f"top.directions={self.directions} needs refreshes; got top.refresh={self.refresh}")
-        if self.folder is not None and self.refresh:
-            raise ConfigError(
-                f"top.folder keeps what is made once, but top.refresh={self.refresh} makes it anew; set top.refresh=0"
-            )
-
-
-FORMAT = "hopstate-compensation-1"
-OTHER = {"graph": "another graph", "model": "another model", "settings": "other settings", "nodes": "other nodes"}
-PLAIN = (bool, int, float, str, torch.dtype)
-Key = dict[str, str]
-
-
-def fingerprint(graph: Graph, model: nn.Module, config: TopConfig, seed: int, rows: np.ndarray | None) -> Key:
-    """Return hex digests of all that a preparation from random weights depends on, by name."""
-    shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.state_dict().items()]
-    settings = {k: v for k, v in asdict(config).items() if k != "folder"}
-    return {
-        "graph": graph.content_hash,
-        "model": _digest(repr(model), repr(shapes), *_fixed(model)),
-        "settings": _digest(repr(sorted(settings.items())), repr(seed)),
-        "nodes": "all" if rows is None else _digest(rows.tobytes()),
-    }
-
-
-class CompensationStore:
-    """Keeps and gives back what was prepared.
-
-    Args:
-        folder: where the files are; it is made when the first one is written.
-        key: of `fingerprint`.
-
-    Raises:
-        CheckpointError: the folder holds what was prepared for something else.
-    """
-
-    def __init__(self, folder: str | Path, key: Key) -> None:
-        self.folder, self.key = Path(folder), key
-        remove_stale(self.folder)
-        for path in sorted(self.folder.glob("*.safetensors"))[:1]:
-            self._read(path)
-
-    def bases(self) -> list[dict[str, Tensor]] | None:
-        return self._groups(self.folder / "basis.safetensors")
-
-    def keep_bases(self, bases: list[dict[str, Tensor]]) -> None:
-        """Write the tensors of each basis.
-
-        Raises:
-            StorageError: they could not be written.
-        """
-        self._write(self.folder / "basis.safetensors", bases)
-
-    def batch(self, nodes: np.ndarray) -> list[LowRankCompensation] | None:
-        """Return what stands for missing neighbours of a batch in each layer, or None where it is not kept yet."""
-        kept = self._groups(self._path(nodes))
-        return None if kept is None else [LowRankCompensation(t["left"], t["right"], t.get("rows")) for t in kept]
-
-    def keep_batch(self, nodes: np.ndarray, made: list[LowRankCompensation]) -> None:
-        """Write it.
-
-        Raises:
-            StorageError: it could not be written.
-        """
-        groups = []
-        for each in made:
-            tensors = {"left": each.left, "right": each.right}
-            groups.append(tensors if each.rows is None else tensors | {"rows": each.rows})
-        self._write(self._path(nodes), groups)
-
-    def _path(self, nodes: np.ndarray) -> Path:
-        return self.folder / f"batch-{_digest(np.asarray(nodes, np.int64).tobytes())}.safetensors"
-
-    def _groups(self, path: Path) -> list[dict[str, Tensor]] | None:
-        if not path.is_file():
-            return None
-        groups: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in self._read(path).items():
-            number, key = name.split(".", 1)
-            groups.setdefault(int(number), {})[key] = tensor
-        return [groups[number] for number in sorted(groups)]
-
-    def _read(self, path: Path) -> dict[str, Tensor]:
-        mend = "delete it, it is made anew"
-        tensors, key = read_tensors(path, format=FORMAT, what="compensation", mend=mend)
-        other = [name for name, value in self.key.items() if key.get(name) != value]
-        if other:
-            raise CheckpointError(
-                f"the compensation in {self.folder} was made for {' and '.join(OTHER[name] for name in other)}; "
-                f"give another folder (top.folder), or delete that one"
-            )
-        return tensors
-
-    def _write(self, path: Path, groups: list[dict[str, Any]]) -> None:
-        flat = {f"{number}.{key}": t for number, group in enumerate(groups) for key, t in group.items()}
-        write_tensors(path, flat, self.key, format=FORMAT)
-
-
-def _fixed(model: nn.Module) -> Iterator[str | bytes]:
-    """Yield what random initialisations leave as it is in each module: its plain attributes, and fixed tensors."""
-    common = vars(nn.Module())
-    for path, module in model.named_modules():
-        yield f"{path} {type(module).__qualname__}"
-        for key, value in sorted(vars(module).items()):
-            compiled = getattr(value, "__self__", None) is module  # by torch-geometric, under a name that it draws
-            if key not in common and not compiled:
-                yield f"{key}={_plain(value)}"
-        if hasattr(module, "reset_parameters"):
-            continue
-        fixed = (p for p in module.named_parameters(recurse=False) if not p[1].requires_grad)
-        for key, tensor in [*fixed, *module.named_buffers(recurse=False)]:
-            yield f"{key}={tensor.detach().cpu().tolist()}"
-
-
-def _plain(value: Any) -> str:
-    """Return a description that is the same in every process; empty for tensors, which layers may cache."""
-    if isinstance(value, PLAIN) or is_dataclass(value):
-        return repr(value)
-    if isinstance(value, (list, tuple)):
-        return " ".join(map(_plain, value)).strip()
-    if value is None or isinstance(value, Tensor):
-        return ""
-    return str(getattr(value, "__qualname__", type(value).__qualname__))
-
-
-def _digest(*parts: str | bytes) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        digest.update(part.encode() if isinstance(part, str) else part)
-    return digest.hexdigest()
 
 
 LINEAR = ("symmetric", "mean", "sum")
@@ -334,53 +194,27 @@ class Top(Compensation):
         self.bases: list[Basis] = []
         self._of_present_weights = False
         self.previous: list[LayerInputs] | None = None  # probes for the next refresh
-        self._store: CompensationStore | None = None
 
     # ---- making the basis ------------------------------------------------------------------------------
     def whole_pass(self, forward: Forward, whole: Adjacency | None = None) -> Embed:
-        """Return what embeds any model in one pass over the whole graph.
-
-        Args:
-            forward: runs a model on it.
-            whole: its adjacency, where there is one already.
-        """
+        """Return what embeds any model in one pass over the whole graph; whole is its adjacency, if there is one."""
         if not self.linear:
             return WholePass(forward)
         adjacency = whole or whole_adjacency(self.graph)
         return WholePass(forward, lambda: adjacency.normalized_adjacency(self.normalization), self.rows)
 
     def prepare(self, model: nn.Module, embed: Embed) -> None:
-        """Fit the basis on the model's weights, or on random initialisations.
-
-        Args:
-            model: it is not changed.
-            embed: passes over the whole graph with the model or a copy.
-
-        Raises:
-            CheckpointError: the folder holds what was prepared for another graph, model or setting.
-        """
+        """Fit the basis on the model's weights, or on random initialisations; embed passes over the whole graph."""
         if self.config.refresh:
             self.refresh(model, embed)
             return
+        c, probes = self.config, None
         with one_thread():
-            self._prepare_once(model, embed)
-
-    def _prepare_once(self, model: nn.Module, embed: Embed) -> None:
-        c = self.config
-        if c.folder is not None:
-            self._store = CompensationStore(c.folder, fingerprint(self.graph, model, c, self.seed, self.rows))
-            kept = self._store.bases()
-            if kept is not None:
-                self.bases = [Basis(**tensors) for tensors in kept]
-                return
-        probes = None
-        if c.ridge is None and c.basis == "global":
-            other = basic_embeddings(model, embed, initialisations=1, seed=self.seed + c.initialisations)
-            probes = [self._probe(group) for group in self._groups(other)]
-        made = basic_embeddings(model, embed, initialisations=c.initialisations, seed=self.seed)
-        self.take(made, probes=probes, sets=c.initialisations)
-        if self._store is not None:
-            self._store.keep_bases([basis.tensors() for basis in self.bases])
+            if c.ridge is None and c.basis == "global":
+                other = basic_embeddings(model, embed, initialisations=1, seed=self.seed + c.initialisations)
+                probes = [self._probe(group) for group in self._groups(other)]
+            made = basic_embeddings(model, embed, initialisations=c.initialisations, seed=self.seed)
+            self.take(made, probes=probes, sets=c.initialisations)
 
     def refresh(self, model: nn.Module, embed: Embed) -> None:
         """Fit the basis on model's present embeddings, made by embed; those of the refresh before choose ridges."""
@@ -451,20 +285,6 @@ class Top(Compensation):
             self._own.cutter = cutter_of(self.graph)
         return self._own.cutter
 
-    def keep(self, batches: list[np.ndarray], threads: int) -> None:
-        """Prepare batches and keep them in the folder; those that are there already are left.
-
-        Args:
-            batches: nodes of each.
-            threads: batches that are prepared at once.
-
-        Raises:
-            StorageError: one could not be written; the next call goes on with it.
-        """
-        with ThreadPoolExecutor(threads) as pool:
-            for _ in pool.map(self.batch, batches):
-                pass
-
     def propagator(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> LinearTop | GeneralTop:
         """Return the compensated batch of nodes; graph and cutter are its own."""
         return self.batch(nodes)
@@ -473,22 +293,9 @@ class Top(Compensation):
         """Return the compensated batch of nodes (distinct rows of the graph)."""
         around = self.cutter.induced(nodes, halo=not self.linear)
         adjacency = around_adjacency(self.graph, around)
-        if self.linear:
-            return LinearTop(adjacency, self._stored(nodes, adjacency, around), self.normalization)
-        return GeneralTop(adjacency, self._stored(nodes, adjacency, around))
-
-    def _stored(self, nodes: np.ndarray, adjacency: Adjacency, around: LocalGraph) -> list[LowRankCompensation]:
-        """Return what stands for missing neighbours in each layer, from the folder where it is kept there.
-
-        What is made once is the same for any number of threads, in a folder or not.
-        """
-        found = None if self._store is None else self._store.batch(nodes)
-        if found is None:
-            with nullcontext() if self.config.refresh else one_thread():
-                found = self._substitutes(nodes, adjacency, around)
-            if self._store is not None:
-                self._store.keep_batch(nodes, found)
-        return found
+        with nullcontext() if self.config.refresh else one_thread():  # what is made once is the same for any threads
+            found = self._substitutes(nodes, adjacency, around)
+        return LinearTop(adjacency, found, self.normalization) if self.linear else GeneralTop(adjacency, found)
 
     def _substitutes(self, nodes: np.ndarray, adjacency: Adjacency, around: LocalGraph) -> list[LowRankCompensation]:
         rows, found = self._at(nodes), []
@@ -512,12 +319,7 @@ class Top(Compensation):
     ) -> LowRankCompensation:
         """Return what stands for missing (m, r), rows of which are functions of the basis at nodes.
 
-        Args:
-            nodes: the batch.
-            every: where they stand in what is kept.
-            basis: by which it is expressed.
-            missing: values of the basis that are to be expressed.
-            target: (m, p) values of the probes there, by which the ridge is chosen.
+        every: where the nodes stand in what is kept. target (m, p): values of the probes, which choose the ridge.
         """
         c, count, rows = self.config, len(nodes), None
         wanted = self._wanted(count, basis)

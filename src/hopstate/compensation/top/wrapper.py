@@ -119,11 +119,7 @@ class Witness:
         return kept
 
     def check_output(self, _: nn.Module, __: Any, out: Any) -> None:
-        """Hold the layer to what it returned there.
-
-        Raises:
-            ConfigError: it returns something else.
-        """
+        """Raise ConfigError where the layer returns something else than it returned there."""
         got = _first(out)[: self.count]
         expected = self.returned.pop(0) if self.returned else got[:0]
         if got.shape != expected.shape:
@@ -200,13 +196,11 @@ class WholeGraph:
     def at(
         self, nodes: Tensor, around: Adjacency, normalise: Normalise, how: dict[str, Any], *, by: str | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return edges (2, e), counted within nodes, and weights (e,) that the whole graph's normalisation has there.
+        """Return edges (2, e), counted within nodes (m,), and their weights (e,) in the whole graph's normalisation.
 
         Args:
-            nodes: (m,) rows of the graph, the batch's first.
             around: the batch's adjacency.
-            normalise: torch-geometric's function.
-            how: its arguments besides edges, their weights and their number of nodes.
+            normalise, how: torch-geometric's function, and its arguments besides edges, weights and number of nodes.
             by: name of what weighs the edges; None where nothing does.
         """
         key = (normalise, by, *how.items())
@@ -240,9 +234,6 @@ def whole_weights(
     """Within it, layer's normalisations of edges, those of the batch, return what they have in the whole graph.
 
     Args:
-        layer: the layer.
-        batch: the batch.
-        whole: the whole graph.
         edges: (2, e) the batch's edges.
         carried: what they carry, as `WholeGraph` has it of all edges.
 
@@ -417,9 +408,6 @@ def edge_arguments(model: nn.Module, graph: Graph, call: Call | None = None) -> 
 
     Edge features of one column are weights where the model takes only those, and weights features where it takes only
     those.
-
-    Raises:
-        ConfigError: the model, or call, has no place for them.
     """
     has = {"edge_weight": graph.edge_weight is not None, "edge_attr": graph.edge_attr is not None}
     other, found = {"edge_weight": "edge_attr", "edge_attr": "edge_weight"}, {}

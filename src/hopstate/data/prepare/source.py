@@ -214,6 +214,9 @@ def stage(file: File, columns: Columns, start: int, out: Path, size: int, say: C
                 reported += _uneven(file, uneven[told:])
                 told = len(uneven)
                 _report(bad, file, sorted(reported), facts)
+                if writer is not None and writer.schema != good.schema:  # decimals, whole in one batch alone
+                    with reading(file.path, "a table"):
+                        good = good.cast(writer.schema)
                 writer = writer or pq.ParquetWriter(
                     part, good.schema, compression="none", use_dictionary=False, write_statistics=False
                 )

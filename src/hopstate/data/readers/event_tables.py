@@ -193,7 +193,8 @@ def roles_of(table: Table, options: EventTableOptions, said: Mapping[str, Declar
     if twice:
         raise ConfigError(f"{table.path}: column {twice[0]!r} is a label, and no feature of the same event")
     if named["target_column"] is None:
-        unused = [name for name in table.names if name not in (*used, *features, *said)]
+        seen = {*used, *features, *said}
+        unused = [name for name in table.names if name not in seen]
         check_target(table, target, [name for name in unused if is_numeric(table.frame[name])])
     sets = sets_by_name(source, target, unnamed=is_unnamed(table))
     return Roles(
@@ -229,7 +230,8 @@ def _feature_columns(
     if chosen is None:
         rest = [name for name in table.names if name not in used]
         features = [name for name in rest if FEATURE.fullmatch(name) or name in said]
-        unused = [name for name in rest if name not in features and is_numeric(table.frame[name])]
+        taken = set(features)
+        unused = [name for name in rest if name not in taken and is_numeric(table.frame[name])]
         if unused:
             notes = (
                 f"numeric columns that are not used: {', '.join(unused)}; take them as event features with "
@@ -265,7 +267,7 @@ def _event_features(
     table: Table, columns: Sequence[str], missing: str, said: Mapping[str, Declared], kinds: np.ndarray | None
 ) -> tuple[FeatureTable | None, tuple[str, ...]]:
     """Return features of events, and notes; of a deletion, what it leaves empty among numbers is 0."""
-    for name in columns:
+    for name in set(columns).difference(table.names):
         table.column(name, (), None, "edge_columns")
     if kinds is not None and (kinds != ADD).any():
         numeric = [name for name in columns if is_numeric(table.frame[name])]

@@ -1,7 +1,7 @@
 """Graphs and graph sets of torch-geometric and of the Open Graph Benchmark: saved files and data set classes.
 
-Nothing that a user's file holds is unpickled: saved files are loaded with torch's `weights_only`, and raw files that
-were put in place by hand are not processed by classes whose raw format is a pickle.
+Nothing that a user's file holds is unpickled: saved files are loaded with torch's `weights_only`, and a class of
+torch-geometric or OGB may unpickle raw files only if it has just fetched them itself.
 
 Source: Hu et al. 2020, arXiv:2005.00687 (OGB); Cai & Wang 2018, arXiv:1811.03508 (local degree profiles, for data sets
 without node features).
@@ -14,8 +14,12 @@ import inspect
 import os
 import pickle
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -27,7 +31,7 @@ from hopstate.data.graph_set import GraphSet, folds
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, DownloadError, FormatError, MissingFileError, nearest
 from hopstate.io.files import cache_folder
-from hopstate.io.opening import ZIP, check_size, first_bytes, reading
+from hopstate.io.opening import ZIP, check_size, first_bytes, names_host, reading, shown
 from hopstate.io.tensors import check_zip
 
 if TYPE_CHECKING:
@@ -88,12 +92,12 @@ def read_pyg_dataset(address: str, **fields: Any) -> Graph:
             arguments; root is by default a folder of the cache.
         fields: options of `Graph.from_edges` and fields of `Graph`.
     """
-    dataset, name = open_pyg_dataset(address)
-    return Graph.from_pyg(dataset[0], **{"source": address, "name": name, **fields})
+    graphs, name = pyg_graphs(address, 1)
+    return Graph.from_pyg(graphs[0], **{"source": address, "name": name, **fields})
 
 
-def open_pyg_dataset(address: str, **more: Any) -> tuple[Any, str]:
-    """Return a torch-geometric data set of an address as `read_pyg_dataset` takes it, and a name for messages."""
+def pyg_graphs(address: str, most: int | None = None, **more: Any) -> tuple[list[Data], str]:
+    """Return the first graphs of a torch-geometric data set (`read_pyg_dataset` says its address), and its name."""
     from torch_geometric import datasets
 
     head, _, query = address.removeprefix("pyg:").partition("?")
@@ -102,12 +106,14 @@ def open_pyg_dataset(address: str, **more: Any) -> tuple[Any, str]:
         raise FormatError(f"torch-geometric has no data set class {kind!r}{nearest(kind, datasets.__all__)}")
     arguments = {**more, **dict(parse_qsl(query))}
     arguments.setdefault("root", str(cache_folder() / "pyg" / kind))
+    if names_host(arguments["root"]):  # torch-geometric would read it through fsspec, from another machine
+        raise ConfigError(f"root={shown(arguments['root'])} in {shown(address)} is an address; give a folder")
     if name:
         arguments["name"] = name
     guarded = _guarded(getattr(datasets, kind))
     try:
         with weights_only():
-            return guarded(**arguments), name.lower() or kind.lower()
+            return list(islice(guarded(**arguments), most)), name.lower() or kind.lower()
     except TypeError as error:
         raise FormatError(f"{address}: {error}; write pyg:Class:name?key=value&key=value") from None
     except pickle.UnpicklingError as error:
@@ -122,19 +128,20 @@ def open_pyg_dataset(address: str, **more: Any) -> tuple[Any, str]:
 
 
 def _guarded(kind: type) -> type:
-    """Return a data set class that processes raw files only where it fetched them itself."""
+    """Return a data set class that unpickles raw files only if it fetched all of them itself."""
 
     def _download(self: Any) -> None:
-        self._given = all(Path(path).exists() for path in self.raw_paths)
+        root, own, processed = Path(self.root), Path(self.raw_dir).parent, Path(self.processed_dir)
+        before = [path for path in (*root.glob("*"), *own.rglob("*")) if processed not in (path, *path.parents)]
+        self._fetched = not any(path.is_file() for path in before)
         kind._download(self)  # type: ignore[attr-defined]
 
     def process(self: Any) -> None:
-        if self._given:
-            raise FormatError(
-                f"{self.raw_dir} holds raw files, which {kind.__name__} may unpickle; {UNPICKLED}. "
-                f"Process them yourself with torch_geometric.datasets.{kind.__name__} and try again"
-            )
-        kind.process(self)  # type: ignore[attr-defined]
+        token = _refused.set(not self._fetched)
+        try:
+            kind.process(self)  # type: ignore[attr-defined]
+        finally:
+            _refused.reset(token)
 
     return type(kind.__name__, (kind,), {"_download": _download, "process": process})
 
@@ -145,9 +152,23 @@ def _what(error: Exception) -> str:
     return f" ({found[1]})" if found else ""
 
 
+_refused: ContextVar[bool] = ContextVar("unpickling_refused", default=False)
+
+
+@cache
+def _watch_pickles() -> None:
+    """Let every unpickler of this process, whoever calls it, ask `_refused` before it looks up a class or function."""
+
+    def check(event: str, found: tuple[Any, ...]) -> None:
+        if event == "pickle.find_class" and _refused.get():
+            raise pickle.UnpicklingError(f"GLOBAL {found[0]}.{found[1]}")
+
+    sys.addaudithook(check)
+
+
 @contextmanager
 def weights_only() -> Iterator[None]:
-    """Hold torch.load to weights_only, also where torch-geometric falls back to unpickling, and let it rebuild `Data`.
+    """Refuse pickles, hold torch.load to weights_only whatever torch-geometric says, and let it rebuild `Data`.
 
     The classes allowed are plain containers. Those that are allowed already are not named again: torch would take
     them off its list at the end.
@@ -162,10 +183,13 @@ def weights_only() -> Iterator[None]:
     allowed = get_safe_globals()
     classes = [c for c in (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage) if c not in allowed]
     os.environ[name] = "1"
+    _watch_pickles()
+    token = _refused.set(True)
     try:
         with safe_globals(classes):
             yield
     finally:
+        _refused.reset(token)
         if before is None:
             del os.environ[name]
         else:
@@ -189,12 +213,12 @@ def read_pyg_set(address: str, **fields: Any) -> GraphSet:
     if name == "PCQM-Contact":
         raise DataError(f"{address} asks for links between nodes of many graphs, a task that is not built in")
     if _takes_split(kind) and name not in _UNSPLIT:
-        splits = [list(open_pyg_dataset(address, split=split)[0]) for split in SPLITS]
+        splits = [pyg_graphs(address, split=split)[0] for split in SPLITS]
         listed = [data for part in splits for data in part]
         split_of = np.repeat(np.arange(3), [len(part) for part in splits])
         masks = {split: split_of == i for i, split in enumerate(SPLITS)}
     else:
-        listed = list(open_pyg_dataset(address)[0])
+        listed = pyg_graphs(address)[0]
         masks = stratified_folds(np.array([int(data.y) for data in listed]))
     own = {"name": (name or kind).lower(), "source": address, "masks": masks, "level": LEVELS.get(name, "graph")}
     return GraphSet.from_pyg(with_features(listed), **{**own, **fields})

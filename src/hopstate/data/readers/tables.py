@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ class Table:
     separator: str = ","  # of a text file
     bad: dict[int, str] | None = None  # filled with rows and what is wrong with them, in place of an error
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         return [str(name) for name in self.frame.columns]
 
@@ -342,6 +343,12 @@ def _column_of_arrow(column: pa.ChunkedArray, name: str, where: str) -> Any:
     kind = column.type
     if types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
+    if types.is_decimal(kind):
+        try:
+            column = column.cast(pa.int64())
+        except pa.ArrowInvalid:  # a fraction, or beyond 64 bits
+            column = column.cast(pa.float64())
+        kind = column.type
     if kind.num_fields or "binary" in str(kind):
         holds = "lists or records" if kind.num_fields else "bytes"
         raise FormatError(f"{where}: column {name!r} holds {holds}; a table has one text, number or date in each cell")

@@ -353,7 +353,7 @@ def _warn_of_numbers(table: Table, column: str, t: np.ndarray) -> None:
                 stacklevel=5,
             )
             return
-    if t.max() < 100 * max(t.min(), 5 * _SINCE_1970[0]):
+    if float(t.max()) < 100 * max(float(t.min()), 5 * _SINCE_1970[0]):
         return
     inside = {unit: (t >= first) & (t <= last) for unit, (first, last) in _calendar().items()}
     inside = {unit: mask for unit, mask in inside.items() if mask.any()}

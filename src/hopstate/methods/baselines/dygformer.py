@@ -150,11 +150,7 @@ class DyGFormer(HistoryModel):
     def _encode(self, tokens: HistoryTokens, offsets: Tensor, longest: int, count: int | None) -> tuple[Tensor, Tensor]:
         """Return (R, 4 channel_dim) patches and the (1, 4 channel_dim) patch that holds nothing but padding.
 
-        Args:
-            tokens: the tokens.
-            offsets: (S + 1,) bounds of the sequences' patches.
-            longest: most tokens of a sequence.
-            count: R where it is known without looking at offsets.
+        offsets (S + 1,) bound the sequences' patches; count is R where it is known without looking at offsets.
         """
         size, rows = self.config.patch_size, None
         num_patches = tokens.nodes.shape[0]
@@ -173,7 +169,6 @@ class DyGFormer(HistoryModel):
         return torch.cat(patches, -1), torch.cat(padding, -1)
 
     def _project(self, name: str, values: Tensor | None, num_patches: int) -> Tensor:
-        """Return (R, channel_dim): values (R patch_size, width) joined in patches and projected; None is zeros."""
         if name not in self.project:
             return self.output.weight.new_zeros(num_patches, self.config.channel_dim)
         linear = self.project[name]

@@ -143,12 +143,7 @@ class RecentLinkTokenizer(AroundTokenizer[HistoryTokenizer]):
         return made
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> RecentLinks:
-        """Return what is needed to score pairs u (P,), v (P,) at t (P,).
-
-        Raises:
-            ShapeError: u, v and t differ in length.
-            DataError: a node that the store does not know, or a NaN time.
-        """
+        """Return what is needed to score pairs u (P,), v (P,) at t (P,)."""
         if not len(u) == len(v) == len(t):
             raise ShapeError(f"{len(u)} sources, {len(v)} destinations and {len(t)} times")
         nodes, times = np.concatenate([u, v]), np.concatenate([t, t])

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.ops.discretize import inverse_softplus
+from hopstate.layers.ssm import inverse_softplus
 from hopstate.ops.filters.laplacian import EPSILON, check_filter, critical_alpha
 from hopstate.ops.filters.quadrature import NUM_QUADRATURE_NODES, evolve
 from hopstate.ops.filters.transition import Transition
@@ -156,13 +156,7 @@ class HippoCell(nn.Module):
         self.log_decay = nn.Parameter(torch.zeros(dim))  # A = -exp(log_decay)
 
     def update(self, H: Tensor, x: Tensor, transition: Transition) -> Tensor:
-        """Return the memory after one batch.
-
-        Args:
-            H: (S, n, d) memory of the active nodes before.
-            x: (S, n, d) their input.
-            transition: the batch's change of the graph.
-        """
+        """Return the memory after one batch: H (S, n, d) that before, x (S, n, d) the input of the active nodes."""
         z = self.norm(x)
         step = F.softplus(self.step(z))  # (S, n, 1)
         rate = -step * self.log_decay.exp()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -19,12 +19,11 @@ from torch import Tensor
 from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import check_range, refuse_idle
+from hopstate.errors import refuse_idle
 from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig, Readout
 from hopstate.methods.method import Context, Method, Space
 from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.event_nodes import (
-    EventNodeRun,
     event_floors,
     event_targets,
     init_context,
@@ -34,18 +33,17 @@ from hopstate.methods.shared.event_nodes import (
 from hopstate.methods.shared.link import (
     PAIRS,
     SCHEDULE,
-    LearnedLinkRun,
     suit_epochs,
     suit_pairs,
     used_features,
 )
-from hopstate.methods.shared.memory import MemoryInputs, memory_task
+from hopstate.methods.shared.memory import MemoryInputs, MemoryLinkRun, MemoryNodeRun, memory_task
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, StateQuery, Tensors, logit_port, rows_port
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.precision import bare
 from hopstate.training.tasks.event_node import EventNodeTask
-from hopstate.training.tasks.link import LinkEvaluation, LinkTask
+from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.memory import ClassQuestions
 
 BUDGET = 1_040_000  # training events of links, times epochs, that one core does in some minutes: 30 of UCI, 14 of Enron
@@ -63,6 +61,7 @@ MEMORY = (
     *SCHEDULE,
 )
 LEAST, MOST = 1.0, 8.0  # of the highest frequency
+NO_NEIGHBOR = "model.order=0 looks at no neighbour"
 
 
 def suit_memory(
@@ -72,9 +71,6 @@ def suit_memory(
 
     The filter starts at 1: at its critical start, made for paths, a dense graph's memory runs into its bound. Static
     vectors are random, one of the paper's four kinds. The norm before the decoder is left open by the paper.
-
-    Args:
-        stream, config, metrics: see `Method.suit`.
     """
     train = config.split.of(stream).train
     count = len(stream.additions(train))
@@ -101,11 +97,7 @@ def frequencies(stream: EventStream, train: np.ndarray, config: CTDGSSMRun | CTD
     """Return the lowest and highest frequency of encodings of ln(1 + gap) that tell a stream's gaps apart.
 
     Over half a turn of the lowest lie all gaps, "never" included; over two turns of the highest the middle 80% of the
-    gaps between two meetings of a pair.
-
-    Args:
-        train: (P,) positions of the training events.
-        config: with gap_unit and model.never.
+    gaps between two meetings of a pair. train (P,) are positions of the training events.
     """
     clock = Clock.fit(stream.t[train], stream.time_unit, config.gap_unit)
     recent = stream.additions(train)[-LOOKED_AT:]
@@ -122,9 +114,6 @@ def _short(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-_BATCH = 128  # the paper's Table 9
-
-
 def _model() -> CTDGSSMConfig:
     return CTDGSSMConfig(max_norm=100.0)  # at the critical start a dense graph's memory would grow without bound
 
@@ -135,74 +124,39 @@ def _loop() -> LoopConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CTDGSSMRun(LearnedLinkRun):
+class CTDGSSMRun(MemoryLinkRun):
     """Configuration of a CTDG-SSM run.
 
     Args:
         model: the memory model; its order is also how many hops active nodes reach.
-        num_neighbors: N_u, most recent events of context per end of a batch's events.
-        batch_size: events that are scored, then move the memory, together.
-        tbptt_window: batches that gradients flow back through, and batches of an optimiser step.
-        cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
-            moves the memory.
-        evaluation: protocol and negatives; its batch_size is that of the run unless you give another.
     """
 
     model: CTDGSSMConfig = field(default_factory=_model)
-    num_neighbors: int = 10
-    batch_size: int = _BATCH
-    tbptt_window: int = 4
-    cut_ties: bool = True
-    evaluation: LinkEvaluation = field(default_factory=lambda: LinkEvaluation(batch_size=_BATCH))
-    loop: LoopConfig = field(default_factory=_loop)
-
-    def __post_init__(self) -> None:
-        _check(self)
-        if self.evaluation.batch_size == _BATCH:  # as it stands by default: the memory moves as it does in training
-            object.__setattr__(self, "evaluation", replace(self.evaluation, batch_size=self.batch_size))
-
-
-@dataclass(frozen=True, kw_only=True)
-class CTDGSSMNodeRun(EventNodeRun):
-    """Configuration of a CTDG-SSM run that classifies an event's source at the time of the event.
-
-    Args:
-        model: the memory model; its order is also how many hops active nodes reach.
-        num_neighbors: N_u, most recent events of context per end of a batch's events.
-        batch_size: events that are scored, then move the memory, together.
-        tbptt_window: batches that gradients flow back through, and batches of an optimiser step.
-        cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
-            moves the memory.
-    """
-
-    model: CTDGSSMConfig = field(default_factory=_model)
-    num_neighbors: int = 10
-    batch_size: int = _BATCH
-    tbptt_window: int = 4
-    cut_ties: bool = True
     loop: LoopConfig = field(default_factory=_loop)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check(self)
+        refuse_idle(self, num_neighbors=not self.model.order and NO_NEIGHBOR)
 
 
-def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
-    check_range(least=1, num_neighbors=config.num_neighbors, batch_size=config.batch_size)
-    check_range(least=1, tbptt_window=config.tbptt_window)
-    refuse_idle(config, num_neighbors=not config.model.order and "model.order=0 looks at no neighbour")
+@dataclass(frozen=True, kw_only=True)
+class CTDGSSMNodeRun(MemoryNodeRun):
+    """Configuration of a CTDG-SSM run that classifies an event's source at the time of the event.
+
+    Args:
+        model: the memory model; its order is also how many hops active nodes reach.
+    """
+
+    model: CTDGSSMConfig = field(default_factory=_model)
+    loop: LoopConfig = field(default_factory=_loop)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_idle(self, num_neighbors=not self.model.order and NO_NEIGHBOR)
 
 
 def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> LinkTask:
-    return memory_task(
-        stream,
-        config,
-        context,
-        _network(stream, config, context, decoder="link"),
-        num_neighbors=config.num_neighbors,
-        tbptt_window=config.tbptt_window,
-        cut_ties=config.cut_ties,
-    )
+    return memory_task(stream, config, context, _network(stream, config, context, decoder="link"))
 
 
 def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> EventNodeTask:
@@ -210,18 +164,11 @@ def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -
     split, built = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
     targets = event_targets(stream, split, config, context)
     model = _network(stream, config, built, decoder="node", num_outputs=targets.width)
-    made = MemoryInputs.of(stream, config, built, model, config.num_neighbors)
+    made = MemoryInputs.of(stream, config, built, model)
     frozen = take_backbone(model, config, context, links="ctdg-ssm", head=("readout",))
-    source = made.windows(
-        stream,
-        ClassQuestions(stream, made.split, made.train_inputs, y=targets.y, target=targets.target),
-        batch_size=config.batch_size,
-        tie_batch_size=config.batch_size,
-        tbptt_window=config.tbptt_window,
-        cut_ties=config.cut_ties,
-    )
+    questions = ClassQuestions(stream, made.split, made.train_inputs, y=targets.y, target=targets.target)
     return EventNodeTask(
-        source,
+        made.windows(questions, config.batch_size),
         targets=targets,
         eval_batch_size=config.batch_size,
         bootstrap=config.bootstrap,

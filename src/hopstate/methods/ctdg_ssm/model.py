@@ -170,11 +170,7 @@ class StaticEmbedding(nn.Module):
         self.table = self.table[:0]  # drawn anew from the seed that was loaded
 
     def check(self, nodes: Tensor) -> None:
-        """Check that every node has a vector.
-
-        Raises:
-            DataError: one lies beyond the fixed number of nodes.
-        """
+        """Raise DataError if a node lies beyond the fixed number of nodes."""
         if self.kind in ("onehot", "learnable") and len(nodes) and int(nodes.max()) >= (self.num_nodes or 0):
             raise DataError(
                 f"node {int(nodes.max())} is beyond the {self.num_nodes} nodes that this model's {self.kind} "
@@ -292,7 +288,6 @@ class CTDGSSM(MemoryModel):
         return state.replaced(batch.nodes, rows, output, seen=seen, time=batch.time.repeat(2), in_place=in_place)
 
     def _step(self, state: NodeState, batch: ActiveBatch) -> tuple[Tensor, Tensor]:
-        """Return memory (K, n, d) and output (n, d) of the active nodes after a batch."""
         transition = self._transition(batch)
         x = self._encode(batch).view(batch.blocks, -1, self.config.dim)
         before = state.memory[:, state.place(batch.nodes)].view(len(self.cells), *x.shape)
@@ -381,13 +376,7 @@ class CTDGSSM(MemoryModel):
         return self.readout([self.represent(state, source), self.represent(state, target)], gap)[:, 0]
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor) -> Tensor:
-        """Return (n, C) logits of nodes in a state, gap (n, 1) as above; (n, 1), of class 1, where C is 2.
-
-        Args:
-            state: the memory before what is asked about.
-            nodes: (n,) nodes.
-            gap: (n, 1) ln(1 + time since a node's last event).
-        """
+        """Return (n, C) logits of nodes (n,), gap (n, 1) since their last events; (n, 1), of class 1, where C is 2."""
         return self.readout([self.represent(state, nodes)], gap)
 
     def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor:

@@ -23,11 +23,11 @@ from hopstate.methods.shared.event_nodes import (
     suit_init,
     take_backbone,
 )
-from hopstate.methods.shared.event_run import event_loop
 from hopstate.methods.shared.link import (
     HistoryLinkRun,
     clock_of,
     deletions_of,
+    event_loop,
     history_features,
     history_method,
     history_task,
@@ -131,11 +131,7 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
 
 
 def export_spec(task: EventTask[Any]) -> ExportSpec:
-    """Return what is exported of a trained task: tokens of past events in, logits of pairs or rows of nodes out.
-
-    Raises:
-        ConfigError: attention between the two ends.
-    """
+    """Return what is exported of a trained task: tokens of past events in, logits of pairs or rows of nodes out."""
     model = bare(task.model)
     assert isinstance(model, (DyGMamba, DyGMambaNodes))
     if model.config.cross_attention:

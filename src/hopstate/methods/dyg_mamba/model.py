@@ -31,9 +31,8 @@ from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
 from hopstate.layers.attention import CrossAttention
 from hopstate.layers.decoders import LinkHead, NodeHead, PairHistory
 from hopstate.layers.encodings import CountEncoding, TimeEncoding
-from hopstate.layers.ssm import STEP_RANGE, StateSpace, StepProjection
+from hopstate.layers.ssm import STEP_RANGE, StateSpace, StepProjection, inverse_softplus
 from hopstate.ops.conv1d import conv1d
-from hopstate.ops.discretize import inverse_softplus
 from hopstate.ops.rows import segment_sum
 from hopstate.ops.selective_scan import selective_scan
 from hopstate.ops.span_step import span_step
@@ -210,7 +209,6 @@ class _Direction(StateSpace):
         return y
 
     def _inputs(self, x: Tensor, offsets: Tensor) -> Tensor:
-        """Return m = SiLU(Conv(x)), equation 7."""
         if self.conv is None:
             return F.silu(x)
         weights = self.conv.weight.squeeze(1), self.conv.bias
@@ -261,12 +259,9 @@ class TimeSpanBlock(nn.Module):
         offsets: Int[Tensor, "bound"],
         ratio: Float[Tensor, "token"],
     ) -> Float[Tensor, "token channel"]:
-        """Return the tokens after one block.
+        """Return the packed tokens after one block.
 
-        Args:
-            z: packed tokens.
-            offsets: bounds of the sequences.
-            ratio: span of each token, (t_{k+1} - t_k) / (tau - t_1), t_{L+1} = tau; or what step_function takes.
+        ratio is the span of each token, (t_{k+1} - t_k) / (tau - t_1), t_{L+1} = tau; or what step_function takes.
         """
         normed = self.norm(z)
         x = self.input(normed)
@@ -354,11 +349,7 @@ class HistoryEncoder(nn.Module):
             raise ShapeError("the model encodes co-occurrence, and these tokens have no counts: make them as pairs")
 
     def encode(self, tokens: HistoryTokens) -> Tensor:
-        """Return (token, 4 channel_dim): node, edge, time and co-occurrence encodings side by side, equations 5-6.
-
-        Raises:
-            ShapeError: see `check`.
-        """
+        """Return (token, 4 channel_dim): node, edge, time and co-occurrence encodings side by side, equations 5-6."""
         self.check(tokens)
         encodings = {
             "node": tokens.x,

@@ -59,12 +59,7 @@ class Stack(nn.Module):
 
 
 def members_of(record: Any, config: Any, context: Context) -> list[Member]:
-    """Return the members of an ensemble over its data; what they are built from is noted for its data.json.
-
-    Raises:
-        ConfigError: fewer than two runs, or runs on other data, splits or ways of reading.
-        CheckpointError: one is not finished, or damaged.
-    """
+    """Return the members of an ensemble over its data; what they are built from is noted for its data.json."""
     begun = context.begun()
     kept = [_kept(run) for run in config.runs] if begun is None else begun.get("members")
     if not isinstance(kept, list) or not all(isinstance(one, dict) and len(one) == 3 for one in kept):

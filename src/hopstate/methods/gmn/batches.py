@@ -28,12 +28,12 @@ from hopstate.methods.gmn.tokens import (
     token_order,
     walk_tokens,
 )
-from hopstate.methods.shared.edges import turned
+from hopstate.methods.shared.node import turned
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable, random_walks
 from hopstate.random import named_rng
-from hopstate.sampling.prefetch import Prefetcher
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, Seen, averaged, device_of
+from hopstate.training.tasks.task import Prefetcher
 
 CONTEXT = (2, 4)  # steps, walks of each node of a batch without tokens, to neighbors to receive messages from
 GRAPHS_PER_BATCH = 32
@@ -120,10 +120,8 @@ def relocated(tokens: Tokens, nodes: np.ndarray, edges: np.ndarray) -> Tokens:
 def whole_inputs(prepared: PreparedGraph, tokens: dict[str, Any], rng: np.random.Generator | None) -> GMNInputs:
     """Return all nodes of a graph as one sequence.
 
-    Args:
-        prepared: the graph.
-        tokens: what `token_inputs` made of the tokens of all nodes; empty if each node is its only token.
-        rng: draws ties of the order, the order of tokens of one length, and signs of eigenvectors; None keeps all.
+    tokens are the `token_inputs` of all nodes, empty if each node is its only token. rng draws ties of the order, the
+    order of tokens of one length, and signs of eigenvectors; None keeps all.
     """
     m = prepared
     extra = tokens | {"token_order": token_order(len(m.x), m.settings, rng)} if tokens else {}
@@ -183,7 +181,6 @@ def gmn_inputs(
 
 
 def _round(prepared: PreparedGraph, kind: TokenKind, seed: int, number: int) -> Tokens:
-    """Return the tokens of all nodes in a round of drawing."""
     return prepared.tokens(np.arange(len(prepared.x)), kind, drawing_seed(seed, number))
 
 
@@ -420,14 +417,7 @@ def plan_batches(
 ) -> WalkPlan:
     """Return the whole graph as a batch if a step fits the budget, otherwise the largest batch of nodes that does.
 
-    Args:
-        nodes, edges, features, model, walks, edge_dim: see `step_bytes`.
-        budget: bytes.
-        batch_size: a given size, which stays.
-        everywhere: messages of a batch pass over the whole graph.
-
-    Raises:
-        ConfigError: a given size, or one node, does not fit.
+    A given batch_size stays; it is a ConfigError if it, or one node, does not fit. See `step_bytes` for the others.
     """
     visited = walks.repeats * walks.walks * sum(walks.ladder)
     if walks.tokens == 1 and (model.uses_mpnn or model.variant == "gps-mamba"):
@@ -460,13 +450,7 @@ def plan_graph_batches(
 ) -> WalkPlan:
     """Return `GRAPHS_PER_BATCH` graphs a step, or fewer if those with most nodes do not fit the budget.
 
-    Args:
-        nodes, edges: (G,) sizes of the graphs.
-        features, model, walks, budget, edge_dim: as in `plan_batches`.
-        batch_size: a given size, which stays.
-
-    Raises:
-        ConfigError: a given size, or the largest graph, does not fit.
+    nodes and edges are (G,) sizes of the graphs. A given batch_size stays; it is a ConfigError if it does not fit.
     """
     nodes, edges = np.cumsum(np.sort(nodes)[::-1]), np.cumsum(np.sort(edges)[::-1])
     size = GRAPHS_PER_BATCH if batch_size is None else batch_size
@@ -495,13 +479,9 @@ def step_bytes(
     """Return about how many bytes a training step keeps for its backward pass, if every walk visits new nodes.
 
     Args:
-        nodes: nodes whose outputs are asked for.
-        edges: stored edges of the graph that messages pass over.
-        walks: walk settings.
-        model: widths and layers.
-        features: columns of x.
+        nodes, edges: whose outputs are computed; that messages pass over.
         context: further nodes whose features are needed.
-        edge_dim: columns of the edge features; counted for "gps-mamba" and PNA alone.
+        features, edge_dim: columns of x and of the edge features (counted for "gps-mamba" and PNA alone).
     """
     d, block, message = model.dim, block_floats(model), 16 * model.dim  # floats a row and layer
     if model.input_dropout:  # each embedding keeps its input and its mask

@@ -51,13 +51,7 @@ def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
 
 
 def gmn_spec(model: nn.Module, *, draws: int = 1, many: bool = False) -> ExportSpec:
-    """Return what is exported of a trained network, without what fills it.
-
-    Args:
-        model: the network.
-        draws: times that the run draws walks for an answer.
-        many: its nodes are of several graphs, each a sequence of its own.
-    """
+    """Return what is exported of a trained network, without what fills it; many: its nodes are of several graphs."""
     if not isinstance(model, GMN):
         raise ConfigError(f"{type(model).__name__} is no Graph Mamba Network and has no program over tokens of walks")
     ports = ports_of(model, many=many)

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.splits import random_split
 from hopstate.errors import ConfigError, DataError, HopstateError, check_range
-from hopstate.io.opening import parse_bytes
 from hopstate.layers.message import Adjacency
 from hopstate.layers.mpnn import BatchNorm, Reading, pool, read_width
 from hopstate.methods.gmn.batches import PreparedGraph, WalkPlan, plan_graph_batches, token_inputs
@@ -31,18 +30,25 @@ from hopstate.methods.gmn.node_method import (
     EncodingConfig,
     OrderConfig,
     WalksConfig,
+    gmn_model,
     prepare,
     reads_edges,
 )
 from hopstate.methods.gmn.orders import node_order
-from hopstate.methods.gmn.tokens import WalkSettings, drawing_seed, token_order
+from hopstate.methods.gmn.tokens import drawing_seed, token_order
 from hopstate.methods.method import Context, Method, Range, ReadOptions, SetRun, Space, SplitConfig
 from hopstate.methods.shared.baselines import graph_set_baselines
-from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, turned
-from hopstate.methods.shared.node import check_filled, save_npz
+from hopstate.methods.shared.node import (
+    Use,
+    check_filled,
+    check_same_edges,
+    learned_features,
+    metric_of,
+    save_npz,
+    turned,
+)
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, rows_port
-from hopstate.methods.shared.suit_nodes import metric_of
-from hopstate.methods.shared.targets_as_trained import targets_as_trained
+from hopstate.methods.shared.targets_as_trained import labels_as_trained
 from hopstate.ops.cpu.random_kernels import mix
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.training.checkpoint import replace_file
@@ -54,7 +60,6 @@ from hopstate.training.tasks.target import (
     goal_of,
     positive_last,
     target_of,
-    trained_target,
     warn_one_class,
 )
 
@@ -315,16 +320,7 @@ def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask
     targets = _targets(graphs, config, context)
     ready, choice = prepared_set(graphs, config, context)
     check_same_edges(graphs.name, ready.edge_dim, context.trained)
-    model = GMN(
-        config.model,
-        in_dim=ready.x.shape[1],
-        out_dim=targets["target"].width,
-        edge_dim=ready.edge_dim,
-        tokens=ready.settings.tokens,
-        window=ready.settings.window,
-        level=config.level,
-        degrees=torch.from_numpy(np.diff(ready.indptr)),
-    )
+    model = gmn_model(config, ready, targets["target"].width, config.level)
     collate = Collator(
         graphs, ready, config.model, seed=config.loop.seed, resample_every=config.walks.resample_every,
         level=config.level,
@@ -359,22 +355,13 @@ def prepared_set(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
     """Return the union made ready, each graph encoded and ordered as if alone, and the settings for it."""
     nodes, edges = np.diff(graphs.offsets), np.diff(graphs.union.indptr[graphs.offsets])
 
-    def plan(walks: WalkSettings, features: int, edge_dim: int) -> WalkPlan:
-        budget = parse_bytes(config.walks.memory_budget)
-        return plan_graph_batches(
-            nodes, edges, features, config.model, walks, budget, batch_size=config.batch_size, edge_dim=edge_dim
-        )
-
     names = names_in_set(graphs) if config.encoding.kind == "anonymous" else None
+    plan = partial(plan_graph_batches, nodes, edges)
     return prepare(graphs.union, config, context, plan, offsets=graphs.offsets, names=names)
 
 
 def _targets(graphs: GraphSet, config: GraphSetRun, context: Context) -> dict[str, Any]:
-    """Return y, target and split as `GraphTask` takes them; a new run saves a split that was drawn.
-
-    Raises:
-        DataError: no features, no targets, an empty split, or other features than the trained model takes.
-    """
+    """Return y, target and split as `GraphTask` takes them; a new run saves a split that was drawn."""
     if graphs.union.x is None:
         raise DataError(f"{graphs.name} has no node features; give each node at least a constant one")
     if context.trained is not None:
@@ -404,8 +391,7 @@ def _targets_as_trained(graphs: GraphSet, config: GraphSetRun, trained: Mapping[
         )
     own = _labels(graphs, level)
     count = {"graph": graphs.num_graphs, "node": graphs.num_nodes, "edge": graphs.union.num_edges}[level]
-    target = trained_target(trained, config.metric)
-    y = targets_as_trained(own, graphs.class_names, target, count, graphs.name)
+    y, target = labels_as_trained(own, graphs.class_names, trained, config.metric, count, graphs.name)
     known = bool(target.known(y).any())
     split = graph_split(graphs, y, config) if graphs.num_splits or known else {}
     return {"y": y, "target": target, "split": split}

@@ -61,12 +61,7 @@ class Cut:
 def cut_of(
     nodes: int, edges: int, walks: WalkSettings, model: GMN.Config, features: int, edge_dim: int, budget: int
 ) -> tuple[Cut, bool]:
-    """Return how a pass over all nodes is cut to stay within a budget, and whether its arrays belong on disk.
-
-    Args:
-        nodes, edges, walks, model, features, edge_dim: see `step_bytes`.
-        budget: bytes.
-    """
+    """Return how a pass over all nodes is cut to stay within a budget, and whether its arrays belong on disk."""
     d = model.dim
     states = d if edge_dim and model.mpnn in READS_EDGES else 0
     arrays = 4 * (nodes * d * (4 if model.variant == "gps-mamba" else 3) + edges * states)

@@ -363,7 +363,6 @@ class GMN(nn.Module):
         return self.head(self.norm(y))
 
     def _over_nodes(self, inputs: GMNInputs) -> Tensor:
-        """Return (n, dim) after the blocks over the nodes."""
         if self.config.variant != "gps-mamba":
             return in_order(self.node_blocks, self.encode(inputs), inputs.order, inputs.sequences)
         h, e = self.encode(replace(inputs, targets=None)), self._edges(inputs)
@@ -375,11 +374,7 @@ class GMN(nn.Module):
         return None if self.embed_edge is None or inputs.edge_attr is None else self.embed_edge(inputs.edge_attr)
 
     def encode(self, inputs: GMNInputs) -> Tensor:
-        """Return (n, dim): each node's row after the blocks over its tokens; inputs.graph and order are not read.
-
-        Raises:
-            ShapeError: another number of features than the model was made for.
-        """
+        """Return (n, dim): each node's row after the blocks over its tokens; inputs.graph and order are not read."""
         if inputs.x.shape[1] != self.in_dim:
             raise ShapeError(f"expected {self.in_dim} features a node, got {inputs.x.shape[1]}")
         h = self.embed(functional.dropout(inputs.x, self.config.input_dropout, self.training))

@@ -31,12 +31,25 @@ from hopstate.methods.gmn.tokens import (
 )
 from hopstate.methods.method import Context, Method, Space
 from hopstate.methods.shared.baselines import graph_baselines
-from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column, turned
-from hopstate.methods.shared.node import NodeNetwork, NodeRun, graph_task
-from hopstate.methods.shared.suit_nodes import LINKS, MANY, facts, suit_links, suit_metric
+from hopstate.methods.shared.node import (
+    LINKS,
+    MANY,
+    NodeNetwork,
+    NodeRun,
+    Use,
+    check_same_edges,
+    facts,
+    graph_task,
+    learned_features,
+    raw_column,
+    suit_links,
+    suit_metric,
+    turned,
+)
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note
+from hopstate.training.tasks.graph import Level
 from hopstate.training.tasks.node import NodeLabels, NodeTask
 from hopstate.training.tasks.static_link import StaticLinkTask
 
@@ -62,12 +75,7 @@ AUTOMATIC = (
 
 
 def suit_gmn(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, gps: bool = False) -> Mapping[str, Any]:
-    """Return settings of a Graph Mamba Network that suit a graph; walks and batches fit themselves to the memory.
-
-    Args:
-        graph, config, metrics: as of every method.
-        gps: whether layers that pass messages have a scan over the nodes each.
-    """
+    """Return settings of a Graph Mamba Network that suit a graph; walks and batches fit themselves to the memory."""
     if config.task == "link":
         small = {"walks.max_length": 1, "walks.repeats": 1, "walks.walks": 4, "encoding.kind": "rwse"}
         layers = {} if gps else {"model.mpnn_layers": 2}
@@ -199,14 +207,9 @@ def node_encoding(
     offsets: np.ndarray | None = None,
     names: np.ndarray | None = None,
 ) -> np.ndarray | None:
-    """Return (N, s) encodings, or None.
+    """Return (N, s) encodings of one graph, or of the union of a set with bounds offsets (G + 1,); or None.
 
-    Args:
-        graph: one graph, or the union of a set.
-        config: kind and size.
-        context: of the build.
-        offsets: (G + 1,) bounds of the graphs of a set; each gets the eigenvectors that it has alone.
-        names: (N,) numbers by which anonymous walks are drawn; by default the rows.
+    names (N,) are numbers by which anonymous walks are drawn; by default the rows.
     """
     size, cache = config.size, context.cache
     if config.kind == "none":
@@ -258,7 +261,7 @@ def reads_edges(config: GMNRun | GMNGraphsRun) -> bool:
     return config.edges != "drop" and config.model.reads_edges(walks=has_walks(config.walks))
 
 
-Plan = Callable[[WalkSettings, int, int], WalkPlan]  # walks, columns of x, columns of edge features → batches
+Plan = Callable[..., WalkPlan]  # `plan_batches` or `plan_graph_batches` of some sizes
 
 
 def prepare(
@@ -274,9 +277,6 @@ def prepare(
     """Return a graph, or the union of a set, with encodings, order and walks, and how it is cut into batches.
 
     Args:
-        graph: with features.
-        config: of the run.
-        context: of the build.
         plan: chooses the batches.
         offsets, names: of a set; see `node_encoding`.
         otherwise: what an error says if nothing reads the edge features; None leaves them out.
@@ -294,7 +294,14 @@ def prepare(
         own = relative_encoding(encoding, over)
         edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
     walks = walk_settings(config.walks, config.model, context, graph.num_edges / max(1, graph.num_nodes))
-    choice = plan(walks, x.shape[1], 0 if edge_attr is None else edge_attr.shape[1])
+    choice = plan(
+        x.shape[1],
+        config.model,
+        walks,
+        parse_bytes(config.walks.memory_budget),
+        batch_size=config.batch_size,
+        edge_dim=0 if edge_attr is None else edge_attr.shape[1],
+    )
     if context.trained is None:
         most = "" if offsets is None else "at most "
         change = "set walks.max_length, walks.repeats, walks.walks or batch_size for others"
@@ -315,15 +322,22 @@ def prepare(
 
 def prepared_graph(graph: Graph, config: GMNRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
     """Return a graph made ready, and the settings for it."""
-
-    def plan(walks: WalkSettings, features: int, edge_dim: int) -> WalkPlan:
-        budget = parse_bytes(config.walks.memory_budget)
-        return plan_batches(
-            graph.num_nodes, graph.num_edges, features, config.model, walks, budget,
-            batch_size=config.batch_size, edge_dim=edge_dim, everywhere=config.messages == "whole",
-        )  # fmt: skip
-
+    plan = partial(plan_batches, graph.num_nodes, graph.num_edges, everywhere=config.messages == "whole")
     return prepare(graph, config, context, plan, otherwise=_NO_PLACE)
+
+
+def gmn_model(config: GMNRun | GMNGraphsRun, ready: PreparedGraph, width: int, level: Level = "node") -> GMN:
+    """Return an untrained network for a graph made ready, with outputs of a width."""
+    return GMN(
+        config.model,
+        in_dim=ready.x.shape[1],
+        out_dim=width,
+        edge_dim=ready.edge_dim,
+        tokens=ready.settings.tokens,
+        window=ready.settings.window,
+        level=level,
+        degrees=torch.from_numpy(np.diff(ready.indptr)),  # messages that each node receives
+    )
 
 
 def build(graph: Graph, config: GMNRun, context: Context) -> NodeTask[Any] | StaticLinkTask:
@@ -333,15 +347,7 @@ def build(graph: Graph, config: GMNRun, context: Context) -> NodeTask[Any] | Sta
 def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, config: GMNRun) -> NodeNetwork:
     ready, choice = prepared_graph(graph, config, context)
     check_same_edges(graph.name, ready.edge_dim, context.trained)
-    model = GMN(
-        config.model,
-        in_dim=ready.x.shape[1],
-        out_dim=width,
-        edge_dim=ready.edge_dim,
-        tokens=choice.walks.tokens,
-        window=choice.walks.window,
-        degrees=torch.from_numpy(np.diff(ready.indptr)),  # messages that each node receives
-    )
+    model = gmn_model(config, ready, width)
     draws = config.walks.draws if choice.walks.tokens > 1 else 1
     shared: dict[str, Any] = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
     source: WholeSequence | VisitedNodes

@@ -111,12 +111,9 @@ def _core_numbers(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 
 def node_order(key: np.ndarray, rng: np.random.Generator | None = None, graph: np.ndarray | None = None) -> np.ndarray:
-    """Return (N,) nodes in ascending order of key, graph by graph.
+    """Return (N,) nodes in ascending order of key (N,), graph by graph where graph (N,) names each node's.
 
-    Args:
-        key: (N,).
-        rng: breaks ties at random; None breaks them by node id.
-        graph: (N,) graph of each node, ascending, where several are packed.
+    rng breaks ties at random; None breaks them by node id.
     """
     ties = np.arange(len(key)) if rng is None else rng.permutation(len(key))
     keys = (ties, key) if graph is None else (ties, key, graph)

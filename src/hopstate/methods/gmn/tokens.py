@@ -226,13 +226,7 @@ def _walk_tensors(table: WalkTable, drawn: Subgraphs, count: int, c: WalkSetting
 
 
 def token_order(count: int, settings: WalkSettings, rng: np.random.Generator | None) -> Tensor:
-    """Return (count * K,) positions of tokens in their nodes' sequences: tokens of equal length shuffled.
-
-    Args:
-        count: nodes.
-        settings: s and m.
-        rng: draws the shuffle; None keeps the order of drawing.
-    """
+    """Return (count * K,) positions of tokens in their nodes' sequences; rng shuffles tokens of equal length."""
     c = settings
     order = np.arange(count * c.tokens).reshape(count, c.tokens)
     if rng is not None and c.repeats > 1 and c.max_length:

@@ -3,7 +3,7 @@
 | TOP: topological compensation, arXiv:2502.19693 | function |
 |---|---|
 | backbones; App. B.2: GCNII with jumping knowledge | `backbones.BACKBONES`, `model.Backbone` |
-| A_ij = 1 if (j, i) is an edge; what edges carry | `data.graph.Incoming`, `methods.shared.edges.EdgeConfig` |
+| A_ij = 1 if (j, i) is an edge; what edges carry | `data.graph.Incoming`, `methods.shared.node.EdgeConfig` |
 
 `batching` says how a graph is cut and what stands for missing neighbours (`compensation`).
 """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hopstate.layers.message import Normalization
     from hopstate.methods.message_passing.model import BackboneConfig
-    from hopstate.methods.shared.edges import Place
+    from hopstate.methods.shared.node import Place
 
 
 @dataclass(frozen=True, kw_only=True)

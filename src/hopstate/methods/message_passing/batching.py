@@ -49,14 +49,9 @@ PASS = 3  # rows a node of one layer: its input, what is sent, its output
 
 
 def row_store(graph: Graph, model: Backbone, vectors: int, budget: int, folder: Path) -> Scratch:
-    """Return what makes arrays of a row a node: in folder where those of a pass take more than half of a budget.
+    """Return what makes arrays of a row a node: files in folder if those of a pass take more than half of a budget.
 
-    Args:
-        graph: the graph.
-        model: the backbone.
-        vectors: of the model's width that may be kept of each node besides those of a layer.
-        budget: bytes.
-        folder: for their files, which have no names.
+    vectors of the model's width may be kept of each node besides those of a layer.
     """
     size = next(model.parameters()).element_size() * model.config.dim
     large = (PASS + vectors) * size * graph.num_nodes > budget // 2
@@ -190,11 +185,6 @@ class Batching:
                 f"batching.clusters_per_batch={self.clusters_per_batch} is more than "
                 f"batching.num_clusters={self.num_clusters}"
             )
-        if self.kind == "top" and self.top.folder is not None and not self.fixed:
-            raise ConfigError(
-                "top.folder keeps what is prepared for each batch, but other batches are drawn every epoch, so that "
-                "nothing kept is ever used; set batching.shuffle=false, with batching.nodes=clusters or random"
-            )
         if self.kind == "gas" and self.train_only:
             raise ConfigError(
                 "batching.train_only leaves validation and test nodes out of batches, and gas then never knows what "
@@ -222,13 +212,6 @@ class Batching:
         """Bytes of rows in files that are read for several batches together."""
         return parse_bytes(self.memory_budget) * 3 // 8
 
-    @property
-    def fixed(self) -> bool:
-        """Whether every epoch has the same batches of nodes."""
-        if self.nodes not in ("clusters", "random"):
-            return False
-        return not self.shuffle or (self.nodes == "clusters" and self.clusters_per_batch == 1)
-
 
 def batched_source(
     graph: Graph, config: Batching, labels: NodeLabels, model: Backbone, context: Context, *, seed: int
@@ -248,9 +231,6 @@ def batched_source(
         widths, dtype = [model.config.dim] * model.config.num_layers, next(model.parameters()).dtype
         missing = GasCache(graph.num_nodes, widths, folder=folder, dtype=dtype)
     source = make_source(graph, config, train, model, missing, seed=seed) if fitted else NoBatches()
-    if isinstance(missing, Top) and isinstance(source, NodeSetSource) and config.top.folder is not None:
-        sets = [source.sampler.node_set(0, number).nodes for number in range(source.num_batches(0))]
-        missing.keep(sets, torch.get_num_threads())
 
     def device() -> torch.device:
         return next(model.parameters()).device

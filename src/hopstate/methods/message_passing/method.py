@@ -22,15 +22,21 @@ from hopstate.methods.message_passing.batching import NODE_SETS, Batching, batch
 from hopstate.methods.message_passing.model import Backbone, BackboneConfig
 from hopstate.methods.method import Context, Method, Range, Space
 from hopstate.methods.shared.baselines import graph_baselines
-from hopstate.methods.shared.edges import (
+from hopstate.methods.shared.node import (
+    LINKS,
     EdgeConfig,
+    Facts,
+    NodeNetwork,
+    NodeRun,
     check_same_edges,
     edge_columns,
+    facts,
+    graph_task,
     message_graph,
+    suit_links,
+    suit_metric,
 )
-from hopstate.methods.shared.node import NodeNetwork, NodeRun, graph_task
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, Tensors, graph_spec, rows_port
-from hopstate.methods.shared.suit_nodes import LINKS, Facts, facts, suit_links, suit_metric
 from hopstate.sampling.partition import MODULES, NAMES, first_installed
 from hopstate.sampling.subgraph import whole_adjacency, whole_graph
 from hopstate.training.config import LoopConfig, OptimConfig

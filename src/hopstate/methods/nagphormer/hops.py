@@ -61,17 +61,7 @@ class HopTokens:
         return Path(str(self.array.filename)) if isinstance(self.array, np.memmap) else None
 
     def rows(self, node_ids: np.ndarray) -> Tensor:
-        """Return the tokens of some nodes.
-
-        Args:
-            node_ids: (b,) int64, in any order.
-
-        Returns:
-            (b, K+1, F) float32, a copy.
-
-        Raises:
-            FormatError: the file of tokens is damaged.
-        """
+        """Return (b, K+1, F) float32 tokens of nodes (b,) in any order, a copy."""
         if self.path is None:
             return torch.from_numpy(self.array).index_select(0, torch.from_numpy(node_ids))
         out = np.asarray(self.array)[node_ids]

@@ -21,10 +21,18 @@ from hopstate.methods.method import Context, Method, Range, Space
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.baselines import graph_baselines
-from hopstate.methods.shared.edges import EdgeConfig, message_graph
-from hopstate.methods.shared.node import NodeNetwork, NodeRun, graph_task
+from hopstate.methods.shared.node import (
+    LINKS,
+    EdgeConfig,
+    NodeNetwork,
+    NodeRun,
+    facts,
+    graph_task,
+    message_graph,
+    suit_links,
+    suit_metric,
+)
 from hopstate.methods.shared.programs import ExportSpec, Port, graph_spec, rows_port
-from hopstate.methods.shared.suit_nodes import LINKS, facts, suit_links, suit_metric
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, RowBatches

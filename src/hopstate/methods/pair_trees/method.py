@@ -51,13 +51,7 @@ FEWEST = 1_000  # training events for which trees are trained: few say little, a
 
 
 def link_floors(stream: EventStream, config: LinkRun, context: Context, task: Task[Any]) -> Floors:
-    """Return test metrics of recency, EdgeBank and, of a stream that is not too short, pair-trees.
-
-    Args:
-        stream: the data.
-        config: the run's, of which the data, split, evaluation and seed are taken.
-        context, task: as in `graph_baselines`.
-    """
+    """Return test metrics of recency, EdgeBank and, of a stream that is not too short, pair-trees."""
     found = heuristic_floors(stream, config, context, task)
     if len(stream.additions(config.split.of(stream).train)) >= FEWEST:
         found["pair-trees"] = tree_floor(stream, config, context)
@@ -86,7 +80,7 @@ class PairTreesScorer(OnlyLooksUp):
 
     def __init__(self, model: PairTrees, features: PairFeatures) -> None:
         self.model, self.features = model, features
-        self.forest: Forest = model.forest()
+        self.forest: Forest = model.forest
 
     def over(self, past: StreamState) -> PairTreesScorer:
         made = copy(self)
@@ -126,17 +120,8 @@ def training_table(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return features (R, F) and outcomes (R,) of the latest training events and their negatives.
 
-    Historical negatives are missing if so few pairs met that none can be drawn.
-
-    Args:
-        stream, split: the data.
-        features: of pairs, by the training events.
-        seed: of the negatives.
-        most: training events at most.
-        random, historical: negatives of each kind per event. A random one is never its own event.
-
-    Raises:
-        ConfigError: there are no training events.
+    random and historical are the numbers of negatives of an event; a random one is never its own event. Historical
+    ones are missing if so few pairs met that none can be drawn.
     """
     rows = stream.additions(split.train)
     if not len(rows):
@@ -159,15 +144,7 @@ def training_table(
 
 
 def fit_trees(model: PairTrees, x: np.ndarray, y: np.ndarray, *, seed: int, without: tuple[int, ...] = ()) -> None:
-    """Fit trees, which the model then holds.
-
-    Args:
-        model: takes them; its settings say how many and how large.
-        x: (R, F) features.
-        y: (R,) outcomes, 0 or 1.
-        seed: of scikit-learn.
-        without: columns that no tree is to split on.
-    """
+    """Fit trees to features x (R, F) and outcomes y (R,) and put them in the model; none splits on columns without."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     c = model.config

@@ -15,19 +15,6 @@ BLOCK = 64  # rows that go through a tree side by side
 
 
 @njit(cache=True, nogil=True)
-def depths(first, nodes, deepest):
-    """Write how many steps the deepest leaf of each tree is away from its root; first: (T+1,) roots and the end."""
-    level = np.zeros(len(nodes), np.int64)
-    for tree in range(len(first) - 1):
-        deepest[tree] = 0
-        for i in range(first[tree], first[tree + 1]):
-            deepest[tree] = max(deepest[tree], level[i])
-            for k in range(1, 4):
-                if nodes[i, k] > i:
-                    level[nodes[i, k]] = level[i] + 1
-
-
-@njit(cache=True, nogil=True)
 def add_trees(x, first, deepest, nodes, threshold, value, out):
     """Add what each tree says of rows x (Q, F) to out (Q,), tree after tree."""
     at = np.empty(BLOCK, np.int64)
@@ -49,8 +36,7 @@ def add_trees(x, first, deepest, nodes, threshold, value, out):
 def add_paths(x, first, deepest, nodes, threshold, value, out):
     """Add to out (Q, F) by how much each split on a feature moved the expected value, along every row's paths.
 
-    Args:
-        value: of inner nodes too: what is expected there.
+    value says of inner nodes what is expected there.
     """
     for q in range(len(x)):
         for tree in range(len(deepest)):

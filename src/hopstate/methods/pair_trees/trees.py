@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,6 @@ class PairTrees(nn.Module):
     child: Tensor
     threshold: Tensor
     value: Tensor
-    cover: Tensor
     gain: Tensor
     size: Tensor
     baseline: Tensor
@@ -107,29 +107,24 @@ class PairTrees(nn.Module):
         super().__init__()
         self.config, self.num_features, self.edge_dim = config, num_features, edge_dim
         shape = (config.num_trees, 2 * config.max_leaves - 1)
-        kinds = {"threshold": torch.float64, "value": torch.float64, "cover": torch.float64, "gain": torch.float64}
-        for name, kind in kinds.items():
-            self.register_buffer(name, torch.zeros(shape, dtype=kind))
+        for name in ("threshold", "value", "gain"):
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("child", torch.zeros((*shape, 4), dtype=torch.int32))
         self.register_buffer("size", torch.zeros(config.num_trees, dtype=torch.int64))  # nodes; 0 before training
         self.register_buffer("baseline", torch.zeros(1, dtype=torch.float64))
         self.register_buffer("columns", torch.from_numpy(np.array(columns, np.int64)))
-        self._walked: tuple[tuple[tuple[int, int], ...], Forest] | None = None  # of the tensors as they were
+        self._forest: Forest | None = None  # made of the tensors when it is first asked for
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> PairTrees:
         return self  # trees are walked on the CPU, in float64, wherever and however else is computed
 
     def load_state_dict(self, *given: Any, **options: Any) -> Any:
-        """Take trees from a file.
-
-        Raises:
-            CheckpointError: they lead out of themselves, or look at absent event features.
-        """
-        found = super().load_state_dict(*given, **options)
+        """Take trees from a file; CheckpointError if they are damaged."""
+        found, self._forest = super().load_state_dict(*given, **options), None
         columns = self.columns
         if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < self.edge_dim:
             raise CheckpointError("the trees look at event features that are not there: they are damaged; train again")
-        self.forest()
+        self.forest  # noqa: B018  checks them
         return found
 
     @property
@@ -138,14 +133,12 @@ class PairTrees(nn.Module):
         return int((self.size > 0).sum())
 
     def put(self, classifier: Any, columns: np.ndarray, prior: float = 0.0) -> None:
-        """Take the trees of a fitted estimator, HistGradientBoostingClassifier or the regressor.
+        """Take the at most num_trees trees of a fitted estimator, HistGradientBoostingClassifier or the regressor.
 
-        Args:
-            classifier: with at most num_trees trees of one output.
-            columns: (C,) which features its columns are.
-            prior: added to its log-odds.
+        columns (C,) say which features its columns are; prior is added to its log-odds.
         """
-        for buffer in (self.child, self.threshold, self.value, self.cover, self.gain, self.size):
+        self._forest = None
+        for buffer in (self.child, self.threshold, self.value, self.gain, self.size):
             buffer.zero_()
         self.baseline[0] = float(np.asarray(classifier._baseline_prediction).reshape(-1)[0]) + prior
         for tree, (one,) in enumerate(classifier._predictors):
@@ -164,29 +157,18 @@ class PairTrees(nn.Module):
                 a, b = left[i], right[i]
                 value[i] = (count[a] * value[a] + count[b] * value[b]) / max(count[a] + count[b], 1.0)
             gain = np.where(leaf, 0.0, np.maximum(nodes["gain"], 0.0))
-            for buffer, array in zip(
-                (self.threshold, self.value, self.cover, self.gain), (threshold, value, count, gain), strict=True
-            ):
+            for buffer, array in ((self.threshold, threshold), (self.value, value), (self.gain, gain)):
                 buffer[tree, :n] = torch.from_numpy(array)
             self.size[tree] = n
 
+    @property
     def forest(self) -> Forest:
-        """Return the trees as they are walked; the same again while the tensors are as they were.
+        """The trees as they are walked."""
+        if self._forest is None:
+            self._forest = self._checked()
+        return self._forest
 
-        Raises:
-            CheckpointError: they lead out of themselves.
-        """
-        now = tuple((tensor.data_ptr(), tensor._version) for tensor in self._own_tensors())
-        if self._walked is None or self._walked[0] != now:
-            self._walked = now, self._forest()
-        return self._walked[1]
-
-    def _own_tensors(self) -> tuple[Tensor, ...]:
-        return self.child, self.threshold, self.value, self.size, self.baseline
-
-    def _forest(self) -> Forest:
-        from hopstate.methods.pair_trees.tree_kernels import depths
-
+    def _checked(self) -> Forest:
         size = self.size.numpy()
         count, most = self.kept, self.child.shape[1]
         here = np.arange(most) < size[:count, None]
@@ -201,8 +183,10 @@ class PairTrees(nn.Module):
         first = np.concatenate([np.zeros(1, np.int64), np.cumsum(size[:count])])
         nodes = child[here].copy()
         nodes[:, 1:] += np.repeat(first[:-1], size[:count]).astype(np.int32)[:, None]
-        deepest = np.empty(count, np.int64)
-        depths(first, nodes, deepest)
+        level, below = np.zeros(len(nodes), np.int64), nodes[inner[here], 1:3]
+        for _ in range(most):  # a level at a time; children come after their parents
+            level[below] = level[inner[here]][:, None] + 1
+        deepest = np.array([level[a:b].max() for a, b in pairwise(first)], np.int64)
         threshold, value = self.threshold[:count].numpy()[here], self.value[:count].numpy()[here]
         return Forest(first, deepest, nodes, threshold, value, float(self.baseline[0]))
 

@@ -2,8 +2,8 @@
 
 | NAGphormer, arXiv:2206.04910 | function |
 |---|---|
-| weighted hop averages, their direction | `edges.message_graph`, `data.graph.Incoming` |
+| weighted hop averages, their direction | `node.message_graph`, `data.graph.Incoming` |
 
-Reading, splits and settings of nodes and of links; edges; floors; classes of nodes at events; settings that suit the
-data; backbones trained before.
+`node`, `link` and `event_nodes` have the configurations of methods on one graph, on links in time and on nodes at
+events.
 """

@@ -76,39 +76,29 @@ def _link_baselines(task: StaticLinkTask) -> Floors:
 def _baselines(target: Target, y: np.ndarray, split: Rows, x: np.ndarray | None, seed: int) -> Floors:
     if not target.known(y[split["test"]]).any():
         return {}
-    unweighted, train = replace(target, class_weights=None), y[split["train"]]
-    if target.goal != "values":
-        found = {"majority": _evaluate(unweighted, y, split, _constant(target, train))}
-    else:
-        found = {
-            "mean": _evaluate(target, y, split, _constant(target, train)),
-            "median": _evaluate(target, y, split, _constant(target, train, np.nanmedian)),
-        }
-    outputs = None if x is None else _linear_model(target, y, split, x, seed)
-    if outputs is None:
+    train, nothing = split["train"][target.known(y[split["train"]])], np.zeros((len(y), 0))
+    unweighted, values = replace(target, class_weights=None), target.goal == "values"
+    found = {}
+    for name in ("mean", "median") if values else ("majority",):
+        found[name] = _evaluate(unweighted, y, split, _fitted(unweighted, name, nothing, y, train))
+    if x is None or not len(train) or not x.shape[1]:
         return found
-    return found | {"ridge" if target.goal == "values" else "logistic": _evaluate(target, y, split, outputs)}
+    some = np.sort(named_rng(seed).permutation(train)[: max(100, FIT_CELLS // x.shape[1])])
+    name = "ridge" if values else "logistic"
+    return found | {name: _evaluate(target, y, split, _best(target, name, x, y, some, split["val"]))}
 
 
-def _linear_model(target: Target, y: np.ndarray, split: Rows, x: np.ndarray, seed: int) -> Predict | None:
-    """Return the linear model whose penalty is best on validation, as rows → outputs; None if no target is known."""
-    train, val = (split[name][target.known(y[split[name]])] for name in ("train", "val"))
-    if not len(train) or not x.shape[1]:
-        return None
-    train = np.sort(named_rng(seed).permutation(train)[: max(100, FIT_CELLS // x.shape[1])])
-    judge = val if len(val) else train
-    best, best_value = None, -np.inf
-    for strength in STRENGTHS:
-        outputs = _in_blocks(_fit_linear(target, x[train], y[train], strength), x)
-        metrics = target.score(y[judge], torch.from_numpy(outputs(judge)))
-        value = selection_value(metrics, target.metrics[0], target.mode)
-        if best is None or value > best_value:
-            best, best_value = outputs, value
-    return best
+def _best(target: Target, name: str, x: np.ndarray, y: np.ndarray, train: np.ndarray, val: np.ndarray) -> Predict:
+    """Return the linear model whose penalty is best on validation."""
+    val = val[target.known(y[val])]
+    rows = val if len(val) else train
+    models = [_fitted(target, name, x, y, train, strength) for strength in STRENGTHS]
+    scores = [target.score(y[rows], torch.from_numpy(model(rows))) for model in models]
+    return models[int(np.argmax([selection_value(s, target.metrics[0], target.mode) for s in scores]))]
 
 
 def _evaluate(target: Target, y: np.ndarray, split: Rows, outputs: Predict) -> dict[str, float]:
-    """Return test metrics, and the validation metric that chooses a model; outputs: rows → (n, width)."""
+    """Return test metrics, and the validation metric that chooses a model."""
     found = target.score(y[split["test"]], torch.from_numpy(outputs(split["test"])))
     metric, val = target.metrics[0], split["val"]
     if target.known(y[val]).any():
@@ -116,49 +106,31 @@ def _evaluate(target: Target, y: np.ndarray, split: Rows, outputs: Predict) -> d
     return found
 
 
-def _in_blocks(predict: Predict, x: np.ndarray) -> Predict:
-    """Return rows of x → outputs."""
-    return lambda rows: np.concatenate(
-        [predict(x[rows[start : start + BLOCK]]) for start in range(0, len(rows), BLOCK)]
-    )
-
-
-def _constant(target: Target, y: np.ndarray, middle: Callable[..., np.ndarray] = np.nanmean) -> Predict:
-    """Return rows → the same outputs for each: the shares of the training rows y, or their mean or median."""
-    if target.goal == "classes":
-        counts = np.bincount(y[y >= 0], minlength=target.width) + 1e-9
-        out = np.log(counts / counts.sum())
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # a target that no training row knows
-            out = middle(y.astype(np.float64), axis=0)
-        if target.goal == "labels":
-            share = np.clip(np.nan_to_num(out, nan=0.5), TINY, 1 - TINY)
-            out = np.log(share / (1 - share))
-        else:
-            center, scale = _center_and_scale(target)
-            out = np.nan_to_num((out - center) / scale)
-    return lambda rows: np.tile(out, (len(rows), 1))
-
-
-def _center_and_scale(target: Target) -> tuple[np.ndarray, np.ndarray]:
-    return np.asarray(target.center or 0.0), np.asarray(target.scale or 1.0)
-
-
-def _fit_linear(target: Target, x: np.ndarray, y: np.ndarray, strength: float) -> Predict:
-    """Return the model of training rows x (n, F), y: a classifier of classes, or one model a column of y (n, T)."""
-    if target.goal == "classes":
-        return _log_probabilities(x, y, strength, target.width, target.weights)
-    one = _ridge if target.goal == "values" else _log_odds
-    known = ~np.isnan(y)
-    columns = [one(x[known[:, t]], y[known[:, t], t], strength) for t in range(y.shape[1])]
-    center, scale = _center_and_scale(target)
-    return lambda rows: (np.stack([column(rows) for column in columns], 1) - center) / scale
-
-
-def _log_probabilities(
-    x: np.ndarray, y: np.ndarray, strength: float, width: int, weights: np.ndarray | None = None
+def _fitted(
+    target: Target, name: str, x: np.ndarray, y: np.ndarray, train: np.ndarray, strength: float = 1.0
 ) -> Predict:
+    """Return rows → outputs of a baseline fitted to training rows; of several targets a model for each."""
+    if target.goal == "classes":
+        models = [_classifier(name, x[train], y[train], strength, target.width, target.weights)]
+    else:
+        fit = _regressor if target.goal == "values" else _log_odds
+        known = [train[~np.isnan(y[train, t])] for t in range(y.shape[1])]
+        models = [fit(name, x[rows], y[rows, t], strength) for t, rows in enumerate(known)]
+    center, scale = np.asarray(target.center or 0.0), np.asarray(target.scale or 1.0)
+
+    def outputs(rows: np.ndarray) -> np.ndarray:
+        blocks = [x[rows[start : start + BLOCK]] for start in range(0, len(rows), BLOCK)]
+        return np.concatenate(
+            [(np.concatenate([model(block) for model in models], 1) - center) / scale for block in blocks]
+        )
+
+    return outputs
+
+
+def _classifier(
+    name: str, x: np.ndarray, y: np.ndarray, strength: float, width: int, weights: np.ndarray | None = None
+) -> Predict:
+    """Return features → (n, width) log-probabilities of classes; without training rows they are equal."""
     from sklearn.dummy import DummyClassifier
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -166,9 +138,13 @@ def _log_probabilities(
     from sklearn.preprocessing import StandardScaler
 
     classes = np.unique(y)
-    own = None if weights is None else {c: weights[c] for c in classes}
-    regression = LogisticRegression(C=1 / (strength * len(y)), max_iter=300, class_weight=own)
-    model = make_pipeline(StandardScaler(), regression if len(classes) > 1 else DummyClassifier())
+    if not len(classes):
+        return lambda rows: np.zeros((len(rows), width))
+    model = DummyClassifier()
+    if name == "logistic" and len(classes) > 1:
+        own = None if weights is None else {c: weights[c] for c in classes}
+        regression = LogisticRegression(C=1 / (strength * len(y)), max_iter=300, class_weight=own)
+        model = make_pipeline(StandardScaler(), regression)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(x, y)
@@ -181,21 +157,23 @@ def _log_probabilities(
     return predict
 
 
-def _log_odds(x: np.ndarray, y: np.ndarray, strength: float) -> Predict:
-    if not len(y):
-        return lambda rows: np.zeros(len(rows))
-    both = _log_probabilities(x, y.astype(np.int64), strength, 2)
-    return lambda rows: np.diff(both(rows))[:, 0]
+def _log_odds(name: str, x: np.ndarray, y: np.ndarray, strength: float) -> Predict:
+    both = _classifier(name, x, y.astype(np.int64), strength, 2)
+    return lambda rows: np.diff(both(rows))
 
 
-def _ridge(x: np.ndarray, y: np.ndarray, strength: float) -> Predict:
+def _regressor(name: str, x: np.ndarray, y: np.ndarray, strength: float) -> Predict:
+    """Return features → (n, 1) values; 0 without training rows."""
+    from sklearn.dummy import DummyRegressor
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     if not len(y):
-        return lambda rows: np.zeros(len(rows))
-    return make_pipeline(StandardScaler(), Ridge(alpha=strength * len(y))).fit(x, y.astype(np.float64)).predict
+        return lambda rows: np.zeros((len(rows), 1))
+    ridge = make_pipeline(StandardScaler(), Ridge(alpha=strength * len(y)))
+    model = (ridge if name == "ridge" else DummyRegressor(strategy=name)).fit(x, y.astype(np.float64))
+    return lambda rows: model.predict(rows)[:, None]
 
 
 def describe(graphs: GraphSet, level: Level) -> np.ndarray:

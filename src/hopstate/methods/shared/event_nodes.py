@@ -15,8 +15,8 @@ from hopstate.data.splits import EventSplit
 from hopstate.data.validate import default_names
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.methods.method import Context
-from hopstate.methods.shared.event_run import EventRun
-from hopstate.methods.shared.targets_as_trained import classes_as_trained, targets_as_trained, unknown_classes
+from hopstate.methods.shared.link import EventRun
+from hopstate.methods.shared.targets_as_trained import classes_as_trained, labels_as_trained, unknown_classes
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.event_node import (
@@ -62,17 +62,7 @@ class EventNodeRun(EventRun):
 
 
 def event_targets(stream: EventStream, split: EventSplit, config: EventNodeRun, context: Context) -> EventTargets:
-    """Return what is learned of a stream's events, and how; what a trained run learned where one is applied.
-
-    Args:
-        stream, split: the data.
-        config: with metric and class_weights.
-        context: of the build.
-
-    Raises:
-        DataError: no labels, or none known among training or validation events.
-        ConfigError: a metric or weights that are unknown or do not fit.
-    """
+    """Return what is learned of a stream's events, and how; what a trained run learned where one is applied."""
     if context.trained is not None:
         return _trained_targets(stream, config.metric, context.trained)
     amounts = config.read.task == "regression"
@@ -101,11 +91,10 @@ def _trained_targets(stream: EventStream, metric: str, trained: Mapping[str, Any
     goal = trained["target"]["goal"]
     if goal == "classes":
         return _trained_classes(stream, metric, trained)
-    target = trained_target(trained, metric)
-    if goal == "values" and target.width == 1:
-        return EventTargets(y=event_amounts(stream), target=target)
-    own, listed = stream.labels if len(stream) else None, trained.get("label_cells") == "all"
-    y = targets_as_trained(own, stream.class_names, target, len(stream), stream.name, listed=listed)
+    if goal == "values" and len(trained["target"]["names"]) == 1:
+        return EventTargets(y=event_amounts(stream), target=trained_target(trained, metric))
+    own = stream.labels if len(stream) else None
+    y, target = labels_as_trained(own, stream.class_names, trained, metric, len(stream), stream.name)
     return EventTargets(y=y, target=target)
 
 

@@ -163,10 +163,8 @@ def history_spec(
     """Return what is exported of a model of histories.
 
     Args:
-        model: with `feature_dims`, and a head with `pair` where it reads a pair's own history.
         names: columns that the model can read; features of no width are left out.
         clock: what a gap of 1 is; None where the run does not know.
-        preprocessing: how tokens come about.
         record: tensors by name → the model's input.
         nodes: one sequence a node, not two a pair.
     """
@@ -198,11 +196,8 @@ def history_spec(
 def _history_tensors(found: Any, widths: dict[str, int], *, nodes: bool) -> Tensors:
     """Return what a program takes of a tokenizer's answer; features that are all zero as zeros.
 
-    Args:
-        found: `HistoryTokens`; or distinct ends of pairs, with fields tokens, ends, x and pair, each of which then
-            stands as often as it is an end.
-        widths: columns of each input but the lengths, 0 for one without columns.
-        nodes: as in `history_spec`.
+    found: `HistoryTokens`; or distinct ends of pairs, with fields tokens, ends, x and pair, each of which then stands
+    as often as it is an end. widths: columns of each input, 0 for one without.
     """
     alone = isinstance(found, HistoryTokens)
     tokens = found if alone else found.tokens
@@ -231,7 +226,6 @@ def graph_spec(
     """Return what is exported of a task of nodes or links, from what is exported of its network or encoder.
 
     Args:
-        task: the task.
         of_network: network → what is exported of it; its first input has a row a node.
         whole: a source → its whole graph, by the names of the network's inputs.
         vectors: network and source → (N, D) what the network itself says of all nodes.

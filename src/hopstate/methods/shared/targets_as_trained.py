@@ -6,15 +6,26 @@ Classes that the model does not know stand from its number of classes C on, and 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from hopstate.data.validate import default_names
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.training.tasks.target import Target
+from hopstate.training.tasks.target import Target, trained_target
 
 SHOWN = 10  # names in a message
+
+
+def labels_as_trained(
+    y: np.ndarray | None, names: tuple[str, ...] | None, trained: Mapping[str, Any], metric: str, count: int, what: str
+) -> tuple[np.ndarray, Target]:
+    """Return `targets_as_trained` of the target in a run's data.json, and the target with their unknown classes."""
+    target = trained_target(trained, metric)
+    own = targets_as_trained(y, names, target, count, what, listed=trained.get("label_cells") == "all")
+    return own, replace(target, others=(*target.others, *unknown_classes(y, names, target)))
 
 
 def targets_as_trained(
@@ -28,21 +39,12 @@ def targets_as_trained(
 ) -> np.ndarray:
     """Return the targets of other data in a trained model's classes or columns, unknown where there is none.
 
-    Several targets stand by place where either side has no names for them; else by name, as classes do.
+    Several targets stand by place where either side has no names for them; else by name, as classes do. What the model
+    does not know, or the data do not have, is warned of.
 
     Args:
-        y: see `hopstate.training.tasks.target.goal_of`, or None.
-        names: names of the data's own classes or targets, or None.
-        target: the trained model's.
-        count: rows.
-        what: the data's name, for messages.
+        y, names: the data's own targets and the names of their classes or columns, or None.
         listed: rows list the labels that they have, so that a row with labels lacks those that no row lists.
-
-    Raises:
-        DataError: targets of another kind, another number of columns without names, or none that the model knows.
-
-    Warns:
-        HopstateWarning: classes or targets that the model does not know, or that the data do not have.
     """
     if target.goal == "classes":
         if y is None or y.dtype.kind == "f":
@@ -68,14 +70,7 @@ def targets_as_trained(
 def classes_as_trained(
     y: np.ndarray, names: tuple[str, ...] | None, target: Target, what: str, *, some_known: bool = False
 ) -> np.ndarray:
-    """Return (n,) classes of a trained model, -1 without one, from C on what it does not know.
-
-    Raises:
-        DataError: some_known, and rows have classes, but none that the model knows.
-
-    Warns:
-        HopstateWarning: classes that neither the model nor the rest of its own data had, by name.
-    """
+    """Return (n,) classes of a trained model, -1 without one, from C on what it does not know."""
     others = unknown_classes(y, names, target)
     place = {name: c for c, name in enumerate((*target.names, *target.others, *others))}
     own = _class_names(y, names)
@@ -136,15 +131,11 @@ def _counted(found: Sequence[tuple[str, int]]) -> str:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, HopstateWarning, stacklevel=6)
+    warnings.warn(text, HopstateWarning, stacklevel=7)
 
 
 def _amounts(y: np.ndarray, names: tuple[str, ...] | None, what: str) -> np.ndarray:
-    """Return targets as amounts, NaN where unknown; classes stand for the numbers that they are called by.
-
-    Raises:
-        DataError: classes whose names are no numbers.
-    """
+    """Return targets as amounts, NaN where unknown; classes stand for the numbers that they are called by."""
     if y.dtype.kind == "f":
         return y
     if y.ndim > 1 or names is None:
@@ -158,4 +149,4 @@ def _amounts(y: np.ndarray, names: tuple[str, ...] | None, what: str) -> np.ndar
     return values[y]
 
 
-__all__ = ["classes_as_trained", "targets_as_trained", "unknown_classes"]
+__all__ = ["classes_as_trained", "labels_as_trained", "targets_as_trained", "unknown_classes"]

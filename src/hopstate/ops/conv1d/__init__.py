@@ -1,16 +1,18 @@
-"""Depthwise causal convolution on packed tokens: definition (naive.py), kernels (cpu.py, triton.py), op.py."""
+"""Depthwise causal convolution on packed tokens: definition, operator, and kernels (cpu_kernels.py, triton.py)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
 from hopstate.errors import ConfigError, ShapeError
-from hopstate.ops.selective_scan import check
-from hopstate.ops.selective_scan.dispatch import choose_path, warn_slow
+from hopstate.ops.dispatch import LANES, check_offsets, check_packing, check_same, checking, choose_path, warn_slow
+from hopstate.ops.threads import flat_array, group_sequences, run_units
 from hopstate.types import Float, Int, shapecheck
 
 __all__ = ["conv1d", "conv1d_naive"]
@@ -49,18 +51,32 @@ def token_sequences(offsets: Tensor, tokens: int) -> Tensor:
 @torch.library.custom_op("hopstate::conv1d", mutates_args=(), device_types="cpu")
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool, act: bool) -> Tensor:
     """Return y, or SiLU(y) where act, of checked, packed x."""
-    from hopstate.ops.conv1d import cpu
+    from hopstate.ops.conv1d import cpu_kernels
 
-    check.check_offsets(offsets, x.shape[0])
-    return cpu.forward(x, weight, bias, offsets, reverse, act)
+    check_offsets(offsets, x.shape[0])
+    bounds, kind = offsets.detach().numpy(), torch.promote_types(x.dtype, torch.float32)
+    groups, y = group_sequences(bounds, weight.shape[0]), torch.empty(x.shape, dtype=kind)
+    arrays = (flat_array(x, kind), *_by_lane(weight, bias, kind), y.view(-1).numpy())
+    run_units(cpu_kernels.convolve, groups.size - 1, groups, bounds, *weight.shape, reverse, act, *arrays)
+    return y.to(x.dtype)
+
+
+def _by_lane(weight: Tensor, bias: Tensor | None, kind: torch.dtype) -> Iterator[np.ndarray]:
+    """Yield weight and bias as flat [block, width, lane], zero past the last channel."""
+    channels = weight.shape[0]
+    bias = torch.zeros(channels, dtype=kind) if bias is None else bias
+    for values in (weight, bias[:, None]):
+        padded = torch.zeros(-(-channels // LANES) * LANES, values.shape[1], dtype=kind)
+        padded[:channels] = values.detach()
+        yield padded.view(-1, LANES, values.shape[1]).transpose(1, 2).reshape(-1).numpy()
 
 
 @convolve.register_kernel("cuda")
 def _forward_cuda(x, weight, bias, offsets, reverse, act):  # type: ignore[no-untyped-def]
     from hopstate.ops.conv1d import triton  # type: ignore[attr-defined]
 
-    if check.checking():
-        check.check_offsets(offsets, x.shape[0])
+    if checking():
+        check_offsets(offsets, x.shape[0])
     y = triton.forward(x, weight, bias, offsets, reverse)
     return torch.nn.functional.silu(y, inplace=True) if act else y
 
@@ -75,9 +91,20 @@ def gradients(
     x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool, act: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of x, and of weight, (channel, width), and bias, (channel,), in float32 or float64."""
-    from hopstate.ops.conv1d import cpu
+    from hopstate.ops.conv1d import cpu_kernels
 
-    return cpu.gradients(x, dy, weight, bias, offsets, reverse, act)
+    (channels, width), kind = weight.shape, torch.promote_types(x.dtype, torch.float32)
+    bounds = offsets.detach().numpy()
+    groups = group_sequences(bounds, channels)
+    arrays = (flat_array(x, kind), flat_array(dy, kind), *_by_lane(weight, bias, kind))
+    shape = (groups.size - 1, -(-channels // LANES))
+    dx = torch.empty(x.shape, dtype=kind)
+    dweight, dbias = (torch.zeros(*shape, w, LANES, dtype=kind) for w in (width, 1))
+    sums = (s.view(-1).numpy() for s in (dx, dweight, dbias))
+    run_units(cpu_kernels.gradients, shape[0], groups, bounds, channels, width, reverse, act, arrays, *sums)
+    by_channel = (s.sum(0).transpose(1, 2).reshape(-1, s.shape[2])[:channels] for s in (dweight, dbias))
+    in_weight, in_bias = (s.contiguous() for s in by_channel)
+    return dx.to(x.dtype), in_weight, in_bias[:, 0].clone()
 
 
 @gradients.register_kernel("cuda")
@@ -146,18 +173,18 @@ def conv1d(
         raise ShapeError(
             f"weight has shape {tuple(weight.shape)}, expected (channel, width) with x's {channels} channels"
         )
-    check.check_same("x", x, tuple(x.shape), "itself", x)
-    check.check_same("weight", weight, tuple(weight.shape), "itself", x)
+    check_same("x", x, tuple(x.shape), "itself", x)
+    check_same("weight", weight, tuple(weight.shape), "itself", x)
     if bias is not None:
-        check.check_same("bias", bias, (channels,), "(channel,)", x)
-    sequences = check.check_packing(x, offsets)
+        check_same("bias", bias, (channels,), "(channel,)", x)
+    sequences = check_packing(x, offsets)
     if offsets is None:
         offsets = torch.arange(sequences + 1, device=x.device) * x.shape[-2]
     flat = x.flatten(0, -2)
     path = choose_path(x.device.type, x.dtype)
     if path.name == "naive":
         warn_slow("conv1d", path.reason)
-        check.check_offsets(offsets, flat.shape[0])
+        check_offsets(offsets, flat.shape[0])
         y = conv1d_naive(flat, weight, bias, offsets, reverse=reverse).view(x.shape)
         return silu(y) if activation == "silu" else y
     return convolve(flat, weight, bias, offsets, reverse, activation == "silu").view(x.shape)

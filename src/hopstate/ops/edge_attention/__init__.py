@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hopstate.errors import ShapeError
-from hopstate.ops.selective_scan.dispatch import choose_path
+from hopstate.ops.dispatch import choose_path
 from hopstate.ops.threads import flat_array, run_units
 
 __all__ = ["edge_attention", "edge_attention_naive"]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hopstate.errors import ShapeError
-from hopstate.ops.selective_scan.dispatch import choose_path
+from hopstate.ops.dispatch import choose_path
 from hopstate.ops.threads import run_units
 
 __all__ = ["gated_mean", "gated_mean_naive"]

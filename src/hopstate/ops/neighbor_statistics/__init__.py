@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hopstate.errors import ShapeError
-from hopstate.ops.selective_scan.dispatch import choose_path
+from hopstate.ops.dispatch import choose_path
 from hopstate.ops.threads import flat_array, run_units
 
 __all__ = ["neighbor_statistics", "neighbor_statistics_naive"]

@@ -1,10 +1,10 @@
-"""The selective scan: definition (naive.py), kernels (cpu_kernels.py, triton.py), choice between them (dispatch.py).
+"""The selective scan: definition (naive.py), kernels (cpu_kernels.py, triton.py), `ops.dispatch` chooses.
 
 | Graph Mamba Networks, arXiv:2402.08678 | function |
 |---|---|
 | Eq. 2, the recurrence on packed sequences | `selective_scan` |
 | its definition, for tests | `naive.selective_scan_naive` |
-| Eq. 3, zero-order hold | `ops.discretize.discretize` |
+| Eq. 3, zero-order hold | `naive.discretize` |
 
 DERIVATION.md derives the gradients and gives layouts and measurements.
 """
@@ -17,10 +17,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from hopstate.errors import ConfigError
-from hopstate.ops.discretize import Discretization, check_discretization
-from hopstate.ops.selective_scan import check
-from hopstate.ops.selective_scan.dispatch import CELL, GPU_CELL, LANES, choose_path, warn_slow
+from hopstate.errors import ConfigError, ShapeError
+from hopstate.ops.dispatch import (
+    CELL,
+    GPU_CELL,
+    LANES,
+    Discretization,
+    check_discretization,
+    check_rates,
+    check_same,
+    check_scan,
+    check_steps,
+    check_values,
+    checking,
+    choose_path,
+    warn_slow,
+)
 from hopstate.ops.selective_scan.naive import advance, selective_scan_naive
 from hopstate.types import Float, Int
 
@@ -46,7 +58,7 @@ def scan(
     """Return y, final states (no rows unless want_final) and checkpoints (no rows unless keep)."""
     from hopstate.ops.selective_scan import cpu_kernels
 
-    check.check_values(delta, A, offsets)
+    check_values(delta, A, offsets)
     return cpu_kernels.forward(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final)
 
 
@@ -54,8 +66,8 @@ def scan(
 def _scan_cuda(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final):  # type: ignore[no-untyped-def]
     from hopstate.ops.selective_scan import triton  # type: ignore[attr-defined]
 
-    if check.checking():
-        check.check_values(delta, A, offsets)
+    if checking():
+        check_values(delta, A, offsets)
     return triton.forward(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final)
 
 
@@ -227,7 +239,7 @@ def selective_scan(
     >>> [round(v, 4) for v in y.flatten().tolist()]  # 1 - 1/e, 1 - 1/e^2, and from zero again
     [0.6321, 0.8647, 0.6321]
     """
-    sequences = check.check_scan(u, delta, A, B, C, D, z, offsets, initial_state)
+    sequences = check_scan(u, delta, A, B, C, D, z, offsets, initial_state)
     zoh = check_discretization(discretization) == "zoh"
     shape, path = u.shape, choose_path(u.device.type, u.dtype)
     if path.name == "naive" and torch.compiler.is_exporting():
@@ -241,7 +253,7 @@ def selective_scan(
         z = None if z is None else z.flatten(0, 1)
     if path.name == "naive":
         warn_slow("selective_scan", path.reason)
-        check.check_values(delta, A, offsets)
+        check_values(delta, A, offsets)
         y, state = selective_scan_naive(
             u, delta, A, B, C, D, z, offsets, initial_state, reverse=reverse, discretization=discretization
         )
@@ -278,17 +290,17 @@ def selective_step(
     """
     check_discretization(discretization)
     if u.dim() != 2:
-        raise check.ShapeError(f"u has shape {tuple(u.shape)}, expected (sequence, channel), one token each")
-    check.check_scan(u[:, None], delta[:, None], A, B[:, None], C[:, None], D, None, None, state)
-    if check.checking() and not torch.compiler.is_compiling():
-        check.check_rates(A)
-        check.check_steps(delta)
+        raise ShapeError(f"u has shape {tuple(u.shape)}, expected (sequence, channel), one token each")
+    check_scan(u[:, None], delta[:, None], A, B[:, None], C[:, None], D, None, None, state)
+    if checking() and not torch.compiler.is_compiling():
+        check_rates(A)
+        check_steps(delta)
     kind = torch.promote_types(u.dtype, torch.float32)
     state, y = advance(state.to(kind), u.to(kind), delta.to(kind), A.to(kind), B.to(kind), C.to(kind), discretization)
     if D is not None:
         y = y + D.to(kind) * u.to(kind)
     if z is not None:
-        check.check_same("z", z, tuple(u.shape), "u's", u)
+        check_same("z", z, tuple(u.shape), "u's", u)
         y = y * silu(z.to(kind))
     return y.to(u.dtype), state
 
@@ -317,7 +329,7 @@ def selective_influence(
 
     Source: DyG-Mamba, Theorem 4.2.
     """
-    sequences = check.check_scan(delta, delta, A, B, C, None, None, offsets, None)
+    sequences = check_scan(delta, delta, A, B, C, None, None, offsets, None)
     length = delta.shape[-2]
     if offsets is None:
         offsets = torch.arange(sequences + 1, device=delta.device) * length

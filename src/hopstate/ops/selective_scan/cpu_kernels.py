@@ -42,12 +42,9 @@ from hopstate.ops.cpu.simd import (
     store_first,
     where_less,
 )
-from hopstate.ops.selective_scan import dispatch
-from hopstate.ops.selective_scan.check import check_steps
-from hopstate.ops.selective_scan.dispatch import CELL
+from hopstate.ops.dispatch import CELL, check_steps
 from hopstate.ops.threads import MIN_GROUP, flat_array, group_sequences, run_units
 
-assert LANES == dispatch.LANES
 MIN_UNITS = 16  # below this many groups, channels are split too
 
 

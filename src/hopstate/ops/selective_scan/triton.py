@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from hopstate.ops.selective_scan import check
+from hopstate.ops.dispatch import GPU_CELL, check_offsets
 from hopstate.ops.selective_scan import triton_kernels as kernels
-from hopstate.ops.selective_scan.dispatch import GPU_CELL
 
 SHORT = 256  # steps one program may take in a row
 CHUNK = 256  # a multiple of the kernels' CELL
@@ -64,7 +63,7 @@ def _longest(offsets: Tensor, tokens: int) -> int:
     known = _LENGTHS.get(offsets)
     if known is None or known[0] != offsets._version:
         host = offsets.cpu()
-        check.check_offsets(host, tokens)
+        check_offsets(host, tokens)
         known = (offsets._version, int(host.diff().max()) if host.numel() > 1 else 0)
         _LENGTHS[offsets] = known
     return known[1]

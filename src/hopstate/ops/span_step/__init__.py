@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hopstate.ops.selective_scan.dispatch import choose_path
+from hopstate.ops.dispatch import choose_path
 
 __all__ = ["span_step", "span_step_naive"]
 

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
-from hopstate.data.validate import default_names
+from hopstate.data.validate import SPLITS, default_names
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.evaluation.intervals import KEPT, apart, bootstrap_areas, limits_of
 from hopstate.evaluation.metrics import average_precision, check_metric, evaluate_metrics, one_vs_rest_auc, roc_auc
-from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_events
 from hopstate.streaming.protocols import NodeFollower, Scores
+from hopstate.streaming.replay import replay_split
 from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
 from hopstate.training.tasks.target import (
     ClassWeights,
@@ -89,7 +89,8 @@ class EventTargets:
         Args:
             rows: positions in the stream.
             found: outputs of a model, see `values`; of two classes (Q,) probabilities of the positive one.
-            bootstrap, seed: see `evaluate_dynamic_nodes`.
+            bootstrap: resamples for confidence intervals, of two classes; 0 gives none.
+            seed: of the bootstrap.
         """
         y, values = self.y[rows], self.values(found)
         if not self.classes:
@@ -340,15 +341,11 @@ class EventNodeTask(EventTask[NodeFollower]):
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return pooled metrics of a split's sources (`EventTargets.metrics`), of "train" from training events."""
-        found = evaluate_dynamic_nodes(
-            self.scorer(split),
-            self.stream,
-            self.split,
-            split,
-            metrics=self.targets.metrics,
-            batch_size=self.eval_batch_size,
-            bootstrap=(self.bootstrap or KEPT) if split == "test" else 0,
-        )
+        if split not in SPLITS:
+            raise ConfigError(f"nodes are evaluated on 'train', 'val' or 'test', not {split!r}")
+        rows = self.split.rows(split)
+        bootstrap = (self.bootstrap or KEPT) if split == "test" else 0
+        found = self.targets.metrics(rows, self._scores(split, rows, rows), bootstrap=bootstrap)
         if split != "test" or self.bootstrap:
             return found
         judged, limits = apart(found)  # limits that nobody asked for are kept, and no metrics
@@ -358,8 +355,16 @@ class EventNodeTask(EventTask[NodeFollower]):
     def predict(self, split: str) -> dict[str, np.ndarray]:
         at, rows = events_to_score(self.stream, self.split, split)
         at = self._of_file(self.stream, at)
-        scores = score_node_events(self.scorer(split), self.stream, at, rows=rows, batch_size=self.eval_batch_size)
-        return self.score_columns(self.stream, at, scores) | shown_labels(self.stream, at)
+        return self.score_columns(self.stream, at, self._scores(split, at, rows)) | shown_labels(self.stream, at)
+
+    def _scores(self, split: str, at: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return outputs (Q,) or (Q, C) for the sources of the events at (Q,), scored amid the events at rows (P,)."""
+        stream, scorer, size = self.stream, self.scorer(split), self.eval_batch_size
+
+        def score(some: np.ndarray) -> Scores:
+            return scorer.score_nodes(stream.src[some], stream.t[some])
+
+        return replay_split(scorer, score, stream, at, rows=rows, batch_size=size, wide=True)
 
     def facts(self) -> TaskFacts:
         return {"clock": self.clock, "target": self.targets.target}

@@ -25,19 +25,17 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches, in_batches
-from hopstate.sampling.mixture import MixedNegatives, TrainingNegatives
-from hopstate.sampling.negatives import random_destinations
-from hopstate.sampling.prefetch import Prefetcher
+from hopstate.sampling.negatives import MixedNegatives, TrainingNegatives, random_destinations
 from hopstate.streaming.history_scorer import (
     HistoryNodeScorer,
     HistoryScorer,
     Input,
     PairTokenizer,
 )
-from hopstate.streaming.protocols import Follower, HistoryModel, LinkFollower, LooksUp
+from hopstate.streaming.protocols import Follower, HistoryModel, LinkFollower, LooksUp, Scores
 from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
 from hopstate.training.tasks.target import Target, is_known
-from hopstate.training.tasks.task import Microbatches, SourceTask, TaskFacts, TaskSource
+from hopstate.training.tasks.task import Microbatches, Prefetcher, SourceTask, TaskFacts, TaskSource
 
 
 def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, *number: int) -> np.ndarray:
@@ -248,6 +246,10 @@ class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
     def follow(self, past: StreamState) -> ScorerT_co:
         """Return the model over a past, from where its memory stands."""
         return self.source.follow(self.model, past)
+
+    @abstractmethod
+    def score_events(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+        """Return (Q,) or (Q, C) scores of what is asked at events."""
 
 
 class Untrained(EventSource[LinkFollower]):

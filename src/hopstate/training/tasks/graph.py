@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.random import named_rng
-from hopstate.sampling.prefetch import Prefetcher
 from hopstate.training.tasks.node import averaged, label_curves
 from hopstate.training.tasks.target import Target
-from hopstate.training.tasks.task import Task, TaskFacts
+from hopstate.training.tasks.task import Prefetcher, Task, TaskFacts
 
 Level = Literal["graph", "node", "edge"]
 Collate = Callable[[np.ndarray, int, "np.random.Generator | None"], Any]

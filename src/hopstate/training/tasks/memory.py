@@ -33,7 +33,7 @@ from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, check_range
 from hopstate.sampling.event_batches import batch_boundaries, piece_boundaries
-from hopstate.sampling.mixture import TrainingNegatives
+from hopstate.sampling.negatives import TrainingNegatives
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.history_scorer import to_probabilities
 from hopstate.streaming.memory_scorer import ActiveEvents, FollowingMemory, MemoryScorer

@@ -22,10 +22,9 @@ from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.evaluation.intervals import label_intervals
 from hopstate.evaluation.summaries import of_classes
 from hopstate.random import named_rng
-from hopstate.sampling.prefetch import Prefetcher
 from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, SeedSource
 from hopstate.training.tasks.target import Target
-from hopstate.training.tasks.task import SourceTask, TaskFacts, TaskSource
+from hopstate.training.tasks.task import Prefetcher, SourceTask, TaskFacts, TaskSource
 
 Rows = np.ndarray
 

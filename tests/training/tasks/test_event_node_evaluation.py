@@ -6,8 +6,8 @@ import pytest
 from hopstate.data.events import EventStream
 from hopstate.data.splits import chronological_split
 from hopstate.errors import ConfigError, DataError
-from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_queries
-from hopstate.training.tasks.event_node import event_classes
+from hopstate.training.tasks.event_node import EventNodeTask, event_classes
+from hopstate.training.tasks.events import Untrained
 
 
 class LastLabel:
@@ -34,35 +34,32 @@ def made_stream(num_events: int = 2000) -> EventStream:
     return EventStream(src=src, dst=dst, t=t, labels=labels)
 
 
+def task_of(stream: EventStream, batch_size: int, bootstrap: int = 0) -> EventNodeTask:
+    source = Untrained(lambda data: LastLabel(data.num_nodes), stream, chronological_split(stream))
+    return EventNodeTask(source, targets=event_classes(stream), eval_batch_size=batch_size, bootstrap=bootstrap)
+
+
 def test_auc_of_a_label_that_lasts():
-    stream, model = made_stream(), LastLabel(40)
-    split = chronological_split(stream)
-    metrics = event_classes(stream).metrics
-    found = evaluate_dynamic_nodes(model, stream, split, metrics=metrics, batch_size=1, bootstrap=100)
+    stream = made_stream()
+    task = task_of(stream, batch_size=1, bootstrap=100)
+    found, test = task.evaluate("test"), task.split.test
     last, hit = np.full(40, 0.5), []
     for row in range(2000):
         hit.append(last[stream.src[row]] == stream.labels[row])
         last[stream.src[row]] = stream.labels[row]
-    share = np.mean(np.array(hit)[split.test])
+    share = np.mean(np.array(hit)[test])
     assert found["roc_auc"] == pytest.approx(share, abs=0.02)  # two equally likely labels, 0 or 1 as score
     assert found["roc_auc_low"] < found["roc_auc"] < found["roc_auc_high"]
-    assert found["positives"] == stream.labels[split.test].sum()
-    assert model.seen == 2000
-    assert evaluate_dynamic_nodes(model, stream, split, metrics=metrics, batch_size=300)["roc_auc"] < found["roc_auc"]
-
-
-def test_queries_see_earlier_events_only():
-    stream = made_stream(10)
-    found = score_node_queries(LastLabel(40), stream, stream.src[[0, 3]], np.array([0, 3]), batch_size=1)
-    assert found[0] == 0.5
+    assert found["positives"] == stream.labels[test].sum()
+    assert task.scorer("test").seen == 2000
+    assert task_of(stream, batch_size=300).evaluate("test")["roc_auc"] < found["roc_auc"]
 
 
 def test_bad_input_is_named():
     stream = made_stream(100)
-    split = chronological_split(stream)
     with pytest.raises(DataError):
         event_classes(stream.with_(labels=None))
     with pytest.raises(DataError, match="100"):
         event_classes(stream.with_(labels=np.arange(100)))
     with pytest.raises(ConfigError):
-        evaluate_dynamic_nodes(LastLabel(40), stream, split, "new_val", metrics=event_classes(stream).metrics)
+        task_of(stream, batch_size=1).evaluate("new_val")
