@@ -97,5 +97,6 @@ def test_types_that_are_no_ids_are_named(tmp_path):
             prepare(tmp_path / "e.parquet", tmp_path / "s")
     cells = [decimal.Decimal(1), decimal.Decimal("2.50")]
     pq.write_table(pa.table({"source": cells, "target": ["a", "b"], "time": [1, 2]}), tmp_path / "e.parquet")
-    prepare(tmp_path / "e.parquet", tmp_path / "s")
-    assert read_events(tmp_path / "s").node_ids.ids.tolist() == ["1.00", "2.50", "a", "b"]
+    with pytest.raises(DataError, match="source"):
+        read_events(tmp_path / "e.parquet")
+    assert prepare(tmp_path / "e.parquet", tmp_path / "s").bad == 1
