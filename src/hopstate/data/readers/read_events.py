@@ -216,7 +216,7 @@ def read_events(
         format: "auto" goes by content and name; else a key of `EVENT_FORMATS`.
         from_start: no event came before the first. False lets deletions end edges that earlier events added.
         max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
-            files a hundred times their size, at least 2 GiB.
+            files a hundred times their size, at least 256 MiB.
         ties: order of events of one time: "file" as they are, "sorted" by their own values, whatever the file's order.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
             (by default the usual names), header (whether a text's first line holds names of columns; by default it
