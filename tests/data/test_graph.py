@@ -274,6 +274,18 @@ def test_from_scipy_drops_stored_zeros_and_wants_a_square() -> None:
         Graph.from_scipy(scipy.sparse.csr_array((2, 3)))
 
 
+def test_from_pyg_takes_tensors_that_numpy_has_no_type_for_or_names_them() -> None:
+    from torch_geometric.data import Data
+
+    edges = torch.tensor([[0], [1]])
+    half = Graph.from_pyg(Data(x=torch.eye(2, dtype=torch.bfloat16), edge_index=edges))
+    assert np.array_equal(half.x, np.eye(2))
+    with pytest.raises(DataError, match="x is a tensor"):
+        Graph.from_pyg(Data(x=torch.eye(2, device="meta"), edge_index=edges))
+    with pytest.raises(DataError, match=r"edge_index.*\(3, 2\)"):
+        Graph.from_pyg(Data(x=torch.eye(4), edge_index=torch.tensor([[0, 1], [1, 2], [2, 3]])))
+
+
 def test_from_pyg_sparse_transposed_and_without_edges() -> None:
     from torch_geometric.data import Data
 

@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse
+import torch
+from torch_geometric.data import Data, TemporalData
 
 from hopstate.data.events import EventStream
+from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.ids import ids_of
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
@@ -117,6 +122,9 @@ def test_truth_beside_gaps_is_numbered_as_without(tmp_path: Path) -> None:
         ),
         ("source,target\n1e3,2\n1000,2\n", "exponent"),
         ('{"source":1,"target":2}\n', "JSON, not a table"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", "Git LFS"),
+        ("%PDF-1.4\n1 0 obj\n", "for printing"),
+        ("INSERT INTO e VALUES (1,2);\nINSERT INTO e VALUES (2,1);\n", "SQL"),
     ],
 )
 def test_edges_are_refused(tmp_path: Path, text: str, told: str) -> None:
@@ -344,3 +352,49 @@ def test_the_same_text_in_another_unicode_form_is_the_nearest() -> None:
         with pytest.raises(DataError, match="another Unicode form") as told:
             names.row(asked)
         assert repr(known) in str(told.value)
+
+
+TABLE = {"src": [1, 2], "dst": [2, 1], "t": [3, 4]}
+ODD_OBJECTS: dict[str, Callable[[], Any]] = {
+    "columns of unequal length": lambda: TABLE | {"dst": [2]},
+    "single values": lambda: {"src": 1, "dst": 2, "t": 3},
+    "a column of columns": lambda: TABLE | {"t": np.array([[3], [4]])},
+    "a sparse column": lambda: pd.DataFrame(TABLE | {"t": pd.arrays.SparseArray([3, 4])}),
+    "complex features": lambda: temporal_data(msg=torch.ones(2, 1, dtype=torch.cfloat)),
+    "times that are booleans": lambda: temporal_data(t=torch.tensor([True, False])),
+    "rows far beyond the events": lambda: temporal_data(src=torch.tensor([0, 10**15])),
+}
+
+
+def temporal_data(**changed: torch.Tensor) -> TemporalData:
+    return TemporalData(**{key: torch.tensor(column) for key, column in TABLE.items()} | changed)
+
+
+@pytest.mark.parametrize("name", ODD_OBJECTS)
+def test_odd_objects_in_memory_are_refused_by_name(name: str) -> None:
+    with pytest.raises(HopstateError):
+        read_events(ODD_OBJECTS[name]())
+
+
+ODD_GRAPHS = {
+    "edges of another shape": {"edge_index": torch.zeros(3, 2, dtype=torch.long)},
+    "no edges": {"edge_index": None},
+    "features of another width": {"x": torch.ones(2, 3)},
+    "no features": {"x": None, "num_nodes": 2},
+    "no label": {"y": None},
+    "an end beyond its nodes": {"edge_index": torch.tensor([[0], [3]])},
+}
+
+
+@pytest.mark.parametrize("name", ODD_GRAPHS)
+def test_graphs_of_a_set_that_do_not_fit_the_others_are_refused(name: str) -> None:
+    plain = {"x": torch.eye(2), "edge_index": torch.tensor([[0], [1]]), "y": torch.tensor([0])}
+    with pytest.raises(DataError):
+        GraphSet.from_pyg([Data(**plain), Data(**plain | ODD_GRAPHS[name]), Data(**plain)])
+
+
+def test_an_adjacency_of_many_empty_rows_or_of_complex_numbers_is_refused() -> None:
+    with pytest.raises(DataError, match="nodes for 1 edges"):
+        read_graph(scipy.sparse.coo_array(([1], ([0], [1])), shape=(10**12, 10**12)))
+    with pytest.raises(DataError, match="complex"):
+        read_graph(scipy.sparse.csr_array(np.array([[0, 1j], [1, 0]])))

@@ -62,6 +62,8 @@ def test_a_value_within_a_group_is_refused_in_words(group, told, capsys):
         ("loop: {epochs: 3}\nloop: {epochs: 5}", "loop"),
         ('{"loop": {"epochs": 3, "epochs": 5}}', "epochs"),
         ("[" * 100_000, "deep"),
+        ("loop: {epochs: 010}", "base 8"),
+        ("loop: {epochs: 1:30}", "base 8 or 60"),
     ],
 )
 def test_a_file_whose_group_is_none_is_refused_in_words(text, told, tmp_path, capsys):

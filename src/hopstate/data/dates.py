@@ -54,7 +54,9 @@ def times_from(t: np.ndarray, where: str) -> np.ndarray:
         return _on_clock(t.astype("datetime64[ns]").astype(np.int64), where)
     if t.dtype.kind == "u" and t.dtype.itemsize == 8 and t.max(initial=0) > np.iinfo(np.int64).max:
         raise DataError(f"{where}: the time of row {int(np.argmax(t))}, {t.max()}, is over 2^63 - 1")
-    if t.dtype.kind in "iub":
+    if t.dtype.kind in "bc":
+        raise DataError(f"{where}: times must be numbers or dates; got {t.dtype}")
+    if t.dtype.kind in "iu":
         return _on_clock(t.astype(np.int64, copy=False), where)
     try:
         t = t.astype(np.float64, copy=False)

@@ -14,7 +14,7 @@ import numpy as np
 
 from hopstate.data.dates import times_from
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.validate import check_events
+from hopstate.data.validate import as_float32, check_events, check_num_nodes, dense_array
 from hopstate.data.vocabulary import TEXT, Vocabulary
 from hopstate.errors import DataError
 from hopstate.errors import warn as give_warning
@@ -158,14 +158,16 @@ class EventStream:
                 raise DataError(f"{where}: src has shape {src.shape} but {name} has {column.shape}")
         src, dst, vocabulary = rows_from(src, dst, fields.pop("node_ids", None), where)
         columns = {"src": src, "dst": dst, "t": t}
-        for name, dtype in (("kind", np.int8), ("edge_attr", np.float32), ("labels", None)):
+        if fields.get("edge_attr") is not None:
+            fields["edge_attr"] = as_float32(fields["edge_attr"], f"{where}: edge_attr")
+        for name, dtype in (("kind", np.int8), ("edge_attr", None), ("labels", None)):
             if fields.get(name) is not None:
                 columns[name] = np.asarray(fields.pop(name), dtype)
                 if len(columns[name]) != len(src):
                     raise DataError(f"{where}: {name} has {len(columns[name])} rows, there are {len(src)} events")
         table = fields.get("edge_table")
         if fields.get("x") is not None:
-            fields["x"] = np.asarray(fields["x"], np.float32)
+            fields["x"] = as_float32(fields["x"], f"{where}: x")
         if np.any(t[1:] < t[:-1]):
             if warn:
                 late = int(np.flatnonzero(t[1:] < t[:-1])[0]) + 1
@@ -192,12 +194,14 @@ class EventStream:
             fields: the other fields of `EventStream`.
         """
         arrays = {name: getattr(data, name, None) for name in ("src", "dst", "t", "msg", "y")}
-        columns: dict[str, Any] = {
-            name: None if value is None else value.detach().cpu().numpy() for name, value in arrays.items()
-        }
+        columns: dict[str, Any] = {name: dense_array(value, name) for name, value in arrays.items()}
         message = columns.pop("msg")
         if message is not None:
             message = message[:, None] if message.ndim == 1 else message if message.shape[1] else None
+        ends = [column for column in (columns["src"], columns["dst"]) if column.dtype.kind in "iu"]
+        if fields.get("x") is None and fields.get("node_ids") is None:
+            most = max((int(column.max(initial=-1)) for column in ends), default=-1) + 1
+            check_num_nodes(most, len(columns["src"]), "TemporalData", fields.get("num_nodes"))
         columns |= {"edge_attr": message, "labels": columns.pop("y"), "name": "temporal-data"} | fields
         return cls.from_arrays(columns.pop("src"), columns.pop("dst"), columns.pop("t"), **columns)
 

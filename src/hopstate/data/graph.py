@@ -19,11 +19,13 @@ from hopstate.data.readers.notes import edge_notes
 from hopstate.data.validate import (
     SPLITS,
     as_amounts,
+    as_float32,
     check_graph,
     check_ids,
     check_labels,
     check_num_nodes,
     clean_features,
+    dense_array,
     features_of_array,
 )
 from hopstate.data.vocabulary import Vocabulary
@@ -320,6 +322,7 @@ class Graph(StoredSplits):
         coo = adjacency.tocoo()
         if coo.shape[0] != coo.shape[1]:
             raise DataError(f"an adjacency matrix is square; got shape {coo.shape}")
+        check_num_nodes(coo.shape[0], coo.nnz, "the matrix", coo.shape[0] if "num_nodes" in fields else None)
         stored = coo.data != 0
         edges = np.stack([coo.row[stored], coo.col[stored]], 1)
         own: dict[str, Any] = {
@@ -343,11 +346,13 @@ class Graph(StoredSplits):
             missing: "error" names NaN in x; others keep them in the graph's table, to be filled by training nodes.
             fields: options of `from_edges` and fields of `Graph`, over what data holds.
         """
-        if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
-            raise DataError(f"a torch-geometric Data with edge_index is needed; this one holds {sorted(data.keys())}")
-        edges = _edges(data)
-        found: dict[str, Any] = {"x": _dense(data.get("x")), "y": _dense(data.get("y")), "source": "torch-geometric"}
-        attr = _dense(data.get("edge_attr"))
+        edges = edges_of(data)
+        found: dict[str, Any] = {
+            "x": dense_array(data.get("x"), "x"),
+            "y": dense_array(data.get("y"), "y"),
+            "source": "torch-geometric",
+        }
+        attr = dense_array(data.get("edge_attr"), "edge_attr")
         if found["x"] is not None:
             what = f"{fields.get('source', 'Data')}: node features x"
             if missing == "error":
@@ -355,12 +360,12 @@ class Graph(StoredSplits):
             else:
                 found["table"] = features_of_array(found["x"], nan, missing, what)
                 found["x"] = found["table"].plain()
-        masks = {name: _mask(_dense(data.get(f"{name}_mask")), data.num_nodes) for name in SPLITS}
+        masks = {name: _mask(dense_array(data.get(f"{name}_mask"), f"{name}_mask"), data.num_nodes) for name in SPLITS}
         found["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
         if data.get("node_ids") is not None:
             found["node_ids"] = Vocabulary(np.asarray(data["node_ids"]))
         if data.get("node_type") is not None:
-            found["node_type"] = _two_sets(np.asarray(_dense(data["node_type"])), edges)
+            found["node_type"] = _two_sets(dense_array(data["node_type"], "node_type"), edges)
         if data.get("class_names") is not None:
             found["class_names"] = tuple(data["class_names"])
         options: dict[str, Any] = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}
@@ -556,7 +561,7 @@ def _frozen_labels(y: Any) -> np.ndarray | None:
 def _carried(attr: Any, weight: Any) -> dict[str, np.ndarray]:
     """Return what edges carry by the name of its field, float32."""
     found = {"edge_attr": attr, "edge_weight": weight}
-    found = {key: np.asarray(value, np.float32) for key, value in found.items() if value is not None}
+    found = {key: as_float32(value, key) for key, value in found.items() if value is not None}
     if "edge_attr" in found and found["edge_attr"].ndim == 1:
         found["edge_attr"] = found["edge_attr"][:, None]
     if "edge_weight" in found and found["edge_weight"].ndim == 2 and found["edge_weight"].shape[1] == 1:
@@ -576,26 +581,25 @@ def _two_sets(types: np.ndarray, edges: np.ndarray) -> np.ndarray | None:
     return types.astype(np.int8) if known and len(edges) else None
 
 
-def _edges(data: Data) -> np.ndarray:
+def edges_of(data: Data) -> np.ndarray:
+    """Return (E, 2) sources and targets of a torch-geometric `Data`."""
+    if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
+        what = sorted(data.keys()) if hasattr(data, "keys") else f"{type(data).__name__}"
+        raise DataError(f"a torch-geometric Data with edge_index is needed; this one holds {what}")
     if data.get("edge_index") is not None:
-        return np.asarray(data.edge_index.cpu()).T.reshape(-1, 2)
+        edges = dense_array(data.edge_index, "edge_index")
+        if edges.size and (edges.ndim != 2 or len(edges) != 2):
+            raise DataError(f"edge_index is (2, E), sources above targets; got shape {edges.shape}")
+        return edges.reshape(2, -1).T
     targets, sources, _ = data.adj_t.coo()
     return np.stack([np.asarray(sources.cpu()), np.asarray(targets.cpu())], 1)
 
 
 def _weights(data: Data) -> np.ndarray | None:
     if data.get("edge_index") is not None:
-        return _dense(data.get("edge_weight"))
+        return dense_array(data.get("edge_weight"), "edge_weight")
     values = data.adj_t.coo()[2]
     return None if values is None or values.ndim != 1 or bool((values == 1).all()) else np.asarray(values.cpu())
-
-
-def _dense(value: Any) -> np.ndarray | None:
-    if value is None:
-        return None
-    if hasattr(value, "to_dense"):
-        value = value.to_dense()
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
 
 
 def _mask(mask: np.ndarray | None, num_nodes: int) -> np.ndarray | None:

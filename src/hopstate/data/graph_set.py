@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.graph import Graph, StoredSplits
-from hopstate.data.validate import SPLITS, as_amounts
+from hopstate.data.graph import Graph, StoredSplits, edges_of
+from hopstate.data.validate import SPLITS, as_amounts, as_float32, dense_array
 from hopstate.errors import DataError
 from hopstate.io.scratch import digest_of
 from hopstate.ops.rows import bounds_of, ranges
@@ -126,14 +126,15 @@ class GraphSet(StoredSplits):
         listed = list(graphs)
         if not listed:
             raise DataError(f"{name} holds no graph")
+        edges = [edges_of(graph) for graph in listed]
         sizes = np.array([int(g.num_nodes or 0) for g in listed])
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        edges = np.concatenate([g.edge_index.numpy() + first for g, first in zip(listed, offsets)], 1)
-        order = np.lexsort((edges[1], edges[0]))
+        joined = np.concatenate([own + first for own, first in zip(edges, offsets)])
+        order = np.lexsort((joined[:, 1], joined[:, 0]))
         attr, y = _joined(listed, "edge_attr"), _joined(listed, "y")
         labels = _labels(y, name)
         union = Graph.from_edges(
-            edges.T, int(offsets[-1]), undirected=False, duplicates="keep", name=name, source=fields.pop("source", ""),
+            joined, int(offsets[-1]), undirected=False, duplicates="keep", name=name, source=fields.pop("source", ""),
             x=_columns(_joined(listed, "x")), edge_attr=_columns(attr), edge_weight=_joined(listed, "edge_weight"),
             y=labels if level == "node" else None,
         )  # fmt: skip
@@ -179,13 +180,21 @@ def _labels(y: np.ndarray | None, name: str) -> np.ndarray | None:
 
 
 def _joined(graphs: list[Data], key: str) -> np.ndarray | None:
-    parts = [g.get(key) for g in graphs]
-    if any(p is None for p in parts):
+    """Return the rows of all graphs; None if no graph has them."""
+    parts = [dense_array(graph.get(key), key) for graph in graphs]
+    absent = [number for number, part in enumerate(parts) if part is None]
+    if len(absent) == len(parts):
         return None
-    return np.concatenate([np.asarray(p) if np.ndim(p) else np.asarray(p)[None] for p in parts])
+    if absent:
+        raise DataError(f"graph {absent[0]} has no {key}, and others have: give it to all graphs or to none")
+    parts = [part if part.ndim else part[None] for part in parts]
+    odd = next((number for number, part in enumerate(parts) if part.shape[1:] != parts[0].shape[1:]), None)
+    if odd is not None:
+        raise DataError(f"{key} has shape {parts[odd].shape} in graph {odd}, and {parts[0].shape} in graph 0")
+    return np.concatenate(parts)
 
 
 def _columns(array: np.ndarray | None) -> np.ndarray | None:
     if array is None:
         return None
-    return np.ascontiguousarray(array.reshape(len(array), -1), np.float32)
+    return np.ascontiguousarray(as_float32(array.reshape(len(array), -1), "features"))

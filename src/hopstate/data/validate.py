@@ -6,7 +6,7 @@ Large arrays are read in blocks, so that a memory-mapped one is never in memory 
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -106,6 +106,17 @@ def check_num_nodes(num_nodes: int, entries: int, where: str, stated: int | None
         )
 
 
+def dense_array(value: Any, what: str) -> Any:
+    """Return an array, a list or a tensor (sparse, on a device, of bfloat16) as a dense array; None as it is."""
+    if value is None or not hasattr(value, "detach"):
+        return None if value is None else np.asarray(value)
+    try:
+        dense = value.detach().to_dense().cpu()
+        return (dense.float() if str(dense.dtype) == "torch.bfloat16" else dense).numpy()
+    except (TypeError, RuntimeError):  # quantized, or without data
+        raise DataError(f"{what} is a tensor of {value.dtype} on {value.device}: convert it to numbers first") from None
+
+
 def check_finite(array: np.ndarray, what: str) -> None:
     """Raise DataError naming the first rows that hold NaN or infinities."""
     bad = rows_not_finite(array)
@@ -125,13 +136,19 @@ def rows_not_finite(array: np.ndarray) -> np.ndarray:
     return np.concatenate(bad) if bad else np.empty(0, np.int64)
 
 
+def as_float32(value: Any, what: str) -> np.ndarray:
+    """Return numbers as float32; complex ones and texts are an error."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{what} are {array.dtype}, not numbers")
+    return array.astype(np.float32, copy=False)
+
+
 def clean_features(array: np.ndarray, nan: str, what: str) -> np.ndarray:
     """Return features as float32; NaN and infinities are an error that names their rows, or become 0."""
     if nan not in ("error", "zero"):
         raise ConfigError(f"nan is 'error' or 'zero'; got {nan!r}")
-    if array.dtype.kind not in "biuf":
-        raise DataError(f"{what} are {array.dtype}, not numbers")
-    array = array.astype(np.float32, copy=False)
+    array = as_float32(array, what)
     if nan == "error":
         check_finite(array, what)
         return array

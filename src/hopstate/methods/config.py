@@ -19,8 +19,8 @@ from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader
 
 from hopstate.errors import ConfigError, FormatError, closest
 from hopstate.io.opening import exists, read_text, reading, shown
-from hopstate.methods.method import AnyMethod, Method, RunConfig, RunT, plain_setting
-from hopstate.training.run_folder import flatten
+from hopstate.methods.method import AnyMethod, Method, RunConfig, RunT
+from hopstate.training.run_folder import flatten, plain_setting
 
 _WORDS = {
     "int": "a whole number",
@@ -90,6 +90,7 @@ def in_words(message: str) -> str:
 
 
 SETTINGS_BYTES, DEEPEST = 1 << 20, 50  # of a file of settings: bytes, and lists and mappings in each other
+_OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -113,11 +114,13 @@ def load_yaml(text: str) -> Any:
 
 
 def _check_yaml(text: str) -> None:
-    """Raise YAMLError for aliases, for nesting at which libyaml's recursion ends the process, and for a key twice."""
+    """Raise YAMLError for aliases, nesting at which libyaml's recursion ends the process, and what reads as another."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent):
             raise yaml.YAMLError("aliases (*name) are not taken: they make very much of a little")
+        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and _OTHER_BASE.fullmatch(event.value):
+            raise yaml.YAMLError(f"{event.value} is a number to base 8 or 60 in YAML: write it to base 10, or quote it")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise yaml.YAMLError("it is nested too deep")

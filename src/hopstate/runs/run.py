@@ -48,11 +48,9 @@ from hopstate.runs.load import keep_ids, keep_past
 from hopstate.runs.model import TrainedModel, embeddings
 from hopstate.runs.queries import keep_curve, rank, score
 from hopstate.streaming.protocols import MemoryModel
+from hopstate.training.devices import Ranks, bare, check_task, current_ranks, make_fabric, within_memory
 from hopstate.training.loggers import check_installed, logger_names
-from hopstate.training.memory_limit import within_memory
-from hopstate.training.precision import bare, make_fabric
 from hopstate.training.progress import note
-from hopstate.training.ranks import Ranks, check_task, current_ranks
 from hopstate.training.run_folder import LEFT, ReadOnlyRunFolder, RunFolder, flatten, floors_of
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.trainer import SPLITS, Trainer, seed_everything
@@ -138,6 +136,7 @@ class Run:
         return save_pretrained(self.path, folder, ids=ids)
 
 
+@random_state_kept()
 def fit(
     method: str,
     data: Any,
@@ -249,7 +248,9 @@ def fit_config(
             config = replace(config, loop=replace(config.loop, progress=False, logger="none"))
         seed_everything(config.loop.seed)
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
-        ready, features = preprocess(record, config, context, edges=method.reads_edges(config))
+        ready, features = preprocess(
+            record, config, context, edges=bool(method.reads_edges and method.reads_edges(config))
+        )
         for text in (*notes_of_record(ready), *notes_of(features, record), *([unsaved] if unsaved else ())):
             if shown is not None and text in shown:
                 continue

@@ -100,7 +100,7 @@ class LiveRun:
 
     past: what is known.
     kept: events of the log in the last snapshot.
-    kept_at: when that was kept, Unix seconds, None where there is none.
+    kept_at: when that was kept, on the clock of `time.monotonic`, None where there is none.
 
     Raises:
         ConfigError: the run's method scores no pairs, or the log is another run's.
@@ -199,7 +199,9 @@ class LiveRun:
         self._check_snapshot()
         if self.sink is not None:
             self.sink.begin(len(self.log), past.time_unit or "", dates)
-        self.kept, self.kept_at = self.position, kept_at(self.state)
+        written = kept_at(self.state)
+        age = None if written is None else max(time.time() - written, 0.0)
+        self.kept, self.kept_at = self.position, None if age is None else time.monotonic() - age
         self._catch_up()
 
     def _check_snapshot(self) -> None:
@@ -251,7 +253,7 @@ class LiveRun:
         if self.sink is not None:
             self.sink.flush()  # first: what is lost of it later is scored again from here on
         self.past = keep(self.past, self.state)
-        self.kept, self.kept_at = self.position, time.time()
+        self.kept, self.kept_at = self.position, time.monotonic()
         if self.retain is not None:
             retained(self.log, self.past, self.state, self.own_events, self.retain)
         return self.kept

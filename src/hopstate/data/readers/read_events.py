@@ -261,7 +261,8 @@ def read_events(
         with at_most(max_bytes), reading(source, "events"):
             stream = _from_path(os.fspath(source), format, options)
     else:
-        stream = _from_object(source, options)
+        with reading(f"the {type(source).__name__}", "events", others=("",)):  # named errors name it
+            stream = _from_object(source, options)
     if not len(stream):
         raise DataError(f"{stream.source or stream.name} holds no events")
     if from_start:

@@ -260,14 +260,12 @@ def read_graph(
     _check_options(format, duplicates, self_loops, options)
     if isinstance(source, Graph):
         return source
-    if is_frame(source) or isinstance(source, Mapping):
-        own = {"name": "table", "source": "memory", **options}
-        with at_most(max_bytes):
-            return read_edge_list(source, EdgeTableOptions(**columns), nan=nan, **build, **own)
-    if _is_networkx(source):
-        return read_networkx(source, EdgeTableOptions(**columns), nan=nan, **build, **options)
     if not isinstance(source, (str, os.PathLike)):
-        return _from_object(source, columns, {**build, **options}, nan)
+        with (
+            at_most(max_bytes),
+            reading(f"the {type(source).__name__}", "a graph", others=("",)),
+        ):  # named errors name it
+            return _from_object(source, columns, {**build, **options}, nan)
     files = [table for name in ("features", "labels") if (table := columns.get(name)) is not None]
     with at_most(max_bytes), reading(source, "a graph", others=files):
         return _from_path(os.fspath(source), format, columns, {"nan": nan, **build, **options})
@@ -341,6 +339,11 @@ def _is_networkx(source: Any) -> bool:
 
 
 def _from_object(source: Any, columns: dict[str, Any], options: dict[str, Any], nan: str) -> Graph:
+    if is_frame(source) or isinstance(source, Mapping):
+        own = {"name": "table", "source": "memory", **options}
+        return read_edge_list(source, EdgeTableOptions(**columns), nan=nan, **own)
+    if _is_networkx(source):
+        return read_networkx(source, EdgeTableOptions(**columns), nan=nan, **options)
     if hasattr(source, "edge_index") or hasattr(source, "adj_t"):
         missing = columns.pop("missing", "error")
         _check_no_table(columns, "an object in memory")

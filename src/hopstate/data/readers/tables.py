@@ -18,6 +18,7 @@ import pyarrow.types as types
 from hopstate.data.preprocessing import MISSING as MISSING_OPTIONS
 from hopstate.data.readers.ids import MISSING, ZEROS, ids_of
 from hopstate.data.readers.text import Text, check_names, read_layout
+from hopstate.data.validate import dense_array
 from hopstate.data.vocabulary import TEXT, Vocabulary, consist_of
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
 from hopstate.io.opening import TABLE_FLOOR, check_size, first_bytes, open_regular, reading
@@ -420,7 +421,7 @@ def as_frame(value: Any) -> Any:
 
 def plain_array(value: Any, what: str) -> np.ndarray:
     """Return an array or a tensor as an array of numbers or texts."""
-    array = value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
+    array = dense_array(value, what)
     if array.dtype.kind in "OUST" and array.ndim == 1:
         return array if array.dtype.kind == "U" else np.array([str(cell) for cell in array.tolist()], object)
     if array.dtype.kind not in "biuf":

@@ -43,6 +43,9 @@ _OTHER_FORMATS = (  # name, what the beginning of the file matches, the line tha
     ("XML", r"\s*<\?xml", "write it as CSV or Parquet"),
     ("a web page", r"\s*<(html|!doctype)", "fetch the file itself"),
     ("JSON", r"\s*[{\[]", "write it as CSV or Parquet"),
+    ("SQL", r"\s*(insert\s+into|create\s+table|copy\s+\S+\s*\()", "write it as CSV or Parquet"),
+    ("a pointer of Git LFS", r"version https://git-lfs\b", "fetch the file itself: git lfs pull"),
+    ("a document for printing", r"%(pdf-|!ps)", "fetch the table itself"),
 )
 _ADJLIST = "networkx.to_pandas_edgelist(networkx.read_adjlist('{name}')).to_csv('edges.csv', index=False)"
 _UNEVEN = (b"  ", b"\t", b" \n", b"\n ", b"\r", b"\v", b"\f")  # white space other than one space between cells
@@ -206,7 +209,8 @@ def read_layout(
             f"{path} is a matrix in Matrix Market's format, not a table; read it as a graph: "
             f"hopstate.read_graph({path.name!r})"
         )
-    _check_other_formats(path, lines)
+    for beginning in ([remark], lines):
+        _check_other_formats(path, beginning)
     separator = _separator(lines, path, remark)
     rows = [_cells(line, separator) for line in lines]
     _check_lengths(path, rows, skip)
