@@ -78,17 +78,17 @@ def _on_clock(t: np.ndarray, where: str) -> np.ndarray:
 
 
 def beyond_clock(t: np.ndarray) -> np.ndarray:
-    """Return which times no clock goes on from: the last of int64, and floats from 2^63 on or below -2^63."""
+    """Return which times no clock counts: the first and the last of int64, and floats from 2^63 on."""
     if t.dtype.kind == "f":
         return np.abs(t) >= 2.0**63
-    return t == np.iinfo(np.int64).max
+    return (t >= np.iinfo(np.int64).max) | (t == np.iinfo(np.int64).min)
 
 
 def why_beyond(t: np.ndarray) -> str:
     """Return how messages say what is wrong with the times that `beyond_clock` marks."""
     if t.dtype.kind == "f":
         return "is beyond 2^63, farther than clocks count; give times from a nearer start or in a coarser unit"
-    return "is the last that 64 bits hold, and nothing can come after it; give the event its own time"
+    return "is the first or last that 64 bits hold, or beyond; give the event its own time"
 
 
 def zone_of(values: pd.Series) -> str:
@@ -100,6 +100,8 @@ def zone_of(values: pd.Series) -> str:
     if values.dtype.kind == "M":
         return _named(str(values.dtype.tz)) if isinstance(values.dtype, pd.DatetimeTZDtype) else NAIVE
     text = values.dropna().astype(str).str.strip()
+    if plain_dates(text) is not None:
+        return NAIVE
     text = text[text.str.match(r"[+-]?\d{4}-?\d\d").to_numpy(bool) & pd.to_numeric(text, errors="coerce").isna()]
     if text.empty:
         return ""
@@ -108,10 +110,25 @@ def zone_of(values: pd.Series) -> str:
     return found.pop() if len(found) == 1 else "UTC"
 
 
+def plain_dates(text: pd.Series) -> np.ndarray | None:
+    """Return dates (E,) of texts that all are such as 2024-03-01T12:00:00, without a zone; None if one is not."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        dates = pc.cast(pa.array(text, pa.string(), from_pandas=True), pa.timestamp("ns"))
+    except (pa.ArrowException, TypeError):
+        return None
+    return None if dates.null_count or not len(dates) else dates.to_numpy()
+
+
 def iso_dates(text: pd.Series) -> pd.Series:
     """Return ISO dates of texts in UTC, NaT for others: pandas alone would read "now" as the moment of reading."""
     import pandas as pd
 
+    plain = plain_dates(text)
+    if plain is not None:
+        return pd.Series(plain, text.index).dt.tz_localize("UTC")
     dates = text.where(text.str.match(r"\s*[+-]?[0-9]").eq(True))
     return pd.to_datetime(dates, utc=True, format="ISO8601", errors="coerce")
 

@@ -32,6 +32,7 @@ from hopstate.data.readers.tables import (
     rows_are_nodes,
 )
 from hopstate.data.validate import SPLITS, as_amounts
+from hopstate.data.vocabulary import TEXT
 from hopstate.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def _check_recurring(table: Table, column: str) -> None:
 def _splits(table: Table, column: str) -> np.ndarray:
     text = table.frame[column].fillna("").astype(str).str.strip().str.lower()
     splits = text.map(SPLIT_NAMES).fillna("").to_numpy(str)
-    bad = np.flatnonzero((splits == "") & (text.to_numpy(str) != ""))
+    bad = np.flatnonzero((splits == "") & (text != "").to_numpy(bool))
     if len(bad):
         value = text.iloc[int(bad[0])]
         raise DataError(
@@ -366,9 +367,9 @@ def _texts(values: pd.Series, missing: np.ndarray, where: str, place: Place, cel
     text = values[~missing].astype(str).str.strip()
     cut = None if cells == "whole" or text.empty else separator_of(text.drop_duplicates())
     if cut is None:
-        return text.to_numpy(str)
+        return text.to_numpy(TEXT)
     if cells == "first":
-        return text.str.split(cut).str[0].str.strip().to_numpy(str)
+        return text.str.split(cut).str[0].str.strip().to_numpy(TEXT)
     several = text.str.contains(cut, regex=False)
     first = int(several.index[int(np.argmax(several.to_numpy()))])
     raise DataError(

@@ -129,7 +129,7 @@ class ReadOptions:
             or where they are called user and item: numbers in both are then u7 and i7.
         text_ids: take ids as they are written: 5746.10 and 5746.1 are two then, and so are 7 and 7.0.
         max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
-            hundred times their size, at least 2 GiB.
+            hundred times their size, at least 256 MiB.
     """
 
     format: str = "auto"

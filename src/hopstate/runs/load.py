@@ -416,9 +416,13 @@ def warn_new_ids(past: StreamState, new: EventStream) -> None:
 # ---- nodes and links of another graph than the run was trained on ------------------------------------------------
 def keep_ids(run: RunFolder, record: Record) -> None:
     """Keep the user's ids of a graph's nodes with a run, unless they are rows or take more than `_MAX_ID_BYTES`."""
-    ids = record.node_ids.ids if isinstance(record, Graph) and record.node_ids is not None else None
-    if ids is not None and ids.nbytes <= _MAX_ID_BYTES:
-        replace_file(run.path / IDS_FILE, lambda part: save_array(part, ids))
+    if not isinstance(record, Graph) or record.node_ids is None:
+        return
+    ids = record.node_ids.ids
+    width = 4 * max(map(len, ids.tolist()), default=1) if record.node_ids.is_text else 8
+    if width * len(ids) <= _MAX_ID_BYTES:
+        plain = ids.astype(str) if record.node_ids.is_text else ids
+        replace_file(run.path / IDS_FILE, lambda part: save_array(part, plain))
 
 
 def warn_new_nodes(run: RunFolder, method: Method, config: RunConfig, graph: Graph, num_nodes: int) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from hopstate import read_events, read_graph
@@ -44,3 +47,42 @@ def test_ids_with_invisible_signs_are_refused(tmp_path: Path, sign: str) -> None
     for source in (frame, tmp_path / "e.parquet"):
         with pytest.raises(DataError, match=r"src.*row 1"):
             read_events(source)
+
+
+@pytest.mark.parametrize("cell", ["0x20", "true", "1_000", "-9223372036854775808", "inf"])
+def test_cells_that_are_no_times_are_refused_alike(tmp_path: Path, cell: str) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text(f"src,dst,t\na,b,16\nb,c,{cell}\nc,a,20\n")
+    with pytest.raises(DataError, match=r"'t', row 1 \(line 3\)"):
+        read_events(path)
+    assert prepare(path, tmp_path / "store").bad == 1
+    assert read_events(tmp_path / "store").t.tolist() == [16, 20]
+
+
+def test_texts_that_unpack_to_gigabytes_are_refused(tmp_path: Path) -> None:
+    long = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array(["a" * 1_000_000]))
+    pq.write_table(pa.table({"src": long, "dst": ["b"] * 2000, "t": np.arange(2000)}), tmp_path / "e.parquet")
+    assert (tmp_path / "e.parquet").stat().st_size < 200_000
+    for read in (read_events, read_graph, lambda path: prepare(path, tmp_path / "store")):
+        with pytest.raises(FormatError, match="max_bytes"):
+            read(tmp_path / "e.parquet")
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("cells", [pa.array([1, 2], pa.duration("s")), pa.array([1, 2], pa.time64("ns")), [b"a", b"b"]])
+def test_columns_that_hold_no_times_are_named(tmp_path: Path, cells: object) -> None:
+    pq.write_table(pa.table({"src": ["a", "b"], "dst": ["b", "c"], "t": cells}), tmp_path / "e.parquet")
+    for read in (read_events, lambda path: prepare(path, tmp_path / "store")):
+        with pytest.raises(FormatError, match=r"e\.parquet.*'t'"):
+            read(tmp_path / "e.parquet")
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("labels", [[-1, 0, 1], [-1.0, 0.0, 1.0]])
+def test_minus_one_is_asked_about_in_a_store_too(tmp_path: Path, labels: list[float]) -> None:
+    frame = pd.DataFrame({"src": ["a", "b", "c"], "dst": ["b", "c", "a"], "t": [1, 2, 3], "label": labels})
+    frame.to_parquet(tmp_path / "e.parquet")
+    for read in (read_events, lambda path: prepare(path, tmp_path / "store")):
+        with pytest.raises(DataError, match=r"label.*-1"):
+            read(tmp_path / "e.parquet")
+    assert not (tmp_path / "store").exists()

@@ -23,8 +23,9 @@ from hopstate.data.readers.tables import (
     plain_array,
     read_table,
     stem_of,
+    table_of_text,
 )
-from hopstate.data.readers.text import Text, named_lines
+from hopstate.data.readers.text import Text
 from hopstate.data.readers.times import timed
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
@@ -143,9 +144,9 @@ def _jodie_table(path: Path) -> Table:
         file.readline()
         width = file.readline().count(b",") + 1
     names = ["user_id", "item_id", "timestamp", "state_label", *(f"f{i}" for i in range(width - 4))]
-    text = Text(path, tuple(names[:width]), {"sep": ",", "skiprows": 1, "low_memory": False})
-    with named_lines(path), reading(path, "JODIE's CSV"):
-        return Table(text.frame(), path, 2, source=text)
+    text = Text(path, tuple(names[:width]), ",", 1)
+    with reading(path, "JODIE's CSV"):
+        return table_of_text(text, text.read()[0], names[:2])
 
 
 def is_jodie(path: Path) -> bool:
@@ -215,7 +216,7 @@ def read_events(
         format: "auto" goes by content and name; else a key of `EVENT_FORMATS`.
         from_start: no event came before the first. False lets deletions end edges that earlier events added.
         max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
-            files a hundred times their size, at least 2 GiB.
+            files a hundred times their size, at least 256 MiB.
         ties: order of events of one time: "file" as they are, "sorted" by their own values, whatever the file's order.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
             (by default the usual names), header (whether a text's first line holds names of columns; by default it

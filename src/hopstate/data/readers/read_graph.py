@@ -228,7 +228,7 @@ def read_graph(
         duplicates: "drop" keeps the first of equal edges; "keep" keeps all.
         self_loops: "keep" or "drop" edges from a node to itself.
         max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
-            files a hundred times their size, at least 2 GiB.
+            files a hundred times their size, at least 256 MiB.
         options: fields of `Graph` such as name, and for tables of edges the following; None counts as not given.
 
             - features: table with an id column, all others features; it may be the table of labels too, whose columns

@@ -77,7 +77,7 @@ class EventReadOptions:
         ties: order of events of one time: "file" as they stand there, or "sorted" by source, then destination, features
             and label, so that the order of rows of one time changes nothing; with deletions the order stays.
         max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
-            hundred times their size, at least 2 GiB.
+            hundred times their size, at least 256 MiB.
     """
 
     format: str = "auto"
