@@ -78,17 +78,17 @@ def _on_clock(t: np.ndarray, where: str) -> np.ndarray:
 
 
 def beyond_clock(t: np.ndarray) -> np.ndarray:
-    """Return which times no clock goes on from: the last of int64, and floats from 2^63 on or below -2^63."""
+    """Return which times no clock counts: the first and the last of int64, and floats from 2^63 on."""
     if t.dtype.kind == "f":
         return np.abs(t) >= 2.0**63
-    return t == np.iinfo(np.int64).max
+    return (t >= np.iinfo(np.int64).max) | (t == np.iinfo(np.int64).min)
 
 
 def why_beyond(t: np.ndarray) -> str:
     """Return how messages say what is wrong with the times that `beyond_clock` marks."""
     if t.dtype.kind == "f":
         return "is beyond 2^63, farther than clocks count; give times from a nearer start or in a coarser unit"
-    return "is the last that 64 bits hold, and nothing can come after it; give the event its own time"
+    return "is the first or last that 64 bits hold, or beyond; give the event its own time"
 
 
 def zone_of(values: pd.Series) -> str:

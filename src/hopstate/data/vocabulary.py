@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LONGEST = 1000  # bytes of an id
 _SHARE = 10  # part of the ids from which on it is faster to make a new table than to keep one
+PRINTED = bytes(range(33, 127))  # signs of ASCII without white space
 TEXT = np.dtypes.StringDType()  # of arrays of ids: as wide as each text
 
 
@@ -63,7 +64,7 @@ class _Ids:
         import pyarrow.compute as pc
 
         if len(keys) * _SHARE > len(self.array):  # a table of all ids is made and dropped
-            found = pc.index_in(_as_text(keys), value_set=self.array)
+            found = pc.index_in(as_texts(keys), value_set=self.array)
             return found.fill_null(-1).to_numpy().astype(np.int64)
         import pandas as pd
 
@@ -107,7 +108,7 @@ class Vocabulary:
         arrays = [ids_array(column) for column in columns]
         if all(isinstance(array, np.ndarray) for array in arrays):
             return cls(np.sort(pc.unique(pa.array(np.concatenate(arrays))).to_numpy()))
-        distinct = pc.unique(pa.concat_arrays([_as_text(array) for array in arrays]))
+        distinct = pc.unique(pa.concat_arrays([as_texts(array) for array in arrays]))
         return cls(distinct.take(pc.array_sort_indices(distinct)))
 
     @classmethod
@@ -268,33 +269,46 @@ def ids_array(ids: Any) -> Any:
             raise DataError(f"id {ids.max()} is beyond 2^63 - 1; give such ids as strings")
         if ids.dtype.kind in "iu":
             return ids.astype(np.int64, copy=False)
-    texts = _as_text(ids)
-    for sign, what in (("\0", "a NUL"), ("\ufeff", "a byte-order mark")):
-        row = pc.index(pc.match_substring(texts, sign), True).as_py()
+    texts = as_texts(ids)
+    for wrong, what, remedy in unusable_ids(texts):
+        row = pc.index(wrong, True).as_py()
         if row >= 0:
-            raise DataError(f"the id in row {row}, {texts[row].as_py()[:40]!r}, holds {what}; remove it")
-    lengths = pc.binary_length(texts)
-    if len(texts) and pc.max(lengths).as_py() > LONGEST:
-        row = int(np.argmax(lengths.to_numpy()))
-        raise DataError(
-            f"the id in row {row}, {texts[row].as_py()[:40]!r}..., has {lengths[row].as_py():,} bytes; ids have at "
-            f"most {LONGEST:,}"
-        )
+            raise DataError(f"{what}: got {texts[row].as_py()[:40]!r} in row {row}. {remedy}")
     return texts
 
 
-def count_shared(first: np.ndarray, second: np.ndarray) -> int:
+def unusable_ids(texts: Any) -> Iterator[tuple[Any, str, str]]:
+    """Yield which texts cannot be ids, what is wrong with them, and what to do."""
+    import pyarrow.compute as pc
+
+    if not consist_of(texts, PRINTED):
+        yield pc.match_substring(texts, "\0"), "an id with a NUL in it", "Remove it."
+        yield pc.match_substring(texts, "\ufeff"), "an id with a byte-order mark in it", "Remove it."
+    yield pc.greater(pc.binary_length(texts), LONGEST), f"an id of over {LONGEST:,} bytes", "Shorten it."
+
+
+def consist_of(texts: Any, signs: bytes) -> bool:
+    """Return whether texts of pyarrow hold no other bytes than some: a look at all of their memory."""
+    known = np.zeros(256, bool)
+    known[list(signs)] = True
+    chunks = texts.chunks if hasattr(texts, "chunks") else [texts]
+    return all(known[np.frombuffer(chunk.buffers()[2] or b"", np.uint8)].all() for chunk in chunks)
+
+
+def count_shared(first: Any, second: Any) -> int:
     """Return how many distinct ids are in both of two columns; none if one holds texts and the other integers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if (first.dtype.kind == "i") != (second.dtype.kind == "i"):
+    first, second = ids_array(first), ids_array(second)
+    if isinstance(first, np.ndarray) != isinstance(second, np.ndarray):
         return 0
-    one, other = (pc.unique(pa.array(ids) if ids.dtype.kind == "i" else _as_text(ids)) for ids in (first, second))
+    one, other = (pc.unique(pa.array(ids)) for ids in (first, second))
     return int(pc.sum(pc.is_in(one, value_set=other)).as_py() or 0)
 
 
-def _as_text(ids: Any) -> Any:
+def as_texts(ids: Any) -> Any:
+    """Return ids as a large string array of pyarrow."""
     import pyarrow as pa
 
     if isinstance(ids, pa.ChunkedArray):
@@ -312,7 +326,7 @@ def _joined(ids: Any, added: Any) -> Any:
 
     if isinstance(ids, np.ndarray) and isinstance(added, np.ndarray):
         return np.concatenate([ids, added])
-    return pa.concat_arrays([_as_text(ids), _as_text(added)])
+    return pa.concat_arrays([as_texts(ids), as_texts(added)])
 
 
 def _repeated(ids: Any) -> int | str | None:

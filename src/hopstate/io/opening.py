@@ -30,6 +30,7 @@ from hopstate.errors import (
 )
 
 FLOOR, RATIO = 2 << 30, 100  # what a packed file may unpack to: at least so many bytes, or so many times its size
+TABLE_FLOOR = 256 << 20  # the same of tables, of which several copies are made
 ZIP = b"PK\x03\x04"
 BOM = b"\xef\xbb\xbf"
 _OVERLAP = 1024  # bytes of a block that are searched again with the next one
@@ -74,7 +75,9 @@ def at_most(max_bytes: int | str | None) -> Iterator[None]:
         _limit.reset(token)
 
 
-def check_size(path: str | Path, claimed: int, *, stored: int | None = None, what: str = "its content") -> None:
+def check_size(
+    path: str | Path, claimed: int, *, stored: int | None = None, what: str = "its content", floor: int = FLOOR
+) -> None:
     """Check that claimed bytes may be read from a file.
 
     Args:
@@ -82,13 +85,14 @@ def check_size(path: str | Path, claimed: int, *, stored: int | None = None, wha
         claimed: bytes that are to be read or made.
         stored: bytes that stand in the file for them, where they are packed; None takes the size of the file.
         what: what takes them, for the message.
+        floor: bytes that are allowed whatever is stored.
     """
     given = _limit.get()
     if given is not None:
         limit, why = given, f"over the limit of {given:,} (--read.max_bytes)"
     else:
         size = Path(path).stat().st_size if stored is None else stored
-        limit = max(FLOOR, RATIO * size)
+        limit = max(floor, RATIO * size)
         why = f"far more than its {size:,} bytes on disk; if you trust the file, allow it with --read.max_bytes"
     if claimed > limit:
         raise FormatError(f"{path}: {what} would take {claimed:,} bytes, {why}")
@@ -179,7 +183,7 @@ class Bounded(io.RawIOBase):
             self._check_text(block)
         buffer[: len(block)] = block
         self.count += len(block)
-        check_size(self._path, self.count, stored=self.size)
+        check_size(self._path, self.count, stored=self.size, floor=TABLE_FLOOR)
         return len(block)
 
     def _check_text(self, block: bytes) -> None:

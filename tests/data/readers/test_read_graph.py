@@ -250,7 +250,7 @@ def test_kinds_of_labels(tmp_path: Path) -> None:
 BROKEN = [
     ("edges", "source,target\n0,1\n,2\n", {}, DataError, r"column 'source', row 1 \(line 3\)"),
     ("edges", "source,target\n0,1\n-3,2\n", {}, DataError, r"negative id.*-3.*column 'source', row 1 \(line 3\)"),
-    ("edges", "source,target\n0,1\n1.5,2\n", {}, DataError, r"id 1\.5 in row 1 \(line 3\) is no integer"),
+    ("edges", "source,target\n0,1\n1.5,2\n", {}, DataError, r"1\.5.*row 1 \(line 3\)"),
     ("edges", "source,target\n0,1\n5,2\n", {"num_nodes": 4}, DataError, r"id 5 in row 1 is not in 0\.\.3"),
     ("edges", "a,b\nb,c\n", {"num_nodes": 4}, DataError, r"holds strings such as 'a'"),
     ("edges", "a,b,c\n1,2\n1,2,3,4\n", {}, FormatError, r"could not be read as a table"),

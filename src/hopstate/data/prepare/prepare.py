@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
 import json
+import operator
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,16 +35,16 @@ from hopstate.data.prepare.engines import (
     with_keys,
     with_nodes,
 )
-from hopstate.data.prepare.source import Wider, files_of, open_source, stage
+from hopstate.data.prepare.source import files_of, open_source, stage
 from hopstate.data.prepare.writer import Labels, Time, Writer
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.edge_list import EdgeTableOptions, NodeTables, PlacedNodes
-from hopstate.data.readers.ids import EXACT
+from hopstate.data.readers.ids import EXACT, MISSING, WHOLE, ZEROS
 from hopstate.data.readers.roles import ONE, TWO, shared_ids
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.readers.times import calendar_unit, unit_of_dates
 from hopstate.data.store import EVENTS_FILE, GRAPH_FILE, VERSION, WORK, id_arrays, read_meta, table_arrays, table_facts
-from hopstate.data.vocabulary import TEXT
+from hopstate.data.vocabulary import as_texts
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, StorageError
 from hopstate.io.files import locked, make_folder, remove_stale, replace_file, write_text
 from hopstate.io.opening import exists, parse_bytes, read_json
@@ -83,7 +85,8 @@ BAD_ROWS = "bad_rows.csv"
 _MARKERS = {"events": EVENTS_FILE, "edges": GRAPH_FILE}  # written last
 _LEAST = 512 << 20  # bytes of memory
 _OWN = 256 << 20  # bytes of this process without its engine
-_WORK_VERSION = 3
+_WORK_VERSION = 4
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _CLASSES = 10_000  # most texts of a column of labels
 _HOLE = 100  # times later than every earlier file: no file that follows them
 
@@ -214,24 +217,12 @@ class _Job:
 
     # ---- steps ----
     def stage(self, rows: int) -> None:
-        """Bring the files to the folder of work; begin again with a wider kind if a cell does not fit."""
-        kinds = self.work / "kinds.json"
-        if kinds.is_file():
-            self.columns = dataclasses.replace(self.columns, **read_json(kinds))
+        """Bring the files to the folder of work."""
         start = 0
         for number, file in enumerate(self.files):
             facts = self._path(number, "json")
             if not facts.is_file():
-                try:
-                    stage(file, self.columns, start, self._path(number, "parquet"), rows, self.say)
-                except Wider as error:
-                    self.columns = self.columns.wider(str(error))
-                    for path in self.work.glob("rows-*"):
-                        path.unlink()
-                    kept = {key: getattr(self.columns, key) for key in ("time_kind", "label_kind")}
-                    write_text(kinds, json.dumps(kept))
-                    self.stage(rows)
-                    return
+                stage(file, self.columns, start, self._path(number, "parquet"), rows, self.say)
             start += read_json(facts)["rows"]
 
     def finish(self, engine: Engine, nodes: Any) -> None:
@@ -242,17 +233,17 @@ class _Job:
         if not some:
             raise self._no_rows(facts)
         staged = engine.read([self._path(n, "parquet") for n, fact in enumerate(facts) if fact["count"]])
-        whole = self._whole(some)
+        found = self._found(engine, staged)
+        whole = self._whole(found, staged)
         text = not all(whole)
         rows = with_keys(staged, whole, text, engine.number)
         table = self._nodes(engine, rows, text)
-        exact = all(fact["exact"] for fact in some)
-        writer = Writer(self.out, len(self.columns.features), exact, set())
+        writer = Writer(self.out, len(self.columns.features), found.get("exact", True), set())
         count = sum(fact["count"] for fact in some)
         if self.edges:
             own = self._graph(engine, rows, table, writer, count, nodes)
         else:
-            own = self._events(engine, rows, table, writer, some)
+            own = self._events(engine, rows, table, writer, some, found)
             self._check_sets(own["num_nodes"], text=text)
         notes = [*self.columns.notes, *own.pop("notes", ())]
         notes += [f"{bad:,} rows were left out; see {BAD_ROWS} in the store"] if bad else []
@@ -277,8 +268,12 @@ class _Job:
             replace_file(path, write)
         return path
 
-    def _events(self, engine: Engine, rows: Any, table: Path, writer: Any, facts: Sequence[Fact]) -> Fact:
-        time, labels = self._time(facts), self._labels(engine, rows, facts)
+    def _events(self, engine: Engine, rows: Any, table: Path, writer: Any, facts: Sequence[Fact], found: Fact) -> Fact:
+        time, labels = self._time(facts, found), self._labels(engine, rows, facts, found)
+        if rows.t.type().is_string():
+            rows = rows.mutate(t=engine.number(rows.t) if time.dtype.kind == "i" else rows.t.cast("float64"))
+        if labels is not None and labels.classes is None and rows.label.type().is_string():
+            rows = rows.mutate(label=rows.label.cast("float64" if labels.dtype.kind == "f" else "int64"))
         count, numbered = self._own_ids(table)
         if not numbered:
             writer.node_ids(table)
@@ -305,7 +300,7 @@ class _Job:
                 writer.node_ids(table)
         else:
             ids = pq.read_table(table, columns=["id"])["id"]
-            met = np.array(ids.to_pylist(), TEXT) if pa.types.is_string(ids.type) else ids.to_numpy()
+            met = as_texts(ids) if pa.types.is_string(ids.type) else ids.to_numpy()
             placed = nodes.place([met], [self.names["source"]], None)
             count, numbered, table = placed.count, False, table.with_name("placed.parquet")
             pq.write_table(pa.table({"id": ids, "node": placed.rows[0]}), table)
@@ -354,59 +349,103 @@ class _Job:
         why = "" if first is None else "; the first, {0} line {1} ({3:.80}): {2}".format(*first)
         return DataError(f"{self.files[0].path}: no row has {what}{why}")
 
-    def _whole(self, facts: Sequence[Fact]) -> tuple[bool, bool]:
-        """Return whether the ids of each end are whole numbers."""
-        found, path = [], facts[0]["path"]
-        for side in (0, 1):
-            total = {key: sum(fact["ids"][side][key] for fact in facts) for key in facts[0]["ids"][side]}
-            rest = total["odd"] + total["fractions"] + total["other"]
+    def _found(self, engine: Engine, rows: Any) -> Fact:
+        """Return what the staged rows hold together, found by one query."""
+        asked: dict[str, Any] = {}
+        for side in ("src", "dst"):
+            ids = rows[side]
+            if not ids.type().is_string():
+                asked[f"{side}_negative"] = ids.min()
+                continue
+            whole, zeros = ids.re_search(f"^{WHOLE}$"), ids.re_search(f"^{ZEROS}")
+            odd = ids.isin(MISSING) | ids.re_search("^[#%]")
+            asked[f"{side}_whole"] = (whole & ~zeros).sum()
+            asked[f"{side}_zeros"] = (whole & zeros).sum()
+            asked[f"{side}_odd"] = (~whole & odd).sum()
+            asked[f"{side}_fractions"] = (~whole & ~odd & ids.re_search(_NUMBER)).sum()
+            asked[f"{side}_negative"] = ids.max(where=ids.re_search("^-0*[1-9]"))
+        features = [rows[f"f{place}"] for place in range(len(self.columns.features))]
+        if features:
+            same = [feature.cast("float32").cast("float64") == feature for feature in features]
+            asked["exact"] = functools.reduce(operator.and_, same).all()
+        for name in {"t", "label"} & set(rows.columns):
+            cells = rows[name]
+            asked[f"{name}_missing"] = cells.isnull().sum()
+            if cells.type().is_string():
+                for kind, form in (("integer", "^[+-]?[0-9]+$"), ("integral", f"^{WHOLE}$"), ("number", _NUMBER)):
+                    asked[f"{name}_{kind}"] = (cells.isnull() | cells.re_search(form)).all()
+        if "label" in rows.columns:
+            is_text = rows.label.type().is_string()
+            asked["label_minus"] = (rows.label.re_search("^-1(?:[.]0*)?$") if is_text else rows.label == -1).sum()
+            if rows.label.type().is_floating():
+                asked["label_integral"] = (rows.label.isnull() | (rows.label == rows.label.floor())).all()
+        if self.columns.dated:
+            asked |= {f"t_{name}": (rows.t % size != 0).sum() for name, size in UNITS.items()}
+        asked["rows"] = rows.count()
+        found: Fact = next(iter(engine.batches(rows.aggregate(**asked)))).to_pylist()[0]
+        return found | {f"{name}_type": str(rows[name].type()) for name in rows.columns}
+
+    def _whole(self, found: Fact, rows: Any) -> tuple[bool, bool]:
+        """Return whether the ids of each end are whole numbers; those of a text are if all of them are."""
+        path, whole = self.files[0].path, []
+        for side in ("src", "dst"):
+            if f"{side}_whole" not in found or self.files[0].text is None:
+                whole.append(not rows[side].type().is_string())
+                continue
+            rest = found["rows"] - found[f"{side}_whole"] - found[f"{side}_zeros"]
             for key, what in (("odd", "missing values or remarks"), ("fractions", "fractions or exponents")):
-                if total["whole"] and rest and rest == total[key]:
+                if found[f"{side}_whole"] and rest and rest == found[f"{side}_{key}"]:
                     raise DataError(
                         f"{path}: {rest:,} ids are {what} among whole numbers; correct or remove those rows"
                     )
-            found.append(not rest and not total["zeros"])
-        for side, whole in enumerate(found):
-            negative = next((fact["negative"][side] for fact in facts if fact["negative"][side]), "")
-            if whole and negative and not (self.edges and not all(found)):  # edges then take them as texts
+            whole.append(not rest and not found[f"{side}_zeros"])
+        for side, are_whole in zip(("src", "dst"), whole, strict=True):
+            negative = found[f"{side}_negative"]
+            below = are_whole and negative is not None and int(float(negative)) < 0
+            if below and not (self.edges and not all(whole)):  # edges then take them as texts
                 raise DataError(f"{path}: negative id {negative}; ids are at least 0, or texts")
-        return found[0], found[1]
+        return whole[0], whole[1]
 
-    def _time(self, facts: Sequence[Fact]) -> Any:
-        unit, kind, path = self.read.get("time_unit") or "", self.columns.time_kind, facts[0]["path"]
-        if kind != "date":
-            if kind == "number" and max(max(abs(f["least"]), abs(f["most"])) for f in facts) >= EXACT:
+    def _time(self, facts: Sequence[Fact], found: Fact) -> Any:
+        unit, path = self.read.get("time_unit") or "", facts[0]["path"]
+        if not self.columns.dated:
+            most = max(max(abs(fact["least"]), abs(fact["most"])) for fact in facts)
+            whole = found.get("t_integer", found["t_type"] != "float64") or (most >= EXACT and found.get("t_integral"))
+            if not whole and most >= EXACT and facts[0]["text"]:
                 raise DataError(
                     f"{path}: times beyond 2^53 and fractions in column {self.columns.time!r}, where float64 does not "
-                    "tell neighbours apart; write all times as whole numbers, or from a nearer start"
+                    "tell neighbors apart; write all times as whole numbers, or from a nearer start"
                 )
             if not unit:
                 _check_units(facts)
-            return Time(np.dtype(np.int64 if kind == "integer" else np.float64), unit)
-        exact = max((fact["unit"] for fact in facts), key=list(UNITS).index)
+            return Time(np.dtype(np.int64 if whole else np.float64), unit)
+        exact = next(name for name, size in UNITS.items() if size == 1 or not found[f"t_{name}"])
         unit = unit_of_dates(exact, unit, path)
         zones = {zone for fact in facts for zone in fact["zones"]}
         return Time(np.dtype(np.int64), unit, UNITS[unit], zones.pop() if len(zones) == 1 else "UTC")
 
-    def _labels(self, engine: Engine, rows: Any, facts: Sequence[Fact]) -> Any:
+    def _labels(self, engine: Engine, rows: Any, facts: Sequence[Fact], found: Fact) -> Any:
         """Return labels as `hopstate.data.labels.labels_of_events` has them; None if they are no classes."""
         column, path = self.columns.label, facts[0]["path"]
         if column is None:
             return None
-        where, kind = f"{path}: column {column!r}", self.columns.label_kind
-        absent, minus = (sum(fact[key] for fact in facts) for key in ("unlabelled", "minus"))
-        if minus:
+        where, absent = f"{path}: column {column!r}", found["label_missing"]
+        text = rows.label.type().is_string()
+        integer = found["label_integer"] if text else not rows.label.type().is_floating()
+        number = integer or not text or found["label_number"]
+        whole = integer or found["label_integral"]
+        if number and whole and found["label_minus"]:
             raise DataError(
-                f"{where} has -1 in {minus:,} rows; leave those cells empty if that is 'no label', write classes from "
-                "0 on if it is one, or read the table in memory with --read.unlabelled"
+                f"{where} has -1 in {found['label_minus']:,} rows; leave those cells empty if that is 'no label', "
+                "write classes from 0 on if it is one, or read the table in memory with --read.unlabelled"
             )
-        if kind == "integer" or (kind == "number" and absent < sum(fact["count"] for fact in facts)):
-            if kind == "number" and absent:
+        if number:
+            if absent and not whole:
                 raise DataError(f"{where} has amounts, and none in {absent:,} rows; fill it in, or remove the rows")
-            plain = np.dtype(facts[0]["label_type"] or np.int64)
-            return Labels(np.dtype(np.float64) if kind == "number" and plain.kind != "f" else plain)
-        if kind == "number":
-            return Labels(np.dtype(np.int64))
+            if absent == found["rows"] and text:
+                return Labels(np.dtype(np.int64))
+            plain = np.dtype(facts[0]["label_type"] or (np.int64 if integer else np.float64))
+            return Labels(np.dtype(np.int64) if absent else plain)
         words = rows.filter(rows.label.notnull()).label.value_counts(name="count").limit(_CLASSES + 1)
         counts = {row["label"]: row["count"] for batch in engine.batches(words) for row in batch.to_pylist()}
         if len(counts) > _CLASSES:

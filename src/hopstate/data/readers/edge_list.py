@@ -14,7 +14,7 @@ from hopstate.data.graph import Graph, sides_of
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import Declared, check_declared, check_plain, declared, encoded
-from hopstate.data.readers.ids import check_not_negative, of_one_kind
+from hopstate.data.readers.ids import check_not_negative, ids_of, of_one_kind
 from hopstate.data.readers.notes import alone_note, date_hint, say_nothing, time_note
 from hopstate.data.readers.roles import (
     SOURCES,
@@ -45,7 +45,7 @@ from hopstate.data.readers.tables import (
     stem_of,
 )
 from hopstate.data.validate import check_ids, features_of_array
-from hopstate.data.vocabulary import Vocabulary, count_shared
+from hopstate.data.vocabulary import Vocabulary, count_shared, ids_array
 from hopstate.errors import DataError, warn
 
 NO_ENDS = (*TIMES, "weight", "label")  # names of columns that are no ends, wherever they stand
@@ -94,7 +94,7 @@ def read_edge_list(
     said = declared(options.columns)
     needed = [name for name, one in said.items() if one.needed]
     ends = ends_of(table, options.source_column, options.target_column, [*(options.edge_columns or ()), *needed])
-    src, dst = (table.ids(end) for end in ends)
+    src, dst = (ids_of(table, end) for end in ends)
 
     used, notes = feature_columns(table, ends, options.edge_columns, said)
     features = None
@@ -147,7 +147,7 @@ def read_networkx(graph: Any, options: EdgeTableOptions, *, undirected: bool, **
         options = replace(options, features=nodes)
     own = {"name": str(getattr(graph, "name", "")) or "graph", "source": "memory", **own}
     undirected = undirected or not graph.is_directed()
-    return read_edge_list(edges, options, undirected=undirected, all_ids=np.array(ids["id"].tolist()), **own)
+    return read_edge_list(edges, options, undirected=undirected, all_ids=ids_array(ids["id"].to_numpy()), **own)
 
 
 def _beside(ids: Any, attributes: list[dict[str, Any]], what: str) -> Any:
@@ -220,8 +220,8 @@ def feature_columns(
 
 
 def _two_sets(
-    table: Table, ends: tuple[str, str], src: np.ndarray, dst: np.ndarray, bipartite: Bipartite, *, as_rows: bool
-) -> tuple[np.ndarray, np.ndarray, bool | None]:
+    table: Table, ends: tuple[str, str], src: Any, dst: Any, bipartite: Bipartite, *, as_rows: bool
+) -> tuple[Any, Any, bool | None]:
     """Return ids of sources and targets, and whether they are two sets of nodes; None goes by the rows.
 
     Numbers that are in both columns of two sets get a letter in front, unless ids are the rows of nodes.
@@ -400,7 +400,7 @@ def _rows_in_order(ids: np.ndarray, num_nodes: int, where: str) -> np.ndarray:
 
 
 def _check_rows(ids: np.ndarray, num_nodes: int, what: str) -> None:
-    if ids.dtype.kind != "i":
+    if not isinstance(ids, np.ndarray):
         raise DataError(
             f"{what} holds strings such as {ids[:1].tolist()[0]!r}, but nodes are the rows 0..{num_nodes - 1}"
         )

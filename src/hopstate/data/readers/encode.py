@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from hopstate.data.dates import iso_dates
+from hopstate.data.dates import DATES_HELD, UNITS
 from hopstate.data.preprocessing import DATE, MOST, OTHER, FeatureTable, TextColumn, text_of
 from hopstate.data.readers.ids import NO_LABEL
 from hopstate.data.readers.local import as_numbers, check_dates, check_numbers, date_forms
 from hopstate.data.readers.tables import Table, is_numeric
+from hopstate.data.readers.times import times_of
 from hopstate.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def encoded(
         if one.kind == "number":
             numbers[name] = _numbers(table, name, one.format) if one.format else table.frame[name]
         elif one.kind == "date":
-            numbers[f"{DATE}{name}"] = _dates(table, name, one.format, what)
+            numbers[f"{DATE}{name}"] = _dates(table, name, one.format)
             notes.append(f"column {name!r} holds dates, read as seconds since 1970")
         elif one.kind == "category":
             column = TextColumn.of(name, _texts(table, name), declared=name in said, before=len(numbers))
@@ -160,7 +161,7 @@ def _check_words(table: Table, name: str, what: str) -> None:
     """Raise DataError for a text that may be a word for nothing, as labels are asked about."""
     worded = table.worded(name)
     words = worded.isin(NO_LABEL)
-    if table.source is not None and words.any():
+    if table.written and words.any():
         row = int(np.argmax(words))
         raise DataError(
             f"{table.path}: column {name!r} of {what} holds {worded.iloc[row]!r} in {int(words.sum()):,} rows, the "
@@ -200,25 +201,13 @@ def _numbers(table: Table, name: str, form: str) -> pd.Series:
     return found
 
 
-def _dates(table: Table, name: str, form: str, what: str) -> pd.Series:
+def _dates(table: Table, name: str, form: str) -> pd.Series:
     """Return a column of dates as seconds since 1970, UTC, NaN if there is none."""
     import pandas as pd
 
-    values = table.frame[name]
-    if values.dtype.kind == "M" and not form:
-        found = pd.to_datetime(values, utc=True)
-    else:
-        text = _texts(table, name).where(values.notna(), "")
-        some = text.where(text != "")
-        found = pd.to_datetime(some, utc=True, format=form, errors="coerce") if form else iso_dates(some)
-        good = text[found.notna()]
-        like = f" such as {good.iloc[0]}" if len(good) else ""
-        remedy = (
-            f"Write dates alike, or say what the column holds: --read.columns '[{name}=date:%d/%m/%Y]' for a form of "
-            f"your own, '[{name}=category]' or '[{name}=drop]'."
-        )
-        table.check(found.isna() & (text != ""), name, f"no date like the others{like} among {what}", remedy)
-    return (found - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
+    found = times_of(table, name, form, dated=True)
+    table.check(found.unusable, name, f"a date beyond what 64 bits of nanoseconds hold ({DATES_HELD})", "Correct it.")
+    return pd.Series(np.where(found.absent, np.nan, found.t / UNITS["s"]))
 
 
 def _told(column: TextColumn, words: tuple[str, ...] | None) -> str:

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from hopstate.data.dates import NAIVE, zone_of
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.labels import labels_of_events, several_columns
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import Declared, check_declared, declared, encoded
-from hopstate.data.readers.ids import check_not_negative, of_one_kind, whole_numbers
+from hopstate.data.readers.ids import check_not_negative, ids_of, of_one_kind, whole_numbers
 from hopstate.data.readers.local import like_numbers
 from hopstate.data.readers.roles import (
     ONE,
@@ -124,7 +126,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> 
     if roles.kind is not None:
         table, kinds = node_deletions(table, kinds_of(table, roles.kind), roles.source, roles.target)
 
-    src, dst = plain = table.ids(roles.source), table.ids(roles.target)
+    src, dst = plain = ids_of(table, roles.source), ids_of(table, roles.target)
     for name, ids in ((roles.source, src), (roles.target, dst)):
         check_not_negative(table, name, ids)
     sets = ONE
@@ -275,15 +277,14 @@ def _event_features(
 
 
 # ---- rows of nodes -----------------------------------------------------------------------------------------------
-def _are_rows(src: np.ndarray, own: Mapping[str, Any]) -> bool:
+def _are_rows(src: Any, own: Mapping[str, Any]) -> bool:
     """Return whether ids are rows: the caller gives the number of nodes, or their features by row."""
-    return src.dtype.kind == "i" and (own.get("num_nodes", -1) >= 0 or own.get("x") is not None)
+    return isinstance(src, np.ndarray) and (own.get("num_nodes", -1) >= 0 or own.get("x") is not None)
 
 
-def _rows(src: np.ndarray, dst: np.ndarray, own: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def _rows(src: Any, dst: Any, own: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return node rows; sets node_ids where the ids are not rows already."""
-    if src.dtype.kind != dst.dtype.kind:
-        src, dst = of_one_kind(src, dst)
+    src, dst = of_one_kind(src, dst)
     if _are_rows(src, own):
         return src, dst
     known = own.get("node_ids") or Vocabulary.of(src, dst)
@@ -310,9 +311,10 @@ def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) ->
     if not filled.isna().any() and filled.dtype.kind == "f" and sources.dtype.kind in "iu":
         whole_numbers(filled.to_numpy(), f"{table.path}: id", table.place)  # empty cells made floats of them
         filled = filled.astype(np.int64)
-    written, own = table.text(target), table.text(source)
-    texts = {} if written is None or own is None else {target: written.where(~gone, own)}
-    table = replace(table, frame=table.frame.assign(**{target: filled}), filled=texts)
+    written = {}
+    if table.written:
+        written[target] = pc.if_else(pa.array(gone), table.written[source], table.written[target])
+    table = replace(table, frame=table.frame.assign(**{target: filled}), written={**table.written, **written})
     return table, np.where(gone, GONE, kinds).astype(np.int8)
 
 

@@ -6,13 +6,16 @@ leading zeros or is no number, all of the column is text. Spaces around an id ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from hopstate.data.vocabulary import TEXT, ids_array
+from hopstate.data.vocabulary import PRINTED, as_texts, consist_of, unusable_ids
 from hopstate.errors import DataError
 
 if TYPE_CHECKING:
@@ -29,73 +32,93 @@ ZEROS = r"[+-]?0[0-9]"  # beginning of a number with leading zeros
 NO_ID_REMEDY = "Fill it in or remove the row; call a node of that name otherwise."
 
 
-def ids_of(table: Table, column: str, *, text_ids: bool = False) -> np.ndarray:
-    """Return a column of ids as int64 or as texts of variable length."""
+def ids_of(table: Table, column: str) -> Any:
+    """Return a column of ids as int64, or as a string array of pyarrow."""
     values = table.worded(column)
     table.check(values.isna(), column, "an id is missing", "Fill it in or remove the row.")
     if values.dtype == object and len(values) and isinstance(values.iloc[0], Decimal):
-        values = values.astype(float)
+        values = _numbers(values)
     numeric = values.dtype.kind in "iuf"
-    text = None
-    if text_ids or values.dtype.kind in "fb" or (numeric and table.leading_zeros()):
-        text = table.text(column)
-    if text is not None:
-        text = text.str.strip()
-        if text_ids or not numeric or text.str.match(ZEROS).any():
-            return _texts(table, column, text)
-        cut = text.str.contains("e", case=False)
+    if values.dtype.kind in "mM":
+        raise DataError(f"{table.path}: column {column!r} holds {values.dtype}, which are no ids; write texts")
+    cells = table.cells(column)
+    if cells is None:
+        if not numeric:
+            return _texts(table, column, pa.array(as_text(values), pa.large_string()))
+    elif table.text_ids or not numeric or pc.any(pc.match_substring_regex(cells, f"^{ZEROS}")).as_py():
+        return _texts(table, column, cells)
+    elif values.dtype.kind == "f":
         remedy = "Write ids in full (a spreadsheet: format the column as text), or as strings."
+        cut = pc.match_substring(cells, "e", ignore_case=True)
         table.check(cut, column, "an id with an exponent, by which long ids lose digits", remedy)
-    if numeric:
-        kind = float if values.dtype.kind == "f" else np.uint64 if values.max() > np.iinfo(np.int64).max else np.int64
-        return whole_numbers(values.to_numpy(kind), f"{table.path}: id", table.place)
-    return _texts(table, column, as_text(values).str.strip())
+    kind = float if values.dtype.kind == "f" else np.uint64 if values.max() > np.iinfo(np.int64).max else np.int64
+    numbers = values.to_numpy(kind, na_value=0)
+    for wrong, what, remedy in unusable_numbers(numbers):
+        table.check(wrong, column, what, remedy)
+        numbers = np.where(wrong, 0, numbers)
+    return numbers.astype(np.int64)
+
+
+def _numbers(decimals: pd.Series) -> pd.Series:
+    """Return decimals as integers if all are whole, such as 2.00, else as floats."""
+    try:
+        whole = decimals.astype(np.int64)
+    except (OverflowError, ValueError):
+        return decimals.astype(float)
+    return whole if (whole == decimals).all() else decimals.astype(float)
+
+
+def unusable_numbers(numbers: np.ndarray) -> Iterator[tuple[np.ndarray, str, str]]:
+    """Yield which integers or floats cannot be ids, what is wrong with them, and what to do."""
+    remedy = "Write ids as integers without a decimal point, or as strings such as n7."
+    if numbers.dtype.kind == "f":
+        as_written = "--read.text_ids true takes ids as they are written (text_ids=True in Python)."
+        yield ~(np.isfinite(numbers) & (numbers == np.floor(numbers))), "an id that is no whole number", as_written
+        yield np.abs(numbers) >= EXACT, "an id beyond 2^53 beside fractions or gaps, where neighbors become one", remedy
+    else:
+        yield numbers > np.iinfo(np.int64).max, "an id beyond 2^63 - 1", remedy
 
 
 def whole_numbers(array: np.ndarray, what: str, place: Callable[[int], str]) -> np.ndarray:
     """Return integers or floats that are ids as int64."""
-    if array.dtype.kind == "f":
-        fraction = ~(np.isfinite(array) & (array == np.floor(array)))
-        if fraction.any():
-            row = int(np.argmax(fraction))
-            raise DataError(
-                f"{what} {array[row]} in {place(row)} is no integer and no string; --read.text_ids true takes ids "
-                "as they are written (text_ids=True in Python)"
-            )
-        large = np.abs(array) >= EXACT
-    else:
-        large = array > np.iinfo(np.int64).max
-    if large.any():
-        row = int(np.argmax(large))
-        limit = "2^53 beside fractions or gaps" if array.dtype.kind == "f" else "2^63 - 1"
-        raise DataError(
-            f"{what} {array[row]:.0f} in {place(row)} is beyond {limit}, where neighbouring ids become one; write ids "
-            f"as integers without a decimal point, or as strings such as n{array[row]:.0f}"
-        )
+    for wrong, why, remedy in unusable_numbers(array):
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise DataError(f"{what}: {why}: got {array[row]} in {place(row)}. {remedy}")
     return array.astype(np.int64)
 
 
-def _texts(table: Table, column: str, text: pd.Series) -> np.ndarray:
-    table.check(text == "", column, "an id is missing", "Fill it in or remove the row.")
-    lines = text.str.contains(r"[\r\n]", regex=True)
-    table.check(lines, column, "an id over several lines", "Look for a quotation mark that is missing or too many.")
-    tabs = text.str.contains("\t", regex=False)
-    table.check(tabs, column, "an id with a tab in it", "Separate all cells by one sign, in a .tsv by tabs.")
-    for row in np.flatnonzero(text == column)[:9].tolist():
+def _texts(table: Table, column: str, texts: Any) -> Any:
+    texts = texts.cast(pa.large_string())
+    texts = texts.combine_chunks() if hasattr(texts, "chunks") else texts
+    if not consist_of(texts, PRINTED):
+        texts = pc.utf8_trim_whitespace(texts)
+        quote = "Look for a quotation mark that is missing or too many."
+        table.check(pc.match_substring_regex(texts, r"[\r\n]"), column, "an id over several lines", quote)
+        separator = "Separate all cells by one sign, in a .tsv by tabs."
+        table.check(pc.match_substring(texts, "\t"), column, "an id with a tab in it", separator)
+    table.check(pc.equal(texts, ""), column, "an id is missing", "Fill it in or remove the row.")
+    for wrong, what, remedy in unusable_ids(texts):
+        table.check(wrong, column, what, remedy)
+    if table.first_line is not None:
+        _check_lines(table, column, texts)
+    words = pc.is_in(texts, pa.array(NO_ID))
+    replace(table, bad=None).check(words, column, "a word for nothing among ids", NO_ID_REMEDY)
+    return texts
+
+
+def _check_lines(table: Table, column: str, texts: Any) -> None:
+    """Raise DataError for lines of a text file that are no rows: names once more, remarks, words for nothing."""
+    for row in np.flatnonzero(pc.equal(texts, column))[:9].tolist():
         if all(str(cell).strip() == str(name) for name, cell in table.frame.iloc[row].items()):
             raise DataError(f"{table.path}: {table.place(row)} is the line of names once more; remove it")
-    table.check(text.isin(NO_ID), column, "a word for nothing among ids", NO_ID_REMEDY)
-    odd = ~text.str.fullmatch(WHOLE)
-    if table.first_line is not None and odd.any() and not odd.all():  # numbers, but for some cells of a text file
-        if text[odd].isin(MISSING).all():
-            table.check(odd, column, "a word for nothing among numbers", NO_ID_REMEDY)
-        if text[odd].str.match("[#%]").all():
-            table.check(odd, column, "a remark among numbers", "Remarks stand before the table: remove it.")
-    try:
-        ids_array(text.array.__arrow_array__() if hasattr(text.array, "__arrow_array__") else text.to_numpy())
-    except DataError as error:
-        raise DataError(f"{table.path}, column {column!r}: {error}") from None
-    return text.to_numpy(TEXT)
+    word, remark = pc.is_in(texts, pa.array(MISSING)), pc.match_substring_regex(texts, "^[#%]")
+    odd = pc.or_(word, remark)
+    if not pc.any(odd).as_py() or not pc.all(pc.or_(odd, pc.match_substring_regex(texts, f"^{WHOLE}$"))).as_py():
+        return
+    if not pc.all(odd).as_py():
+        table.check(word, column, "a word for nothing among numbers", NO_ID_REMEDY)
+        table.check(remark, column, "a remark among numbers", "Remarks stand before the table: remove it.")
 
 
 def as_text(values: pd.Series) -> pd.Series:
@@ -105,14 +128,14 @@ def as_text(values: pd.Series) -> pd.Series:
     return values if values.dtype == "str" else values.astype(pd.StringDtype(na_value=np.nan))
 
 
-def check_not_negative(table: Table, column: str, ids: np.ndarray) -> None:
+def check_not_negative(table: Table, column: str, ids: Any) -> None:
     """Raise DataError for an id below 0, which could be meant as "no node"."""
-    if ids.dtype.kind == "i" and ids.min(initial=0) < 0:
+    if isinstance(ids, np.ndarray) and ids.min(initial=0) < 0:
         table.check(ids < 0, column, "a negative id", "Ids are at least 0, or texts.")
 
 
 def of_one_kind(*columns: Any) -> list[Any]:
     """Return columns of ids, all as texts unless all are numbers."""
-    if all(column is None or column.dtype.kind == "i" for column in columns):
+    if all(column is None or isinstance(column, np.ndarray) for column in columns):
         return list(columns)
-    return [None if column is None else column.astype(TEXT) for column in columns]
+    return [column if column is None or not isinstance(column, np.ndarray) else as_texts(column) for column in columns]

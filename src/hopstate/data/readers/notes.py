@@ -137,7 +137,7 @@ def _holds_dates(column: pd.Series) -> bool:
 def alone_note(label_ids: np.ndarray, pairs: Sequence[np.ndarray]) -> tuple[str, ...]:
     """Return a note on ids of labels that no edge names: nodes without neighbours, or written in another way."""
     met = Vocabulary.of(*pairs)
-    alone = label_ids[met.rows(label_ids) < 0] if len(met) else label_ids
+    alone = label_ids.take(np.flatnonzero(met.rows(label_ids) < 0)) if len(met) else label_ids
     if not len(alone):
         return ()
     name, known = str(alone[0]), met.first()

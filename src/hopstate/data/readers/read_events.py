@@ -23,8 +23,9 @@ from hopstate.data.readers.tables import (
     plain_array,
     read_table,
     stem_of,
+    table_of_text,
 )
-from hopstate.data.readers.text import Text, named_lines
+from hopstate.data.readers.text import Text
 from hopstate.data.readers.times import timed
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
@@ -143,9 +144,9 @@ def _jodie_table(path: Path) -> Table:
         file.readline()
         width = file.readline().count(b",") + 1
     names = ["user_id", "item_id", "timestamp", "state_label", *(f"f{i}" for i in range(width - 4))]
-    text = Text(path, tuple(names[:width]), {"sep": ",", "skiprows": 1, "low_memory": False})
-    with named_lines(path), reading(path, "JODIE's CSV"):
-        return Table(text.frame(), path, 2, source=text)
+    text = Text(path, tuple(names[:width]), ",", 1)
+    with reading(path, "JODIE's CSV"):
+        return table_of_text(text, text.read()[0], names[:2])
 
 
 def is_jodie(path: Path) -> bool:

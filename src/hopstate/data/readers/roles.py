@@ -12,9 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from hopstate.data.readers.tables import Table
-from hopstate.data.vocabulary import TEXT, count_shared
+from hopstate.data.vocabulary import as_texts, count_shared
 from hopstate.errors import ConfigError, DataError
 
 
@@ -145,8 +147,8 @@ def sets_by_name(source: str, target: str, *, unnamed: bool) -> str:
 
 
 def in_sets(
-    ends: tuple[np.ndarray, np.ndarray], gone: np.ndarray | None, named: str, bipartite: Bipartite, where: str
-) -> tuple[np.ndarray, np.ndarray, str]:
+    ends: tuple[Any, Any], gone: np.ndarray | None, named: str, bipartite: Bipartite, where: str
+) -> tuple[Any, Any, str]:
     """Return ids of sources and targets (E,), with a letter in front where they are two sets, and what is said of it.
 
     Args:
@@ -157,17 +159,23 @@ def in_sets(
         where: how messages call the columns.
     """
     src, dst = ends
-    met = slice(None) if gone is None else ~gone
-    shared = count_shared(src, dst[met])
-    if bipartite == "auto" and shared and not named and src.dtype.kind == "i":
+    shared = count_shared(src, dst if gone is None else dst.take(np.flatnonzero(~gone)))
+    if bipartite == "auto" and shared and not named and isinstance(src, np.ndarray):
         raise shared_ids(where, f"{shared:,} numbers are in both")
     if bipartite is True or (bipartite == "auto" and shared and named == TWO):
-        users, items = (np.strings.add(letter, ids.astype(TEXT)) for letter, ids in (("u", src), ("i", dst)))
+        users, items = (lettered(letter, ids) for letter, ids in (("u", src), ("i", dst)))
         if gone is not None:
-            items = np.where(gone, np.strings.add("u", dst.astype(TEXT)), items)
+            items = pc.if_else(pa.array(gone), lettered("u", dst), items)
         names = f"sources are called u{src[0]} and so on, targets i{dst[0]}"
         return users, items, f"{TWO} ({shared:,} ids in both; {names})"
     return src, dst, ONE if shared or named == ONE else TWO
+
+
+def lettered(letter: str, ids: Any) -> Any:
+    """Return ids as texts with a letter in front."""
+    return pc.binary_join_element_wise(
+        pa.scalar(letter, pa.large_string()), as_texts(ids), pa.scalar("", pa.large_string())
+    )
 
 
 def shared_ids(where: str, why: str) -> DataError:

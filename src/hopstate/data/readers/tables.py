@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as types
 
 from hopstate.data.preprocessing import MISSING as MISSING_OPTIONS
-from hopstate.data.readers.ids import MISSING, ids_of
-from hopstate.data.readers.text import Text, check_names, named_lines, read_layout, short_lines
+from hopstate.data.readers.ids import MISSING, ZEROS, ids_of
+from hopstate.data.readers.text import Text, check_names, read_layout
 from hopstate.data.validate import dense_array
-from hopstate.data.vocabulary import Vocabulary
+from hopstate.data.vocabulary import TEXT, Vocabulary, consist_of
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
-from hopstate.io.opening import check_size, first_bytes, open_regular, reading
+from hopstate.io.opening import TABLE_FLOOR, check_size, first_bytes, open_regular, reading
 from hopstate.io.tensors import load_npy
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 IDS = ("id", "node", "node_id", "nodeid", "name")  # columns of node ids
 SEPARATORS = "cells are separated by a comma, a tab, a semicolon or spaces"
@@ -29,6 +32,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 _PANDAS_INDEX = "__index_level_"  # beginning of the columns in which pandas writes an index without a name
 _MAGIC = {"Parquet": b"PAR1", "Arrow": b"ARROW1", "gzip": b"\x1f\x8b"}
 _ENDS = {"Parquet": (".parquet", ".pq"), "Arrow": (".arrow", ".feather"), "gzip": (".gz",)}
+_BATCH = 1 << 16  # rows of Parquet that are read at a time
 BINARY_TABLES = (_MAGIC["Parquet"], _MAGIC["Arrow"])  # first bytes of tables that are no text
 
 
@@ -40,12 +44,13 @@ class Table:
     path: Path | str  # or how messages call a table in memory
     first_line: int | None  # line of the file, from 1, of row 0; None if the table has no lines
     rows: np.ndarray | None = None  # the file's own rows of those in frame, if some were left out
-    source: Text | None = None  # the layout of a text file
+    written: Mapping[str, Any] = field(default_factory=dict)  # cells of a text file as they are written, by column
     text_ids: bool = False  # ids are texts even if all of a column look like numbers
-    filled: Mapping[str, pd.Series] = field(default_factory=dict)  # columns as written, but for cells filled in
     notes: tuple[str, ...] = ()  # on how the file was read
+    separator: str = ","  # of a text file
+    bad: dict[int, str] | None = None  # filled with rows and what is wrong with them, in place of an error
 
-    @cached_property
+    @property
     def names(self) -> list[str]:
         return [str(name) for name in self.frame.columns]
 
@@ -79,48 +84,44 @@ class Table:
         return FormatError(f"{self.path} has only {have}; {option} is missing{hint}")
 
     def ids(self, column: str) -> np.ndarray:
-        """Return a column of ids as int64 or str; see `hopstate.data.readers.ids.ids_of`."""
-        return ids_of(self, column, text_ids=self.text_ids)
+        """Return a column of ids as an array of int64 or of texts."""
+        ids = ids_of(self, column)
+        return ids if isinstance(ids, np.ndarray) else ids.to_numpy(zero_copy_only=False).astype(TEXT)
+
+    def cells(self, column: str) -> Any:
+        """Return a column as it is written, as strings of pyarrow; None if the table is not text."""
+        return self.written.get(column)
 
     def text(self, column: str) -> pd.Series | None:
         """Return a column as it is written, row by row; None if the table is not text."""
-        if column in self.filled:
-            return self.filled[column]
-        if self.source is None:
-            return None
-        found = self.source.column(column)
-        return found if self.rows is None else found.iloc[self.rows].reset_index(drop=True)
+        cells = self.cells(column)
+        return None if cells is None else cells.to_pandas()
 
     def worded(self, column: str) -> pd.Series:
         """Return a column in which words for a missing value, such as NA, are texts; what is empty stays missing."""
         values = self.frame[column]
-        if self.source is None or not values.isna().any() or (text := self.text(column)) is None:
-            return values
-        text = text.str.strip()
-        words = values.isna() & (text != "")
-        return text.where(text != "") if words.any() else values
+        text = self.text(column) if values.isna().any() else None
+        return values if text is None or (text[values.isna()] == "").all() else text.where(text != "")
 
     def kept(self, column: str) -> pd.Series:
         """Return a column, as it is written if a number of it has leading zeros."""
         values = self.worded(column)
-        if values.dtype.kind not in "iuf" or not self.leading_zeros():
+        text = self.text(column) if values.dtype.kind in "iuf" else None
+        if text is None or not text.str.match(ZEROS).any():
             return values
-        text = self.text(column)
-        zeros = text is not None and bool(text.str.match(r"\s*[+-]?0[0-9]").any())
-        return text.str.strip().replace("", None) if text is not None and zeros else values
-
-    def leading_zeros(self) -> bool:
-        """Return whether anything in the file may be a number with leading zeros."""
-        return self.source is not None and self.source.leading_zeros
+        return text.replace("", None)
 
     def check(self, bad: Any, column: str, wrong: str, remedy: str) -> None:
         """Raise DataError that names the first of the bad rows (rows,) with what stands in a column there."""
         rows = np.flatnonzero(np.asarray(bad, bool))
-        if len(rows):
+        if self.bad is not None:
+            for row in rows.tolist():
+                self.bad.setdefault(row, f"{wrong} in column {column!r}")
+        elif len(rows):
             first = int(rows[0])
             text = self.text(column)
             cell = (self.frame[column] if text is None else text).iloc[first]
-            shown = repr(cell.strip()[:60]) if isinstance(cell, str) else str(cell)
+            shown = repr(cell[:60]) if isinstance(cell, str) else str(cell)
             more = f" ({len(rows):,} such rows)" if len(rows) > 1 else ""
             raise DataError(
                 f"{wrong}: got {shown} in {self.path}, column {column!r}, {self.place(first)}{more}. {remedy}"
@@ -141,13 +142,14 @@ class Table:
             raise ConfigError(f"nan is 'error' or 'zero'; got {nan!r}")
         if missing not in MISSING_OPTIONS:
             raise ConfigError(f"missing is one of {', '.join(MISSING_OPTIONS)}; got {missing!r}")
-        for name in columns:
+        words = [name for name in columns if not is_numeric(self.frame[name])]
+        for name in words:
             column = self.frame[name]
-            if not is_numeric(column):
-                bad = pd.to_numeric(column, errors="coerce").isna() & column.notna()
-                declare = f"--read.columns '[{name}=category]' or '[{name}=drop]'"
-                self.check(bad, name, f"a text among {what}", f"Correct it, or declare the column: {declare}.")
-        values = self.frame[list(columns)].to_numpy(np.float64, na_value=np.nan)
+            bad = pd.to_numeric(column, errors="coerce").isna() & column.notna()
+            declare = f"--read.columns '[{name}=category]' or '[{name}=drop]'"
+            self.check(bad, name, f"a text among {what}", f"Correct it, or declare the column: {declare}.")
+        texts = {name: pd.to_numeric(self.frame[name], errors="coerce") for name in columns if name in words}
+        values = self.frame[list(columns)].assign(**texts).to_numpy(np.float64, na_value=np.nan)
         bad = ~np.isfinite(values)
         if nan == "zero":
             return np.where(bad, 0, values)
@@ -220,31 +222,103 @@ def _check_name(path: Path, magic: bytes) -> None:
 
 
 def _read_text(path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None) -> Table:
-    text, first_line, keys = read_layout(path, id_columns, num_ids, header)
-    with named_lines(path):
-        frame = text.frame(na_values={name: [""] if name in keys else list(MISSING) for name in text.names})
-    notes = text.notes + (short_lines(text) if len(frame) and frame.iloc[:, -1].isna().any() else ())
-    frame = frame.drop(columns=[name for name in text.names if not name])  # a row number that pandas wrote
-    return Table(frame, path, first_line, source=text, notes=notes)
+    text, keys = read_layout(path, id_columns, num_ids, header)
+    cells, notes = text.read()
+    return table_of_text(text, cells, keys, text.notes + notes)
+
+
+def table_of_text(
+    text: Text, cells: pa.Table, keys: Collection[str], notes: tuple[str, ...] = (), rows: np.ndarray | None = None
+) -> Table:
+    """Return the table of cells of a text file; only an empty cell is missing in columns of keys."""
+    written = {name: cells.column(name) for name in cells.column_names}
+    names = [name for name in written if name]  # without a row number that pandas wrote
+    frame = _frame({name: inferred(written[name], [""] if name in keys else MISSING) for name in names})
+    return Table(frame, text.path, text.first_line, rows, written, notes=notes, separator=text.separator)
+
+
+def inferred(column: pa.ChunkedArray, missing: Sequence[str]) -> Any:
+    """Return a column of texts for pandas: whole numbers, else numbers, else truth values, else texts.
+
+    Args:
+        column: texts without white space around them.
+        missing: texts that stand for no value.
+    """
+    absent = pc.is_in(column, pa.array(missing, pa.string()))
+    known = pc.if_else(absent, pa.scalar(None, pa.string()), column) if pc.any(absent).as_py() else column
+    first = next((text for chunk in known.drop_null().chunks for text in chunk[:1].to_pylist()), None)
+    if first is None:
+        return np.full(len(column), np.nan)
+    if re.match(r"[+-]?([0-9.]|inf)", first, re.IGNORECASE) and (numbers := _numbers_of(known)) is not None:
+        return numbers
+    if first.lower() in ("true", "false") and not known.null_count:
+        truth = pc.index_in(pc.utf8_lower(known), pa.array(["false", "true"]))
+        if not truth.null_count:
+            return truth.cast(pa.bool_()).to_pandas()
+    return known.to_pandas()
+
+
+_DIGITS = b"0123456789+-.eE"
+
+
+def _numbers_of(texts: pa.ChunkedArray) -> Any:
+    """Return texts as numbers for pandas, None if one is no number."""
+    import pandas as pd
+
+    if not consist_of(texts, _DIGITS):  # pyarrow reads 0x10 and nan as numbers too
+        words = texts.filter(pc.match_substring_regex(texts, "[^0-9+.eE-]"))
+        if len(words.filter(pc.invert(pc.match_substring_regex(words, "(?i)^[+-]?inf(inity)?$")))):
+            return None
+    for kind in (pa.int64(), pa.uint64(), pa.float64()):
+        try:
+            return _column_of_arrow(pc.cast(texts, kind), "", "")
+        except pa.ArrowInvalid:
+            continue
+    try:  # +5, or 1e400
+        return pd.to_numeric(texts.to_pandas())
+    except ValueError:
+        return None
+
+
+def read_batches(path: Path, columns: Sequence[str] | None, rows: int) -> Iterator[pa.Table]:
+    """Yield rows of a Parquet file, some at a time; what dictionaries unpack to is bounded before it is unpacked."""
+    with pq.ParquetFile(path) as file:
+        facts, schema = file.metadata, file.schema_arrow
+        # facts of a single column are not read: damaged ones end the process inside of pyarrow
+        unpacked = sum(max(facts.row_group(i).total_byte_size, 0) for i in range(facts.num_row_groups))
+        check_size(path, max(8 * max(1, facts.num_columns) * facts.num_rows, unpacked), floor=TABLE_FLOOR)
+        check_names(schema.names, str(path))
+    texts = [field.name for field in schema if types.is_string(field.type) or types.is_large_string(field.type)]
+    with pq.ParquetFile(path, read_dictionary=texts, memory_map=False, pre_buffer=False) as file:
+        size = 0
+        for batch in file.iter_batches(rows, columns=columns, use_threads=False):
+            for column in batch.columns:
+                if types.is_dictionary(column.type) and not types.is_primitive(column.type.value_type):
+                    lengths = pc.binary_length(column.dictionary).take(column.indices)
+                    size += pc.sum(lengths).as_py() or 0
+            check_size(path, size, what="its texts", floor=TABLE_FLOOR)
+            yield pa.Table.from_batches([batch])
 
 
 def _read_arrow(path: Path, magic: bytes) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    if magic.startswith(_MAGIC["Parquet"]):
+        parts = [table_of_plain(part) for part in read_batches(path, None, _BATCH)]
+        return pa.concat_tables(parts) if parts else pq.read_table(path)
+    with open_regular(path) as file, pa.ipc.open_file(file) as reader:
+        table = reader.read_all()
+    table.validate(full=True)  # offsets of a damaged file would be followed anywhere
+    check_size(path, table.nbytes)
+    return table
 
-    if magic.startswith(_MAGIC["Arrow"]):
-        with open_regular(path) as file, pa.ipc.open_file(file) as reader:
-            table = reader.read_all()
-        table.validate(full=True)  # offsets of a damaged file would be followed anywhere
-        check_size(path, table.nbytes)
-        return table
-    with pq.ParquetFile(path) as file:
-        facts = file.metadata
-        # facts of a single column are not read: damaged ones end the process inside of pyarrow
-        unpacked = sum(max(facts.row_group(i).total_byte_size, 0) for i in range(facts.num_row_groups))
-        check_size(path, max(8 * max(1, facts.num_columns) * facts.num_rows, unpacked))
-        check_names(file.schema_arrow.names, str(path))
-        return file.read()
+
+def table_of_plain(table: pa.Table) -> pa.Table:
+    """Return a table without dictionaries."""
+    plain = [f.with_type(f.type.value_type) if types.is_dictionary(f.type) else f for f in table.schema]
+    return table.cast(pa.schema(plain))
+
+
+def table_of_arrow(table: pa.Table, path: Path) -> Table:
+    return Table(_from_arrow(table_of_plain(table), str(path)), path, None)
 
 
 def _from_arrow(table: pa.Table, where: str) -> pd.DataFrame:
@@ -259,44 +333,31 @@ def _frame(columns: dict[str, Any]) -> pd.DataFrame:
     import pandas as pd
 
     names = pd.Index(list(columns), dtype=np.dtype(object))
-    return pd.DataFrame(dict(enumerate(columns.values()))).set_axis(names, axis=1)
+    return pd.DataFrame(dict(enumerate(columns.values())), copy=False).set_axis(names, axis=1)
 
 
 def _column_of_arrow(column: pa.ChunkedArray, name: str, where: str) -> Any:
     """Return a column for pandas. Integers with gaps stay integers: as floats, large ones would be rounded."""
     import pandas as pd
-    import pyarrow as pa
 
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], kind.value_type)
-    column = whole_decimals(column)
-    kind = column.type
-    if kind.num_fields or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        holds = "bytes" if not kind.num_fields else "lists or records"
+    if types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if kind.num_fields or "binary" in str(kind):
+        holds = "lists or records" if kind.num_fields else "bytes"
         raise FormatError(f"{where}: column {name!r} holds {holds}; a table has one text, number or date in each cell")
-    if pa.types.is_integer(kind) and column.null_count:
-        whole = pd.Int64Dtype() if pa.types.is_signed_integer(kind) else pd.UInt64Dtype()
+    if types.is_time(kind):
+        column = column.cast(pa.string())
+    if types.is_integer(kind) and column.null_count:
+        whole = pd.Int64Dtype() if types.is_signed_integer(kind) else pd.UInt64Dtype()
         return column.to_pandas(types_mapper=lambda _: whole)
     return column.to_pandas()
 
 
-def whole_decimals(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return decimals that are all whole, such as 2.00, as the integers that other columns have; others unchanged."""
-    import pyarrow as pa
-
-    if not pa.types.is_decimal(column.type):
-        return column
-    try:
-        return column.cast(pa.int64())
-    except pa.ArrowInvalid:  # a fraction, or beyond 64 bits
-        return column
-
-
 def _check_no_matrix(table: Table) -> None:
     """Raise DataError if a table is an adjacency matrix: as many rows as columns, of the same names or symmetric."""
-    frame, rows, text = table.frame, len(table.frame), table.source
-    corner = text is not None and text.names[0] == ""  # such a column of names is not in the frame
+    frame, rows = table.frame, len(table.frame)
+    corner = next(iter(table.written), None) == ""  # such a column of names is not in the frame
     in_front = not corner and len(table.names) == rows + 1 and rows > 1
     cells = frame.iloc[:, 1:] if in_front else frame
     if cells.shape[1] != rows or not all(kind.kind in "iufb" for kind in cells.dtypes if hasattr(kind, "kind")):
@@ -308,11 +369,8 @@ def _check_no_matrix(table: Table) -> None:
         return
     if not named and (rows < 4 or not (np.isin(values, (0, 1)).all() or np.array_equal(values, values.T))):
         return
-    options = f"index_col={0 if corner or in_front else None}"
-    if text is not None and text.options["sep"] != ",":
-        options += f", sep={text.options['sep']!r}"
-    if text is not None and table.names[0] == "column 0":
-        options += ", header=None"
+    options = f"index_col={0 if corner or in_front else None}, sep={table.separator!r}"
+    options += ", header=None" if table.written and table.names[0] == "column 0" else ""
     raise DataError(
         f"{table.path} looks like an adjacency matrix (as many rows as columns, "
         f"{'the same names' if named else 'numbers'}); give a list of edges: "
@@ -374,9 +432,6 @@ def read_npy(path: Path) -> np.ndarray:
 
 def write_frame(value: Any, path: Path, what: str) -> None:
     """Write a table in memory as a Parquet file that `read_table` reads as it reads the table itself."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     frame = _plain(value, what)
     mixed = [name for name in frame.columns if frame[name].dtype == object]
     frame = frame.assign(**{name: frame[name].map(str, na_action="ignore") for name in mixed})
@@ -386,7 +441,6 @@ def write_frame(value: Any, path: Path, what: str) -> None:
 def _plain(frame: Any, what: str) -> pd.DataFrame:
     """Return a table of pandas with plain columns, rows from 0, and a named index as a column."""
     import pandas as pd
-    import pyarrow as pa
 
     if isinstance(frame, Mapping):
         frame = pd.DataFrame(frame)
@@ -414,53 +468,27 @@ def _plain(frame: Any, what: str) -> pd.DataFrame:
     return _frame({name: _plain_column(frame.iloc[:, at], name, what) for at, name in enumerate(names)})
 
 
-def _plain_column(column: pd.Series, name: str, what: str) -> pd.Series:
-    import pandas as pd
-    import pyarrow as pa
-
-    kind: Any = column.dtype
-    if isinstance(kind, pd.CategoricalDtype):
-        column = column.astype(kind.categories.dtype)
-    elif isinstance(kind, pd.ArrowDtype) or (
-        isinstance(kind, pd.api.extensions.ExtensionDtype) and kind.kind in "iufb"
-    ):
-        arrow = pa.Table.from_pandas(column.to_frame("column"), preserve_index=False).column(0)
-        column = pd.Series(_column_of_arrow(arrow, name, what))
-    if column.dtype.kind == "c":
-        raise DataError(f"{what}: column {name!r} holds complex numbers; give their parts as two columns")
-    if column.dtype == object:
-        column = _of_objects(column, name, what)
-    if column.dtype.kind != "O":
-        return column
-    empty = (column == "").fillna(False).to_numpy(bool)  # as in a file, an empty text is a missing value
-    return column.mask(empty) if empty.any() else column
+def _plain_column(column: pd.Series, name: str, what: str) -> Any:
+    """Return a column of a table in memory as a column of a Parquet file is read; an empty text is a missing value."""
+    try:
+        cells = pa.array(column, from_pandas=True)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        if column.dtype != object or any(isinstance(cell, bytes | list | dict | set | complex) for cell in column):
+            raise DataError(
+                f"{what}: column {name!r} holds {column.dtype} ({error}); a table has one text, number or date in each "
+                "cell"
+            ) from None
+        cells = pa.array(column.map(str, na_action="ignore"), pa.string(), from_pandas=True)
+    if types.is_string(cells.type) or types.is_large_string(cells.type):
+        cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, cells.type), cells)
+    return _column_of_arrow(pa.chunked_array([cells] if isinstance(cells, pa.Array) else cells.chunks), name, what)
 
 
-def _of_objects(column: pd.Series, name: str, what: str) -> pd.Series:
-    import pandas as pd
-
-    inferred = pd.api.types.infer_dtype(column, skipna=True)
-    if inferred in ("bytes", "mixed"):
-        for row, cell in enumerate(column):  # few: most mixtures are called by what they mix
-            if isinstance(cell, bytes) or pd.api.types.is_list_like(cell):
-                raise DataError(
-                    f"{what}: column {name!r} holds a {type(cell).__name__} in row {row}; a table has one text, "
-                    "number or date in each cell"
-                )
-    if inferred == "integer" and column.isna().any():
-        return column.astype(pd.Int64Dtype())
-    if column.isna().all():
-        return column.astype(np.dtype(np.float64))
-    if inferred in ("integer", "floating", "mixed-integer-float", "decimal"):
-        return pd.to_numeric(column)
-    return column.infer_objects()
-
-
-def node_ids(table: Table, column: str, named: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
+def node_ids(table: Table, column: str, named: str | None) -> tuple[Any, tuple[str, ...]]:
     """Return the ids of a table of nodes, which must be unique, and a note if nobody named their column."""
     unnamed = named is None and column == "column 0"
     try:
-        ids = table.ids(column)
+        ids = ids_of(table, column)
         try:
             Vocabulary(ids)
         except DataError as error:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import csv
+import csv as python_csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
 
+from hopstate.data.vocabulary import PRINTED, consist_of
 from hopstate.errors import DataError, FormatError, HopstateError
 from hopstate.io.opening import ZIP, bounded, names_in, open_regular
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SPACES = r"\s+"  # the separator that is any white space
 SAMPLE = 1000  # lines from which the layout is found
@@ -26,6 +25,7 @@ LONGEST = 1 << 24  # bytes of a line
 WIDEST = 1 << 15  # columns
 MATRIX_MARKET = "%%matrixmarket"  # beginning of such a file, in lower case
 TAIL = 1 << 20  # bytes in which the last line is looked for
+BLOCK = 1 << 22  # bytes of text that are parsed at a time
 
 _FRAME = "networkx.to_pandas_edgelist(networkx.read_{how}('{name}')).to_csv('edges.csv', index=False)"
 _OTHER_FORMATS = (  # name, what the beginning of the file matches, the line that converts it
@@ -48,41 +48,129 @@ _OTHER_FORMATS = (  # name, what the beginning of the file matches, the line tha
     ("a document for printing", r"%(pdf-|!ps)", "fetch the table itself"),
 )
 _ADJLIST = "networkx.to_pandas_edgelist(networkx.read_adjlist('{name}')).to_csv('edges.csv', index=False)"
-_LEADING_ZERO = re.compile(rb'[\r\n\t ,;"][+-]?0[0-9]')
+_UNEVEN = (b"  ", b"\t", b" \n", b"\n ", b"\r", b"\v", b"\f")  # white space other than one space between cells
 
 
 @dataclass(frozen=True)
 class Text:
-    """The layout of a table in a text file, by which it can be read again as it is written."""
+    """The layout of a table in a text file."""
 
     path: Path
-    names: tuple[str, ...]
-    options: dict[str, Any]  # of pandas' reader
+    names: tuple[str, ...]  # "" where pandas wrote row numbers
+    separator: str
+    skip: int  # lines before the first row
     notes: tuple[str, ...] = ()  # on what is not sure of it
 
-    def frame(self, **options: Any) -> pd.DataFrame:
-        """Return the table as pandas reads it."""
-        import pandas as pd
+    @property
+    def first_line(self) -> int:
+        """The line of row 0, from 1."""
+        return self.skip + 1
 
+    def batches(
+        self, uneven: list[tuple[int, str]], columns: Sequence[str] | None = None, size: int = BLOCK
+    ) -> Iterator[tuple[pa.Table, np.ndarray]]:
+        """Yield cells as they are written, without white space around them, and the numbers of their rows, from 0.
+
+        Args:
+            uneven: filled with numbers and texts of the rows with more or fewer cells than there are columns.
+            columns: those that are read; None reads all.
+            size: bytes of text that are parsed at a time.
+        """
+        names = [name or f"\0{place}" for place, name in enumerate(self.names)]
+        spaces = self.separator == SPACES
+
+        def leave_out(row: csv.InvalidRow) -> str:
+            uneven.append((row.number - 1 - self.skip, row.text))
+            return "skip"
+
+        # one thread: with more, pyarrow does not tell the numbers of rows
+        read = csv.ReadOptions(use_threads=False, block_size=size, column_names=names, skip_rows=self.skip)
+        parse = csv.ParseOptions(
+            delimiter=" " if spaces else self.separator, newlines_in_values=True, invalid_row_handler=leave_out
+        )
+        texts = dict.fromkeys(names, pa.string())
+        convert = csv.ConvertOptions(column_types=texts, include_columns=names if columns is None else list(columns))
+        count = 0
         with bounded(self.path, text=True) as file:
-            frame = pd.read_csv(file, header=None, names=list(self.names), index_col=False, **self.options, **options)
-        # as objects: to look up a name among texts, pandas changes the warning settings of the process
-        frame.columns = pd.Index([str(name) for name in frame.columns], dtype=np.dtype(object))
-        return frame
+            try:
+                for batch in csv.open_csv(
+                    io.BufferedReader(_Spaced(file), 1 << 18) if spaces else file, read, parse, convert
+                ):
+                    cells = [_trimmed(column) for column in batch.columns]
+                    rows = np.arange(count, count + len(batch))
+                    left_out = np.array([row for row, _ in uneven], np.int64)
+                    rows += np.searchsorted(left_out - np.arange(len(left_out)), rows, side="right")
+                    yield pa.table(cells, names=["" if name[0] == "\0" else name for name in batch.column_names]), rows
+                    count += len(batch)
+            except pa.ArrowInvalid as error:
+                if "Empty CSV" not in str(error):
+                    raise _unparsed(self.path, str(error)) from None
 
-    def column(self, name: str) -> pd.Series:
-        return self.frame(usecols=[name], dtype=str, na_filter=False)[name]
+    def read(self) -> tuple[pa.Table, tuple[str, ...]]:
+        """Return all cells, and a note on rows with fewer cells than there are columns: their last cells are empty."""
+        uneven: list[tuple[int, str]] = []
+        parts = list(self.batches(uneven))
+        schema = pa.schema([(name, pa.string()) for name in self.names])
+        cells = pa.concat_tables([part for part, _ in parts]) if parts else schema.empty_table()
+        if not uneven:
+            return cells, ()
+        width = len(self.names)
+        rows = [(row, _cells(text, self.separator)) for row, text in uneven]
+        for row, own in rows:
+            if any(cell.strip() for cell in own[width:]):
+                raise _unequal(self.path, row + self.first_line, len(own), width)
+        short = [row for row, own in rows if len(own) < width]
+        columns = zip(*((own + [""] * width)[:width] for _, own in rows), strict=True)
+        filled = pa.table([_trimmed(pa.array(column, pa.string())) for column in columns], schema=schema)
+        numbers = np.concatenate([*(numbers for _, numbers in parts), [row for row, _ in rows]])
+        note = (
+            f"{len(short):,} of {len(numbers):,} rows have fewer cells than there are columns, the first is row "
+            f"{min(short, default=0)}; their last cells are empty"
+        )
+        return pa.concat_tables([cells, filled]).take(np.argsort(numbers)), (note,) if short else ()
 
-    @cached_property
-    def leading_zeros(self) -> bool:
-        """Whether any number of the file may begin with a zero, as 007 does."""
-        with bounded(self.path) as file:
-            last = b"\n"
-            while block := file.read(1 << 22):
-                if _LEADING_ZERO.search(last + block):
-                    return True
-                last = (last + block)[-3:]
-        return False
+
+class _Spaced(io.RawIOBase):
+    """Text in which one space stands for any white space within a line."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._lines = file, io.BytesIO()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read some bytes into a buffer; return how many."""
+        count = self._lines.readinto(buffer)
+        if count:
+            return count
+        block = self._file.read(len(buffer)) + self._file.readline(LONGEST)
+        uneven = block[:1] == b" " or any(space in block for space in _UNEVEN)
+        self._lines = io.BytesIO(b"".join(map(_respaced, block.splitlines(True))) if uneven else block)
+        return self._lines.readinto(buffer)
+
+
+def _respaced(line: bytes) -> bytes:
+    return b" ".join(re.findall(rb'"[^"]*"?|[^\s"]+', line) if b'"' in line else line.split()) + b"\n"
+
+
+def _trimmed(column: pa.Array) -> pa.Array:
+    """Return texts without white space around them, and without quotation marks behind a space."""
+    if consist_of(column, PRINTED):
+        return column
+    text = pc.utf8_trim_whitespace(column)
+    if pc.any(pc.match_substring(column, ' "')).as_py():
+        quoted = pc.match_substring_regex(column, '^\\s+"[^"]*"\\s*$')
+        text = pc.if_else(quoted, pc.utf8_trim(text, '"'), text)
+    return text
+
+
+def _unparsed(path: Path, error: str) -> FormatError:
+    if "UTF8" in error:
+        return FormatError(f"{path} is not text in UTF-8; save it as UTF-8")
+    if "straddling" in error or "too large" in error:
+        return FormatError(f"{path} has a row of over {BLOCK:,} bytes: look for a quotation mark that is missing")
+    return FormatError(f"{path} could not be read as a table: {error[:200]}; repair it")
 
 
 def looks_like_text(path: Path) -> bool:
@@ -107,8 +195,8 @@ def is_matrix_market(path: Path) -> bool:
 
 def read_layout(
     path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None = None
-) -> tuple[Text, int, list[str]]:
-    """Return the layout of a text file, the line of its first row, and its columns of ids."""
+) -> tuple[Text, list[str]]:
+    """Return the layout of a text file, and its columns of ids."""
     with bounded(path, text=True) as file:
         lines = [line.decode("utf-8-sig") for line in _first_lines(file, path)]
     skip = next((i for i, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), len(lines))
@@ -128,21 +216,11 @@ def read_layout(
     _check_lengths(path, rows, skip)
     found, sure = _header(path, rows, id_columns, num_ids, header, separator != SPACES and not remark)
     names = _names(path, rows, found, num_ids, id_columns)
-    if found:
-        _check_first_row(path, lines[1:], separator, len(names), skip + 2)
     _check_end(path, separator, len(names))
     lower = {name.lower() for name in id_columns}
     keys = [name for name in names if name.lower() in lower] or [name for name in names if name][:num_ids]
-    options = {
-        "sep": separator,
-        "skiprows": skip + found,
-        "keep_default_na": False,
-        "low_memory": False,
-        "encoding": "utf-8-sig",
-        "skipinitialspace": separator != SPACES,
-    }
     notes = () if sure else (_unsure(rows[0], found, num_ids),)
-    return Text(path, tuple(names), options, notes), skip + found + 1, keys
+    return Text(path, tuple(names), separator, skip + found, notes), keys
 
 
 def _first_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
@@ -172,7 +250,11 @@ def _separator(lines: list[str], path: Path, remark: str) -> str:
 
 
 def _cells(line: str, separator: str) -> list[str]:
-    return line.split() if separator == SPACES else next(csv.reader([line.rstrip("\r\n")], delimiter=separator))
+    """Return the cells of a line."""
+    if separator == SPACES:
+        return line.split()
+    lines = line.rstrip("\r\n").splitlines(keepends=True) or [""]
+    return next(python_csv.reader(lines, delimiter=separator, skipinitialspace=True), [])
 
 
 # ---- line of names -------------------------------------------------------------------------------------------
@@ -246,13 +328,6 @@ def _unsure(first: Sequence[str], header: bool, num_ids: int) -> str:
 
 
 # ---- checks --------------------------------------------------------------------------------------------------
-def _check_first_row(path: Path, lines: list[str], separator: str, width: int, line: int) -> None:
-    """Raise FormatError if the first row has more cells than there are names: pandas would only drop them."""
-    cells = lines[0].split() if separator == SPACES and lines else next(csv.reader(lines, delimiter=separator), [])
-    if len(cells) > width and any(cell.strip() for cell in cells[width:]):
-        raise _unequal(path, line, len(cells), width)
-
-
 def _check_end(path: Path, separator: str, cells: int) -> None:
     """Raise FormatError if a file that is not packed stops within a row; only the last line break may be missing."""
     with open_regular(path) as file:
@@ -268,26 +343,6 @@ def _check_end(path: Path, separator: str, cells: int) -> None:
             f"{path} stops within its last line: {found} of {cells} cells, and no end of line; it was cut off, or is "
             "still being written. Fetch it again, or remove that line"
         )
-
-
-def short_lines(text: Text) -> tuple[str, ...]:
-    """Return a note on lines with fewer cells than there are columns; none if there is no such line."""
-    separator, count, first, total = text.options["sep"], 0, 0, 0
-    with bounded(text.path, text=True) as file:
-        lines = io.TextIOWrapper(file, "utf-8-sig", "replace", newline="")
-        for _ in range(text.options["skiprows"]):
-            next(lines, None)
-        rows = (line.split() for line in lines) if separator == SPACES else csv.reader(lines, delimiter=separator)
-        for row in rows:
-            total += bool(row)
-            if 0 < len(row) < len(text.names):
-                count, first = count + 1, first or total
-    if not count:
-        return ()
-    return (
-        f"{count:,} of {total:,} rows have fewer cells than there are columns, the first is row {first - 1}; their "
-        "last cells are empty",
-    )
 
 
 def check_archive(path: Path) -> None:
@@ -321,20 +376,6 @@ def _check_lengths(path: Path, rows: Sequence[Sequence[str]], skipped: int) -> N
     if len(rows) > 2 and 2 * lengths.count(max(set(lengths), key=lengths.count)) <= len(rows) and max(lengths) > 2:
         other = next(at for at, length in enumerate(lengths) if length != lengths[0])
         raise _unequal(path, skipped + other + 1, lengths[other], lengths[0])
-
-
-@contextmanager
-def named_lines(path: Path) -> Iterator[None]:
-    """Turn pandas' error of a line with more cells than those before into a FormatError that names it."""
-    import pandas as pd
-
-    try:
-        yield
-    except pd.errors.ParserError as error:
-        found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
-        if found is None:
-            raise
-        raise _unequal(path, int(found[2]), int(found[3]), int(found[1])) from None
 
 
 def _unequal(path: Path, line: int, found: int, expected: int) -> FormatError:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from hopstate.data.dates import (
     DATES_HELD,
@@ -54,20 +55,10 @@ def timed(
     """
     if missing not in ("error", "drop"):
         raise ConfigError(f"read.missing_time is 'error' or 'drop'; got {missing!r}")
-    values = table.frame[column]
-    absent = absent_cells(values)
-    infinite = np.isinf(values.to_numpy()) if values.dtype.kind == "f" else np.zeros(len(absent), bool)
-    numbers, dates = parsed_times(table, column, absent | infinite, form)
-    if dates is None:
-        unusable, why = beyond_clock(numbers) | ~np.isfinite(numbers) | infinite, "no usable time"
-        if (beyond_clock(numbers) & np.isfinite(numbers) & ~absent).any():
-            why = f"a time that {why_beyond(numbers)}"
-    else:
-        unusable, why = beyond_nanoseconds(dates), f"a date beyond what 64 bits of nanoseconds hold ({DATES_HELD})"
-    unusable &= ~absent
+    values, found = table.frame[column], times_of(table, column, form)
+    absent, unusable = found.absent, found.unusable
     if missing == "error":
-        table.check(absent, column, "a time is missing", _DROP)
-        table.check(unusable, column, why, _DROP)
+        found.check(table, column)
     bad = absent | unusable
     if bad.all():
         raise DataError(f"{table.path}: no event has a time in column {column!r}")
@@ -77,15 +68,18 @@ def timed(
             f"{int(bad.sum()):,} of {len(bad):,} events were left out: {int(absent.sum()):,} without a time, "
             f"{int(unusable.sum()):,} with one that cannot be used (--read.missing_time drop)"
         )
-        table = replace(table, frame=table.frame[~bad].reset_index(drop=True), rows=table.origin(np.flatnonzero(~bad)))
-    if dates is None:
-        _warn_of_numbers(table, column, numbers[~bad])
-        return table, numbers[~bad], unit, tuple(notes)
+        kept = np.flatnonzero(~bad)
+        written = {name: cells.take(kept) for name, cells in table.written.items()}
+        frame = table.frame.iloc[kept].reset_index(drop=True)
+        table = replace(table, frame=frame, rows=table.origin(kept), written=written)
+    t = found.t[~bad]
+    if not found.dated:
+        _warn_of_numbers(table, column, t)
+        return table, t, unit, tuple(notes)
     if values.dtype.kind != "M":
         zoned = values[~bad].astype(str).str.contains(_ZONE, regex=True)
         if zoned.any() and not zoned.all():
             notes.append(f"{int((~zoned).sum()):,} dates name no time zone, unlike the others; they were taken as UTC")
-    t = dates[~bad].astype("datetime64[ns]").astype(np.int64)
     unit = unit_of_dates(exact_unit(t), unit, table.path)
     return table, t // UNITS[unit], unit, tuple(notes)
 
@@ -145,7 +139,9 @@ def with_clock(table: Table, time: str) -> tuple[Table, tuple[str, ...]]:
         whole += texts[2].replace("UTC", "Z")
     frame = table.frame.assign(**{time: whole}).drop(columns=parts[1:])
     told = f"{' and '.join(map(repr, parts))} were taken together as the time, {whole.iloc[0]} in {table.place(0)}"
-    return replace(table, frame=frame, filled={**table.filled, time: whole}), (told,)
+    return replace(
+        table, frame=frame, written={**table.written, time: pa.chunked_array([pa.array(whole, pa.string())])}
+    ), (told,)
 
 
 def _all_match(table: Table, column: str, form: str) -> bool:
@@ -156,48 +152,108 @@ def _all_match(table: Table, column: str, form: str) -> bool:
 
 
 # ---- parsing -----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Times:
+    """What a column of times holds, row by row."""
+
+    t: np.ndarray  # (E,) int64 or float64, nanoseconds since 1970 if they are dates; 0 where there is none
+    dated: bool
+    absent: np.ndarray  # (E,) nothing, or a word for it
+    unusable: np.ndarray  # (E,) a time that no clock counts
+
+    def check(self, table: Table, column: str) -> None:
+        """Raise DataError for the first row without a time."""
+        table.check(self.absent, column, "a time is missing", _DROP)
+        beyond = f"a date beyond what 64 bits of nanoseconds hold ({DATES_HELD})"
+        why = beyond if self.dated else f"a time that {why_beyond(self.t)}"
+        table.check(self.unusable, column, why, _DROP)
+
+
+def times_of(table: Table, column: str, form: str = "", *, dated: bool | None = None) -> Times:
+    """Return the times of a column.
+
+    Args:
+        table: one row for each event.
+        column: of the times.
+        form: of dates, as strptime has it; "" for ISO dates.
+        dated: whether they are dates; None goes by what most of them are.
+    """
+    import pandas as pd
+
+    values = table.frame[column]
+    absent = absent_cells(values)
+    kind = values.dtype.kind
+    if kind == "M" and not form:
+        dates = pd.to_datetime(values, utc=True).dt.tz_localize(None).to_numpy()
+        beyond = beyond_nanoseconds(dates)
+        return Times(_nanoseconds(dates, beyond), True, absent, beyond & ~absent)
+    text = table.text(column)
+    if kind in "iuf" and not form and (text is None or kind == "i" or not _may_lose_digits(values)):
+        numbers = values.to_numpy(np.float64, na_value=0.0) if kind == "f" else values.fillna(0).to_numpy()
+        return _counted(np.where(absent, numbers.dtype.type(0), numbers), absent)
+    infinite = np.isinf(values.to_numpy(np.float64, na_value=0.0)) if kind == "f" else np.zeros(len(absent), bool)
+    none = absent | infinite
+    known = (values.astype(str).str.strip() if text is None else text)[~none]
+    known.index = pd.Index(np.flatnonzero(~none))
+    counts = _exact_numbers(known)
+    days = pd.to_datetime(known, utc=True, format=form, errors="coerce") if form else iso_dates(known)
+    if dated is None:
+        dated = bool(form) or not counts.notna().sum() > days.notna().sum()
+        if not form and len(known) and counts.isna().all() and days.isna().all():
+            raise _neither(table, column, known)
+    if not dated:
+        other = _spread(counts.isna(), none)
+        _check_alike(table, column, known, other)
+        found = counts.fillna(0).to_numpy()
+        check_digits(table, column, known, found)
+        t = np.zeros(len(values), found.dtype)  # integers stay exact
+        t[~none] = found
+        counted = _counted(t, absent | other)
+        return replace(counted, unusable=counted.unusable | infinite)
+    if form:
+        table.check(_spread(days.isna(), none), column, f"no date of the form {form}", "Correct it.")
+    elif days.isna().any():  # alone they may be dates that nanoseconds do not reach
+        alone = iso_dates(known[days.isna()])
+        _check_alike(table, column, known, _spread(days.isna() & ~days.index.isin(alone.index[alone.notna()]), none))
+    raw = days.dt.tz_localize(None).to_numpy()
+    whole = np.full(len(values), np.datetime64("NaT"), raw.dtype)
+    whole[~none] = raw
+    beyond = beyond_nanoseconds(whole)
+    return Times(_nanoseconds(whole, beyond), True, absent, beyond & ~absent)
+
+
+def _check_alike(table: Table, column: str, known: pd.Series, other: np.ndarray) -> None:
+    """Raise DataError for a cell that is no time like the others."""
+    remedy = (
+        f"Remove the row or give it a time; --read.columns '[{column}=date:%d/%m/%Y]' reads dates of a form of your own"
+        f", '[{column}=category]' or '[{column}=drop]' a column that holds something else."
+    )
+    either = np.zeros(len(other), bool)
+    either[known.index] = known.str.match(DAY_OR_MONTH).eq(True)
+    table.check(other & either, column, f"a date whose {UNGUESSED}", remedy)
+    table.check(other, column, "no time like the others", remedy)
+
+
+def _counted(t: np.ndarray, absent: np.ndarray) -> Times:
+    unusable = ~absent & (beyond_clock(t) | ~np.isfinite(t))
+    return Times(np.where(unusable, t.dtype.type(0), t), False, absent, unusable)
+
+
+def _nanoseconds(dates: np.ndarray, beyond: np.ndarray) -> np.ndarray:
+    return np.where(beyond, np.datetime64(0, "s"), dates).astype("datetime64[ns]").astype(np.int64)
+
+
+def is_dated(table: Table, column: str) -> bool:
+    """Return whether most times of a column are dates."""
+    return times_of(replace(table, bad={}), column).dated
+
+
 def absent_cells(values: pd.Series) -> np.ndarray:
     """Return (E,) which cells hold nothing, or a word for it."""
     absent = values.isna().to_numpy(bool)
     if values.dtype.kind in "iufbM":
         return absent
     return absent | values.astype(str).str.strip().str.lower().isin(ABSENT).to_numpy(bool)
-
-
-def parsed_times(table: Table, column: str, absent: np.ndarray, form: str = "") -> tuple[np.ndarray, np.ndarray | None]:
-    """Return (numbers, None), or (zeros, dates as datetime64 of any unit) of a column; anything where absent."""
-    import pandas as pd
-
-    values = table.frame[column]
-    none = np.zeros(len(values), np.int64)
-    if values.dtype.kind == "M" and not form:
-        return none, pd.to_datetime(values, utc=True).dt.tz_localize(None).to_numpy()
-    text = None
-    if values.dtype.kind not in "iuf":
-        text = values.astype(str)
-    elif form or (values.dtype.kind == "f" and _may_lose_digits(values)):
-        text = table.text(column)
-        text = values.astype(str) if text is None and form else text
-    if text is None:
-        return values.fillna(0).to_numpy(), None
-    known = text[~absent].str.strip()
-    if not form:
-        numbers = _exact_numbers(known)
-        if numbers.notna().all():
-            found = numbers.to_numpy()
-            check_digits(table, column, known, found)
-            filled = np.zeros(len(values), found.dtype)  # integers stay exact
-            filled[~absent] = found
-            return filled, None
-    dates = pd.to_datetime(known, utc=True, format=form, errors="coerce") if form else iso_dates(known)
-    if form:
-        table.check(_spread(dates.isna(), absent), column, f"no date of the form {form}", "Correct it.")
-    elif dates.isna().any():
-        dates = _odd_dates(table, column, known, numbers, dates)
-    raw = dates.dt.tz_localize(None).to_numpy()
-    whole = np.full(len(values), np.datetime64("NaT"), raw.dtype)
-    whole[~absent] = raw
-    return none, whole
 
 
 def _exact_numbers(text: pd.Series) -> pd.Series:
@@ -223,20 +279,6 @@ def _spread(bad: pd.Series, absent: np.ndarray) -> np.ndarray:
     whole = np.zeros(len(absent), bool)
     whole[~absent] = bad
     return whole
-
-
-def _odd_dates(table: Table, column: str, known: pd.Series, numbers: pd.Series, dates: pd.Series) -> pd.Series:
-    """Return dates of which some were not read: alone they may be, as nanoseconds do not reach all that others do."""
-    if dates.isna().all() and numbers.isna().all():
-        raise _neither(table, column, known)
-    if numbers.notna().sum() > dates.notna().sum():
-        bad = numbers.isna()
-    else:
-        alone = iso_dates(known[dates.isna()])
-        bad = dates.isna() & ~dates.index.isin(alone.index[alone.notna()])
-    rows = np.isin(np.arange(len(table.frame)), known.index[bad])
-    table.check(rows, column, "no time like the others", "Remove the row or give it a time.")
-    return dates
 
 
 def _neither(table: Table, column: str, known: pd.Series) -> DataError:
@@ -279,7 +321,7 @@ def check_digits(table: Table, column: str, text: pd.Series, numbers: np.ndarray
     short = cut & (parts[0].str.len() + decimals <= 6)
     cut &= (parts[2] == "E") | (short & (2 * int(short.sum()) > len(rows)))
     remedy = "Write times in full (a spreadsheet: format the column as a number without decimals, and save again)."
-    shown = replace(table, frame=text.reindex(rows).to_frame(column))
+    shown = replace(table, frame=text.reindex(rows).to_frame(column), written={}, bad=None)
     shown.check(np.isin(rows, text.index[cut]), column, "an exponent in place of the last digits of a time", remedy)
     large = np.isfinite(numbers) & (np.abs(numbers) >= EXACT)
     full = text[large & text.str.fullmatch(r"[+-]?[0-9]+(?:\.[0-9]*)?").to_numpy(bool)]
