@@ -25,7 +25,7 @@ from hopstate.methods.ctdg_ssm.method import METHODS, build
 from hopstate.methods.method import Context
 from hopstate.ops.filters.transition import DenseTransition
 from hopstate.sampling.event_batches import event_batches
-from hopstate.training.memory_limit import peak_memory_mb
+from hopstate.training.devices import peak_memory_mb
 from hopstate.training.tasks.link import LinkTask
 
 

@@ -37,7 +37,7 @@ from hopstate.methods.dyg_mamba.method import MAX_TOKENS
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig
 from hopstate.streaming.history_scorer import to_device
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
-from hopstate.training.precision import matmul_precision
+from hopstate.training.devices import matmul_precision
 from hopstate.training.tasks.events import split_by_tokens
 
 

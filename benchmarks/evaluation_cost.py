@@ -25,7 +25,7 @@ from hopstate.data.events import EventStream
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.training.precision import matmul_precision
+from hopstate.training.devices import matmul_precision
 from hopstate.training.tasks.task import Microbatches
 
 METHODS = "graphmixer,dygformer,dyg-mamba,ctdg-ssm,pair-trees"

@@ -67,7 +67,7 @@ def resident() -> float:
 
 def peak() -> float:
     """Return the peak of resident memory so far, in bytes."""
-    from hopstate.training.memory_limit import peak_memory_mb
+    from hopstate.training.devices import peak_memory_mb
 
     return 1e6 * (peak_memory_mb() or 0.0)
 

@@ -22,7 +22,7 @@ from hopstate.data.graph import Graph
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.training.config import LoopConfig
-from hopstate.training.precision import make_fabric
+from hopstate.training.devices import make_fabric
 from hopstate.training.tasks.task import Microbatches
 
 # nodes, events, seconds from the first to the last, and the length of histories in DyG-Mamba's and DyGFormer's tables
@@ -287,7 +287,7 @@ def precision(device: str, tiny: bool, data: Path) -> Lines:
 
 
 def with_products(products: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    from hopstate.training.precision import matmul_precision
+    from hopstate.training.devices import matmul_precision
 
     with matmul_precision(products):  # type: ignore[arg-type]
         return measure()

@@ -24,7 +24,7 @@ import numpy as np
 
 import hopstate
 from common import machine, require_green
-from hopstate.training.ranks import current_ranks
+from hopstate.training.devices import current_ranks
 from hopstate.training.trainer import Trainer
 
 FIRST = 3  # steps that compile and fill caches

@@ -27,7 +27,7 @@ from hopstate.ops.neighbors import PackedNeighbors
 from hopstate.random import named_rng
 from hopstate.runs.load import load_run
 from hopstate.streaming.protocols import LinkFollower
-from hopstate.training.precision import bare
+from hopstate.training.devices import bare
 from hopstate.training.tasks.events import HistoryPairs
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.memory import MemoryWindows

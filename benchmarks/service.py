@@ -1,14 +1,10 @@
-"""A whole service over HTTP: a soak with restarts and kills, and latencies while events come at a steady rate.
+"""A soak of a whole service over HTTP, with restarts and kills; `serving_latency.py` has its latencies.
 
     python benchmarks/service.py --data PATH/uci/ml_uci.csv --methods recency --events 1000000
-    python benchmarks/service.py --data PATH/uci/ml_uci.csv --methods recency pair-trees ctdg-ssm dyg-mamba --seconds 20
 
-Each method with its defaults, weights as they are drawn, fitted to the first 20,000 events of a stream; what comes live
+Each method with its defaults, after one epoch, fitted to the first 20,000 events of a stream; what comes live
 is the rest of it again and again, later each time. The service is a process of its own (`hopstate serve`), the load
 this one. Seconds are those of the clock beside those of the service's processor; the load of the machine is told.
-Methods of `--stored` take events without scoring them, and rank in two stages (the first is made before, which takes a
-minute). "cpu ms" are milliseconds of the service's processor for a request of ten events, of a pair and of a ranking,
-each kind alone, after the paced part.
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -34,8 +29,8 @@ import pandas as pd
 import hopstate
 from common import machine, require_green
 
-QUIET = {"loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"}}
-OWN, RATE = 20_000, 500
+QUIET = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}}
+OWN = 20_000
 JSON = {"Content-Type": "application/json"}
 
 
@@ -128,87 +123,13 @@ def soak(run: Path, events: Iterator[dict[str, Any]], count: int, size: int) -> 
     service.end(signal.SIGTERM)
 
 
-def paced(run: Path, events: Iterator[dict[str, Any]], seconds: float, *, score: bool) -> dict[str, str]:
-    """Return p50/p99 in milliseconds of acknowledgements and questions while events come at a steady rate."""
-    service, spent = Service(run), {"ack": [], "infer": [], "rank": []}  # type: dict[str, list[float]]
-    first = [next(events) for _ in range(2_000)]
-    service.ask("POST", "/events", {"events": first, "score": score})
-    asked = [(e["src"], e["dst"]) for e in first]
-    ended = threading.Event()
-
-    def timed(door: http.client.HTTPConnection, kind: str, where: str, body: Any) -> None:
-        text, begin = json.dumps(body), time.perf_counter()
-        door.request("POST", where, text, JSON)
-        answer = door.getresponse()
-        answer.read()
-        spent[kind].append(time.perf_counter() - begin)
-        assert answer.status == 200, answer.status
-
-    def give(door: http.client.HTTPConnection) -> None:
-        timed(door, "ack", "/events", {"events": [next(events) for _ in range(10)], "score": score})
-
-    def feed() -> None:
-        door, begin, sent = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60), time.perf_counter(), 0
-        while not ended.is_set():
-            time.sleep(max(begin + sent / RATE - time.perf_counter(), 0))
-            give(door)
-            sent += 10
-
-    thread = threading.Thread(target=feed)
-    door, rng = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60), np.random.default_rng(0)
-    name = f"/v2/models/{run.name}/infer"
-
-    def ask(k: int) -> None:
-        u, v = asked[rng.integers(len(asked))]
-        if k % 10 == 9:
-            timed(door, "rank", "/rank", {"source": u, "top": 10})
-        else:
-            columns = [
-                {"name": n, "shape": [1], "datatype": "INT64", "data": [x]} for n, x in (("source", u), ("target", v))
-            ]
-            timed(door, "infer", name, {"inputs": columns})
-
-    for k in range(30):  # what compiles, and the curve of probabilities
-        ask(k)
-    for times in spent.values():
-        times.clear()
-    cpu, begin, k = service.cpu(), time.perf_counter(), 0
-    thread.start()
-    while time.perf_counter() < begin + seconds:
-        ask(k)
-        k += 1
-        time.sleep(0.02)
-    ended.set()
-    thread.join()
-    busy, rate = (
-        (service.cpu() - cpu) / (time.perf_counter() - begin),
-        10 * len(spent["ack"]) / (time.perf_counter() - begin),
-    )
-    found = {k: "/".join(f"{q:.1f}" for q in np.quantile(v, [0.5, 0.99]) * 1e3) for k, v in spent.items()}
-    alone = {}
-    for kind, count, work in (
-        ("ack", 100, lambda: give(door)),
-        ("infer", 100, lambda: ask(0)),
-        ("rank", 20, lambda: ask(9)),
-    ):
-        cpu = service.cpu()
-        for _ in range(count):
-            work()
-        alone[kind] = f"{(service.cpu() - cpu) / count * 1e3:.1f}"
-    service.end(signal.SIGTERM)
-    found |= {"events/s": f"{rate:.0f}", "processor": f"{busy:.0%}", "load": f"{os.getloadavg()[0]:.1f}"}
-    return found | {"cpu ms": "/".join(alone.values())}
-
-
 def main() -> None:
     """Print what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="DyGLib's table of a stream: u, i, ts")
     parser.add_argument("--methods", nargs="+", default=["recency"])
     parser.add_argument("--own", type=int, default=OWN, help="events of the run itself; the others come live")
-    parser.add_argument("--events", type=int, default=0, help="of the soak; 0 leaves it out")
-    parser.add_argument("--seconds", type=float, default=0.0, help="of the steady rate; 0 leaves it out")
-    parser.add_argument("--stored", nargs="*", default=["dyg-mamba"], help="methods that only store events")
+    parser.add_argument("--events", type=int, default=100_000, help="of the soak")
     parser.add_argument("--commit", type=int, default=500)
     options = parser.parse_args()
     require_green("tests/serving/test_service.py")
@@ -223,15 +144,8 @@ def main() -> None:
             settings = {**QUIET, "evaluation": {"strategies": ["random"]}}
             run = hopstate.fit(name, home / "own.csv", out=home / "run", config=settings)
             events = live(table, options.own)
-            if options.seconds:
-                run.score([(int(table["src"][0]), int(table["dst"][0]))])  # its curve of probabilities
-                stored = name in options.stored
-                if stored:
-                    run.rank(int(table["src"][0]), prefilter=100)
-                print({"method": name, **paced(run.path, events, options.seconds, score=not stored)}, flush=True)
-            if options.events:
-                for told in soak(run.path, events, options.events, options.commit):
-                    print(f"{name}: {told}", flush=True)
+            for told in soak(run.path, events, options.events, options.commit):
+                print(f"{name}: {told}", flush=True)
 
 
 if __name__ == "__main__":

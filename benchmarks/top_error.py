@@ -95,7 +95,7 @@ def relative_errors(
     for kind in kinds:
         missing: Top | GasCache | None = None
         if kind == "top":
-            missing = prepared_top(graph, replace(batching.top, refresh=1, folder=None), source_model, seed=seed)
+            missing = prepared_top(graph, replace(batching.top, refresh=1), source_model, seed=seed)
         elif kind == "random":
             missing = prepared_top(graph, replace(batching.top, refresh=0), model, seed=seed)
         elif kind == "gas":

@@ -29,7 +29,7 @@ from hopstate.methods.message_passing.model import Backbone
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.testing.conformance import assert_close_rmse
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
-from hopstate.training.precision import Double
+from hopstate.training.devices import Double
 
 N, WIDTH = 14, 5
 Made = tuple[nn.Module, tuple[Any, ...]]

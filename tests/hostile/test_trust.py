@@ -246,6 +246,27 @@ def test_a_search_writes_into_its_own_folder(run: Path, tmp_path: Path, capsys) 
     assert trial.name in capsys.readouterr().err
 
 
+def test_what_is_refused_leaves_no_folder(temporal: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.csv").write_text("src,dst,t\n1,2\n1,2,x\n")
+    before = sorted(tmp_path.rglob("*"))
+    stream = ["stream", str(temporal), "--data=broken.csv"]
+    for command in (
+        [*stream, "--save=new/state", "--out=scores.csv"],
+        [*stream, "--save=state", "--out=new/folder/scores.csv"],
+        ["fit", "recency", "--data=broken.csv", "--out=new/run"],
+        ["fit", "recency", "--data=broken.csv"],
+        ["tune", "recency", "--data=broken.csv", "--out=new/search"],
+        ["predict", str(temporal), "--data=broken.csv", "--out=new/p.csv"],
+        ["score", str(temporal), "--pairs=broken.csv", "--out=new/p.csv"],
+        ["report", "broken.csv", "--out=new/page.html"],
+        ["ensemble", str(temporal), "missing", "--out=new/run"],
+        ["prepare", "broken.csv", "--out=new/store"],
+    ):
+        assert main(command) in (1, 2), command
+        assert sorted(tmp_path.rglob("*")) == before, command
+
+
 # ---- the terminal ----------------------------------------------------------------------------------------------------
 ESCAPES = "\x1b]0;title\x07\x1b[2J\x9b31m\u202egnp.exe\u2066\b[bold]:smile:"
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")

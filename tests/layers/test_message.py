@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.layers.message import Adjacency
+from hopstate.layers.message import Adjacency, EdgeList
 from hopstate.testing.conformance import assert_close_rmse
 
 # 0-1, 1-2, a second 1-2 stored twice, a self-loop on 3, and 4 alone
@@ -35,6 +35,24 @@ def test_edge_index_sends_to_rows() -> None:
     senders, receivers = made.edge_index()
     again = torch.zeros(5, 5).index_put((receivers, senders), torch.ones(len(senders)), accumulate=True)
     assert torch.equal(again, torch.from_numpy(dense).float())
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_list_of_edges_weighs_self_loops_as_the_matrix_does(weighted: bool) -> None:
+    """A node's own edge adds to the one that the normalization gives it."""
+    from torch_geometric.nn import GCNConv
+
+    loops = np.array([(2, 2), (3, 3)])
+    edges = np.concatenate([EDGES, loops])
+    edges = edges[np.lexsort(edges.T[::-1])]
+    weight = torch.linspace(0.5, 2, len(edges)) if weighted else None
+    indptr = torch.from_numpy(np.concatenate([[0], np.cumsum(np.bincount(edges[:, 0], minlength=5))]))
+    matrix = Adjacency(indptr, torch.from_numpy(edges[:, 1].copy()), weight=weight)
+    listed = EdgeList(torch.from_numpy(edges[:, ::-1].T.copy()), 5, weight)
+    torch.manual_seed(0)
+    conv, x = GCNConv(3, 4, normalize=False), torch.randn(5, 3)
+    found = listed.propagate(conv, "symmetric", 0, x)
+    assert_close_rmse(found, matrix.propagate(conv, "symmetric", 0, x))
 
 
 @pytest.mark.parametrize("name", ["symmetric", "mean", "sum"])

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from hopstate.errors import ShapeError
-from hopstate.ops.propagate import hop_powers, hop_powers_naive, hop_rows, hop_scale
+from hopstate.ops.propagate import hop_powers, hop_powers_naive
 from hopstate.testing.conformance import assert_close_rmse
 
 
@@ -86,25 +86,3 @@ def test_number_of_threads_changes_no_bit() -> None:
 def test_wrong_arrays_are_refused(tokens: np.ndarray) -> None:
     with pytest.raises(ShapeError):
         hop_powers(np.zeros(3, np.int64), np.zeros(0, np.int64), tokens)
-
-
-@pytest.mark.parametrize("width", [5, 16, 80])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_rows_that_are_filled_apart_have_the_same_bits(width: int, weighted: bool) -> None:
-    indptr, indices = random_csr(300, 0.05)
-    generator = np.random.default_rng(1)
-    weight = generator.random(len(indices), np.float32) if weighted else None
-    tokens = filled(generator.standard_normal((300, width)).astype(np.float32), 1)
-    hop_powers(indptr, indices, tokens, weight)
-    before, after = np.ascontiguousarray(tokens[:, 0]), np.full((300, width), np.nan, np.float32)
-    scale = hop_scale(indptr, weight)
-    for rows in (slice(0, 97), slice(97, 97), slice(97, 300)):
-        hop_rows(indptr, indices, before, after, scale, weight, rows)
-        assert np.isnan(after[rows.stop :]).all()  # no row of another is touched
-    np.testing.assert_allclose(after, tokens[:, 1], rtol=1e-5, atol=1e-6)
-
-
-def test_hops_in_columns_are_refused() -> None:
-    wrong = np.zeros((4, 3), np.float32).T
-    with pytest.raises(ShapeError):
-        hop_rows(np.zeros(4, np.int64), np.zeros(0, np.int64), wrong, wrong, np.ones(3, np.float32))

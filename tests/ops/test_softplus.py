@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from hopstate.layers.ssm import inverse_softplus
+from hopstate.ops.span_step import inverse_softplus
 
 
 def test_softplus_undoes_it():

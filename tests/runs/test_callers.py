@@ -9,6 +9,7 @@ import shutil
 import signal
 import weakref
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,22 @@ def test_paths_are_settings(tables: dict[str, Path]) -> None:
     run = hopstate.fit("mlp", Path("edges.csv"), read=tables, loop=LOOP)
     again = hopstate.predict(run.path, data=Path("edges.csv"), read={"features": Path("features.csv")})
     assert len(again) == 60
+
+
+@pytest.mark.parametrize(
+    "window", [timedelta(seconds=200), np.timedelta64(200, "s"), pd.Timedelta("200s"), np.int32(200)]
+)
+def test_durations_are_settings(events: str, window: Any) -> None:
+    split = {"kind": "window", "window": window}
+    run = hopstate.fit("recency", events, read={"time_unit": "s"}, split=split, loop=LOOP)
+    assert run.metrics["test"]["events"] == 20
+
+
+def test_explaining_a_node_keeps_the_random_state(tables: dict[str, Path]) -> None:
+    run = hopstate.fit("gcn", "edges.csv", **tables, loop=LOOP, model={"dim": 4})
+    before = torch.get_rng_state()
+    hopstate.explain(run.path, node=3)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_other_objects_are_refused_by_type(tables: dict[str, Path]) -> None:

@@ -34,6 +34,7 @@ APART = ("gmn",)  # its programs take walks: tests/methods/gmn/test_gmn_export.p
 GRAPHS = [name for name in MODULES if get_method(name).data == "graph" and name not in APART]
 EXPORTED = [name for name in GRAPHS if callable(get_method(name).export)]
 SMALL = {"model.dim": 8, "model.num_layers": 2, "loop.epochs": 2, "loop.progress": False, "loop.device": "cpu"}
+SMALL |= {"read.scale": "none"}
 OWN = {"nagphormer": {"model.num_heads": 2, "tokens.num_hops": 2, "tokens.eigenvectors": 3}, "gat": {"model.heads": 2}}
 KINDS = [
     *((name, {}) for name in EXPORTED),

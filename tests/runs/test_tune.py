@@ -203,6 +203,13 @@ def test_no_settings_are_tried_twice() -> None:
     ]  # fmt: skip
 
 
+def test_equal_settings_written_in_two_ways_are_tried_once() -> None:
+    space = {"model.dim": [4, "4", 4], "loop.optim.lr": [0.01, "1e-2"]}
+    found = hopstate.tune("mlp", graph(), trials=5, out="search", space=space, **{**QUICK, "loop__epochs": 1})
+    assert found.exhausted
+    assert len(found.trials) == 1
+
+
 def test_tables_in_memory_are_searched_as_their_files_are() -> None:
     graph()
     edges, features, labels = (pd.read_csv(f"plain/{name}.csv") for name in ("edges", "x", "y"))

@@ -1,7 +1,8 @@
 """A disk that fails when it is told to, under the log of a live run and its snapshots.
 
-SQLite's calls come through a VFS of apsw, those that bring snapshots to disk through `os.fsync`. What was written since
-a file's last sync is known, and what stood there before: when the power fails, any part of it may be on the disk.
+SQLite's calls come through a VFS of apsw, those that bring snapshots to disk through `os.fsync`, and the position that
+is acknowledged through `os.pwrite` too. What was written since a file's last sync is known, and what stood there
+before: when the power fails, any part of it may be on the disk.
 
 | fault | what happens at a drawn call |
 |---|---|
@@ -17,6 +18,7 @@ import errno
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,18 +80,20 @@ class FaultyDisk:
         self.changes: dict[str, list[_Change]] = {}
         self._names = _Names(state, scratch)
         self._vfs = _Vfs(self)
-        os.fsync = self._python_fsync  # type: ignore[assignment]
+        self._turn, self._pwrite = threading.RLock(), os.pwrite
+        os.fsync, os.pwrite = self._python_fsync, self._python_pwrite  # type: ignore[assignment]
 
     def failing(self) -> bool:
-        """Count a call; return whether it fails. Where the process ends with it, this does not return."""
-        self.calls += 1
-        if self.calls == self.fault.call:
-            self._told()
-            if self.fault.kind == "kill":
-                _end()
-            if self.fault.kind in ("drop", "tear"):
-                self.lose_power()
-        return self.fault.kind in _NUMBERS and self.fault.call <= self.calls <= self._last
+        """Count a call; return whether it fails. Where the process ends with it, no thread's call returns."""
+        with self._turn:
+            self.calls += 1
+            if self.calls == self.fault.call:
+                self._told()
+                if self.fault.kind == "kill":
+                    _end()
+                if self.fault.kind in ("drop", "tear"):
+                    self.lose_power()
+            return self.fault.kind in _NUMBERS and self.fault.call <= self.calls <= self._last
 
     def lose_power(self) -> NoReturn:
         """Leave on the disk what a loss of power may leave, and end."""
@@ -108,7 +112,16 @@ class FaultyDisk:
         if self.failing():
             raise self.error()
         if self.fault.syncs:
-            self._names.sync(handle if isinstance(handle, int) else handle.fileno())
+            number = handle if isinstance(handle, int) else handle.fileno()
+            self._names.sync(number)
+            self.changes.get(os.readlink(f"/proc/self/fd/{number}"), []).clear()
+
+    def _python_pwrite(self, handle: int, data: bytes, offset: int) -> int:
+        if self.failing():
+            raise self.error()
+        changes = self.changes.setdefault(os.readlink(f"/proc/self/fd/{handle}"), [])
+        changes.append(_Change(offset, os.pread(handle, len(data), offset), os.fstat(handle).st_size, data))
+        return self._pwrite(handle, data, offset)
 
 
 class _Names:

@@ -105,7 +105,7 @@ def test_a_broken_run_is_seen(broken: str, home: Path, tmp_path: Path, monkeypat
 @pytest.mark.slow
 def test_a_log_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
     """However early the first start is killed, the next one finds a log that it can use."""
-    for call in range(1, 40):
+    for call in range(1, 80):
         folder = tmp_path / str(call)
         folder.mkdir()
         child = os.fork()

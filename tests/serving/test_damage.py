@@ -53,7 +53,7 @@ DAMAGE = {
     "the last of those that stand together": "update events set body = substr(body, 1, 70) where position = 6",
     "some that stand twice": "update events set body = body || char(30) || body where position = 6",
     "events where others stand": "update events set position = 4 where position = 5",
-    "a commit of another size": "update events set events = 3 where position = 6",
+    "a commit of another size": "update events set begins = 0 where position = 6",
     "facts that are none": "update facts set value = '{' where key = 'own_events'",
     "a number of events that is none": "update facts set value = '[1]' where key = 'own_events'",
     "a format that is none": "update facts set value = '3' where key = 'format'",

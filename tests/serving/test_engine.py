@@ -19,10 +19,11 @@ pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate
 from hopstate.runs.queries import Session, pair_probabilities
 from hopstate.runs.run import Run
 from hopstate.serving import live as live_module
-from hopstate.serving.engine import Limits, SerialExecutor, ServiceEngine
+from hopstate.serving.engine import Limits, ServiceEngine
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 from hopstate.serving.service import service
+from hopstate.serving.work_queue import WorkQueue
 from hopstate.streaming.slices import Steps, finished
 
 EVENTS = [row | {"event_id": f"e{i}"} for i, row in enumerate(table(200, 40).to_dict("records"))]
@@ -98,7 +99,7 @@ async def begun(event: threading.Event) -> None:
 
 # ---- the executor ----------------------------------------------------------------------------------------------
 def test_work_that_is_cancelled_ends_with_its_slice() -> None:
-    executor, begun, leave, done = SerialExecutor("test"), threading.Event(), threading.Event(), list[str]()
+    executor, begun, leave, done = WorkQueue("test"), threading.Event(), threading.Event(), list[str]()
 
     def long() -> Steps[None]:
         try:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import http.client
+import os
 import re
 import socket
 import threading
@@ -107,8 +108,30 @@ def test_ages_of_what_has_not_been_are_none(client: TestClient) -> None:
 def test_a_snapshots_age_goes_on_after_a_start(run: Run, tmp_path: Path) -> None:
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take(EVENTS[:5])
+    head = tmp_path / "state" / "live.json"
+    os.utime(head, (time.time() - 500,) * 2)
     with LiveRun(run.path, folder=tmp_path) as live:
-        assert live.kept_at == (tmp_path / "state" / "live.json").stat().st_mtime
+        assert live.kept_at is not None
+        assert time.monotonic() - live.kept_at == pytest.approx(500, abs=60)
+
+
+@pytest.mark.parametrize("shift", [-3600, 3600])
+def test_rates_and_ages_do_not_follow_the_system_clock(
+    shift: int, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wall, steady = time.time, time.monotonic
+    client.post("/events", json={"events": EVENTS[:30]})
+    client.app.state.engine.live.snapshot()  # type: ignore[attr-defined]
+    monkeypatch.setattr(time, "time", lambda: wall() + shift)
+    client.post("/events", json={"events": EVENTS[30:31]})
+    told = client.get("/state").json()
+    assert told["events_per_second"] == pytest.approx(31 / 60)
+    assert 0 <= told["arrived"] < 60
+    assert 0 <= told["snapshot_age"] < 60
+    monkeypatch.setattr(time, "monotonic", lambda: steady() + 600)
+    told = client.get("/state").json()
+    assert told["events_per_second"] == 0
+    assert told["arrived"] == pytest.approx(600, abs=60)
 
 
 @pytest.mark.slow

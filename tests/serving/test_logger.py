@@ -2,8 +2,11 @@
 
 import io
 import json
+import logging
 import re
+import time
 import warnings
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +21,7 @@ from fastapi.testclient import TestClient
 
 from hopstate.errors import HopstateWarning
 from hopstate.serving.live import LiveRun
-from hopstate.serving.metrics import StructuredLogger
+from hopstate.serving.metrics import SERVER_LINES, StructuredLogger
 from hopstate.serving.service import service
 
 
@@ -76,3 +79,37 @@ def test_lines_that_nobody_reads_stop_nothing() -> None:
     lines = StructuredLogger("json", out)
     lines("request", status=200)
     assert lines.form == "off"
+
+
+@pytest.fixture
+def server_logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("uvicorn.error")
+    before = logger.handlers, logger.propagate
+    yield logger
+    logger.handlers, logger.propagate = before
+
+
+@pytest.mark.parametrize("form", ["json", "off"])
+def test_warnings_of_the_web_server_are_lines_and_not_without_end(
+    form: str, server_logger: logging.Logger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    StructuredLogger(form).take_warnings()  # type: ignore[arg-type]
+    for _ in range(1_000):
+        server_logger.warning("Invalid HTTP request received.")
+    try:
+        raise KeyError("x")
+    except KeyError:
+        server_logger.exception("of the application")
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == SERVER_LINES
+    steady = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: steady() + 61)
+    server_logger.warning("after a minute")
+    told += capsys.readouterr().err.splitlines()
+    assert len(told) == SERVER_LINES + 2
+    assert "991 more" in told[-2]
+    if form == "json":
+        rows = [json.loads(line) for line in told]
+        assert {row["event"] for row in rows} == {"server"}
+        assert rows[-1]["text"] == "after a minute"

@@ -11,7 +11,7 @@ import numpy as np
 
 import hopstate
 from hopstate.cli.main import main
-from hopstate.training.ranks import current_ranks
+from hopstate.training.devices import current_ranks
 from hopstate.training.trainer import Trainer
 
 LOOP: dict[str, Any] = {

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from hopstate.training.interrupts import STOPPING, interrupts, signals_to
+from hopstate.training.trainer import STOPPING, interrupts, signals_to
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 

@@ -24,8 +24,8 @@ from hopstate.errors import CheckpointError, ConfigError, RanksError
 from hopstate.testing.conformance import F32_TIGHT
 from hopstate.training import trainer
 from hopstate.training.checkpoint import load_checkpoint
-from hopstate.training.interrupts import interrupts
-from hopstate.training.ranks import Ranks, average_gradients, check_ranks, step_seed
+from hopstate.training.devices import Ranks, average_gradients, check_ranks, step_seed
+from hopstate.training.trainer import interrupts
 
 WORKER = str(Path(ranks_worker.__file__))
 OTHERS = ["kept-tokens", "top", "neighbor", "gmn", "graphmixer", "event-nodes", "graph-links"]

@@ -15,11 +15,10 @@ from hopstate.io.files import _HOST, locked
 from hopstate.training import checkpoint as checkpoint_module
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.config import LoopConfig, OptimConfig
-from hopstate.training.interrupts import STOPPING
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.node import NodeLabels, NodeTask, RowBatches
 from hopstate.training.tasks.target import Target
-from hopstate.training.trainer import Trainer, seed_everything
+from hopstate.training.trainer import STOPPING, Trainer, seed_everything
 
 
 def make_task(batch_size: int = 7, width: int = 16, on_batch=None) -> NodeTask:

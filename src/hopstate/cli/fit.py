@@ -51,7 +51,7 @@ def run(argv: list[str]) -> Answer:
     from hopstate.methods.config import parse_words
     from hopstate.runs.data import resolve_config
     from hopstate.runs.run import fit_config
-    from hopstate.training.ranks import current_ranks
+    from hopstate.training.devices import current_ranks
 
     own, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
     out, resume = own.out, own.resume

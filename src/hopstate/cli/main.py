@@ -120,7 +120,7 @@ def _fail(flags: Flags, kind: str, message: str, status: int) -> int:
     """Print why there is no result and return the status; under torchrun one rank prints it."""
     message = message.replace("?; ", "? ")  # of a hint: "did you mean 'gmn'? known: ..."
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        from hopstate.training.ranks import first_to_say
+        from hopstate.training.devices import first_to_say
 
         if not first_to_say(message):
             return status

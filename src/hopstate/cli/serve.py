@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gc
 import os
 import socket
@@ -28,8 +29,8 @@ SERVER: dict[str, Any] = {
     "http": "h11",  # bounds the head of a request while it arrives, which httptools does not
     "h11_max_incomplete_event_size": 128 << 10,
     "ws": "none",
-    "log_level": "warning",
-    "use_colors": False,
+    "log_config": None,  # see `StructuredLogger.take_warnings`
+    "access_log": False,
     "limit_concurrency": 800,  # connections; below the usual limit of 1,024 open files of a process
     "timeout_graceful_shutdown": 5,  # seconds in which answers that are under way may be fetched once it is to stop
 }
@@ -52,10 +53,14 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
 
 def _serve(argv: list[str]) -> Answer:
     o = _options().parse_args(argv)
+    if o.repair:
+        return _repair(o)
     if o.follow and (o.source or o.sink or o.retain):
         raise ConfigError("a replica only reads and answers: leave --source, --sink and --retain to the writer")
     if not 0 <= o.port < 1 << 16:
         raise ConfigError(f"--port is a number from 0 to 65535; got {o.port}")
+    if not 0 < o.deadline < float("inf"):
+        raise ConfigError(f"--deadline is a number of seconds above 0; got {o.deadline}")
     if o.source and o.late == "reject":
         raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late park")
     token = None if o.token_file is None else read_text(o.token_file).strip()
@@ -90,6 +95,10 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--score-events", choices=("always", "never"), default="always", help=scored)
     follow = "a replica: follow the log that another service writes, answer, take no events (folder: RUN/replica)"
     parser.add_argument("--follow", action="store_true", help=follow)
+    mend = "keep what is intact of a damaged log, tell what is lost, and end; the damaged log is moved aside"
+    parser.add_argument("--repair", action="store_true", help=mend)
+    deadline = "seconds in which a request is answered, or refused with status 503 (default: 10)"
+    parser.add_argument("--deadline", type=float, default=10.0, metavar="SECONDS", help=deadline)
     told = "a line to stderr for each request, commit, alarm and trouble: json, text, or off (default)"
     parser.add_argument("--log-format", choices=("json", "text", "off"), default="off", help=told)
     source = "events from kafka://HOST:PORT/TOPIC as well"
@@ -99,10 +108,18 @@ def _options() -> argparse.ArgumentParser:
     return parser
 
 
+def _repair(o: argparse.Namespace) -> Answer:
+    from hopstate.serving.repair import repair
+
+    found = repair(o.run, o.folder, o.log, device=o.device, method=o.method)
+    return Answer(dataclasses.asdict(found), lines(str(found)))
+
+
 def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> Answer:
     try:
         import uvicorn
 
+        from hopstate.serving.engine import Limits
         from hopstate.serving.live import LiveRun, Replica
         from hopstate.serving.metrics import StructuredLogger
         from hopstate.serving.service import service
@@ -116,7 +133,12 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     open_run: Callable[[], LiveRun] = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
     lines = StructuredLogger(o.log_format)
     lines.take_warnings()
-    more: dict[str, Any] = {"score_events": o.score_events == "always", "source": o.source, "lines": lines}
+    more: dict[str, Any] = {
+        "limits": Limits(deadline=o.deadline),
+        "score_events": o.score_events == "always",
+        "source": o.source,
+        "lines": lines,
+    }
     name = Path(os.path.abspath(o.run)).name
     app = service(open_run, name=name, token=token, hosts=_names(o.host, o.host_names), **more)
     app.state.engine.open()
@@ -132,7 +154,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
 
 
 def _until_stopped(server: uvicorn.Server, place: socket.socket, engine: ServiceEngine) -> int:
-    from hopstate.training.interrupts import signals_to
+    from hopstate.training.trainer import signals_to
 
     def stop(number: int) -> None:  # uvicorn raises the signal that stopped it once more: it has been heard
         server.should_exit = True

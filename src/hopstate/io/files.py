@@ -162,11 +162,11 @@ def check_output(path: Path, *read: object) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written at path; its folder is made."""
+    """Check that a file can be written at path, whose folder may be missing."""
     with named_errors(path):
         if path.is_dir():
             raise IsADirectoryError("it is a folder")
-        with tempfile.TemporaryFile(dir=make_folder(path.parent)):
+        with tempfile.TemporaryFile(dir=next(parent for parent in path.absolute().parents if parent.exists())):
             pass
 
 
@@ -256,6 +256,19 @@ def refuse_links(folder: Path) -> None:
                 )
 
 
+@contextlib.contextmanager
+def removed_if_empty(folder: Path) -> Iterator[None]:
+    """Remove a folder that is missing now, and its parents, if what follows fails and leaves nothing in them."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        yield
+    except BaseException:
+        for path in missing:
+            with contextlib.suppress(OSError):  # it holds something
+                path.rmdir()
+        raise
+
+
 def recover_folder(folder: Path) -> None:
     """Put back what was moved away from folder if the process that replaced it was killed."""
     old = folder.with_name(f".{short_name(folder)}.old")
@@ -328,7 +341,7 @@ def locked(folder: str | Path, what: str = "a run") -> Iterator[None]:
     """
     folder = Path(folder)
     refuse_links(folder)
-    with _acquired(folder, folder / NAME, what, wait=False):
+    with removed_if_empty(folder), _acquired(folder, folder / NAME, what, wait=False):
         remove_stale(folder)
         yield
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, ShapeError
 from hopstate.types import Float, shapecheck
 
 
@@ -66,17 +66,17 @@ class TimeEncoding(nn.Module):
         return len(self.omega)
 
     @classmethod
-    def geometric(cls, dim: int, *, alpha: float | None = None, beta: float | None = None) -> TimeEncoding:
-        """Return the fixed encoding omega_i = alpha^{-(i-1)/beta}; alpha and beta are sqrt(dim) by default.
+    def geometric(cls, dim: int) -> TimeEncoding:
+        """Return the fixed encoding omega_i = sqrt(dim)^{-(i-1)/sqrt(dim)}.
 
         Raises:
-            ConfigError: dim under 1, or alpha or beta that are not positive.
+            ConfigError: dim under 1.
         """
-        alpha, beta = (math.sqrt(dim) if value is None else value for value in (alpha, beta))
-        if dim < 1 or alpha <= 0 or beta <= 0:
-            raise ConfigError(f"a time encoding needs dim >= 1 and alpha, beta > 0; got {dim}, {alpha}, {beta}")
-        power = -torch.arange(dim, dtype=torch.float64) / beta
-        return cls((torch.tensor(alpha, dtype=torch.float64) ** power).float(), learn=False)
+        if dim < 1:
+            raise ConfigError(f"a time encoding needs dim >= 1; got {dim}")
+        root = math.sqrt(dim)
+        power = -torch.arange(dim, dtype=torch.float64) / root
+        return cls((torch.tensor(root, dtype=torch.float64) ** power).float(), learn=False)
 
     @classmethod
     def decades(cls, dim: int, *, span: float = 9.0, learn: bool) -> TimeEncoding:
@@ -108,3 +108,40 @@ class TimeEncoding(nn.Module):
         """Return the encoding of gaps, in the unit of time that omega is an inverse of."""
         angle = gap.to(self.omega.dtype).unsqueeze(-1) * self.omega
         return torch.cos(angle if self.phase is None else angle + self.phase)
+
+
+class AlignedProjections(nn.ModuleDict):
+    """A linear map of every encoding of a token to one width, side by side.
+
+    An encoding without columns is zeros, and so are its values where they are None.
+
+    Args:
+        widths: columns of each encoding, 0 for none.
+        dim: width of each projection.
+        patch_size: consecutive tokens that are joined and projected together.
+    """
+
+    def __init__(self, widths: dict[str, int], dim: int, *, patch_size: int = 1) -> None:
+        super().__init__({name: nn.Linear(patch_size * width, dim) for name, width in widths.items() if width})
+        self.widths, self.dim = widths, dim
+        self.zero = nn.Buffer(torch.zeros(1), persistent=False)  # of the weights' device and dtype
+
+    def forward(self, values: dict[str, Tensor | None], rows: int) -> Tensor:
+        """Return (rows, dim * encodings) of the values by name, each (rows * patch_size, width)."""
+        return torch.cat([self._project(name, values.get(name), rows) for name in self.widths], 1)
+
+    def _project(self, name: str, values: Tensor | None, rows: int) -> Tensor:
+        if name not in self:
+            return self.zero.new_zeros(rows, self.dim)
+        linear = self[name]
+        assert isinstance(linear, nn.Linear)
+        if values is None:
+            return linear.bias.expand(rows, -1)
+        return linear(values.to(linear.weight.dtype).reshape(rows, linear.in_features))
+
+
+def check_widths(dims: tuple[int, int], x: Tensor | None, edge_attr: Tensor | None) -> None:
+    """Raise ShapeError if features of nodes or events have other widths than dims, those that a model was built for."""
+    for what, values, dim in zip(("node", "edge"), (x, edge_attr), dims, strict=True):
+        if values is not None and values.shape[1] != dim:
+            raise ShapeError(f"tokens have {values.shape[1]} {what} features, the model was built for {dim}")

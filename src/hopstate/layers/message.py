@@ -272,7 +272,12 @@ class EdgeList(Adjacency):
         if normalization == "symmetric":
             from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-            edges, weight = gcn_norm(self.edges, self.weight, self.num_nodes, dtype=nodes[0].dtype)
+            source, target = self.edges
+            weight = nodes[0].new_ones(len(source)) if self.weight is None else self.weight.to(nodes[0].dtype)
+            loop = source == target
+            own = weight.new_ones(self.num_nodes).index_add(0, source, weight * loop)
+            weight = torch.where(loop, own[source], weight)  # A + I: gcn_norm leaves loops that are there
+            edges, weight = gcn_norm(self.edges, weight, self.num_nodes, dtype=nodes[0].dtype)
             return conv(*nodes, edges, weight)
         if normalization == "mean":  # SAGEConv, which sums here
             ones = nodes[0].new_ones(self.edges.shape[1])

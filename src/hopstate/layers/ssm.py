@@ -19,14 +19,10 @@ from hopstate.errors import ConfigError
 from hopstate.layers.modes import StateSpace
 from hopstate.ops.conv1d import conv1d
 from hopstate.ops.selective_scan import selective_scan
+from hopstate.ops.span_step import inverse_softplus
 
 Carried = tuple[Tensor, Tensor | None]  # inputs of the convolution still in its window (< conv_width, inner); states
 STEP_RANGE = (1e-3, 1e-1)  # steps at the start, log-uniform, as in Mamba
-
-
-def inverse_softplus(value: Tensor) -> Tensor:
-    """Return r with softplus(r) = value, for values above 0; exact far from 0 and near it."""
-    return value + torch.log(-torch.expm1(-value))
 
 
 class SelectiveSSM(StateSpace):

@@ -19,8 +19,8 @@ from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader
 
 from hopstate.errors import ConfigError, FormatError, closest
 from hopstate.io.opening import exists, read_text, reading, shown
-from hopstate.methods.method import AnyMethod, Method, RunConfig, RunT, plain_setting
-from hopstate.training.run_folder import flatten
+from hopstate.methods.method import AnyMethod, Method, RunConfig, RunT
+from hopstate.training.run_folder import flatten, plain_setting
 
 _WORDS = {
     "int": "a whole number",

@@ -6,16 +6,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import date, timedelta
-from decimal import Decimal
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
 
 from hopstate.errors import ConfigError
 from hopstate.training.config import LoopConfig
-from hopstate.training.run_folder import RunFolder
+from hopstate.training.run_folder import RunFolder, plain_setting
 
 if TYPE_CHECKING:  # torch takes a second, and help names methods without it
     from hopstate.data.events import EventStream
@@ -77,31 +75,6 @@ def parse_values(key: str, value: Any) -> Range | list[Any]:
     if not values or not all(v is None or isinstance(v, (bool, int, float, str)) for v in values):
         raise ConfigError(f"the space of {key} must be LOW:HIGH, LOW:HIGH:log or a list of values; got {value!r}")
     return values
-
-
-def plain_setting(value: Any) -> Any:
-    """Return a setting as JSON has it: numbers and arrays of libraries, paths, dates and durations become plain values.
-
-    >>> plain_setting((np.float32(0.01), timedelta(hours=1), date(2024, 1, 31)))
-    (0.01, '3600s', '2024-01-31')
-    """
-    if isinstance(value, np.timedelta64):
-        value = value.astype("timedelta64[us]").item()
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds():.15g}s"
-    if isinstance(value, np.floating):
-        return float(str(value))  # of float32 the number as it is written: 0.01, not 0.00999999977648
-    if isinstance(value, (date, np.datetime64, PurePath)):
-        return str(value)
-    if isinstance(value, (list, tuple)):
-        return (
-            type(value)(map(plain_setting, value)) if type(value) in (list, tuple) else list(map(plain_setting, value))
-        )
-    if isinstance(value, np.ndarray) and value.ndim:
-        return list(map(plain_setting, value))
-    if hasattr(value, "tolist"):  # of numpy, pandas and torch
-        return plain_setting(value.tolist())
-    return float(value) if isinstance(value, Decimal) else value
 
 
 def printable(space: Space) -> dict[str, Any]:
@@ -289,7 +262,8 @@ class Method(Generic[RecordT, RunT, TaskT]):
             stand in for the configuration's own defaults, and what a user gives stands over them.
         automatic: settings that `suit` may choose, by dotted name; `--help` marks them.
         floors: (data record, configuration, context, task) → name → test metrics of what a run must stand above.
-        reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled.
+        reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled; None:
+            it never does.
         space: what `hopstate tune` searches where a user names nothing, by dotted name; empty where nothing is known.
         transductive: configuration → what of a graph's inputs depends on all of its nodes at once, in words, so that
             nodes that come later change the answers for all others; "" where neighbourhoods alone count.
@@ -302,7 +276,7 @@ class Method(Generic[RecordT, RunT, TaskT]):
     data: Literal["graph", "graphs", "events", "sequences"]
     summary: str
     source: str
-    reads_edges: Callable[[RunT], bool] = lambda config: False
+    reads_edges: Callable[[RunT], bool] | None = None
     suit: Callable[[RecordT, RunT, tuple[str, ...]], Mapping[str, Any]] | None = None
     automatic: tuple[str, ...] = ()
     floors: Callable[[RecordT, RunT, Context, TaskT], Floors] | None = None

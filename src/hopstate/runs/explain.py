@@ -33,6 +33,7 @@ from hopstate.io.output import (
     plain_numbers,
     write_table,
 )
+from hopstate.random import random_state_kept
 from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.export import spec_of
 from hopstate.runs.load import as_trained, known_state, load_run, new_events, temporal_task
@@ -285,6 +286,7 @@ class Explanation:
         label_points(axis, sorted(labels, key=lambda one: -abs(one[1])))
 
 
+@random_state_kept()
 def explain(
     run: str | Path,
     source: Any = None,

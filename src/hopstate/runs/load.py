@@ -56,7 +56,7 @@ from hopstate.runs.in_memory import record_of
 from hopstate.streaming.live import fingerprint, past_of
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.checkpoint import load_checkpoint, load_weights
-from hopstate.training.memory_limit import within_weights
+from hopstate.training.devices import within_weights
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.task import Task
 from hopstate.training.trainer import Trainer, seed_everything
@@ -199,7 +199,7 @@ def _built(
     seed_everything(config.loop.seed)
     where = str(folder.weights)
     with reading(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
-        record, _ = preprocess(record, config, context, edges=method.reads_edges(config))
+        record, _ = preprocess(record, config, context, edges=bool(method.reads_edges and method.reads_edges(config)))
         with idle_reset():
             task = method.build(record, config, context)
     if config.loop.precision == "64":

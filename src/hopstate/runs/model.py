@@ -24,7 +24,7 @@ from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import PairQueries
 from hopstate.streaming.memory_scorer import FollowingMemory
 from hopstate.streaming.protocols import LiveTask
-from hopstate.training.precision import bare
+from hopstate.training.devices import bare
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask

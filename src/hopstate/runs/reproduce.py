@@ -33,8 +33,8 @@ from hopstate.io.opening import exists, parse_json, read_text
 from hopstate.methods import get_method, recipe_files
 from hopstate.methods.config import arguments_of, as_dict, config_from
 from hopstate.runs.summary import Summary, duration, figure, megabytes, metric_label, summary
-from hopstate.training.interrupts import signals_to
 from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, without_nan
+from hopstate.training.trainer import signals_to
 
 INIT = ("init", "freeze")  # of a recipe that begins from another's run
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"

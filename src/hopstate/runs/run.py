@@ -17,7 +17,15 @@ import torch
 
 from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_reset
-from hopstate.io.files import cache_folder, locked, make_folder, named_errors, remove_file, replace_file
+from hopstate.io.files import (
+    cache_folder,
+    locked,
+    make_folder,
+    named_errors,
+    remove_file,
+    removed_if_empty,
+    replace_file,
+)
 from hopstate.methods import get_method
 from hopstate.methods.config import as_dict, parse_given
 from hopstate.methods.method import Context, Method
@@ -40,11 +48,9 @@ from hopstate.runs.load import keep_ids, keep_past
 from hopstate.runs.model import TrainedModel, embeddings
 from hopstate.runs.queries import keep_curve, rank, score
 from hopstate.streaming.protocols import MemoryModel
+from hopstate.training.devices import Ranks, bare, check_task, current_ranks, make_fabric, within_memory
 from hopstate.training.loggers import check_installed, logger_names
-from hopstate.training.memory_limit import within_memory
-from hopstate.training.precision import bare, make_fabric
 from hopstate.training.progress import note
-from hopstate.training.ranks import Ranks, check_task, current_ranks
 from hopstate.training.run_folder import LEFT, ReadOnlyRunFolder, RunFolder, flatten, floors_of
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.trainer import SPLITS, Trainer, seed_everything
@@ -130,6 +136,7 @@ class Run:
         return save_pretrained(self.path, folder, ids=ids)
 
 
+@random_state_kept()
 def fit(
     method: str,
     data: Any,
@@ -241,7 +248,9 @@ def fit_config(
             config = replace(config, loop=replace(config.loop, progress=False, logger="none"))
         seed_everything(config.loop.seed)
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
-        ready, features = preprocess(record, config, context, edges=method.reads_edges(config))
+        ready, features = preprocess(
+            record, config, context, edges=bool(method.reads_edges and method.reads_edges(config))
+        )
         for text in (*notes_of_record(ready), *notes_of(features, record), *([unsaved] if unsaved else ())):
             if shown is not None and text in shown:
                 continue
@@ -328,26 +337,25 @@ def load(path: str | Path) -> Run:
 # ---- where a run begins --------------------------------------------------------------------------------------------
 @contextlib.contextmanager
 def output_folder(out: str | Path | None, method: str, data: str) -> Iterator[Path]:
-    """Yield the folder out, or a new one under runs/; folders that were missing and are empty after an error go.
+    """Yield the folder out, or a new one under runs/, which is removed if it is empty after an error.
 
     Args:
         out: the folder, or None.
         method, data: name a new one.
     """
+    if out is not None:
+        yield Path(out)
+        return
     stem = f"{method}-{Path(data).stem or 'data'}".replace(":", "-")
     base = Path(os.environ.get("HOPSTATE_RUNS", "runs")) / f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
-    folder = base if out is None else Path(out)
-    missing = [path for path in (folder.parent if out is None else folder, *folder.parents) if not path.exists()]
-    if out is None:
+    with removed_if_empty(base.parent):
         folder = _new_folder(base)
-        missing.insert(0, folder)
-    try:
-        yield folder
-    except BaseException:
-        for path in missing:
+        try:
+            yield folder
+        except BaseException:
             with contextlib.suppress(OSError):  # it holds something
-                path.rmdir()
-        raise
+                folder.rmdir()
+            raise
 
 
 def _new_folder(base: Path) -> Path:

@@ -187,7 +187,7 @@ def _search(
     shown: set[str] = set()  # notes on the data
     while len(rows) < trials or "seconds" not in rows[-1]:
         if not rows or "seconds" in rows[-1]:
-            params = _draw(rows, space, search["seed"])
+            params = _draw(rows, space, search["seed"], method, config)
             if params is None:
                 break
             rows.append({"params": params})
@@ -206,8 +206,8 @@ def _search(
     return found
 
 
-def _draw(rows: list[dict[str, Any]], space: Space, seed: int) -> dict[str, Any] | None:
-    """Return values of the space that no trial has had, drawn by TPE; None if there are none left."""
+def _draw(rows: list[dict[str, Any]], space: Space, seed: int, method: Method, config: RunConfig) -> Any:
+    """Return values of the space whose configuration no trial has had, drawn by TPE; None if there are none left."""
     optuna = _optuna()
     distributions = {key: _distribution(optuna, values) for key, values in space.items()}
     sampler = optuna.samplers.TPESampler(seed=int(named_rng(seed, "search", len(rows)).integers(2**32)))
@@ -215,13 +215,21 @@ def _draw(rows: list[dict[str, Any]], space: Space, seed: int) -> dict[str, Any]
     for row in rows:
         result = {"value": _signed(row)} if "value" in row else {"state": optuna.trial.TrialState.FAIL}
         study.add_trial(optuna.trial.create_trial(params=row["params"], distributions=distributions, **result))
-    tried = [settings_of(row["params"]) for row in rows]
+
+    def built(params: Mapping[str, Any]) -> dict[str, Any]:
+        settings = settings_of(params)
+        try:
+            return as_dict(config_from(method, {**flatten(as_dict(config)), **settings}))
+        except ConfigError:  # a trial that fails
+            return settings
+
+    tried = [built(row["params"]) for row in rows]
     for _ in range(DRAWS):
         params = study.ask(distributions).params
-        if settings_of(params) not in tried:
+        if built(params) not in tried:
             return params
     grid = (dict(zip(space, values, strict=True)) for values in product(*map(_choices, space.values())))
-    return next((params for params in grid if settings_of(params) not in tried), None)
+    return next((params for params in grid if built(params) not in tried), None)
 
 
 def _distribution(optuna: Any, values: Range | list[Any]) -> Any:

@@ -119,15 +119,9 @@ def pieces(batch: EventBatch, batch_size: int) -> Iterator[EventBatch]:
 
 
 def event_batches(
-    stream: EventStream,
-    rows: np.ndarray | None = None,
-    *,
-    batch_size: int = 200,
-    whole_ties: bool = True,
-    start: int = 0,
+    stream: EventStream, rows: np.ndarray | None = None, *, batch_size: int = 200
 ) -> Iterator[EventBatch]:
-    """Yield the events at rows (ascending; by default all) in batches, from batch number start on."""
+    """Yield the events at rows (ascending; by default all) in batches that end where a time does."""
     rows = np.arange(len(stream)) if rows is None else rows
-    edges = batch_boundaries(stream.t[rows], batch_size, whole_ties=whole_ties)
-    for a, b in zip(edges[start:-1], edges[start + 1 :], strict=True):
+    for a, b in pairwise(batch_boundaries(stream.t[rows], batch_size)):
         yield stream.take(rows[a:b])

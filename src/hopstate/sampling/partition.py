@@ -77,9 +77,9 @@ def cut_fraction(graph: Graph, cluster: np.ndarray) -> float:
     return cut / graph.num_edges if graph.num_edges else 0.0
 
 
-def first_installed(among: tuple[Partitioner, ...] = ("kaminpar", "metis")) -> Partitioner:
+def first_installed() -> Partitioner:
     """Return the first partitioner that is installed, "bisection" where none is."""
-    return next((how for how in among if find_spec(MODULES[how]) is not None), "bisection")
+    return next((how for how in ("kaminpar", "metis") if find_spec(MODULES[how]) is not None), "bisection")
 
 
 def _kaminpar(indptr: np.ndarray, indices: np.ndarray, clusters: int, seed: int) -> np.ndarray:

@@ -6,6 +6,7 @@
 | `event_parser`, `transaction` | from the JSON of a request to what is committed |
 | `live` | the state machine over a log: score, commit, observe; recovery; read replicas |
 | `snapshots` | the last three snapshots, and how much of the log may be cut |
+| `repair` | what is intact of a damaged log |
 | `replay` | scores of a log's events, computed again |
 | `kafka`, `sinks` | events from a topic; scores to a topic or to Parquet files |
 | `engine` | the queue in front of a live run |

@@ -1,40 +1,36 @@
-"""A live run behind a queue: one thread has it, and what waits at once is committed together.
+"""A live run behind a queue: one thread has it, and events that wait at the same time are committed together.
 
 Events of several requests share a commit (one sync of the disk for all), but each request's are taken all or none. An
-answer stands on everything that was acknowledged before it was requested, and on one state, however long it takes. Long
-work comes in slices (`streaming.slices`) and queues again after each, so commits and short questions come between, and
-nothing waits for ever.
+answer stands on everything that was acknowledged before it was requested, and on one state, however long it takes.
+Every request has a deadline; see `work_queue`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import queue
-import threading
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError, StorageError
-from hopstate.ops.threads import one_thread
 from hopstate.runs.queries import Session
 from hopstate.serving.kafka import IngestLoop, open_source
 from hopstate.serving.live import LiveRun
 from hopstate.serving.metrics import ServiceMetrics, StructuredLogger, state_of
 from hopstate.serving.quality import Alarm, Quality
 from hopstate.serving.transaction import Receipt, Request, Transaction
+from hopstate.serving.work_queue import OverloadError, WorkQueue
 from hopstate.streaming.slices import Steps
 
 T = TypeVar("T")
-AT_ONCE, SOON, LATER = 0.0, 0.015, 0.3  # seconds for which it lets others pass that come after it
 SINK = "sink or snapshot"  # what may be in trouble while events are taken
 
 
@@ -45,7 +41,8 @@ class Limits:
     Args:
         body: bytes of a request.
         events: events of a request.
-        waiting: requests that wait.
+        waiting: requests that wait; of equal questions one.
+        deadline: seconds in which a request is answered or refused.
         together: events that are committed together.
         delay: seconds that events wait for others; they do while a commit is under way in any case.
         look: seconds between two looks of a replica into its log.
@@ -55,6 +52,7 @@ class Limits:
     body: int = 8 << 20
     events: int = 10_000
     waiting: int = 256
+    deadline: float = 10.0
     together: int = 5_000
     delay: float = 0.0
     look: float = 0.1
@@ -79,76 +77,38 @@ def capture_warnings(steps: Steps[T]) -> Steps[tuple[T, list[str]]]:
         yield
 
 
-class Work(Future[T]):
-    """The result of work to come; `cancel` ends work that has begun before its next slice."""
+@dataclass(eq=False)
+class Question(Generic[T]):
+    """A question that is being answered, for all who ask it.
 
-    is_unwanted = False
+    Args:
+        answer: the answer to come, with warnings.
+        past: the state it is answered from, None before that has begun.
+        clients: how many wait for it.
+    """
 
-    def cancel(self) -> bool:
-        self.is_unwanted = True
-        return super().cancel()
+    answer: asyncio.Future[tuple[T, list[str]]] = field(init=False)
+    past: StreamState | None = None
+    clients: int = 0
 
-
-class SerialExecutor:
-    """A thread that does work one after another; long work in slices, between which shorter work is done."""
-
-    def __init__(self, name: str) -> None:
-        self._jobs: queue.PriorityQueue[tuple[float, int, Callable[[], bool] | None, float]] = queue.PriorityQueue()
-        self._order = itertools.count()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
-
-    def submit(self, work: Callable[[], T], patience: float = AT_ONCE) -> Future[T]:
-        """Let the thread call work; for `patience` seconds, work that comes later may be done before it."""
-        return self.submit_steps(lambda: _at_once(work), patience)
-
-    def submit_steps(self, made: Callable[[], Steps[T]], patience: float = SOON) -> Future[T]:
-        """Let the thread do work in slices until its end or `cancel`; `made`, which begins it, is called there too."""
-        future: Work[T] = Work()
-        steps: list[Steps[T]] = []
-
-        def step() -> bool:
-            if not steps and not future.set_running_or_notify_cancel():
-                return False
-            try:
-                if not steps:
-                    steps.append(made())
-                elif future.is_unwanted:
-                    steps[0].close()
-                    raise CancelledError
-                next(steps[0])
-            except StopIteration as end:
-                future.set_result(end.value)
-                return False
-            except BaseException as error:
-                future.set_exception(error)
-                return False
-            return True
-
-        self._put(step, patience)
-        return future
-
-    def close(self) -> None:
-        """End the thread once all is done that it was given."""
-        self._jobs.put((float("inf"), next(self._order), None, 0.0))
-        self._thread.join()
-
-    def _put(self, step: Callable[[], bool], patience: float) -> None:
-        self._jobs.put((time.monotonic() + patience, next(self._order), step, patience))
-
-    @one_thread()  # once: to go there and back for every slice starts a thread each time
-    def _work(self) -> None:
-        while True:
-            _, _, step, patience = self._jobs.get()
-            if step is None:
-                return
-            if step():
-                self._put(step, patience)
+    def stands_on(self, past: StreamState) -> bool:
+        """Return whether whoever asks at a past may have this answer."""
+        return not self.answer.done() and (self.past is None or self.past is past)
 
 
-def _at_once(work: Callable[[], T]) -> Steps[T]:
-    yield from ()
-    return work()
+@dataclass(eq=False)
+class Delivery:
+    """Events that wait for their commit.
+
+    Args:
+        request: the events.
+        seconds: how long they alone take.
+        receipts: to come.
+    """
+
+    request: Request
+    seconds: float
+    receipts: asyncio.Future[list[Receipt]]
 
 
 class ServiceEngine:
@@ -175,15 +135,17 @@ class ServiceEngine:
     ) -> None:
         self.source, self.lines = source, lines or StructuredLogger()
         self.open_run, self.limits, self.score_events, self.metrics = open_run, limits, score_events, ServiceMetrics()
-        self._executor, self._disk = SerialExecutor("live run"), ThreadPoolExecutor(1, "log")
+        self._queue, self._disk = WorkQueue("live run"), ThreadPoolExecutor(1, "log")
         self._run_lock = asyncio.Lock()  # who may move the run
-        self._events: asyncio.Queue[tuple[Request, asyncio.Future[list[Receipt]]]] = asyncio.Queue()
+        self._events: asyncio.Queue[Delivery] = asyncio.Queue()
+        self._deliveries_seconds = 0.0  # for all that wait in the queue
+        self._questions: dict[Hashable, Question[Any]] = {}
         self._waiting = 0
         self._is_open = self.ready = self.closed = False
 
     def open(self) -> None:
         """Open the run, so that what is wrong with it is raised before a service starts."""
-        self._executor.submit(self._opened).result()
+        self._queue.submit(self._opened).result()
 
     def _opened(self) -> None:
         self.live: LiveRun = self.open_run()
@@ -221,7 +183,7 @@ class ServiceEngine:
         await self.judged()
         await self._in_thread(self.live.close)
         self.lines("closed", run=self.live.run.path.name, position=self.live.position)
-        self._executor.close()
+        self._queue.close()
         self._disk.shutdown()
         self.closed = True
 
@@ -229,7 +191,7 @@ class ServiceEngine:
     def _judge(self) -> None:
         """Judge the events that came in the background, unless that is under way."""
         if self._judgement is None or self._judgement.done():
-            self._judgement = asyncio.wrap_future(self._executor.submit_steps(self._judging, LATER))
+            self._judgement = asyncio.wrap_future(self._queue.submit_background(self._judging))
 
     async def judged(self) -> None:
         """Wait for what is being judged."""
@@ -293,71 +255,111 @@ class ServiceEngine:
             await asyncio.sleep(0 if left else self.limits.look)
 
     # ---- requests ---------------------------------------------------------------------------------------------
-    async def _in_thread(self, work: Callable[[], T], patience: float = AT_ONCE) -> T:
-        return await asyncio.wrap_future(self._executor.submit(work, patience))
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.wrap_future(self._queue.submit(work))
 
-    async def answer(self, question: Callable[[Session], Steps[T]], patience: float = AT_ONCE) -> tuple[T, list[str]]:
+    async def answer(
+        self, work: Callable[[Session], Steps[T]], *, kind: Hashable = None, key: Hashable = None
+    ) -> tuple[T, list[str]]:
         """Return what answers a question to the run as it is now, and what it warned of.
 
         Args:
-            question: from the run to the work.
-            patience: see `SerialExecutor.submit`.
+            work: from the run to the answer.
+            kind: of questions that take about as long.
+            key: of equal questions; they are answered once while the run stands where it is.
+
+        Raises:
+            BusyServiceError, OverloadError: there is too much other work.
         """
-
-        async def wait() -> tuple[T, list[str]]:
-            return await asyncio.wrap_future(
-                self._executor.submit_steps(lambda: capture_warnings(question(self.live.session())), patience)
-            )
-
-        return await self._counted(wait)
-
-    async def _counted(self, work: Callable[[], Awaitable[T]]) -> T:
-        if self._waiting >= self.limits.waiting:
-            raise BusyServiceError(f"{self._waiting} requests wait; come again in a second")
-        self._waiting += 1
-        self.metrics.set_queue(self._waiting)
+        question = self._questions.get(key)
+        if key is None or question is None or not question.stands_on(self.live.past):
+            question = self._ask(work, kind, key)
+        question.clients += 1
         try:
-            return await work()
+            async with asyncio.timeout(self.limits.deadline):
+                return await asyncio.shield(question.answer)
+        except TimeoutError:
+            raise OverloadError(self._queue.wait()) from None
         finally:
-            self._waiting -= 1
+            question.clients -= 1
+            if not question.clients:
+                question.answer.cancel()
+
+    def _ask(self, work: Callable[[Session], Steps[T]], kind: Hashable, key: Hashable) -> Question[T]:
+        self._check_room()
+        question = Question[T]()
+
+        def start() -> Steps[tuple[T, list[str]]]:
+            question.past = self.live.past
+            return capture_warnings(work(self.live.session()))
+
+        deadline = time.monotonic() + self.limits.deadline
+        question.answer = asyncio.wrap_future(self._queue.submit_steps(start, kind, deadline=deadline))
+        self._questions[key] = question
+        self._count(question.answer)
+        question.answer.add_done_callback(lambda _: self._forget(key, question))
+        return question
+
+    def _forget(self, key: Hashable, question: Question[Any]) -> None:
+        if self._questions.get(key) is question:
+            del self._questions[key]
+
+    def _check_room(self) -> None:
+        if self._waiting >= self.limits.waiting:
+            raise BusyServiceError(f"{self._waiting} requests wait; ask again in a second")
+
+    def _count(self, answer: asyncio.Future[Any]) -> None:
+        """Count a request as waiting until it has its answer."""
+
+        def change(by: int) -> None:
+            self._waiting += by
             self.metrics.set_queue(self._waiting)
 
+        change(1)
+        answer.add_done_callback(lambda _: change(-1))
+
     async def take(self, events: list[dict[str, Any]], *, score: bool = True) -> list[Receipt]:
-        """Return receipts of events once they are durable; see `LiveRun.take`."""
+        """Return receipts of events once they are durable; see `LiveRun.take`.
+
+        Raises:
+            BusyServiceError, OverloadError: there is too much other work; none of the events is taken.
+        """
         self.live.check_writer()
-
-        async def wait() -> list[Receipt]:
-            future: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
-            self._events.put_nowait((Request(events, score and self.score_events), future))
-            self.metrics.events_waiting += len(events)
-            return await asyncio.shield(future)
-
-        return await self._counted(wait)
+        self._check_room()
+        before, seconds = self._queue.wait() + self._deliveries_seconds, self._queue.seconds(_kind(events))
+        if before and before + seconds > self.limits.deadline:
+            raise OverloadError(before + seconds - self.limits.deadline)
+        delivery = Delivery(Request(events, score and self.score_events), seconds, asyncio.Future())
+        self._events.put_nowait(delivery)
+        self._deliveries_seconds += seconds
+        self.metrics.events_waiting += len(events)
+        self._count(delivery.receipts)
+        return await asyncio.shield(delivery.receipts)
 
     async def _write(self) -> None:
         while True:
             group = [await self._events.get()]
             if self.limits.delay:
                 await asyncio.sleep(self.limits.delay)
-            while not self._events.empty() and sum(len(given.events) for given, _ in group) < self.limits.together:
+            while not self._events.empty() and sum(len(one.request.events) for one in group) < self.limits.together:
                 group.append(self._events.get_nowait())
             found: Sequence[list[Receipt] | Exception]
             try:
                 async with self._run_lock:
-                    found = await self._take_group([given for given, _ in group])
+                    found = await self._take_group([one.request for one in group])
             except Exception as error:  # nobody waits for ever, and the next ones are taken
                 found = [error] * len(group)
             away = [str(one) for one in found if isinstance(one, StorageError)]
             self._trouble("log", away[0] if away else "")
-            for (given, future), answer in zip(group, found, strict=True):
-                if isinstance(answer, BaseException):
+            for delivery, answer in zip(group, found, strict=True):
+                if isinstance(answer, Exception):
                     self.metrics.count_refusal(answer)
-                if not future.done():
-                    if isinstance(answer, BaseException):
-                        future.set_exception(answer)
-                    else:
-                        future.set_result(answer)
-                self.metrics.events_waiting -= len(given.events)
+                    delivery.receipts.set_exception(answer)
+                    delivery.receipts.exception()  # read, so that nothing is logged where the client has left
+                else:
+                    delivery.receipts.set_result(answer)
+                self._deliveries_seconds -= delivery.seconds
+                self.metrics.events_waiting -= len(delivery.request.events)
                 self._events.task_done()
             self._judge()
 
@@ -385,12 +387,11 @@ class ServiceEngine:
     async def _take(self, given: Request) -> list[Receipt]:
         begin, live = time.perf_counter(), self.live
         drafting = partial(live.drafting, given.events, score=given.score)
-        draft = await asyncio.wrap_future(self._executor.submit_steps(drafting, AT_ONCE))
+        draft = await asyncio.wrap_future(self._queue.submit_steps(drafting, _kind(given.events)))
         first = await asyncio.get_running_loop().run_in_executor(self._disk, draft.commit, live.log)
         live.accept(draft)
-        self._executor.submit(
-            partial(self._settle, live, draft, first)
-        )  # nobody waits for it, and no draft comes before
+        # nobody waits for it, and no draft comes before
+        self._queue.submit(partial(self._settle, live, draft, first))
         receipts = draft.receipts(first)
         self.metrics.count_receipts(receipts, live)
         self._committed(receipts, begin)
@@ -414,3 +415,7 @@ class ServiceEngine:
         """Return what the page shows; whoever asks waits where the log is busy, and nobody else does."""
         parked = await asyncio.to_thread(self.live.log.parked) if self.live.late == "park" else 0
         return state_of(self.live, self.quality, self.metrics, parked)
+
+
+def _kind(events: Sequence[Any]) -> Hashable:
+    return "events", len(events).bit_length()

@@ -63,7 +63,7 @@ def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: objec
         return None
     if facts["model"] != model:
         raise ConfigError(f"the log in {place} is of a model of other weights; give another folder")
-    if facts.get("run") != _signature(run):
+    if facts.get("run") != signature(run):
         raise ConfigError(
             f"the log in {place} is another run's: of other data, or of other settings (method, model, evaluation), "
             "though its weights, if it has any, are these; give another folder"
@@ -74,7 +74,8 @@ def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: objec
     return found
 
 
-def _signature(run: RunFolder) -> str:
+def signature(run: RunFolder) -> str:
+    """Return a hash of what scores follow from besides the weights: settings and data."""
     settings = {name: value for name, value in run.settings().items() if name not in _ELSEWHERE}
     text = json.dumps([settings, known_data(run)["content_hash"]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -99,7 +100,7 @@ class LiveRun:
 
     past: what is known.
     kept: events of the log in the last snapshot.
-    kept_at: when that was kept, Unix seconds, None where there is none.
+    kept_at: when that was kept, on the clock of `time.monotonic`, None where there is none.
 
     Raises:
         ConfigError: the run's method scores no pairs, or the log is another run's.
@@ -186,7 +187,7 @@ class LiveRun:
                     f"the log in {self.folder} is empty, and snapshots in {self.state} have seen events of one: it was "
                     "deleted or replaced; put it back, or move the folder away"
                 )
-            self._begin({"model": self.model, "run": _signature(self.run), "own_events": known})
+            self._begin({"model": self.model, "run": signature(self.run), "own_events": known})
         self.own_events, self.past = known, past
         dates = self.dates = dates_of(self.run)
         self._parser.ahead = ClockSkewLimit(self.ahead, past, known, dates)
@@ -198,7 +199,9 @@ class LiveRun:
         self._check_snapshot()
         if self.sink is not None:
             self.sink.begin(len(self.log), past.time_unit or "", dates)
-        self.kept, self.kept_at = self.position, kept_at(self.state)
+        written = kept_at(self.state)
+        age = None if written is None else max(time.time() - written, 0.0)
+        self.kept, self.kept_at = self.position, None if age is None else time.monotonic() - age
         self._catch_up()
 
     def _check_snapshot(self) -> None:
@@ -250,7 +253,7 @@ class LiveRun:
         if self.sink is not None:
             self.sink.flush()  # first: what is lost of it later is scored again from here on
         self.past = keep(self.past, self.state)
-        self.kept, self.kept_at = self.position, time.time()
+        self.kept, self.kept_at = self.position, time.monotonic()
         if self.retain is not None:
             retained(self.log, self.past, self.state, self.own_events, self.retain)
         return self.kept

@@ -13,13 +13,15 @@ the folder itself. `postgres_log.PostgresLog` is the other log. Both pass tests/
 
 from __future__ import annotations
 
+import itertools
 import json
+import operator
 import os
 import threading
+import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,17 +44,18 @@ PAGE = 1_000  # positions whose rows are read at a time
 ROW_EVENTS = 1_000  # events in a row, all of which are read for one of them
 NAME = "log.sqlite"
 ACKNOWLEDGED = "log.acknowledged"
+REPAIRED = "repaired"  # the folder of a new log, from when it is complete until it is in its place (`repair`)
 FORMAT = "hopstate-log-3"
 TABLES = """
 create table if not exists facts (key text primary key, value text not null, checksum {integer} not null);
-create table if not exists events (position {integer} primary key, events {integer} not null,
-    first {integer} not null, id {id}, body text not null, checksum {integer} not null);
+create table if not exists events (position {integer} primary key, begins {integer} not null, id {id},
+    body text not null, checksum {integer} not null);
 create unique index if not exists ids on events (id) where id is not null;
 create table if not exists parked (id {id}, body text not null, why text not null);
 create unique index if not exists parked_ids on parked (id) where id is not null;
 """  # {integer} and {id} are the database's types of positions and ids
 REMEDY = "Put a copy back, or keep what is intact: hopstate serve RUN --repair"
-_ROW = "select position, events, first, id, body, checksum from events"
+_ROW = "select position, begins, id, body, checksum from events"
 # what reading a damaged event raises
 _UNREADABLE = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
 _ID_TYPES, _NUMBER_TYPES, _VALUE_TYPES = {str, int}, {int, float}, {str, int, float, type(None)}
@@ -110,26 +113,45 @@ class Row(NamedTuple):
 
     Args:
         position: of its first event.
-        events: how many there are.
-        first: position of the first event of its commit.
+        begins: 1 if a commit begins with it, else 0.
         id: of the event, or None.
         body: JSON objects with `BETWEEN` between them.
     """
 
     position: int
-    events: int
-    first: int
+    begins: int
     id: str | None
     body: str
 
     @property
     def end(self) -> int:
-        return self.position + self.events
+        return self.position + self.body.count(BETWEEN) + 1
+
+    def stored(self) -> StoredRow:
+        """Return it with its checksum."""
+        (found,) = checksums([2 * self.position + self.begins], [self.id], [self.body])
+        return (*self, found)
 
 
-def checksum(*values: object) -> int:
-    """Return the CRC-32 of values; CRC-32C would need a package of its own."""
-    return zlib.crc32(BETWEEN.join(map(str, values)).encode())
+StoredRow = tuple[int, int, str | None, str, int]
+
+
+def checksums(seeds: Iterable[int], ids: Sequence[str | None] | None, bodies: Iterable[str]) -> Iterator[int]:
+    """Yield the CRC-32 of rows (zlib's: CRC-32C would need another package).
+
+    Args:
+        seeds: twice the position of each, and 1 more where a commit begins.
+        ids: None where none has any.
+        bodies: texts.
+    """
+    if ids is not None and None in ids:
+        ids = [one or "" for one in ids]
+    texts = bodies if ids is None else map(operator.add, ids, bodies)
+    return map(zlib.crc32, map(str.encode, texts), seeds)
+
+
+def checksum(*texts: str) -> int:
+    return zlib.crc32(BETWEEN.join(texts).encode())
 
 
 @dataclass(frozen=True)
@@ -167,7 +189,7 @@ class EventLog(ABC):
         """Return a context in which all is done or nothing, by one thread, and reads see one instant."""
 
     @abstractmethod
-    def _insert_rows(self, rows: Iterable[Row]) -> None: ...
+    def _insert_rows(self, rows: Iterable[StoredRow]) -> None: ...
 
     @abstractmethod
     def positions(self, ids: Sequence[str]) -> dict[str, int]:
@@ -217,9 +239,12 @@ class EventLog(ABC):
     # ---- reading ------------------------------------------------------------------------------------------
     def _row(self, values: Sequence[Any]) -> Row | None:
         """Return a row as it was written, None if it is damaged."""
-        position, events, first, id_, body, expected = values
-        row = Row(position, events, first, self._decode_id(id_), body)
-        return row if checksum(*row) == expected else None
+        position, begins, id_, body, expected = values
+        row = Row(position, begins, self._decode_id(id_), body)
+        with suppress(TypeError):  # other types than were written
+            if begins in (0, 1) and row.stored()[-1] == expected:
+                return row
+        return None
 
     def intact(self, low: int, high: int) -> Iterator[Row]:
         """Yield the rows that begin in a range of positions; what is damaged is left out."""
@@ -264,12 +289,11 @@ class EventLog(ABC):
             CheckpointError: the position lies before `start`, or events are missing.
         """
         begin = self.start if first is None else first
-        bodies, commit = list[str](), 0
+        bodies = list[str]()
         for row in self._rows(begin):
-            if bodies and row.first != commit:
+            if bodies and row.begins:
                 yield Commit(begin, tuple(bodies))
                 begin, bodies = begin + len(bodies), []
-            commit = row.first
             skipped = max(begin - row.position, 0)
             bodies += row.body.split(BETWEEN)[skipped:]
         if bodies:
@@ -306,7 +330,8 @@ class EventLog(ABC):
         with self._atomic():
             last = min(position, len(self) - 1)
             if last >= self.start:
-                start = self._row_at(last).first
+                query = "select max(position) from events where position <= ? and begins = 1"
+                ((start,),) = self._query(query, (last,))
                 self._query("delete from events where position < ?", (start,))
                 self._write_facts({"start": start})
         return self.start
@@ -326,12 +351,21 @@ class EventLog(ABC):
         rows = self._query("select key, value, checksum from facts")
         return {key: self._fact_of(key, value, expected) for key, value, expected in rows}
 
+    def intact_facts(self) -> dict[str, Any]:
+        """Return the facts that are as they were written."""
+        found = {}
+        with suppress(CheckpointError):
+            for key, value, expected in self._query("select key, value, checksum from facts"):
+                with suppress(CheckpointError):
+                    found[key] = self._fact_of(key, value, expected)
+        return found
+
     def _fact(self, key: str, default: Any) -> Any:
         rows = self._query("select key, value, checksum from facts where key = ?", (key,))
         return self._fact_of(*rows[0]) if rows else default
 
     def _fact_of(self, key: str, value: str, expected: int) -> Any:
-        if checksum(key, value) != expected:
+        if checksum(key, str(value)) != expected:
             raise self._damaged(f"{key!r} among its facts is not as it was written")
         return json.loads(value)
 
@@ -351,8 +385,6 @@ def check_entries(entries: Entries | Sequence[Entry]) -> Entries:
     """Return entries as columns, refusing what no log takes."""
     found = Entries.of(entries)
     ids = [] if found.ids is None else [one for one in found.ids if one is not None]
-    if len(set(ids)) < len(ids):
-        raise DataError(known_id("the log"))
     bodies = found.together or "".join(found.bodies)
     if found.together is None and BETWEEN in bodies:
         wrong = next(body for body in found.bodies if BETWEEN in body)
@@ -382,31 +414,34 @@ def bulks(log: EventLog, first: int, least: int) -> Iterator[list[str]]:
         yield bodies
 
 
-def pack(entries: Entries, first: int) -> Iterator[Row]:
-    """Yield the rows of a commit from a position on; an event with an id has its row alone."""
+def pack(entries: Entries, first: int) -> Iterable[StoredRow]:
+    """Return the rows of a commit from a position on; an event with an id has its row alone."""
+    end, step = first + len(entries), ROW_EVENTS if entries.ids is None else 1
     if entries.ids is not None:
-        for position, (body, id_) in enumerate(zip(entries.bodies, entries.ids, strict=True), first):
-            yield Row(position, 1, first, id_, body)
+        ids, bodies = entries.ids, entries.bodies
     elif entries.together is not None and len(entries) <= ROW_EVENTS:
-        yield Row(first, len(entries), first, None, entries.together)
+        ids, bodies = [None], [entries.together]
     else:
-        for cut in range(0, len(entries), ROW_EVENTS):
-            part = entries.bodies[cut : cut + ROW_EVENTS]
-            yield Row(first + cut, len(part), first, None, BETWEEN.join(part))
+        bodies = [BETWEEN.join(entries.bodies[cut : cut + step]) for cut in range(0, len(entries), step)]
+        ids = [None] * len(bodies)
+    begins = itertools.chain([1], itertools.repeat(0))
+    seeds = itertools.chain([2 * first + 1], range(2 * (first + step), 2 * end, 2 * step))
+    return zip(range(first, end, step), begins, ids, bodies, checksums(seeds, entries.ids, bodies))
 
 
 # ---- in a file --------------------------------------------------------------------------------------------------
 class AcknowledgedPosition:
-    """A position in a file, which is there after a kill at once, and after a power cut but for the last one.
+    """A position in a file: exact after a kill, and after a power cut as it was a second before or later.
 
-    Two records are written in turn, so that one of them is always whole. Each is synced while the next commit is: to
-    wait for it as well would double the time of a commit.
+    It is written before each acknowledgement, and synced at most once a second: to wait for the disk each time would
+    double the time of a commit. Two records are written in turn, so that one of them is always whole.
 
     Args:
         path: of the file, which `make` has made.
     """
 
     _RECORD = 512  # bytes from one record to the other: a sector
+    _SECONDS = 1.0
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -414,8 +449,7 @@ class AcknowledgedPosition:
         self._last = found.index(max(found))
         with named_errors(path, "open"):
             self._file = os.open(path, os.O_RDWR)
-        self._worker = ThreadPoolExecutor(1, "acknowledged")
-        self._syncing: Future[None] = self._worker.submit(os.fsync, self._file)
+        self._due = 0.0
 
     @classmethod
     def make(cls, path: Path) -> None:
@@ -424,7 +458,7 @@ class AcknowledgedPosition:
 
     @staticmethod
     def _record(position: int) -> bytes:
-        return f"{position:020} {checksum(position):08x}\n".encode()
+        return f"{position:020} {checksum(str(position)):08x}\n".encode()
 
     @classmethod
     def _positions(cls, path: Path) -> list[int]:
@@ -447,14 +481,16 @@ class AcknowledgedPosition:
         return found
 
     def write(self, position: int) -> None:
-        self._last, before = 1 - self._last, self._syncing
+        self._last = 1 - self._last
         with named_errors(self.path):
             os.pwrite(self._file, self._record(position), self._last * self._RECORD)
-            self._syncing = self._worker.submit(os.fsync, self._file)
-            before.result()
+            if time.monotonic() >= self._due:
+                os.fsync(self._file)
+                self._due = time.monotonic() + self._SECONDS
 
     def close(self) -> None:
-        self._worker.shutdown()
+        with suppress(OSError):  # the log has all that is needed
+            os.fsync(self._file)
         os.close(self._file)
 
 
@@ -493,6 +529,7 @@ class SqliteLog(EventLog):
         folder: where; made if there is none.
         read_only: read while another process may write.
         vfs: name of SQLite's layer to the disk; SQLite's own if None.
+        verify: False opens a damaged one, of which `intact` and `intact_facts` are read.
 
     Raises:
         MissingExtraError: apsw is not installed.
@@ -502,7 +539,9 @@ class SqliteLog(EventLog):
         StorageError: it cannot be opened.
     """
 
-    def __init__(self, folder: str | Path, *, read_only: bool = False, vfs: str | None = None) -> None:
+    def __init__(
+        self, folder: str | Path, *, read_only: bool = False, vfs: str | None = None, verify: bool = True
+    ) -> None:
         self.path = Path(folder) / NAME
         self.place = str(self.path)
         self._apsw = _apsw()
@@ -510,7 +549,10 @@ class SqliteLog(EventLog):
         if not read_only:
             self._resources.enter_context(locked_folder(self.path.parent))
         try:
-            self._open(read_only, vfs)
+            if verify:
+                self._open(read_only, vfs)
+            else:
+                self._connect(self._apsw.SQLITE_OPEN_READONLY, vfs)
         except BaseException:
             self._resources.close()
             raise
@@ -519,6 +561,8 @@ class SqliteLog(EventLog):
         apsw, noted = self._apsw, self.path.with_name(ACKNOWLEDGED)
         acknowledged = AcknowledgedPosition.read(noted)
         is_there = self.path.is_file() and self.path.stat().st_size > 0  # SQLite deletes the journal of an empty file
+        if (self.path.parent / REPAIRED / NAME).exists():
+            raise self._damaged("its repair was stopped")
         if is_there and acknowledged is None:
             raise self._damaged(f"{noted} is missing, which says how far events were acknowledged")
         if not is_there and acknowledged:
@@ -528,16 +572,9 @@ class SqliteLog(EventLog):
         if not read_only and not acknowledged:
             AcknowledgedPosition.make(noted)
         flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        try:
-            self._file = apsw.Connection(self.place, flags=flags, vfs=vfs)
-            self._resources.callback(self._file.close)
-            self._file.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # a refusal leaves the journal as it is
-            self._file.set_busy_timeout(5_000)
-            self._file.execute("pragma trusted_schema = off")
-            if not read_only:
-                self._begin(new=not acknowledged)
-        except apsw.Error as error:
-            raise self._named(error) from error
+        self._connect(flags, vfs)
+        if not read_only:
+            self._begin(new=not acknowledged)
         self._verify(acknowledged or 0)
         ((found,),) = self._query("pragma integrity_check(1)")
         if found != "ok":
@@ -548,12 +585,22 @@ class SqliteLog(EventLog):
             self._acknowledged.write(len(self))
         self._file.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
 
+    def _connect(self, flags: int, vfs: str | None) -> None:
+        try:
+            self._file = self._apsw.Connection(self.place, flags=flags, vfs=vfs)
+            self._resources.callback(self._file.close)
+            self._file.config(self._apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # a refusal leaves the journal as it is
+            self._file.set_busy_timeout(5_000)
+        except self._apsw.Error as error:
+            raise self._named(error) from error
+        self._query("pragma trusted_schema = off")
+
     def _begin(self, *, new: bool) -> None:
-        self._file.execute("pragma journal_mode = wal")
-        self._file.execute("pragma synchronous = full")
+        self._query("pragma journal_mode = wal")
+        self._query("pragma synchronous = full")
         if new:
-            with self._file:  # all or nothing: a start that was killed leaves no log without a format
-                self._file.execute(TABLES.format(integer="integer", id="text"))
+            with self._atomic():  # all or nothing: a start that was killed leaves no log without a format
+                self._query(TABLES.format(integer="integer", id="text"))
                 self._write_facts({"format": FORMAT} | self.facts())
             with named_errors(self.path, "bring to disk"):
                 sync_folder(self.path.parent)
@@ -585,8 +632,8 @@ class SqliteLog(EventLog):
     def _execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         self._file.executemany(sql, rows)
 
-    def _insert_rows(self, rows: Iterable[Row]) -> None:
-        self._execute_many("insert into events values (?, ?, ?, ?, ?, ?)", ((*row, checksum(*row)) for row in rows))
+    def _insert_rows(self, rows: Iterable[StoredRow]) -> None:
+        self._execute_many("insert into events values (?, ?, ?, ?, ?)", rows)
 
     def positions(self, ids: Sequence[str]) -> dict[str, int]:
         query = "select id, position from events where id = ?"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sys
 import time
 import warnings
 from collections import defaultdict, deque
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, TextIO
@@ -25,6 +27,7 @@ from hopstate.serving.transaction import Receipt
 _SECONDS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _WINDOW = 60.0  # seconds over which the page tells a rate
 _ANSWERS = 1_000  # of each route, whose seconds the page tells
+SERVER_LINES = 10  # of the web server, written in a window
 Form = Literal["off", "text", "json"]
 
 
@@ -34,7 +37,7 @@ class ServiceMetrics:
     lag: events that a replica has not observed.
     queue, events_waiting: requests that wait, and events in them that are not durable yet.
     source_lag: messages of the source that were not taken, None if there is none or it does not tell.
-    last_arrival: Unix seconds of the last event, None before the first.
+    last_arrival: when the last event came, on the clock of `time.monotonic`, None before the first.
     """
 
     def __init__(self) -> None:
@@ -53,7 +56,7 @@ class ServiceMetrics:
         self.arrived.set_to_current_time()
         self.snapshot = gauge("hopstate_snapshot_position", "events in the last snapshot")
         age = gauge("hopstate_snapshot_age_seconds", "seconds since the last snapshot, NaN without any")
-        age.set_function(lambda: math.nan if self._kept_at is None else max(time.time() - self._kept_at, 0.0))
+        age.set_function(lambda: math.nan if self._kept_at is None else time.monotonic() - self._kept_at)
         self._lag = gauge("hopstate_lag", "events of the log that a replica has not observed")
         self._source_lag = gauge("hopstate_source_lag", "messages of the source not taken yet, NaN if unknown")
         self._source_lag.set(math.nan)
@@ -101,8 +104,8 @@ class ServiceMetrics:
 
     def _count_new(self, new: int) -> None:
         if new:
-            self.last_arrival = now = time.time()
-            self.arrived.set(now)
+            self.last_arrival = now = time.monotonic()
+            self.arrived.set_to_current_time()
             self._recent.append((now, new))
             while self._recent[0][0] < now - _WINDOW:
                 self._recent.popleft()
@@ -161,7 +164,7 @@ class ServiceMetrics:
 
     def rate(self) -> float:
         """Return events per second over the last minute."""
-        since = time.time() - _WINDOW
+        since = time.monotonic() - _WINDOW
         return sum(n for t, n in list(self._recent) if t > since) / _WINDOW
 
     def set_quality(self, quality: Quality) -> None:
@@ -174,7 +177,7 @@ class ServiceMetrics:
 
 def state_of(live: LiveRun, quality: Quality, metrics: ServiceMetrics, parked: int) -> dict[str, Any]:
     """Return what `/state` answers and the page shows."""
-    past, now, unit = live.past, time.time(), live.past.time_unit or ""
+    past, now, unit = live.past, time.monotonic(), live.past.time_unit or ""
     last = past.last_time if len(past) else None
     is_date = last is not None and live.dates and unit in IN_SECOND
     return {
@@ -185,7 +188,7 @@ def state_of(live: LiveRun, quality: Quality, metrics: ServiceMetrics, parked: i
         "events_per_second": metrics.rate(),
         "last_time": last,
         "last_shown": None if last is None else shown_time(last, unit, live.dates),
-        "last_age": now - last / IN_SECOND[unit] if is_date and last is not None else None,
+        "last_age": time.time() - last / IN_SECOND[unit] if is_date and last is not None else None,
         "arrived": None if metrics.last_arrival is None else now - metrics.last_arrival,
         "waiting": metrics.queue,
         "waiting_events": metrics.events_waiting,
@@ -193,7 +196,7 @@ def state_of(live: LiveRun, quality: Quality, metrics: ServiceMetrics, parked: i
         "nodes": past.num_nodes,
         "known_events": len(past),
         "snapshot": live.kept,
-        "snapshot_age": None if live.kept_at is None else max(now - live.kept_at, 0.0),
+        "snapshot_age": None if live.kept_at is None else now - live.kept_at,
         "follows": live.follows,
         "lag": metrics.lag,
         "source_lag": metrics.source_lag,
@@ -239,7 +242,7 @@ class StructuredLogger:
             self.form = "off"
 
     def take_warnings(self) -> None:
-        """Write warnings of this library as lines from here on, if there are lines at all."""
+        """Write warnings of this library and of the web server as lines from here on."""
         before = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
@@ -249,6 +252,35 @@ class StructuredLogger:
                 before(message, category, *rest, **named)
 
         warnings.showwarning = show
+        logger = logging.getLogger("uvicorn.error")
+        logger.handlers, logger.propagate = [_ServerLines(self)], False
+
+
+class _ServerLines(logging.Handler):
+    """Records of the web server as lines; whoever connects can cause them, so only so many a minute are written."""
+
+    def __init__(self, lines: StructuredLogger) -> None:
+        super().__init__(logging.WARNING)
+        self._lines = lines
+        self._start, self._count = -math.inf, 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        now = time.monotonic()
+        if now - self._start > _WINDOW:
+            left_out = self._count - SERVER_LINES
+            self._start, self._count = now, 0
+            if left_out > 0:
+                self._write("WARNING", f"{left_out} more lines of the web server were left out")
+        self._count += 1
+        if self._count <= SERVER_LINES:
+            self._write(record.levelname, self.format(record))
+
+    def _write(self, level: str, text: str) -> None:
+        if self._lines.form == "off":
+            with suppress(OSError, ValueError):  # nobody reads it any more
+                print(f"{level}: {text}", file=sys.stderr, flush=True)
+        else:
+            self._lines("server", level=level, text=text)
 
 
 def _plain(value: Any) -> str:

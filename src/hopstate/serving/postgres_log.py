@@ -15,8 +15,9 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import count
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -30,7 +31,7 @@ from hopstate.errors import (
     MissingFileError,
     StorageError,
 )
-from hopstate.serving.log import FORMAT, TABLES, EventLog, Row, checksum, known_id
+from hopstate.serving.log import FORMAT, TABLES, EventLog, StoredRow, checksum, known_id
 
 _PATIENCE = 3.0  # seconds in which the server may yet learn that the writer before has gone
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -43,6 +44,7 @@ class PostgresLog(EventLog):
         url: `postgresql://USER@HOST/DATABASE?log=NAME` with libpq's parameters; NAME is the schema, `hopstate` by
             default. A password is better kept in `~/.pgpass` or PGPASSWORD; it is never shown.
         read_only: look at it while another process may write.
+        verify: False opens a damaged one, of which `intact` and `intact_facts` are read.
 
     Raises:
         MissingExtraError: psycopg is not installed.
@@ -53,14 +55,15 @@ class PostgresLog(EventLog):
         StorageError: the server does not answer, or refuses.
     """
 
-    def __init__(self, url: str, *, read_only: bool = False) -> None:
+    def __init__(self, url: str, *, read_only: bool = False, verify: bool = True) -> None:
         self._psycopg, self.read_only = _psycopg(), read_only
         self._address, self.schema, self.place = _parts(url)
         self._connection, self._lock = None, threading.RLock()
         if not _NAME.fullmatch(self.schema):
             raise ConfigError(f"log={self.schema!r}: a log's name is of small letters, digits and _, at most 63")
         try:
-            self._verify(0)  # the server keeps the position in the same way as the events
+            if verify:
+                self._verify(0)  # the server keeps the position in the same way as the events
         except BaseException:
             self.close()
             raise
@@ -147,12 +150,12 @@ class PostgresLog(EventLog):
         with self._connected() as connection:
             connection.cursor().executemany(sql.replace("?", "%s"), list(rows))
 
-    def _insert_rows(self, rows: Iterable[Row]) -> None:
+    def _insert_rows(self, rows: Iterable[StoredRow]) -> None:
         query = "copy events from stdin (format binary)"
         with self._connected() as connection, connection.cursor().copy(query) as copy:
-            copy.set_types(["int8", "int8", "int8", "bytea", "text", "int8"])
-            for row in rows:
-                copy.write_row((*row[:3], self._encode_id(row.id), row.body, checksum(*row)))
+            copy.set_types(["int8", "int8", "bytea", "text", "int8"])
+            for position, begins, id_, body, found in rows:
+                copy.write_row((position, begins, self._encode_id(id_), body, found))
 
     def _encode_id(self, id_: str | None) -> bytes | None:
         return None if id_ is None else id_.encode()
@@ -169,6 +172,27 @@ class PostgresLog(EventLog):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def repair_schema(url: str, salvage: Callable[[EventLog | None, EventLog, int], None]) -> str:
+    """Replace a log by what is intact of it, in one transaction; return where the damaged one is."""
+    with closing(PostgresLog(url, verify=False)) as old:
+        part = f"{old.schema}_repaired"
+        old._query(f'drop schema if exists "{part}" cascade')
+        names = {name for (name,) in old._query("select nspname from pg_namespace")}
+        aside = next(name for n in count(1) if (name := f"{old.schema}_damaged_{n}") not in names)
+        with closing(PostgresLog(_with_schema(url, part))) as new:
+            salvage(old, new, 0)
+        with old._atomic():
+            old._query(f'alter schema "{old.schema}" rename to "{aside}"')
+            old._query(f'alter schema "{part}" rename to "{old.schema}"')
+        return old.place.replace(f"log={old.schema}", f"log={aside}")
+
+
+def _with_schema(url: str, schema: str) -> str:
+    parts = urlsplit(url)
+    options = {**dict(parse_qsl(parts.query, keep_blank_values=True)), "log": schema}
+    return parts._replace(query=urlencode(options, quote_via=quote)).geturl()
 
 
 def _parts(url: str) -> tuple[str, str, str]:

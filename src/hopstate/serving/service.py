@@ -29,11 +29,12 @@ from hopstate.data.vocabulary import LONGEST
 from hopstate.errors import DataError, FormatError, HopstateError, StorageError, TimeOrderError
 from hopstate.io.opening import parse_json
 from hopstate.runs.queries import pair_probabilities, ranking
-from hopstate.serving.engine import SOON, BusyServiceError, Limits, ServiceEngine
+from hopstate.serving.engine import BusyServiceError, Limits, ServiceEngine
 from hopstate.serving.event_parser import is_id
 from hopstate.serving.live import LiveRun, ReplicaError
 from hopstate.serving.metrics import StructuredLogger
 from hopstate.serving.request_guard import RequestGuard
+from hopstate.serving.work_queue import OverloadError
 
 T = TypeVar("T")
 CLIENT_LEFT = 499  # the status of a request whose client disconnected before the answer
@@ -202,9 +203,10 @@ async def _while_connected(request: Request, answer: Coroutine[Any, Any, T]) -> 
                 await work
 
 
-_STATUSES: tuple[tuple[type[HopstateError], int, dict[str, str] | None], ...] = (
-    (BusyServiceError, 429, {"Retry-After": "1"}),
-    (StorageError, 503, {"Retry-After": "5"}),
+_STATUSES: tuple[tuple[type[HopstateError], int, int | None], ...] = (  # with seconds after which to ask again
+    (BusyServiceError, 429, 1),
+    (OverloadError, 503, 1),
+    (StorageError, 503, 5),
     (UnknownModelError, 404, None),
     (ReplicaError, 403, None),
     (TimeOrderError, 409, None),
@@ -212,7 +214,7 @@ _STATUSES: tuple[tuple[type[HopstateError], int, dict[str, str] | None], ...] = 
 )
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": Refused, "description": "refused; docs/live-run.md lists the statuses"},
-    503: {"model": Refused, "description": "the log cannot be written; send the events again, with their event_id"},
+    503: {"model": Refused, "description": "too much work, or the log cannot be written; send it again later"},
 }
 
 
@@ -296,8 +298,10 @@ def _text(value: object) -> str:
 
 
 def _error(error: HopstateError) -> JSONResponse:
-    for kind, status, headers in _STATUSES:
+    for kind, status, retry_after in _STATUSES:
         if isinstance(error, kind):
+            seconds = getattr(error, "retry_after", retry_after)
+            headers = None if seconds is None else {"Retry-After": str(seconds)}
             return JSONResponse({"error": _text(error)}, status, headers)
     return JSONResponse({"error": _text(error)}, 422)
 
@@ -355,7 +359,9 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
         """Tell whom a source meets next."""
         options = given.model_dump(exclude={"source"})
         question = partial(ranking, sources=given.source, **options)
-        table, told = await _while_connected(request, engine.answer(question, SOON))
+        kind = "rank", given.explain, given.top.bit_length(), len(given.candidates or ()).bit_length()
+        answer = engine.answer(question, kind=kind, key=("rank", given.model_dump_json()))
+        table, told = await _while_connected(request, answer)
         return {"ranked": _rows(table), "probability": table.attrs.get("probability"), "warnings": told}
 
     @app.post("/v2/models/{model}/versions/{version}/infer", response_model=dict[str, Any])
@@ -364,14 +370,16 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
         """Tell how likely pairs are, in the Open Inference Protocol."""
         _check_model(model, version, name)
         pairs, t = given.pairs()
-        found, told = await _while_connected(request, engine.answer(partial(pair_probabilities, pairs=pairs, time=t)))
+        question = partial(pair_probabilities, pairs=pairs, time=t)
+        answer = engine.answer(question, kind=("pairs", len(pairs).bit_length()), key=("pairs", repr((pairs, t))))
+        found, told = await _while_connected(request, answer)
         columns = dict(zip(_OUTPUTS, found, strict=True))
         outputs = [
             {"name": n, "datatype": "FP64", "shape": [len(columns[n])], "data": _finite(columns[n].tolist())}
             for n in ([one.name for one in given.outputs] if given.outputs else _OUTPUTS)
         ]
-        answer = {"model_name": name, "model_version": VERSION, "outputs": outputs, "parameters": {"warnings": told}}
-        return JSONResponse(answer if given.id is None else answer | {"id": given.id})
+        reply = {"model_name": name, "model_version": VERSION, "outputs": outputs, "parameters": {"warnings": told}}
+        return JSONResponse(reply if given.id is None else reply | {"id": given.id})
 
 
 def _pages(app: FastAPI, engine: ServiceEngine) -> None:

@@ -12,10 +12,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
+
+import numpy as np
 
 from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
 from hopstate.io.files import NAME as LOCK
@@ -368,6 +371,31 @@ def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
         group = isinstance(value, Mapping) or (is_dataclass(value) and not isinstance(value, type))
         found |= flatten(value, f"{prefix}{key}.") if group else {f"{prefix}{key}": value}
     return found
+
+
+def plain_setting(value: Any) -> Any:
+    """Return a setting as JSON has it: numbers and arrays of libraries, paths, dates and durations become plain values.
+
+    >>> plain_setting((np.float32(0.01), timedelta(hours=1), date(2024, 1, 31)))
+    (0.01, '3600s', '2024-01-31')
+    """
+    if isinstance(value, np.timedelta64):
+        value = value.astype("timedelta64[us]").item()
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():.15g}s"
+    if isinstance(value, np.floating):
+        return float(str(value))  # of float32 the number as it is written: 0.01, not 0.00999999977648
+    if isinstance(value, (date, np.datetime64, PurePath)):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return (
+            type(value)(map(plain_setting, value)) if type(value) in (list, tuple) else list(map(plain_setting, value))
+        )
+    if isinstance(value, np.ndarray) and value.ndim:
+        return list(map(plain_setting, value))
+    if hasattr(value, "tolist"):  # of numpy, pandas and torch
+        return plain_setting(value.tolist())
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def environment(seed: int | None) -> dict[str, Any]:

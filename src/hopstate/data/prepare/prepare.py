@@ -161,7 +161,7 @@ def prepare(
     name = stem_of(paths[0] if len(paths) == 1 else Path(source))
     rows = batch_rows or min(1 << 19, max(1 << 14, budget >> 12))
     try:
-        with _nothing_half(out), locked(out, "a store"):
+        with locked(out, "a store"), _nothing_half(out):
             job = _Job(
                 out, kind, files, columns, read, {"name": name, "source": str(source)}, say or (lambda text: None)
             )
@@ -511,18 +511,15 @@ def _check_out(out: Path, kind: str) -> None:
 @contextlib.contextmanager
 def _nothing_half(out: Path) -> Iterator[None]:
     """Remove what was written if the source cannot become a store: other files or options begin anew."""
-    before, whole = out.exists(), any(exists(out / marker) for marker in _MARKERS.values())
+    whole = any(exists(out / marker) for marker in _MARKERS.values())
     try:
         yield
     except (DataError, FormatError, ConfigError):
         if not whole:
             shutil.rmtree(out / WORK, ignore_errors=True)
-            for path in out.iterdir() if out.is_dir() else ():
+            for path in out.iterdir():
                 if path.suffix == ".npy" or path.name == BAD_ROWS:
                     path.unlink()
-            if not before:
-                with contextlib.suppress(OSError):  # what another process put there stays
-                    out.rmdir()
         raise
 
 

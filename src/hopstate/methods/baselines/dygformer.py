@@ -16,7 +16,7 @@ from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, ShapeError, check_range
 from hopstate.layers.attention import PackedLayout, PackedTransformerBlock
 from hopstate.layers.decoders import LinkHead, PairHistory
-from hopstate.layers.encodings import CountEncoding, TimeEncoding
+from hopstate.layers.encodings import AlignedProjections, CountEncoding, TimeEncoding, check_widths
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import link_floors
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
@@ -25,7 +25,7 @@ from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
 from hopstate.tokens.pair_features import NAMES
-from hopstate.training.precision import bare
+from hopstate.training.devices import bare
 from hopstate.training.tasks.link import LinkTask
 
 DYGLIB_DROPOUT = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
@@ -96,13 +96,13 @@ class DyGFormer(HistoryModel):
         edge_dim: int = 0,
     ) -> None:
         super().__init__()
-        c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
-        self.feature_dims = node_dim, edge_dim
+        c, self.config = config, config
+        self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
         dim = CHANNELS * c.channel_dim
         self.time = TimeEncoding.decades(c.time_dim, learn=True)
         self.count = CountEncoding(c.channel_dim)
         widths = {"node": node_dim, "edge": edge_dim, "time": c.time_dim, "count": c.channel_dim}
-        self.project = nn.ModuleDict({k: nn.Linear(c.patch_size * w, c.channel_dim) for k, w in widths.items() if w})
+        self.project = AlignedProjections(widths, c.channel_dim, patch_size=c.patch_size)
         self.blocks = nn.ModuleList(
             PackedTransformerBlock(dim, c.num_heads, ffn_dim=4 * dim, dropout=c.dropout) for _ in range(c.num_layers)
         )
@@ -164,18 +164,7 @@ class DyGFormer(HistoryModel):
         spread = {k: None if v is None else _spread(v, rows, num_patches * size) for k, v in encodings.items()}
         spread["count"] = both
         empty = {"count": (2 * table[:1]).repeat(size, 1)}  # what padding holds; zeros for the rest
-        patches = [self._project(name, values, num_patches) for name, values in spread.items()]
-        padding = [self._project(name, empty.get(name), 1) for name in spread]
-        return torch.cat(patches, -1), torch.cat(padding, -1)
-
-    def _project(self, name: str, values: Tensor | None, num_patches: int) -> Tensor:
-        if name not in self.project:
-            return self.output.weight.new_zeros(num_patches, self.config.channel_dim)
-        linear = self.project[name]
-        assert isinstance(linear, nn.Linear)
-        if values is None:
-            return linear.bias.expand(num_patches, -1)
-        return linear(values.to(linear.weight.dtype).reshape(num_patches, linear.in_features))
+        return self.project(spread, num_patches), self.project(empty, 1)
 
     def _layout(
         self, offsets: Tensor, real: Tensor, missing: Tensor, width: int, num_patches: int, weight: Tensor | None
@@ -199,9 +188,7 @@ class DyGFormer(HistoryModel):
             raise ShapeError("DyGFormer takes the tokens of pairs, with co-occurrence counts")
         if tokens.longest > self.config.max_length:
             raise ShapeError(f"a sequence has {tokens.longest} tokens, the model takes {self.config.max_length}")
-        for what, values, dim in (("node", tokens.x, self.node_dim), ("edge", tokens.edge_attr, self.edge_dim)):
-            if values is not None and values.shape[1] != dim:
-                raise ShapeError(f"tokens have {values.shape[1]} {what} features, the model was built for {dim}")
+        check_widths(self.feature_dims, tokens.x, tokens.edge_attr)
 
 
 def _spread(values: Tensor, rows: Tensor | None, size: int) -> Tensor:

@@ -19,7 +19,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
 from hopstate.layers.decoders import LinkHead, PairHistory
-from hopstate.layers.encodings import TimeEncoding
+from hopstate.layers.encodings import TimeEncoding, check_widths
 from hopstate.methods.baselines.dygformer import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import link_floors
@@ -36,7 +36,7 @@ from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer, HistoryTokens
 from hopstate.tokens.pair_features import NAMES
-from hopstate.training.precision import bare
+from hopstate.training.devices import bare
 from hopstate.training.tasks.link import LinkTask
 from hopstate.types import Float, shapecheck
 
@@ -219,8 +219,8 @@ class GraphMixer(HistoryModel):
         edge_dim: int = 0,
     ) -> None:
         super().__init__()
-        c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
-        self.feature_dims = node_dim, edge_dim
+        c, self.config = config, config
+        self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
         dim, out = c.dim, c.out_dim
         self.time = TimeEncoding.decades(c.time_dim, learn=False)
         self.project = nn.Linear(edge_dim + c.time_dim, dim)
@@ -266,9 +266,7 @@ class GraphMixer(HistoryModel):
     def _check(self, links: RecentLinks) -> None:
         if links.tokens.longest > self.config.num_links:
             raise ShapeError(f"a sequence has {links.tokens.longest} links, the model takes {self.config.num_links}")
-        for what, values, dim in (("node", links.x, self.node_dim), ("edge", links.tokens.edge_attr, self.edge_dim)):
-            if values is not None and values.shape[1] != dim:
-                raise ShapeError(f"the batch has {values.shape[1]} {what} features, the model was built for {dim}")
+        check_widths(self.feature_dims, links.x, links.tokens.edge_attr)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,10 +26,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.layers.ssm import inverse_softplus
 from hopstate.ops.filters.laplacian import EPSILON, check_filter, critical_alpha
 from hopstate.ops.filters.quadrature import NUM_QUADRATURE_NODES, evolve
 from hopstate.ops.filters.transition import Transition
+from hopstate.ops.span_step import inverse_softplus
 
 FilterStart = Literal["critical"] | float | tuple[float, ...]
 FilterShape = Literal["rising", "any"]

@@ -41,7 +41,7 @@ from hopstate.methods.shared.memory import MemoryInputs, MemoryLinkRun, MemoryNo
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, StateQuery, Tensors, logit_port, rows_port
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.config import LoopConfig, OptimConfig
-from hopstate.training.precision import bare
+from hopstate.training.devices import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.memory import ClassQuestions

@@ -36,7 +36,7 @@ from hopstate.methods.shared.link import (
 from hopstate.methods.shared.programs import ExportSpec, history_spec
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
 from hopstate.training.config import LoopConfig
-from hopstate.training.precision import bare
+from hopstate.training.devices import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.events import EventTask, HistoryNodes
 from hopstate.training.tasks.link import LinkTask

@@ -30,12 +30,13 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
 from hopstate.layers.attention import CrossAttention
 from hopstate.layers.decoders import LinkHead, NodeHead, PairHistory
-from hopstate.layers.encodings import CountEncoding, TimeEncoding
-from hopstate.layers.ssm import STEP_RANGE, StateSpace, StepProjection, inverse_softplus
+from hopstate.layers.encodings import AlignedProjections, CountEncoding, TimeEncoding, check_widths
+from hopstate.layers.modes import StateSpace
+from hopstate.layers.ssm import STEP_RANGE, StepProjection
 from hopstate.ops.conv1d import conv1d
 from hopstate.ops.rows import segment_sum
 from hopstate.ops.selective_scan import selective_scan
-from hopstate.ops.span_step import span_step
+from hopstate.ops.span_step import inverse_softplus, span_step
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
 from hopstate.tokens.pair_features import NAMES
@@ -337,29 +338,24 @@ class HistoryEncoder(nn.Module):
             "time": c.time_dim if c.time_encoding else 0,
             "count": c.channel_dim if counts else 0,
         }
-        self.project = nn.ModuleDict({name: nn.Linear(w, c.channel_dim) for name, w in widths.items() if w})
+        self.project = AlignedProjections(widths, c.channel_dim)
         self.blocks = nn.ModuleList(TimeSpanBlock(CHANNELS * c.channel_dim, c.block) for _ in range(c.num_layers))
 
     def check(self, tokens: HistoryTokens) -> None:
         """Raise ShapeError where tokens are without counts that are encoded, or of other feature widths."""
-        for what, values, dim in (("node", tokens.x, self.node_dim), ("edge", tokens.edge_attr, self.edge_dim)):
-            if values is not None and values.shape[1] != dim:
-                raise ShapeError(f"tokens have {values.shape[1]} {what} features, the model was built for {dim}")
+        check_widths((self.node_dim, self.edge_dim), tokens.x, tokens.edge_attr)
         if self.count is not None and tokens.counts is None:
             raise ShapeError("the model encodes co-occurrence, and these tokens have no counts: make them as pairs")
 
     def encode(self, tokens: HistoryTokens) -> Tensor:
         """Return (token, 4 channel_dim): node, edge, time and co-occurrence encodings side by side, equations 5-6."""
         self.check(tokens)
-        encodings = {
-            "node": tokens.x,
-            "edge": tokens.edge_attr,
-            "time": None if self.time is None else self.time(tokens.gaps),
-            "count": None
-            if self.count is None or tokens.counts is None
-            else self.count.of(tokens.counts, tokens.longest),
-        }
-        return torch.cat([self._project(name, values, tokens.nodes.shape[0]) for name, values in encodings.items()], 1)
+        encodings = {"node": tokens.x, "edge": tokens.edge_attr}
+        if self.time is not None:
+            encodings["time"] = self.time(tokens.gaps)
+        if self.count is not None and tokens.counts is not None:
+            encodings["count"] = self.count.of(tokens.counts, tokens.longest)
+        return self.project(encodings, tokens.nodes.shape[0])
 
     def forward(self, tokens: HistoryTokens) -> Tensor:
         """Return (token, 4 channel_dim) encodings after the blocks; errors as `check`."""
@@ -368,13 +364,6 @@ class HistoryEncoder(nn.Module):
         for block in self.blocks:
             z = block(z, tokens.offsets, ratio)
         return z
-
-    def _project(self, name: str, values: Tensor | None, count: int) -> Tensor:
-        if name not in self.project:
-            return next(self.parameters()).new_zeros(count, self.config.channel_dim)
-        linear = self.project[name]
-        assert isinstance(linear, nn.Linear)
-        return linear.bias.expand(count, -1) if values is None else linear(values.to(linear.weight.dtype))
 
 
 class DyGMamba(HistoryModel):

@@ -250,7 +250,7 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         inputs = self._inputs(number, None).to(device_of(model))
         if next(model.parameters()).dtype != torch.float64:
             return inputs
-        from hopstate.training.precision import Double
+        from hopstate.training.devices import Double
 
         return Double().convert_input(inputs)
 

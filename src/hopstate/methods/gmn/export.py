@@ -129,7 +129,7 @@ def _answers(model: nn.Module, source: NodeBatches[Any]) -> Tensor:
 
 def in_precision(model: nn.Module, inputs: GMNInputs) -> GMNInputs:
     """Return inputs in the precision of a model's weights."""
-    from hopstate.training.precision import Double  # of the library that trains: options are read without it
+    from hopstate.training.devices import Double  # of the library that trains: options are read without it
 
     return Double().convert_input(inputs) if next(model.parameters()).dtype == torch.float64 else inputs
 

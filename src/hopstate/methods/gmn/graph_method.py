@@ -53,7 +53,7 @@ from hopstate.ops.cpu.random_kernels import mix
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.training.checkpoint import replace_file
 from hopstate.training.config import LoopConfig, OptimConfig
-from hopstate.training.precision import bare
+from hopstate.training.devices import bare
 from hopstate.training.tasks.graph import GraphTask, Level, level_targets
 from hopstate.training.tasks.target import (
     ClassWeights,

@@ -35,7 +35,7 @@ from hopstate.methods.gmn.batches import (
 from hopstate.methods.gmn.model import GMN, GMNInputs, GPSLayer
 from hopstate.methods.gmn.orders import node_order
 from hopstate.methods.gmn.tokens import TokenKind, WalkSettings, drawing_seed, token_order
-from hopstate.training.precision import bare
+from hopstate.training.devices import bare
 from hopstate.training.tasks.node import averaged
 
 __all__ = ["Cut", "NodeOutputs", "cut_of", "fingerprint"]

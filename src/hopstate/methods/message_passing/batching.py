@@ -41,7 +41,7 @@ from hopstate.sampling.subgraph import (
     rows_adjacency,
     whole_graph,
 )
-from hopstate.training.precision import bare
+from hopstate.training.devices import bare
 from hopstate.training.tasks.node import NodeLabels, Subgraphs, one_pass
 
 ROWS = 4096  # receivers at a time in products over all nodes

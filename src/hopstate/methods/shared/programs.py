@@ -21,7 +21,7 @@ from hopstate.layers.decoders import PairDecoder
 from hopstate.methods.shared.static_link import rows_of
 from hopstate.tokens.history import HistoryTokens
 from hopstate.tokens.pair_features import NAMES
-from hopstate.training.precision import bare
+from hopstate.training.devices import bare
 from hopstate.training.tasks.node import NodeBatches, NodeTask
 from hopstate.training.tasks.static_link import LinkModel, StaticLinkTask
 

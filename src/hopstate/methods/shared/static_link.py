@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from hopstate.methods.shared.node import Make
 
 TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime", "year")
-METRICS = ("auto", "mrr")
 
 
 def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> StaticLinkTask:
@@ -222,7 +221,7 @@ def _column(graph: Graph, column: int) -> np.ndarray:
 
 
 def _check(config: NodeRun) -> None:
-    if config.metric not in METRICS:
+    if config.metric not in ("auto", "mrr"):
         raise ConfigError(f"task=link is chosen by mrr; got metric={config.metric}, leave it out")
     if config.class_weights != "none":
         raise ConfigError("class_weights are of classes of nodes; task=link has none, leave them out")

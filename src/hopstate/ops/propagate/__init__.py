@@ -53,60 +53,19 @@ def hop_powers(indptr: np.ndarray, indices: np.ndarray, tokens: np.ndarray, weig
         )
     if not tokens.size:
         return
-    scale = hop_scale(indptr, weight)
-    for k in range(1, tokens.shape[1]):
-        hop_rows(indptr, indices, tokens[:, k - 1], tokens[:, k], scale, weight)
-
-
-def hop_scale(indptr: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """Return (N,) float32 (D+I)^-1/2 of rows that begin at indptr (N+1,), weighted by weight (E,) or by 1."""
-    n = len(indptr) - 1
-    degree = np.diff(indptr) if weight is None else np.bincount(np.repeat(np.arange(n), np.diff(indptr)), weight, n)
-    return (1 / np.sqrt(1.0 + degree)).astype(np.float32)
-
-
-def hop_rows(
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    before: np.ndarray,
-    after: np.ndarray,
-    scale: np.ndarray,
-    weight: np.ndarray | None = None,
-    rows: slice = slice(None),
-) -> None:
-    """Fill after[rows] with A_hat before, to the same bits whatever rows are filled together.
-
-    Args:
-        indptr, indices, weight: as in `hop_powers`.
-        before, after: (N, F) float32, each row contiguous and all as far apart; they may interleave.
-        scale: (N,) of `hop_scale`.
-        rows: the receivers, consecutive.
-
-    Raises:
-        ShapeError: before or after is not such an array.
-    """
-    first, last, _ = rows.indices(len(indptr) - 1)
-    if first >= last or not before.shape[1]:
-        return
     from hopstate.ops.propagate.kernels import hop
 
-    cuts = first + _equal_work(indptr[first : last + 1], before.shape[1])
-    (source, step), (into, stride) = _flat(before), _flat(after)
-    width = before.shape[1]
-    run_units(hop, len(cuts) - 1, cuts, source, step, into, stride, width, indptr, indices, scale, weight)
-
-
-def _flat(array: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the elements from an array's first to its last, and how many lie from a row to the next."""
-    n, width = array.shape
-    step, beyond = divmod(array.strides[0], 4)
-    if array.dtype != np.float32 or beyond or step < width or (width > 1 and array.strides[1] != 4):
-        raise ShapeError(f"hops are float32 with contiguous rows; got {array.dtype} with strides {array.strides}")
-    return np.lib.stride_tricks.as_strided(array, ((n - 1) * step + width,), (4,)), step
+    degree = np.diff(indptr) if weight is None else np.bincount(np.repeat(np.arange(n), np.diff(indptr)), weight, n)
+    scale = (1 / np.sqrt(1.0 + degree)).astype(np.float32)  # (D+I)^-1/2
+    width, step, flat = tokens.shape[2], tokens.shape[1] * tokens.shape[2], tokens.reshape(-1)
+    cuts = _equal_work(indptr, width)
+    for k in range(1, tokens.shape[1]):
+        before, after = flat[(k - 1) * width :], flat[k * width :]
+        run_units(hop, len(cuts) - 1, cuts, before, step, after, step, width, indptr, indices, scale, weight)
 
 
 def _equal_work(indptr: np.ndarray, width: int) -> np.ndarray:
     """Return the row numbers that cut the rows into units of about `_WORK` products each."""
-    done = indptr - indptr[0] + np.arange(len(indptr))  # entries and rows up to each row
+    done = indptr + np.arange(len(indptr))  # entries and rows up to each row
     units = 1 + int(done[-1]) * width // _WORK
     return np.searchsorted(done, done[-1] * np.arange(units + 1) / units).astype(np.int64)

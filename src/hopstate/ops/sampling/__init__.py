@@ -8,6 +8,8 @@ import numpy as np
 
 from hopstate.errors import ConfigError, DataError
 
+PASSES = 10  # at most, in which nodes change sides after a cut
+
 __all__ = ["LocalGraph", "Neighborhoods", "bisected_clusters"]
 
 
@@ -121,7 +123,7 @@ class Neighborhoods:
         return nodes
 
 
-def bisected_clusters(indptr: np.ndarray, indices: np.ndarray, clusters: int, *, passes: int = 10) -> np.ndarray:
+def bisected_clusters(indptr: np.ndarray, indices: np.ndarray, clusters: int) -> np.ndarray:
     """Return (N,) int64 cluster numbers of about equal size with few edges between clusters, without METIS.
 
     Node sets are cut in two again and again: a breadth-first ball from a node at the rim, then passes in which nodes
@@ -130,7 +132,6 @@ def bisected_clusters(indptr: np.ndarray, indices: np.ndarray, clusters: int, *,
     Args:
         indptr, indices: an undirected CSR.
         clusters: number of clusters, 1..N.
-        passes: most passes after a cut.
     """
     from hopstate.ops.sampling.kernels import bisect
 
@@ -144,7 +145,7 @@ def bisected_clusters(indptr: np.ndarray, indices: np.ndarray, clusters: int, *,
             cluster[nodes] = first
             continue
         left = count // 2
-        bisect(indptr, indices, nodes, round(len(nodes) * left / count), passes, side, order)
+        bisect(indptr, indices, nodes, round(len(nodes) * left / count), PASSES, side, order)
         halves = nodes[side[nodes] == 0], nodes[side[nodes] == 1]
         side[nodes] = -1
         waiting += [(halves[0], first, left), (halves[1], first + left, count - left)]

@@ -8,7 +8,12 @@ from torch import Tensor
 
 from hopstate.ops.dispatch import choose_path
 
-__all__ = ["span_step", "span_step_naive"]
+__all__ = ["inverse_softplus", "span_step", "span_step_naive"]
+
+
+def inverse_softplus(value: Tensor) -> Tensor:
+    """Return r with softplus(r) = value, for values above 0, as steps are; exact far from 0 and near it."""
+    return value + torch.log(-torch.expm1(-value))
 
 
 def span_step_naive(r: Tensor, size: Tensor, speed: Tensor) -> Tensor:

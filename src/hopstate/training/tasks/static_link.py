@@ -29,7 +29,7 @@ from hopstate.layers.decoders import DECODERS, PairDecoder
 from hopstate.ops.proximity import Proximity
 from hopstate.random import named_rng
 from hopstate.sampling.pair_negatives import NonNeighbors, Strategy
-from hopstate.training.precision import bare
+from hopstate.training.devices import bare
 from hopstate.training.tasks.node import NodeBatches
 from hopstate.training.tasks.task import SourceTask, TaskFacts
 

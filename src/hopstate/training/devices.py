@@ -1,0 +1,376 @@
+"""Where a run computes: devices and precision, limits of memory, and several processes that train one model.
+
+torchrun starts the processes and numbers them (data parallelism). Rank r of n takes every n-th batch of an epoch, from
+number r on, and the gradients of a step are averaged over the ranks that have a batch. Rank 0 evaluates and writes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+from lightning_fabric.plugins.precision.double import DoublePrecision
+from lightning_fabric.strategies import DDPStrategy
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from hopstate.errors import CheckpointError, ConfigError, RanksError
+from hopstate.io.scratch import machine_memory
+from hopstate.random import named_rng
+from hopstate.training.checkpoint import Progress
+from hopstate.training.config import MatmulPrecision, Precision
+
+if TYPE_CHECKING:  # lightning takes as long to import as torch does, and nothing but training needs it
+    from lightning_fabric import Fabric
+
+    from hopstate.training.tasks.task import Task
+
+
+_SIZED = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
+_SPARE = 1 << 30  # bytes that building may take beside weights and data
+
+
+class _Watched(TorchFunctionMode):
+    """Calls check(bytes of the tensor, bytes so far, its shape) before a tensor is made."""
+
+    def __init__(self, check: Callable[[int, int, tuple[int, ...]], None]) -> None:
+        super().__init__()
+        self.check, self.total = check, 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _SIZED or func is torch.full:
+            size = kwargs.get("size", args[0] if args else ())
+            shape = tuple(size) if isinstance(size, (tuple, list, torch.Size)) else args
+            if all(isinstance(n, int) for n in shape):
+                width = (kwargs.get("dtype") or torch.get_default_dtype()).itemsize
+                wanted = width * int(torch.Size(shape).numel())
+                self.total += max(0, wanted)
+                self.check(wanted, self.total, shape)
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def within_memory() -> Iterator[None]:
+    """Within it a single tensor that is larger than the machine's memory is a ConfigError."""
+    memory = machine_memory()
+
+    def check(wanted: int, total: int, shape: tuple[int, ...]) -> None:
+        if wanted > memory:
+            raise ConfigError(
+                f"these settings ask for a tensor of shape {shape}, {wanted / 2**30:,.1f} GiB, and this machine has "
+                f"{memory / 2**30:,.1f}; lower the sizes of the model"
+            )
+
+    with _Watched(check):
+        yield
+
+
+@contextmanager
+def within_weights(weights: Mapping[str, Tensor], where: object, data: object) -> Iterator[None]:
+    """Within it a model must stay in proportion to its saved weights, which the file `where` holds, and its data."""
+    known = sum(t.numel() * t.element_size() for t in weights.values())
+    record = sum(v.nbytes for v in vars(data).values() if isinstance(v, np.ndarray)) if is_dataclass(data) else _SPARE
+    limit = _SPARE + 16 * known + 64 * record
+
+    def check(wanted: int, total: int, shape: tuple[int, ...]) -> None:
+        if total > limit:
+            raise CheckpointError(
+                f"the settings of this run ask for a tensor of shape {shape} and {total:,} bytes in all, but its "
+                f"weights ({where}) take {known:,}; its config.json has been changed"
+            )
+
+    with _Watched(check):
+        yield
+
+
+def peak_memory_mb() -> float | None:
+    """Return the largest resident memory of this process so far, in MB (10^6 bytes), or None."""
+    try:
+        import resource
+    except ImportError:
+        return None
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak * (1 if sys.platform == "darwin" else 1024) / 1e6, 1)
+
+
+T = TypeVar("T")
+TIMEOUT = timedelta(hours=24)  # rank 0 may be making tokens; a rank that has ended is known by its closed connection
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The place of this process among those that train one model.
+
+    Args:
+        rank: 0..size-1.
+        size: processes.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def broadcast(self, make: Callable[[], T]) -> T:
+        """Return what rank 0 makes; the others do not call make."""
+        if self.size == 1:
+            return make()
+        made = [make() if self.first else None]
+        with named_errors():
+            torch.distributed.broadcast_object_list(made, 0)
+        return made[0]  # type: ignore[return-value]
+
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all ranks, in order."""
+        found: list[Any] = [value] * self.size
+        if self.size > 1:
+            with named_errors():
+                torch.distributed.all_gather_object(found, value)
+        return found
+
+    def barrier(self) -> None:
+        """Return when all ranks have come here."""
+        self.gather(None)
+
+    def check_same(self, what: str, value: object, mend: str) -> None:
+        """Raise ConfigError if the ranks differ in a value; `what` it is and what `mend`s it are said."""
+        found = self.gather(value)
+        other = next((rank for rank, theirs in enumerate(found) if theirs != found[0]), None)
+        if other is not None:
+            both = f" ({found[other]}, {found[0]})" if isinstance(value, str) else ""
+            raise ConfigError(f"rank {other} has other {what} than rank 0{both}; {mend}")
+
+
+def current_ranks() -> Ranks:
+    """Return the place that torchrun gave this process."""
+    size = int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+    return Ranks(int(os.environ["RANK"]), size) if size > 1 else Ranks()
+
+
+@contextmanager
+def named_errors() -> Iterator[None]:
+    """Raise RanksError where another rank has closed its connection."""
+    try:
+        yield
+    except RuntimeError as error:  # all errors of torch.distributed are
+        raise RanksError(f"another rank of this run has ended ({str(error).splitlines()[0][:200]})") from error
+
+
+def step_seed(seed: int, ranks: Ranks, step: int) -> int:
+    """Return the seed of a step's dropout: of seed, rank and step alone, so that a resumed run draws the same."""
+    return int(named_rng(seed, "ranks", ranks.size, ranks.rank, step).integers(2**62))
+
+
+def average_gradients(model: nn.Module, loss: Tensor | None, stop: bool) -> tuple[Tensor | None, bool]:
+    """Average gradients and batch-norm statistics over the ranks that have a loss, in place.
+
+    A parameter without a gradient on any rank stays without one, as in one process.
+
+    Args:
+        model: whose gradients are averaged.
+        loss: of this rank's batch, None without one.
+        stop: whether this rank wants to stop.
+
+    Returns:
+        The mean loss, None if no rank has one, and whether any rank wants to stop.
+    """
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    values = [*gradients, *_running_statistics(model)]
+    kind = parameters[0].dtype if parameters[0].is_floating_point() else torch.float32
+    learned = loss is not None
+    flat = [_real(value).reshape(-1).to(kind) * learned for value in values]
+    flags = [float(p.grad is not None) for p in parameters]
+    counts = [float(learned), 0.0 if loss is None else loss.item(), float(stop)]
+    total = torch.cat([*flat, torch.tensor([*flags, *counts], dtype=kind, device=parameters[0].device)])
+    with named_errors():
+        torch.distributed.all_reduce(total)
+    *parts, known, summed = total.split([*(len(part) for part in flat), len(flags), len(counts)])
+    count, loss_sum, stopped = summed.tolist()
+    if not count:
+        return None, stopped > 0
+    for value, part in zip(values, parts, strict=True):
+        _real(value).copy_((part / count).view(_real(value).shape))
+    for parameter, gradient, has_gradient in zip(parameters, gradients, known.tolist(), strict=True):
+        parameter.grad = gradient if has_gradient else None
+    return torch.tensor(loss_sum / count, dtype=torch.float64), stopped > 0
+
+
+def _running_statistics(model: nn.Module) -> list[Tensor]:
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    found = [statistic for norm in norms for statistic in (norm.running_mean, norm.running_var)]
+    return [statistic for statistic in found if statistic is not None]
+
+
+def _real(value: Tensor) -> Tensor:
+    return torch.view_as_real(value) if value.is_complex() else value
+
+
+def check_task(ranks: Ranks, task: Task[Any], method: str) -> None:
+    if ranks.size > 1 and task.single_process:
+        raise ConfigError(
+            f"{method} cannot be trained by {ranks.size} processes: {task.single_process}. Start it without torchrun"
+        )
+
+
+def check_ranks(record: Mapping[str, Any], ranks: Ranks, where: str) -> None:
+    before = record.get("ranks", 1)
+    if before != ranks.size:
+        how = f"torchrun --nproc-per-node {before}" if before != 1 else "one process, without torchrun"
+        raise CheckpointError(
+            f"{where} was trained by {before} process(es), now {ranks.size}: it would not go on as it began; resume it "
+            f"with {how}, or choose another --out"
+        )
+
+
+def ended(error: RanksError, progress: Progress, run: Path, ranks: Ranks) -> RanksError:
+    return RanksError(
+        f"{error}, in epoch {progress.epoch + 1} by step {progress.step + 1}. The checkpoint in {run} goes on: the "
+        f"same command under torchrun with {ranks.size} ranks and --resume --out {run}"
+    )
+
+
+def first_to_say(message: str) -> bool:
+    """Return whether this rank prints why a run under torchrun ended; others found the same, or lost the connection."""
+    host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    if current_ranks().size == 1 or host is None or port is None:
+        return True
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return True
+    key = f"hopstate/said/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    try:
+        store = torch.distributed.TCPStore(host, int(port), is_master=False, timeout=timedelta(seconds=5))
+        said = store.compare_set(key, "", message).decode("utf-8", "replace")
+    except (RuntimeError, ValueError):
+        return current_ranks().first  # torchrun has gone
+    return said == message and store.add(f"{key}/times", 1) == 1
+
+
+class Double(DoublePrecision):
+    """Weights and inputs in float64, inputs that are frozen records too."""
+
+    def convert_input(self, data: Any) -> Any:
+        """Return a model's input with float64 in place of narrower numbers."""
+        if is_dataclass(data) and not isinstance(data, type):
+            return replace(data, **{f.name: self.convert_input(getattr(data, f.name)) for f in fields(data)})
+        if isinstance(data, tuple):
+            values = [self.convert_input(value) for value in data]
+            return type(data)(*values) if hasattr(data, "_fields") else tuple(values)
+        if isinstance(data, dict):
+            return {key: self.convert_input(value) for key, value in data.items()}
+        return super().convert_input(data)
+
+
+class DataParallel(DDPStrategy):
+    """Connects ranks; `ranks.average_gradients` averages their gradients, as a rank may have no batch in a step."""
+
+    def setup_module(self, module: nn.Module) -> nn.Module:
+        return module
+
+
+def _rank_devices(accelerator: str, number: str) -> dict[str, Any]:
+    """Return what Fabric needs to know of this machine's ranks: gloo between processors, nccl between GPUs.
+
+    Args:
+        accelerator: "auto", "cpu", "gpu" or "mps".
+        number: of the device that was asked for, or nothing.
+    """
+    here, size = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+    if number or accelerator == "mps":
+        raise ConfigError(
+            f"{here} ranks take a device each; --device is auto, cpu or cuda under torchrun, which numbers them"
+        )
+    seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if accelerator == "gpu" and seen < here:
+        raise ConfigError(
+            f"{here} ranks on this machine, but torch sees {seen} GPU(s); give torchrun --nproc-per-node {seen}, or "
+            "--device cpu"
+        )
+    on_gpu = accelerator == "gpu" or (accelerator == "auto" and seen >= here)
+    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"  # what is read on the CPU is gathered there
+    return {
+        "accelerator": "gpu" if on_gpu else "cpu",
+        "devices": here,
+        "num_nodes": size // here,
+        "strategy": DataParallel(process_group_backend=backend, timeout=TIMEOUT),
+    }
+
+
+def make_fabric(device: str, precision: Precision) -> Fabric:
+    """Return what moves a run's tensors to its device and scales its losses; under torchrun it connects the ranks."""
+    name, _, number = device.partition(":")
+    told = {"32": "32-true"}.get(precision, precision)
+    from lightning_fabric import Fabric
+
+    how: dict[str, Any] = {"precision": told}
+    if precision == "64":
+        how = {"plugins": Double()}
+    accelerator = {"cuda": "gpu", "gpu": "gpu"}.get(name, name)
+    if accelerator not in ("auto", "cpu", "gpu", "mps") or (":" in device and not _numbered(accelerator, number)):
+        raise ConfigError(f"unknown device {device!r}; use auto, cpu, cuda, cuda:N or mps (--device, loop.device)")
+    if accelerator == "gpu" and not torch.cuda.is_available():
+        raise ConfigError(f"device {device}: torch sees no CUDA device here; use auto or cpu (--device, loop.device)")
+    if accelerator == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError(f"device {device}: torch sees no Apple GPU here; use auto or cpu (--device, loop.device)")
+    if current_ranks().size > 1:
+        for name in ("lightning_fabric", "lightning.fabric"):  # it counts the ranks aloud
+            logging.getLogger(name).setLevel(logging.WARNING)
+        fabric = Fabric(**_rank_devices(accelerator, number), **how)
+        fabric.launch()
+        atexit.unregister(_leave)  # once a process, however often it trains
+        atexit.register(_leave)
+        return fabric
+    devices: Any = [int(number)] if number else 1
+    if number and int(number) >= torch.cuda.device_count():
+        raise ConfigError(f"device {device}: torch sees {torch.cuda.device_count()} here, counted from 0")
+    fabric = Fabric(accelerator=accelerator, devices=devices, **how)
+    fabric.__dict__.pop("run", None)  # a wrapped method that refers to the object: a cycle, which keeps the model
+    return fabric
+
+
+def _leave() -> None:
+    """Part from the other ranks; gloo's threads, still there as the process ends, now and then abort it."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def _numbered(accelerator: str, number: str) -> bool:
+    return accelerator == "gpu" and number.isascii() and number.isdigit()
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """Return a model as it was before the loop wrapped it; its weights are the same."""
+    from lightning_fabric.wrappers import is_wrapped
+
+    return model.module if is_wrapped(model) else model  # type: ignore[return-value]
+
+
+@contextmanager
+def matmul_precision(exactness: MatmulPrecision) -> Iterator[None]:
+    """Multiply float32 matrices as exactly as told within it; torch keeps one setting for the whole process.
+
+    For each new shape oneDNN, which multiplies in bfloat16 on a CPU, keeps megabytes: by default of 1024 shapes.
+    Batches here seldom have the same shape twice, so it is told to keep few before it is first used.
+    """
+    if exactness != "highest":
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(exactness)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

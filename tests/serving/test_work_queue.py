@@ -1,0 +1,293 @@
+"""What waits for a live run's thread: short things pass long ones, and each answer is of one state."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from made_events import small_run, table
+
+pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
+pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
+
+from hopstate.ops.threads import usual_threads
+from hopstate.runs.queries import Session, pair_probabilities, ranking
+from hopstate.runs.run import Run
+from hopstate.serving.engine import Limits, ServiceEngine
+from hopstate.serving.live import LiveRun
+from hopstate.serving.log import SqliteLog
+from hopstate.serving.work_queue import OverloadError, WorkQueue
+from hopstate.streaming import slices
+from hopstate.streaming.slices import Steps, finished
+from hopstate.testing.conformance import F32
+
+
+@pytest.fixture
+def queue() -> Iterator[WorkQueue]:
+    made = WorkQueue("test")
+    yield made
+    made.close()
+
+
+def lasting(seconds: float, slices: int = 5) -> Steps[None]:
+    for _ in range(slices):
+        time.sleep(seconds / slices)
+        yield
+
+
+def test_one_thread_does_all_and_tells_what_came_of_it(queue: WorkQueue) -> None:
+    names = [queue.submit(lambda: threading.current_thread().name) for _ in range(3)]
+    assert [name.result() for name in names] == ["test"] * 3
+    failed = queue.submit(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        failed.result()
+    assert queue.submit(lambda: 7).result() == 7
+
+
+def test_short_work_comes_between_slices_and_long_work_in_order(queue: WorkQueue) -> None:
+    done, begun, leave = list[str](), threading.Event(), threading.Event()
+    queue.submit_steps(lambda: lasting(0, 1), "short").result()
+
+    def noted(name: str, slices: int) -> Steps[None]:
+        for k in range(slices):
+            done.append(f"{name} {k}")
+            begun.set()
+            leave.wait()
+            yield
+
+    first = queue.submit_steps(lambda: noted("first", 3), "long")
+    begun.wait()
+    later = queue.submit_background(lambda: noted("background", 1))
+    others = [queue.submit_steps(lambda k=k: noted(f"other{k}", 2), "long") for k in range(2)]
+    short = queue.submit_steps(lambda: noted("short", 1), "short")
+    leave.set()
+    for job in (first, later, short, *others):
+        job.result()
+    assert done == [
+        *("first 0", "short 0", "first 1", "first 2"),
+        *("other0 0", "other0 1", "other1 0", "other1 1", "background 0"),
+    ]
+
+
+def test_work_that_would_be_late_is_refused_at_once(queue: WorkQueue) -> None:
+    queue.submit_steps(lambda: lasting(0.1), "kind").result()
+    deadline = time.monotonic() + 0.5
+    jobs = [queue.submit_steps(lambda: lasting(0.1), "kind", deadline=deadline) for _ in range(20)]
+    refused = [job for job in jobs if job.done()]
+    assert 12 <= len(refused) <= 17
+    assert refused == jobs[-len(refused) :]
+    assert all(isinstance(job.exception(), OverloadError) for job in refused)
+    last = 0.0
+    for job in jobs[: -len(refused)]:
+        job.exception()
+        assert last <= time.monotonic() <= deadline + 0.1
+        last = time.monotonic()
+
+
+def test_work_of_an_unknown_kind_is_refused_once_its_kind_is_known(queue: WorkQueue) -> None:
+    begin = time.monotonic()
+    jobs = [queue.submit_steps(lambda: lasting(0.1), "new", deadline=begin + 0.35) for _ in range(10)]
+    assert not any(job.done() for job in jobs[1:])
+    assert jobs[0].exception() is None
+    with pytest.raises(OverloadError):
+        jobs[-1].result()
+    assert time.monotonic() - begin < 0.3
+
+
+def test_work_alone_is_tried_however_long_its_kind_takes(queue: WorkQueue) -> None:
+    queue.submit_steps(lambda: lasting(0.2), "kind").result()
+    assert queue.submit_steps(lambda: lasting(0.0), "kind", deadline=time.monotonic() + 0.1).result() is None
+
+
+def test_its_linear_algebra_has_one_thread_and_kernels_all() -> None:
+    """So that no answer has to bring that about, which starts a thread each time."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        other = WorkQueue("another")
+        try:
+            assert other.submit(lambda: (torch.get_num_threads(), usual_threads())).result() == (1, 2)
+        finally:
+            other.close()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_what_was_given_is_done_before_the_end() -> None:
+    queue, done = WorkQueue("test"), list[int]()
+    for k in range(5):
+        queue.submit(partial(done.append, k))
+    queue.close()
+    assert done == [0, 1, 2, 3, 4]
+
+
+# ---- a run behind it ---------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return small_run("ctdg-ssm", tmp_path_factory.mktemp("run"))
+
+
+EVENTS = table(200, 40).to_dict("records")
+
+
+def test_a_long_answer_is_of_the_state_that_it_began_with(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FIRST": 1, "LEAST": 1, "AIM": 0.0}.items():
+        monkeypatch.setattr(slices, name, value)
+    with LiveRun(run.path, folder=tmp_path) as live:
+        live.take(EVENTS[:20])
+        expected = finished(ranking(live.session(), "u1", top=5))
+        steps = ranking(live.session(), "u1", 5)
+        for k in range(20, 25):  # a commit, and a question of another time, after each slice
+            next(steps)
+            live.take([EVENTS[k]])
+            finished(pair_probabilities(live.session(), [("u1", "v1")], [int(live.past.last_time) + 50]))
+        pd.testing.assert_frame_equal(finished(steps), expected, rtol=F32)
+        assert not finished(ranking(live.session(), "u1", top=5)).equals(expected)
+
+
+def test_answers_are_given_while_the_disk_syncs(run: Run, tmp_path: Path) -> None:
+    """Of what was acknowledged, and no more."""
+    begun, synced = threading.Event(), threading.Event()
+
+    class Slow(SqliteLog):
+        def append(self, *told: Any) -> int:
+            begun.set()
+            synced.wait(30)
+            return super().append(*told)
+
+    def scores(engine: ServiceEngine) -> Any:
+        return engine.answer(partial(pair_probabilities, pairs=[("u1", "v2"), ("u2", "v3")]))
+
+    async def work() -> None:
+        engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path, log=Slow(tmp_path)), Limits())
+        await engine.start()
+        (before, _), _ = await scores(engine)
+        waiting = asyncio.create_task(engine.take(EVENTS))
+        await asyncio.to_thread(begun.wait, 30)
+        (during, _), _ = await scores(engine)
+        assert not waiting.done()
+        synced.set()
+        assert [one.position for one in await waiting] == list(range(40))
+        (after, _), _ = await scores(engine)
+        await engine.stop()
+        np.testing.assert_array_equal(before, during)
+        assert (after != before).any()
+
+    asyncio.run(work())
+
+
+class Counted:
+    """A question that counts how often it is answered, and waits for leave in its first slice."""
+
+    def __init__(self) -> None:
+        self.count, self.begun, self.leave = 0, threading.Event(), threading.Event()
+
+    def __call__(self, session: Session) -> Steps[int]:
+        self.count += 1
+        self.begun.set()
+        assert self.leave.wait(30)
+        yield
+        return len(session.past)
+
+
+def test_equal_questions_at_one_position_are_answered_once(run: Run, tmp_path: Path) -> None:
+    async def work() -> None:
+        limits = Limits(waiting=5)
+        engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path), limits)
+        await engine.start()
+        question = Counted()
+        own = len(engine.live.past)
+        asked = [asyncio.create_task(engine.answer(question, key="who")) for _ in range(50)]
+        await asyncio.to_thread(question.begun.wait, 30)
+        asked.pop(0).cancel()
+        asked.pop().cancel()
+        taken = asyncio.create_task(engine.take(EVENTS))
+        question.leave.set()
+        assert [(await one)[0] for one in asked] == [own] * 48
+        assert question.count == 1
+        await taken
+        assert (await engine.answer(question, key="who"))[0] == own + 40
+        await engine.stop()
+
+    asyncio.run(work())
+
+
+def test_a_question_asked_after_a_commit_has_its_own_answer(run: Run, tmp_path: Path) -> None:
+    async def work() -> None:
+        engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path), Limits())
+        await engine.start()
+        engine._queue._seconds["events", 6] = 0.0  # a commit between slices
+        question, own = Counted(), len(engine.live.past)
+        before = asyncio.create_task(engine.answer(question, key="who"))
+        await asyncio.to_thread(question.begun.wait, 30)
+        taken = asyncio.create_task(engine.take(EVENTS))
+        await asyncio.sleep(0.1)
+        question.leave.set()
+        await taken
+        assert (await engine.answer(question, key="who"))[0] == own + 40
+        assert (await before)[0] == own
+        await engine.stop()
+
+    asyncio.run(work())
+
+
+def test_every_request_is_answered_or_refused_by_its_deadline(run: Run, tmp_path: Path) -> None:
+    """Also one whose answer takes longer than ever before, and those that wait for it."""
+
+    def endless(session: Session) -> Steps[None]:
+        while True:
+            time.sleep(0.01)
+            yield
+
+    async def work() -> None:
+        engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path), Limits(deadline=0.5))
+        await engine.start()
+        begin = time.monotonic()
+        asked = [asyncio.create_task(engine.answer(endless, kind="endless")) for _ in range(3)]
+        for one in asked:
+            with pytest.raises(OverloadError) as error:
+                await one
+            assert error.value.retry_after >= 1
+        assert time.monotonic() - begin < 1.5
+        (found, _), _ = await engine.answer(partial(pair_probabilities, pairs=[("u1", "v2")]))
+        assert len(found) == 1
+        await engine.stop()
+
+    asyncio.run(work())
+
+
+def test_a_commit_is_not_kept_from_beginning_by_questions(run: Run, tmp_path: Path) -> None:
+    """It is refused if it would be late; what is refused is not taken."""
+
+    def slow(session: Session) -> Steps[None]:
+        return lasting(0.3, 30)
+
+    async def work() -> None:
+        engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path), Limits(deadline=1.0))
+        await engine.start()
+        await engine.answer(slow, kind="slow")
+        asked = [asyncio.create_task(engine.answer(slow, kind="slow")) for _ in range(3)]
+        await asyncio.sleep(0)
+        engine._queue._seconds["events", 1] = 10.0
+        with pytest.raises(OverloadError):
+            await engine.take(EVENTS[:1])
+        assert len(engine.live.log) == 0
+        engine._queue._seconds["events", 1] = 0.001
+        begin = time.monotonic()
+        assert (await engine.take(EVENTS[:1]))[0].position == 0
+        assert time.monotonic() - begin < 0.25
+        await asyncio.gather(*asked, return_exceptions=True)
+        await engine.stop()
+
+    asyncio.run(work())
