@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from hopstate.data.dates import NAIVE, zone_of
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
-from hopstate.data.labels import labels_of_events, several_columns
+from hopstate.data.labels import LabelOptions, labels_of_events, several_columns
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import Declared, check_declared, declared, encoded
 from hopstate.data.readers.ids import check_not_negative, ids_of, of_one_kind, whole_numbers
@@ -71,6 +71,9 @@ class EventTableOptions:
     unlabelled: str | None = None
     text_ids: bool = False
     bipartite: Any = "auto"
+
+    def __post_init__(self) -> None:
+        LabelOptions(task=self.task, label_cells=self.label_cells)  # type: ignore[arg-type]  # checks the values
 
     @property
     def named(self) -> dict[str, str | None]:
