@@ -247,7 +247,8 @@ def _feature_columns(
 
 def text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
     """Return notes on columns of texts that are not used, and on those of them that may be numbers."""
-    left = [name for name in table.names if name not in used and not is_numeric(table.frame[name])]
+    taken = set(used)
+    left = [name for name in table.names if name not in taken and not is_numeric(table.frame[name])]
     if not left:
         return ()
     how = f"--read.columns '[{left[0]}=category]' takes one as event features"
