@@ -129,3 +129,8 @@ def test_deletes_are_checked_in_their_direction_and_order():
     part = EventStream(**both, **back, from_start=False)  # the edge may stand from before
     assert part.with_(name="later").has_deletes
     assert EventStream(**both | {"dst": both["dst"][::-1]}).slice(1, 2).with_(kind=back["kind"][1:]).has_deletes
+
+
+def test_a_class_without_a_name_beside_names_is_refused() -> None:
+    with pytest.raises(DataError, match="label"):
+        EventStream.from_arrays([0, 1], [1, 0], [1, 2], labels=[0, 1], class_names=("a",))

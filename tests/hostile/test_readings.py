@@ -23,7 +23,7 @@ from hopstate.data.readers.ids import ids_of
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, FormatError, HopstateError, MissingExtraError
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError
 from hopstate.io.opening import parse_json, reading
 from hopstate.io.tensors import load_npy
 
@@ -398,3 +398,9 @@ def test_an_adjacency_of_many_empty_rows_or_of_complex_numbers_is_refused() -> N
         read_graph(scipy.sparse.coo_array(([1], ([0], [1])), shape=(10**12, 10**12)))
     with pytest.raises(DataError, match="complex"):
         read_graph(scipy.sparse.csr_array(np.array([[0, 1j], [1, 0]])))
+
+
+@pytest.mark.parametrize("option", ["task", "label_cells"])
+def test_an_option_of_labels_is_checked_where_there_are_none(tmp_path: Path, option: str) -> None:
+    with pytest.raises(ConfigError, match=option):
+        events_of(tmp_path / "e.csv", H + "1,2,3\n", **{option: "x"})

@@ -83,3 +83,8 @@ def test_a_long_value_is_not_shown_whole(capsys):
 def test_what_is_required_is_named_as_it_is_typed(capsys):
     assert main(["fit", "graphmixer"]) == 2
     assert "--data" in capsys.readouterr().err
+
+
+def test_a_pair_over_two_lines_is_refused(capsys):
+    assert main(["score", "nowhere", "--pairs=1\n,7"]) == 2
+    assert "--pairs" in capsys.readouterr().err

@@ -154,7 +154,10 @@ def _pairs(given: str) -> Any:
 
     from hopstate.errors import MissingFileError
 
-    ends = next(csv.reader([given], skipinitialspace=True), [])
+    try:
+        ends = next(csv.reader([given], skipinitialspace=True), [])
+    except csv.Error as error:
+        raise ConfigError(f"--pairs {given!r} is no pair ({error}). Write it on one line, alice,bob") from None
     if len(ends) == 2 and not Path(given).expanduser().exists():
         return [tuple(ends)]
     if not Path(given).expanduser().exists():

@@ -344,6 +344,8 @@ def _check_event_labels(labels: np.ndarray, names: tuple[str, ...] | None, where
         )
     if labels.ndim == 2 and names is not None and len(names) != labels.shape[1]:
         raise DataError(f"{where}: {len(names)} names for {labels.shape[1]} columns of labels")
+    if labels.dtype.kind in "iu" and names is not None and labels.max(initial=-1) >= len(names):
+        raise DataError(f"{where}: a label is {labels.max()}, but {len(names)} classes have names")
 
 
 def _check_kinds(stream: EventStream, kinds: np.ndarray, where: str) -> None:

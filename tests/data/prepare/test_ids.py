@@ -100,3 +100,16 @@ def test_types_that_are_no_ids_are_named(tmp_path):
     with pytest.raises(DataError, match="source"):
         read_events(tmp_path / "e.parquet")
     assert prepare(tmp_path / "e.parquet", tmp_path / "s").bad == 1
+    cells = [decimal.Decimal("1.00"), decimal.Decimal("2.00")]
+    pq.write_table(pa.table({"source": cells, "target": [2, 1], "time": [1, 2]}), tmp_path / "e.parquet")
+    prepare(tmp_path / "e.parquet", tmp_path / "s")
+    for place in ("s", "e.parquet"):
+        assert read_events(tmp_path / place).node_ids.ids.tolist() == [1, 2]
+
+
+def test_a_date_is_no_feature_of_a_store(tmp_path):
+    dates = pd.to_datetime(["2026-01-01", "2026-01-02"])
+    table = pd.DataFrame({"source": [1, 2], "target": [2, 1], "time": [1, 2], "feat_0": dates})
+    table.to_parquet(tmp_path / "e.parquet")
+    with pytest.raises(DataError, match="feat_0"):
+        prepare(tmp_path / "e.parquet", tmp_path / "s")

@@ -256,6 +256,12 @@ def _batch(table: Table, columns: Columns, facts: dict[str, Any], start: int) ->
     if columns.time is not None:
         found["t"] = _times(table, columns, facts)
     if columns.features:
+        dates = [name for name in columns.features if table.frame[name].dtype.kind in "mM"]
+        if dates:
+            raise DataError(
+                f"{table.path}: column {dates[0]!r} holds dates, which a store has no features of. Name the columns of "
+                "features with --read.edge_columns, or read the table in memory"
+            )
         values = table.numbers(columns.features, "event features", "error", "error")
         found |= {f"f{place}": column for place, column in enumerate(values.T)}
     if columns.label is not None:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from hopstate.data.dates import NAIVE, zone_of
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
-from hopstate.data.labels import labels_of_events, several_columns
+from hopstate.data.labels import LabelOptions, labels_of_events, several_columns
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import Declared, check_declared, declared, encoded
 from hopstate.data.readers.ids import check_not_negative, ids_of, of_one_kind, whole_numbers
@@ -71,6 +71,9 @@ class EventTableOptions:
     unlabelled: str | None = None
     text_ids: bool = False
     bipartite: Any = "auto"
+
+    def __post_init__(self) -> None:
+        LabelOptions(task=self.task, label_cells=self.label_cells)  # type: ignore[arg-type]  # checks the values
 
     @property
     def named(self) -> dict[str, str | None]:
@@ -244,7 +247,8 @@ def _feature_columns(
 
 def text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
     """Return notes on columns of texts that are not used, and on those of them that may be numbers."""
-    left = [name for name in table.names if name not in used and not is_numeric(table.frame[name])]
+    taken = set(used)
+    left = [name for name in table.names if name not in taken and not is_numeric(table.frame[name])]
     if not left:
         return ()
     how = f"--read.columns '[{left[0]}=category]' takes one as event features"

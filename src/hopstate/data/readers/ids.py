@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,8 @@ def ids_of(table: Table, column: str) -> Any:
     """Return a column of ids as int64, or as a string array of pyarrow."""
     values = table.worded(column)
     table.check(values.isna(), column, "an id is missing", "Fill it in or remove the row.")
+    if values.dtype == object and len(values) and isinstance(values.iloc[0], Decimal):
+        values = _numbers(values)
     numeric = values.dtype.kind in "iuf"
     if values.dtype.kind in "mM":
         raise DataError(f"{table.path}: column {column!r} holds {values.dtype}, which are no ids; write texts")
@@ -54,6 +57,15 @@ def ids_of(table: Table, column: str) -> Any:
         table.check(wrong, column, what, remedy)
         numbers = np.where(wrong, 0, numbers)
     return numbers.astype(np.int64)
+
+
+def _numbers(decimals: pd.Series) -> pd.Series:
+    """Return decimals as integers if all are whole, such as 2.00, else as floats."""
+    try:
+        whole = decimals.astype(np.int64)
+    except (OverflowError, ValueError):
+        return decimals.astype(float)
+    return whole if (whole == decimals).all() else decimals.astype(float)
 
 
 def unusable_numbers(numbers: np.ndarray) -> Iterator[tuple[np.ndarray, str, str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +50,7 @@ class Table:
     separator: str = ","  # of a text file
     bad: dict[int, str] | None = None  # filled with rows and what is wrong with them, in place of an error
 
-    @cached_property
+    @property
     def names(self) -> list[str]:
         return [str(name) for name in self.frame.columns]
 
