@@ -1,6 +1,6 @@
 """Configurations from run folders, Python dicts and words of a command line; what files of settings may hold.
 
-Settings are parsed once. A command or a call then reads the data, lets `Method.suit` choose what was not given, and
+Settings are parsed once. A command or a call then reads the data, lets `Method.auto_config` choose what was not given, and
 makes the configuration of both.
 """
 

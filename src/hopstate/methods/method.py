@@ -258,9 +258,9 @@ class Method(Generic[RecordT, RunT, TaskT]):
         data: the kind of record it works on.
         summary: one line for help texts.
         source: the paper.
-        suit: (data record, configuration, the data set's metrics) → settings that suit the data, by dotted name; they
+        auto_config: (data record, configuration, the data set's metrics) → settings that suit the data, by dotted name; they
             stand in for the configuration's own defaults, and what a user gives stands over them.
-        automatic: settings that `suit` may choose, by dotted name; `--help` marks them.
+        automatic: settings that `auto_config` may choose, by dotted name; `--help` marks them.
         floors: (data record, configuration, context, task) → name → test metrics of what a run must stand above.
         reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled; None:
             it never does.
@@ -277,7 +277,7 @@ class Method(Generic[RecordT, RunT, TaskT]):
     summary: str
     source: str
     reads_edges: Callable[[RunT], bool] | None = None
-    suit: Callable[[RecordT, RunT, tuple[str, ...]], Mapping[str, Any]] | None = None
+    auto_config: Callable[[RecordT, RunT, tuple[str, ...]], Mapping[str, Any]] | None = None
     automatic: tuple[str, ...] = ()
     floors: Callable[[RecordT, RunT, Context, TaskT], Floors] | None = None
     space: Space = field(default_factory=dict)

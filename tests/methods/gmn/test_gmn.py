@@ -182,7 +182,7 @@ def test_gmn_minus_passes_no_message_in_tokens_either_unless_told(tmp_path):
 def test_settings_that_suit_the_data_leave_variants_what_they_are():
     for method, data in (("gmn", graph()), ("gmn-graphs", graph_set())):
         minus, gps, plain = (
-            get_method(method).suit(data, CONFIGS[method](data="toy", model=GMN.Config(variant=variant)), ())
+            get_method(method).auto_config(data, CONFIGS[method](data="toy", model=GMN.Config(variant=variant)), ())
             for variant in ("gmn-", "gps-mamba", "gmn")
         )
         assert "model.local" not in minus

@@ -40,7 +40,7 @@ def settled(method: str, stream: EventStream, **given):
 def suited(method: str, stream: EventStream, **given: Any) -> Mapping[str, Any]:
     """Return what suits a stream if a configuration has these fields."""
     chosen = get_method(method)
-    return chosen.suit(stream, chosen.config(data="memory:toy", **given), ())  # type: ignore[misc]
+    return chosen.auto_config(stream, chosen.config(data="memory:toy", **given), ())  # type: ignore[misc]
 
 
 def test_every_encoding_of_gaps_tells_them_apart():
@@ -139,7 +139,7 @@ def test_nothing_is_suited_if_that_is_asked():
 @pytest.mark.parametrize("method", sorted(name for name in MODULES if get_method(name).data == "events"))
 def test_automatic_settings_add_no_inputs_and_no_layers(method):
     """A method's name means the paper's network: sizes and training follow from the data, what it reads does not."""
-    chosen = suited(method, made().with_(labels=np.arange(600) % 2)) if get_method(method).suit else {}
+    chosen = suited(method, made().with_(labels=np.arange(600) % 2)) if get_method(method).auto_config else {}
     allowed = r"""batch_size|loop\.\w+(\.\w+)?|negatives\.mixture\.\w+|evaluation\.choose
         |model\.(dim|num_layers|dropout|slowest|fastest|filter_start|max_norm|read_norm|static)"""
     assert [name for name in chosen if not re.fullmatch(allowed, name, re.VERBOSE)] == []

@@ -45,7 +45,7 @@ def blocks(n: int = 90, alike: float = 0.9, skew: float = 0.5, seed: int = 0) ->
 def suited(method: str, graph: Graph, metrics: tuple[str, ...] = (), **given: Any) -> Mapping[str, Any]:
     """Return what suits a graph if a configuration has these fields."""
     kind = {"nagphormer": NAGphormerRun, "gmn": GMNRun}.get(method, FullBatchRun)
-    return get_method(method).suit(graph, kind(data="memory:toy", **given), metrics)  # type: ignore[misc]
+    return get_method(method).auto_config(graph, kind(data="memory:toy", **given), metrics)  # type: ignore[misc]
 
 
 def settled(method: str, graph: Graph, **given: Any) -> Any:

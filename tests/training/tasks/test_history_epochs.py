@@ -16,7 +16,7 @@ from hopstate.errors import ConfigError, HopstateError
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.shared.link import suit_history
+from hopstate.methods.shared.link import auto_config_history
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches
 from hopstate.testing.conformance import F32
@@ -167,7 +167,7 @@ def test_epochs_that_suit_a_stream_are_those_of_what_they_take() -> None:
     found = {}
     for most in (50, 350, "all"):
         config = config_from(method, {"data": "x", "max_events": most})
-        found[most] = suit_history(events(), config, (), budget=4000)["loop.epochs"]
+        found[most] = auto_config_history(events(), config, (), budget=4000)["loop.epochs"]
     assert found == {50: 40, 350: 11, "all": 11}
 
 

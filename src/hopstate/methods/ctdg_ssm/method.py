@@ -27,14 +27,14 @@ from hopstate.methods.shared.event_nodes import (
     event_floors,
     event_targets,
     init_context,
-    suit_init,
+    settings_from_init,
     take_backbone,
 )
 from hopstate.methods.shared.link import (
     PAIRS,
     SCHEDULE,
-    suit_epochs,
-    suit_pairs,
+    auto_epochs,
+    auto_negatives,
     used_features,
 )
 from hopstate.methods.shared.memory import MemoryInputs, MemoryLinkRun, MemoryNodeRun, memory_task
@@ -64,7 +64,7 @@ LEAST, MOST = 1.0, 8.0  # of the highest frequency
 NO_NEIGHBOR = "model.order=0 looks at no neighbour"
 
 
-def suit_memory(
+def auto_config_memory(
     stream: EventStream, config: CTDGSSMRun | CTDGSSMNodeRun, metrics: tuple[str, ...]
 ) -> Mapping[str, Any]:
     """Return settings of CTDG-SSM that suit a stream.
@@ -81,12 +81,12 @@ def suit_memory(
         "model.static": "random",
         "batch_size": int(np.clip(count // 600, 16, 64)) if count < 200_000 else 200,
         "loop.optim.lr": 2e-3,
-        **suit_epochs(count, BUDGET if isinstance(config, CTDGSSMRun) else NODES),
+        **auto_epochs(count, BUDGET if isinstance(config, CTDGSSMRun) else NODES),
     }
     if config.model.order:
         chosen["model.filter_start"] = 1.0
     if isinstance(config, CTDGSSMRun):
-        chosen |= suit_pairs(stream, config, metrics)
+        chosen |= auto_negatives(stream, config, metrics)
     if config.model.time_dim:
         slowest, fastest = frequencies(stream, train, config)
         chosen |= {"model.slowest": slowest, "model.fastest": fastest}
@@ -190,9 +190,9 @@ def _network(
     return CTDGSSM(config.model, **widths, **sizes, decoder=decoder, seed=config.loop.seed)
 
 
-def _suit_nodes(stream: EventStream, config: CTDGSSMNodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
-    own = {} if config.init is not None else suit_memory(stream, config, metrics)
-    return {**own, **suit_init(stream, config, metrics, links="ctdg-ssm")}
+def _auto_config_nodes(stream: EventStream, config: CTDGSSMNodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+    own = {} if config.init is not None else auto_config_memory(stream, config, metrics)
+    return {**own, **settings_from_init(stream, config, metrics, links="ctdg-ssm")}
 
 
 def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
@@ -258,7 +258,7 @@ METHODS = {
         "links from a state-space memory per node, moved by events and by how they change the graph",
         "arXiv:2606.04672",
         floors=link_floors,
-        suit=suit_memory,
+        auto_config=auto_config_memory,
         automatic=(*MEMORY, *PAIRS),
         space=SPACE | {"model.static": ["none", "onehot", "random", "learnable"]},
         export=export_spec,
@@ -270,7 +270,7 @@ METHODS = {
         "events",
         "classes or amounts of nodes at the time of an event, from the same memory",
         "arXiv:2606.04672",
-        suit=_suit_nodes,
+        auto_config=_auto_config_nodes,
         automatic=MEMORY,
         floors=event_floors,
         space=SPACE,

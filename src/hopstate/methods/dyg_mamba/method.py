@@ -20,7 +20,7 @@ from hopstate.methods.shared.event_nodes import (
     event_floors,
     event_targets,
     init_context,
-    suit_init,
+    settings_from_init,
     take_backbone,
 )
 from hopstate.methods.shared.link import (
@@ -156,7 +156,7 @@ METHODS = {
         "events",
         "the state of an event's source, from state spaces over its past events",
         "arXiv:2408.06966",
-        suit=partial(suit_init, links="dyg-mamba"),
+        auto_config=partial(settings_from_init, links="dyg-mamba"),
         floors=event_floors,
         space=SPACE,
         export=export_spec,

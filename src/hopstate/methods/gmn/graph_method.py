@@ -409,7 +409,7 @@ def graph_split(graphs: GraphSet, y: np.ndarray, config: GraphSetRun) -> dict[st
     return random_split(labels, s.fractions, seed=s.seed + 1000 * (s.number or config.fold), stratified=stratified)
 
 
-def _suit(
+def _auto_config(
     graphs: GraphSet, config: GraphSetRun, metrics: tuple[str, ...], *, own: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Return settings that suit a set of graphs; chosen on validation on MUTAG and PROTEINS."""
@@ -501,12 +501,12 @@ _DEEPER: Space = {  # 4 and 5: of LRGB
 METHODS = {
     "gmn-graphs": Method(
         "gmn-graphs", GMNGraphsRun, build, "graphs", "Graph Mamba Networks over many graphs", "arXiv:2402.08678",
-        suit=partial(_suit, own=_GMN), automatic=(*_SETS, *_GMN),
+        auto_config=partial(_auto_config, own=_GMN), automatic=(*_SETS, *_GMN),
         floors=graph_set_baselines, reads_edges=reads_edges, space=SPACE | _DEEPER, export=export_spec,
     ),
     "gin-graphs": Method(
         "gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826",
-        suit=partial(_suit, own={}), automatic=_SETS, floors=graph_set_baselines,
+        auto_config=partial(_auto_config, own={}), automatic=_SETS, floors=graph_set_baselines,
         space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)}, export=gin_spec,
     ),
 }  # fmt: skip

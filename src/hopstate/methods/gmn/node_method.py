@@ -37,13 +37,13 @@ from hopstate.methods.shared.node import (
     NodeNetwork,
     NodeRun,
     Use,
+    auto_config_links,
+    auto_metric,
     check_same_edges,
     facts,
     graph_task,
     learned_features,
     raw_column,
-    suit_links,
-    suit_metric,
     turned,
 )
 from hopstate.tokens.encodings import Share, laplacian_encoding
@@ -74,12 +74,17 @@ AUTOMATIC = (
 )
 
 
-def suit_gmn(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, gps: bool = False) -> Mapping[str, Any]:
+def auto_config_gmn(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, gps: bool = False) -> Mapping[str, Any]:
     """Return settings of a Graph Mamba Network that suit a graph; walks and batches fit themselves to the memory."""
     if config.task == "link":
         small = {"walks.max_length": 1, "walks.repeats": 1, "walks.walks": 4, "encoding.kind": "rwse"}
         layers = {} if gps else {"model.mpnn_layers": 2}
-        return suit_links(graph, config) | small | layers | {"model.dim": 64, "model.expand": 1.0, "model.state_dim": 8}
+        return (
+            auto_config_links(graph, config)
+            | small
+            | layers
+            | {"model.dim": 64, "model.expand": 1.0, "model.state_dim": 8}
+        )
     f = facts(graph, config.split)
     chosen: dict[str, Any] = {
         "walks.max_length": 1,
@@ -101,7 +106,7 @@ def suit_gmn(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, gps: bo
     }
     if gps:
         del chosen["model.mpnn_layers"]
-    return {**chosen, **suit_metric(f, config, metrics)}
+    return {**chosen, **auto_metric(f, config, metrics)}
 
 
 EncodingKind = Literal["none", "laplacian", "rwse", "nondiagonal", "anonymous"]
@@ -401,7 +406,9 @@ METHODS = {
         "state-space models over random-walk tokens and over nodes",
         "arXiv:2402.08678",
         reads_edges=reads_edges,
-        suit=lambda graph, config, metrics: suit_gmn(graph, config, metrics, gps=config.model.variant == "gps-mamba"),
+        auto_config=lambda graph, config, metrics: auto_config_gmn(
+            graph, config, metrics, gps=config.model.variant == "gps-mamba"
+        ),
         automatic=AUTOMATIC,
         floors=graph_baselines,
         space=SPACE,

@@ -21,7 +21,7 @@ from hopstate.errors import refuse_idle
 from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.method import Context, Floors, Method
-from hopstate.methods.shared.link import LinkRun, clock_of, evaluation_negatives, suit_judged
+from hopstate.methods.shared.link import LinkRun, auto_selection, clock_of, evaluation_negatives
 from hopstate.sampling.negatives import Negatives
 from hopstate.streaming.protocols import LooksUp, OnlyLooksUp
 from hopstate.training.config import LoopConfig
@@ -114,7 +114,7 @@ METHODS = {
         "events",
         "how lately the pair met; nothing to train",
         "baseline",
-        suit=suit_judged,
+        auto_config=auto_selection,
         automatic=("evaluation.choose",),
         export="it has no weights: a score is the time since the pair met, which is read from the past",
     ),
@@ -125,7 +125,7 @@ METHODS = {
         "events",
         "whether the pair has met; nothing to train",
         "arXiv:2207.10128",
-        suit=suit_judged,
+        auto_config=auto_selection,
         automatic=("evaluation.choose",),
         space={"model.memory": ["unlimited", "window", "threshold"], "model.window": ["proportion", "repeat"]},
         export="it has no weights: a score is whether the pair has met, which is read from the past",

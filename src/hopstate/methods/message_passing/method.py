@@ -28,13 +28,13 @@ from hopstate.methods.shared.node import (
     Facts,
     NodeNetwork,
     NodeRun,
+    auto_config_links,
+    auto_metric,
     check_same_edges,
     edge_columns,
     facts,
     graph_task,
     message_graph,
-    suit_links,
-    suit_metric,
 )
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, Tensors, graph_spec, rows_port
 from hopstate.sampling.partition import MODULES, NAMES, first_installed
@@ -49,14 +49,16 @@ EPOCH = 1.0  # seconds that an epoch of the whole graph may take
 AUTOMATIC = ("model.num_layers", "model.block", "metric", *LINKS)
 
 
-def suit_backbone(graph: Graph, config: FullBatchRun, metrics: tuple[str, ...], *, kind: str) -> Mapping[str, Any]:
+def auto_config_backbone(
+    graph: Graph, config: FullBatchRun, metrics: tuple[str, ...], *, kind: str
+) -> Mapping[str, Any]:
     """Return the automatic settings of a backbone."""
     backbone = BACKBONES[kind]
     if config.task == "link":
         structure, whole = config.link.structure, config.batching.kind == "full"
         hide = backbone.edges != "unused" and structure and not config.link.disjoint and whole
         block = backbone.link_block(structure=structure, hide=hide, jump=config.model.jump)
-        chosen = suit_links(graph, config, hide=hide) | {"model.num_layers": backbone.link_layers}
+        chosen = auto_config_links(graph, config, hide=hide) | {"model.num_layers": backbone.link_layers}
         return chosen if block is None else chosen | {"model.block": block}
     f = facts(graph, config.split)
     layers = backbone.layers[0 if f.alike else 1]
@@ -68,7 +70,7 @@ def suit_backbone(graph: Graph, config: FullBatchRun, metrics: tuple[str, ...], 
         "loop.epochs": 300,
         "loop.patience": 60,
     }
-    return {**chosen, **suit_metric(f, config, metrics)}
+    return {**chosen, **auto_metric(f, config, metrics)}
 
 
 def _width(f: Facts, layers: int, kind: str) -> int:
@@ -246,7 +248,7 @@ def backbone_method(kind: str) -> Method[Graph, FullBatchRun, Any]:
         BACKBONES[kind].summary,
         BACKBONES[kind].source,
         reads_edges=partial(reads_edges, kind=kind),
-        suit=partial(suit_backbone, kind=kind),
+        auto_config=partial(auto_config_backbone, kind=kind),
         automatic=AUTOMATIC,
         floors=graph_baselines,
         space=SPACE,

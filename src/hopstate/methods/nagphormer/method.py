@@ -26,11 +26,11 @@ from hopstate.methods.shared.node import (
     EdgeConfig,
     NodeNetwork,
     NodeRun,
+    auto_config_links,
+    auto_metric,
     facts,
     graph_task,
     message_graph,
-    suit_links,
-    suit_metric,
 )
 from hopstate.methods.shared.programs import ExportSpec, Port, graph_spec, rows_port
 from hopstate.tokens.encodings import Share, laplacian_encoding
@@ -43,9 +43,9 @@ __all__ = ["METHODS", "HopTokensConfig", "NAGphormerRun", "build"]
 AUTOMATIC = ("tokens.num_hops", "tokens.eigenvectors", "batch_size", "metric", *LINKS)
 
 
-def suit_nagphormer(graph: Graph, config: NodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+def auto_config_nagphormer(graph: Graph, config: NodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     if config.task == "link":
-        return suit_links(graph, config) | {"tokens.num_hops": 3, "tokens.eigenvectors": 0}
+        return auto_config_links(graph, config) | {"tokens.num_hops": 3, "tokens.eigenvectors": 0}
     f = facts(graph, config.split)
     chosen: dict[str, Any] = {
         "model.dim": 128,
@@ -56,7 +56,7 @@ def suit_nagphormer(graph: Graph, config: NodeRun, metrics: tuple[str, ...]) -> 
         "loop.epochs": 80,
         "loop.patience": 20,
     }
-    return {**chosen, **suit_metric(f, config, metrics)}
+    return {**chosen, **auto_metric(f, config, metrics)}
 
 
 SAMPLE = 1000  # nodes that a check asks of
@@ -186,7 +186,7 @@ METHODS = {
         "graph",
         "a transformer over hops, in mini-batches of nodes",
         "arXiv:2206.04910",
-        suit=suit_nagphormer,
+        auto_config=auto_config_nagphormer,
         automatic=AUTOMATIC,
         floors=graph_baselines,
         space=SPACE,

@@ -32,9 +32,9 @@ from hopstate.methods.pair_trees.trees import Forest, PairTrees
 from hopstate.methods.shared.link import (
     HistoryIndex,
     LinkRun,
+    auto_selection,
     clock_of,
     evaluation_negatives,
-    suit_judged,
     used_features,
 )
 from hopstate.random import named_rng
@@ -303,7 +303,7 @@ METHODS = {
         "boosted trees over the histories of a pair and of its ends",
         "ours; features after arXiv:2207.10128 and arXiv:2303.13047",
         floors=heuristic_floors,
-        suit=suit_judged,
+        auto_config=auto_selection,
         automatic=("evaluation.choose",),
         space={
             "historical": [0, 1, 2],

@@ -127,7 +127,9 @@ PAIRS = ("model.pair_dim", "model.node_gaps", "model.pair_history")  # of a deco
 SHARED = ("model.", "history.", "num_neighbors", "gap_unit", "deletions", "cut_ties")
 
 
-def suit_init(record: EventStream, config: EventNodeRun, metrics: tuple[str, ...], *, links: str) -> Mapping[str, Any]:
+def settings_from_init(
+    record: EventStream, config: EventNodeRun, metrics: tuple[str, ...], *, links: str
+) -> Mapping[str, Any]:
     """Return the settings that a classifier shares with the run of the method `links` that its `init` names."""
     if config.init is None:
         return {}

@@ -499,7 +499,7 @@ PAIRS = ("negatives.mixture.historical", "evaluation.choose")
 SELDOM = 0.05  # share of repeated pairs among training events below which pairs do not meet again
 
 
-def suit_epochs(events: int, budget: int) -> dict[str, Any]:
+def auto_epochs(events: int, budget: int) -> dict[str, Any]:
     """Return a schedule that ends when it ends: no patience, the rate falls to 0.
 
     budget is the number of training events, times epochs, that one core does in some minutes.
@@ -512,18 +512,18 @@ def suit_epochs(events: int, budget: int) -> dict[str, Any]:
     }
 
 
-def suit_judged(stream: EventStream, config: LinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+def auto_selection(stream: EventStream, config: LinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     """Return by what validation chooses: the mean over kinds of pairs, where there are several."""
     kinds = [name for name in config.evaluation.strategies if not STRATEGIES[name].ranking]
     return {"evaluation.choose": "mean"} if len(kinds) > 1 else {}
 
 
-def suit_pairs(stream: EventStream, config: LearnedLinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+def auto_negatives(stream: EventStream, config: LearnedLinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     """Return what a model learns pairs from and is chosen by; a user's own kinds of pairs stay as they are."""
     own = config.negatives != TrainingNegatives()
     again = not own and repeated(stream, config.split.of(stream).train) >= SELDOM
     mixed = {"negatives.mixture.historical": HISTORICAL} if again else {}
-    return {**mixed, **suit_judged(stream, config, metrics)}
+    return {**mixed, **auto_selection(stream, config, metrics)}
 
 
 def repeated(stream: EventStream, rows: np.ndarray) -> float:
@@ -535,15 +535,15 @@ def repeated(stream: EventStream, rows: np.ndarray) -> float:
     return float(np.count_nonzero(pairs[1:] == pairs[:-1])) / max(len(pairs), 1)
 
 
-def suit_history(
+def auto_config_history(
     stream: EventStream, config: HistoryLinkRun, metrics: tuple[str, ...], *, budget: int
 ) -> Mapping[str, Any]:
-    """Return settings of a model fed from histories that suit a stream; budget as of `suit_epochs`."""
+    """Return settings of a model fed from histories that suit a stream; budget as of `auto_epochs`."""
     events = len(stream.additions(config.split.of(stream).train))
     batch = int(np.clip(events // 50, 20, 200))
-    own = suit_pairs(stream, config, metrics)
+    own = auto_negatives(stream, config, metrics)
     an_epoch = events if config.most is None else min(events, config.most)
-    return {"batch_size": batch, "loop.optim.lr": 3e-4, **own, **suit_epochs(an_epoch, budget)}
+    return {"batch_size": batch, "loop.optim.lr": 3e-4, **own, **auto_epochs(an_epoch, budget)}
 
 
 HistoryRunT = TypeVar("HistoryRunT", bound=HistoryLinkRun)
@@ -561,9 +561,9 @@ def history_method(
     space: Space | None = None,
     export: Callable[[LinkTask], ExportSpec] | str = "",
 ) -> Method[EventStream, HistoryRunT, LinkTask]:
-    """Return a method of links from histories; see `Method`, and `suit_epochs` for budget."""
+    """Return a method of links from histories; see `Method`, and `auto_epochs` for budget."""
     return Method(
-        name, config, build, "events", summary, source, floors=floors, suit=partial(suit_history, budget=budget),
+        name, config, build, "events", summary, source, floors=floors, auto_config=partial(auto_config_history, budget=budget),
         automatic=("batch_size", *SCHEDULE, *PAIRS), space=space or {},
         export=export,
     )  # fmt: skip

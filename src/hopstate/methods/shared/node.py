@@ -439,7 +439,7 @@ def adjusted_homophily(graph: Graph, y: np.ndarray) -> float:
     return (float((a[known] == b[known]).mean()) - chance) / (1 - chance) if chance < 1 else float("nan")
 
 
-def suit_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> dict[str, Any]:
+def auto_config_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> dict[str, Any]:
     """Return settings of link prediction: about `STEPS` steps; with hide a step's links are no messages."""
     links = graph.num_edges / (2 if graph.is_undirected else 1) * config.link.fractions[0]
     share = {"link.hide": True, "link.batch_size": int(np.clip(links // HIDDEN + 1, 1, STEP))} if hide else {}
@@ -457,7 +457,7 @@ def suit_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> dict[str
     }
 
 
-def suit_metric(f: Facts, config: NodeRun, metrics: tuple[str, ...]) -> dict[str, Any]:
+def auto_metric(f: Facts, config: NodeRun, metrics: tuple[str, ...]) -> dict[str, Any]:
     """Return the metric that skewed classes ask for, where neither the data nor the user name one."""
     return {} if metrics or config.metric != "auto" or f.metric is None else {"metric": f.metric}
 
