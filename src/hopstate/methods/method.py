@@ -241,7 +241,7 @@ class SetRun(RunConfig, ABC):
         """Return the numbers of the training graphs; none where the build will say what is amiss."""
 
 
-Floors = dict[str, dict[str, float]]  # name → test metrics
+Baselines = dict[str, dict[str, float]]  # name → test metrics
 RecordT = TypeVar("RecordT", bound="Record")
 RunT = TypeVar("RunT", bound=RunConfig)
 TaskT = TypeVar("TaskT", bound="Task[Any]")  # its batches are known to the task alone
@@ -261,7 +261,7 @@ class Method(Generic[RecordT, RunT, TaskT]):
         auto_config: (data record, configuration, the data set's metrics) → settings that suit the data, by dotted name; they
             stand in for the configuration's own defaults, and what a user gives stands over them.
         automatic: settings that `auto_config` may choose, by dotted name; `--help` marks them.
-        floors: (data record, configuration, context, task) → name → test metrics of what a run must stand above.
+        baselines: (data record, configuration, context, task) → name → test metrics of what a run must stand above.
         reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled; None:
             it never does.
         space: what `hopstate tune` searches where a user names nothing, by dotted name; empty where nothing is known.
@@ -279,7 +279,7 @@ class Method(Generic[RecordT, RunT, TaskT]):
     reads_edges: Callable[[RunT], bool] | None = None
     auto_config: Callable[[RecordT, RunT, tuple[str, ...]], Mapping[str, Any]] | None = None
     automatic: tuple[str, ...] = ()
-    floors: Callable[[RecordT, RunT, Context, TaskT], Floors] | None = None
+    baselines: Callable[[RecordT, RunT, Context, TaskT], Baselines] | None = None
     space: Space = field(default_factory=dict)
     transductive: Callable[[RunT], str] | None = None
     export: Callable[[TaskT], ExportSpec] | str = ""

@@ -25,7 +25,7 @@ from hopstate.evaluation.metrics import roc_auc
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.pair_trees.method import PairTreesTask, link_floors, training_table
+from hopstate.methods.pair_trees.method import PairTreesTask, link_baselines, training_table
 from hopstate.runs.explain import explain
 from hopstate.runs.inference import evaluate, predict, score_stream
 from hopstate.runs.load import as_trained, load_run
@@ -270,13 +270,13 @@ def test_as_a_baseline_it_is_what_it_is_as_a_run(tmp_path: Path) -> None:
     own, settings = events(1600), {"evaluation.strategies": ["random"], "loop.progress": False, "loop.seed": 3}
     run = fit("pair-trees", own, out=tmp_path / "run", config={**settings, "loop.logger": "none"})
     config = config_from(get_method("graphmixer"), {"data": "x", **settings})
-    found = link_floors(own, config, Context(run=tmp_path, cache=tmp_path), None)
+    found = link_baselines(own, config, Context(run=tmp_path, cache=tmp_path), None)
     assert set(found) == {"recency", "edgebank", "chance", "pair-trees"}
     on_validation = found["pair-trees"].pop("val_average_precision")
     assert on_validation == pytest.approx(run.metrics["val"]["average_precision"], abs=F64)
     assert found["pair-trees"] == pytest.approx(run.metrics["test"], abs=F64)
     assert not (tmp_path / "importances.csv").exists()
-    few = link_floors(events(600), config, Context(run=tmp_path / "few", cache=tmp_path), None)
+    few = link_baselines(events(600), config, Context(run=tmp_path / "few", cache=tmp_path), None)
     assert set(few) == {"recency", "edgebank", "chance"}
 
 

@@ -20,7 +20,7 @@ from hopstate.methods.message_passing.method import FullBatchRun
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import Context, SplitConfig
 from hopstate.methods.nagphormer.method import NAGphormerRun
-from hopstate.methods.shared.baselines import below, graph_baselines
+from hopstate.methods.shared.baselines import baselines_not_beaten, graph_baselines
 from hopstate.methods.shared.node import adjusted_homophily, facts
 from hopstate.runs.data import resolve_config
 from hopstate.runs.run import fit
@@ -181,11 +181,11 @@ def test_links_are_judged_beside_recency(trained):
 
 def test_a_run_below_a_floor_is_named():
     floors = {"majority": {"accuracy": 0.6, "mae": 2.0}, "mlp": {"accuracy": 0.8, "mae": 1.0}}
-    assert below({"accuracy": 0.7}, floors, "accuracy", "max") == ["mlp"]
-    assert below({"accuracy": 0.8}, floors, "accuracy", "max") == ["mlp"]
-    assert below({"mae": 1.5}, floors, "mae", "min") == ["mlp"]
-    assert below({"accuracy": 0.9}, floors, "accuracy", "max") == []
-    assert below({"m": 0.9}, {"a": {"n": 1.0}, "b": {"m": float("nan")}}, "m", "max") == []
+    assert baselines_not_beaten({"accuracy": 0.7}, floors, "accuracy", "max") == ["mlp"]
+    assert baselines_not_beaten({"accuracy": 0.8}, floors, "accuracy", "max") == ["mlp"]
+    assert baselines_not_beaten({"mae": 1.5}, floors, "mae", "min") == ["mlp"]
+    assert baselines_not_beaten({"accuracy": 0.9}, floors, "accuracy", "max") == []
+    assert baselines_not_beaten({"m": 0.9}, {"a": {"n": 1.0}, "b": {"m": float("nan")}}, "m", "max") == []
 
 
 def test_runs_that_are_averaged_have_the_same_settings():

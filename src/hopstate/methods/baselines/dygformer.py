@@ -18,7 +18,7 @@ from hopstate.layers.attention import PackedLayout, PackedTransformerBlock
 from hopstate.layers.decoders import LinkHead, PairHistory
 from hopstate.layers.encodings import AlignedProjections, CountEncoding, TimeEncoding, check_widths
 from hopstate.methods.method import Context
-from hopstate.methods.pair_trees.method import link_floors
+from hopstate.methods.pair_trees.method import link_baselines
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
 from hopstate.methods.shared.programs import ExportSpec, history_spec
 from hopstate.ops.rows import segment_sum
@@ -238,7 +238,7 @@ METHODS = {
         build,
         summary="a Transformer over two nodes' past events, with co-occurrence counts",
         source="arXiv:2303.13047",
-        floors=link_floors,
+        baselines=link_baselines,
         space={
             "model.max_length,model.patch_size": ["32,1", "64,2", "128,4", "256,8", "512,16", "1024,32"],
             "model.dropout": DYGLIB_DROPOUT,

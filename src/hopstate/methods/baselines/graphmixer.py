@@ -22,7 +22,7 @@ from hopstate.layers.decoders import LinkHead, PairHistory
 from hopstate.layers.encodings import TimeEncoding, check_widths
 from hopstate.methods.baselines.dygformer import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
-from hopstate.methods.pair_trees.method import link_floors
+from hopstate.methods.pair_trees.method import link_baselines
 from hopstate.methods.shared.link import (
     AroundTokenizer,
     HistoryLinkRun,
@@ -333,7 +333,7 @@ METHODS = {
         build,
         summary="an MLP-Mixer over each node's most recent links",
         source="arXiv:2302.11636",
-        floors=link_floors,
+        baselines=link_baselines,
         space={"model.num_links": [10, 20, 30], "model.dropout": DYGLIB_DROPOUT},
         budget=600_000,
         export=export_spec,

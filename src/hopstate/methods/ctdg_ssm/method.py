@@ -22,9 +22,9 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import refuse_idle
 from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig, Readout
 from hopstate.methods.method import Context, Method, Space
-from hopstate.methods.pair_trees.method import link_floors
+from hopstate.methods.pair_trees.method import link_baselines
 from hopstate.methods.shared.event_nodes import (
-    event_floors,
+    event_baselines,
     event_targets,
     init_context,
     settings_from_init,
@@ -257,7 +257,7 @@ METHODS = {
         "events",
         "links from a state-space memory per node, moved by events and by how they change the graph",
         "arXiv:2606.04672",
-        floors=link_floors,
+        baselines=link_baselines,
         auto_config=auto_config_memory,
         automatic=(*MEMORY, *PAIRS),
         space=SPACE | {"model.static": ["none", "onehot", "random", "learnable"]},
@@ -272,7 +272,7 @@ METHODS = {
         "arXiv:2606.04672",
         auto_config=_auto_config_nodes,
         automatic=MEMORY,
-        floors=event_floors,
+        baselines=event_baselines,
         space=SPACE,
         export=export_spec,
     ),

@@ -14,10 +14,10 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, check_range
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes, frozen_bounds
 from hopstate.methods.method import Context, Method, Space
-from hopstate.methods.pair_trees.method import link_floors
+from hopstate.methods.pair_trees.method import link_baselines
 from hopstate.methods.shared.event_nodes import (
     EventNodeRun,
-    event_floors,
+    event_baselines,
     event_targets,
     init_context,
     settings_from_init,
@@ -157,7 +157,7 @@ METHODS = {
         "the state of an event's source, from state spaces over its past events",
         "arXiv:2408.06966",
         auto_config=partial(settings_from_init, links="dyg-mamba"),
-        floors=event_floors,
+        baselines=event_baselines,
         space=SPACE,
         export=export_spec,
     ),
@@ -167,7 +167,7 @@ METHODS = {
         build,
         summary="state spaces over two nodes' past events, stepped by the time between them",
         source="arXiv:2408.06966",
-        floors=link_floors,
+        baselines=link_baselines,
         space=SPACE,
         budget=200_000,
         export=export_spec,

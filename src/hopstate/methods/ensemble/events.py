@@ -14,8 +14,8 @@ from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.stream_state import Memories, StreamState
 from hopstate.errors import ConfigError
 from hopstate.methods.ensemble.members import Member, Stack, members_of
-from hopstate.methods.heuristics.method import heuristic_floors
-from hopstate.methods.method import Context, Floors, Method
+from hopstate.methods.heuristics.method import heuristic_baselines
+from hopstate.methods.method import Context, Baselines, Method
 from hopstate.methods.shared.link import LinkRun, evaluation_negatives
 from hopstate.streaming.history_scorer import HistoryScorer, to_values
 from hopstate.streaming.memory_scorer import FollowingMemory, MemoryScorer
@@ -196,18 +196,18 @@ def build(stream: EventStream, config: EnsembleRun, context: Context) -> Ensembl
     return EnsembleTask(source, evaluation=config.evaluation, negatives=negatives)
 
 
-def member_floors(stream: EventStream, config: EnsembleRun, context: Context, task: EnsembleTask) -> Floors:
+def member_baselines(stream: EventStream, config: EnsembleRun, context: Context, task: EnsembleTask) -> Baselines:
     """Return test metrics of each member, recency and EdgeBank, and the validation metric of each."""
-    found: Floors = {}
+    found: Baselines = {}
     for name, own in zip(task.source.names, task.source.tasks):
         judge = LinkTask(own.source, evaluation=config.evaluation, negatives=task.negatives)
         found[name] = judge.evaluate("test") | {f"val_{judge.metric}": judge.evaluate("val")[judge.metric]}
-    return found | heuristic_floors(stream, config, context, task)
+    return found | heuristic_baselines(stream, config, context, task)
 
 
 METHODS = {
     "ensemble": Method(
         "ensemble", EnsembleRun, build, "events", "finished runs on links in time, combined", "stacking",
-        floors=member_floors, export="export its members",
+        baselines=member_baselines, export="export its members",
     ),
 }  # fmt: skip

@@ -12,7 +12,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.io.files import replace_file
 from hopstate.methods.ensemble.members import Member, Stack, members_of
-from hopstate.methods.method import Context, Floors, Method
+from hopstate.methods.method import Context, Baselines, Method
 from hopstate.methods.shared.node import NodeRun, save_npz
 from hopstate.training.tasks.static_link import StaticLinkTask
 
@@ -79,7 +79,7 @@ def build(graph: Graph, config: LinkEnsembleRun, context: Context) -> LinkEnsemb
     return LinkEnsembleTask(members)
 
 
-def member_floors(graph: Graph, config: LinkEnsembleRun, context: Context, task: LinkEnsembleTask) -> Floors:
+def member_baselines(graph: Graph, config: LinkEnsembleRun, context: Context, task: LinkEnsembleTask) -> Baselines:
     key = task.metric
     own = {member.name: member.task for member in task.members}
     return {name: one.evaluate("test") | {f"val_{key}": one.evaluate("val")[key]} for name, one in own.items()}
@@ -88,6 +88,6 @@ def member_floors(graph: Graph, config: LinkEnsembleRun, context: Context, task:
 METHODS = {
     "link-ensemble": Method(
         "link-ensemble", LinkEnsembleRun, build, "graph", "finished runs on a graph's links, combined", "stacking",
-        floors=member_floors, reads_edges=lambda config: True, export="export its members",
+        baselines=member_baselines, reads_edges=lambda config: True, export="export its members",
     ),
 }  # fmt: skip

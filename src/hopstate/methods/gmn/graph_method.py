@@ -502,11 +502,11 @@ METHODS = {
     "gmn-graphs": Method(
         "gmn-graphs", GMNGraphsRun, build, "graphs", "Graph Mamba Networks over many graphs", "arXiv:2402.08678",
         auto_config=partial(_auto_config, own=_GMN), automatic=(*_SETS, *_GMN),
-        floors=graph_set_baselines, reads_edges=reads_edges, space=SPACE | _DEEPER, export=export_spec,
+        baselines=graph_set_baselines, reads_edges=reads_edges, space=SPACE | _DEEPER, export=export_spec,
     ),
     "gin-graphs": Method(
         "gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826",
-        auto_config=partial(_auto_config, own={}), automatic=_SETS, floors=graph_set_baselines,
+        auto_config=partial(_auto_config, own={}), automatic=_SETS, baselines=graph_set_baselines,
         space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)}, export=gin_spec,
     ),
 }  # fmt: skip

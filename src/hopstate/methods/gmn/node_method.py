@@ -410,7 +410,7 @@ METHODS = {
             graph, config, metrics, gps=config.model.variant == "gps-mamba"
         ),
         automatic=AUTOMATIC,
-        floors=graph_baselines,
+        baselines=graph_baselines,
         space=SPACE,
         transductive=transductive,
         export=export_spec,

@@ -20,7 +20,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import refuse_idle
 from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.edgebank import EdgeBank
-from hopstate.methods.method import Context, Floors, Method
+from hopstate.methods.method import Context, Baselines, Method
 from hopstate.methods.shared.link import LinkRun, auto_selection, clock_of, evaluation_negatives
 from hopstate.sampling.negatives import Negatives
 from hopstate.streaming.protocols import LooksUp, OnlyLooksUp
@@ -133,8 +133,8 @@ METHODS = {
 }
 
 
-def heuristic_floors(stream: EventStream, config: LinkRun, context: Context, task: Task[Any]) -> Floors:
-    """Return test metrics of recency and EdgeBank on the run's split and negatives; arguments as in `node_floors`.
+def heuristic_baselines(stream: EventStream, config: LinkRun, context: Context, task: Task[Any]) -> Baselines:
+    """Return test metrics of recency and EdgeBank on the run's split and negatives; arguments as in `graph_baselines`.
 
     Both look up in one index, and what the run has is taken: of a hundred million events each is most of a gigabyte.
     """
@@ -149,7 +149,7 @@ def heuristic_floors(stream: EventStream, config: LinkRun, context: Context, tas
         "recency": Recency(store, clock=clock),
         "edgebank": EdgeBank(stream.num_nodes, stream=stream, whole=store),
     }
-    found: Floors = {}
+    found: Baselines = {}
     for name, scorer in scorers.items():
         let_go(stream.src, stream.dst, stream.t)  # of a mapped stream: what the run, and the floor before, have read
         store.let_go()

@@ -250,7 +250,7 @@ def backbone_method(kind: str) -> Method[Graph, FullBatchRun, Any]:
         reads_edges=partial(reads_edges, kind=kind),
         auto_config=partial(auto_config_backbone, kind=kind),
         automatic=AUTOMATIC,
-        floors=graph_baselines,
+        baselines=graph_baselines,
         space=SPACE,
         export=export_spec,
     )

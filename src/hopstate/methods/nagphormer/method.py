@@ -188,7 +188,7 @@ METHODS = {
         "arXiv:2206.04910",
         auto_config=auto_config_nagphormer,
         automatic=AUTOMATIC,
-        floors=graph_baselines,
+        baselines=graph_baselines,
         space=SPACE,
         transductive=transductive,
         export=export_spec,

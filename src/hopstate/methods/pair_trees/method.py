@@ -26,8 +26,8 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.io.files import write_text
 from hopstate.io.scratch import let_go
-from hopstate.methods.heuristics.method import heuristic_floors
-from hopstate.methods.method import Context, Floors, Method, Range
+from hopstate.methods.heuristics.method import heuristic_baselines
+from hopstate.methods.method import Context, Baselines, Method, Range
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
 from hopstate.methods.shared.link import (
     HistoryIndex,
@@ -50,16 +50,16 @@ from hopstate.training.tasks.task import Task
 FEWEST = 1_000  # training events for which trees are trained: few say little, and a small fit stays quick
 
 
-def link_floors(stream: EventStream, config: LinkRun, context: Context, task: Task[Any]) -> Floors:
+def link_baselines(stream: EventStream, config: LinkRun, context: Context, task: Task[Any]) -> Baselines:
     """Return test metrics of recency, EdgeBank and, of a stream that is not too short, pair-trees."""
-    found = heuristic_floors(stream, config, context, task)
+    found = heuristic_baselines(stream, config, context, task)
     if len(stream.additions(config.split.of(stream).train)) >= FEWEST:
-        found["pair-trees"] = tree_floor(stream, config, context)
+        found["pair-trees"] = tree_baseline(stream, config, context)
     return found
 
 
-def tree_floor(stream: EventStream, config: LinkRun, context: Context) -> dict[str, float]:
-    """Return test metrics of pair-trees and its validation metric; arguments as in `link_floors`."""
+def tree_baseline(stream: EventStream, config: LinkRun, context: Context) -> dict[str, float]:
+    """Return test metrics of pair-trees and its validation metric; arguments as in `link_baselines`."""
     shared = {name: getattr(config, name) for name in ("data", "read", "split", "evaluation")}
     own = PairTreesRun(**shared)
     own = replace(own, loop=replace(own.loop, seed=config.loop.seed, progress=False))
@@ -302,7 +302,7 @@ METHODS = {
         "events",
         "boosted trees over the histories of a pair and of its ends",
         "ours; features after arXiv:2207.10128 and arXiv:2303.13047",
-        floors=heuristic_floors,
+        baselines=heuristic_baselines,
         auto_config=auto_selection,
         automatic=("evaluation.choose",),
         space={

@@ -19,7 +19,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.evaluation.metrics import selection_value
 from hopstate.evaluation.static_link import link_metrics
-from hopstate.methods.method import Context, Floors, RunConfig
+from hopstate.methods.method import Context, Baselines, RunConfig
 from hopstate.ops.proximity import KINDS, Proximity
 from hopstate.random import named_rng
 from hopstate.training.tasks.graph import GraphTask, Level
@@ -35,7 +35,9 @@ TINY = 1e-6  # probability of what never occurs
 BLOCK = 1 << 16  # rows that are predicted at a time
 
 
-def graph_baselines(graph: Graph, config: RunConfig, context: Context, task: NodeTask[Any] | StaticLinkTask) -> Floors:
+def graph_baselines(
+    graph: Graph, config: RunConfig, context: Context, task: NodeTask[Any] | StaticLinkTask
+) -> Baselines:
     """Return test metrics of a graph's baselines by name, and as "val_<metric>" the validation metric."""
     if isinstance(task, StaticLinkTask):
         return _link_baselines(task)
@@ -43,7 +45,7 @@ def graph_baselines(graph: Graph, config: RunConfig, context: Context, task: Nod
     return _baselines(labels.target, labels.y, labels.split, graph.x, config.loop.seed)
 
 
-def graph_set_baselines(graphs: GraphSet, config: RunConfig, context: Context, task: GraphTask) -> Floors:
+def graph_set_baselines(graphs: GraphSet, config: RunConfig, context: Context, task: GraphTask) -> Baselines:
     """Return the baselines of a set of graphs; see `graph_baselines`."""
     rows = {split: task.target_rows(split) for split in ("train", "val", "test")}
     count = graphs.num_nodes if task.level != "edge" else graphs.union.num_edges
@@ -51,21 +53,21 @@ def graph_set_baselines(graphs: GraphSet, config: RunConfig, context: Context, t
     return _baselines(task.target, task.y, rows, x, config.loop.seed)
 
 
-def below(
-    metrics: Mapping[str, float | None], floors: Mapping[str, Mapping[str, float | None]], metric: str, mode: str
+def baselines_not_beaten(
+    metrics: Mapping[str, float | None], baselines: Mapping[str, Mapping[str, float | None]], metric: str, mode: str
 ) -> list[str]:
     """Return the baselines that a run's metric does not exceed; none of an undefined metric."""
     value, sign = metrics.get(metric), 1 if mode == "max" else -1
     if value is None or np.isnan(value):
         return []
-    known = {name: own for name, values in floors.items() if (own := values.get(metric)) is not None and own == own}
+    known = {name: own for name, values in baselines.items() if (own := values.get(metric)) is not None and own == own}
     return [name for name, floor in known.items() if not sign * value > sign * floor]
 
 
-def _link_baselines(task: StaticLinkTask) -> Floors:
+def _link_baselines(task: StaticLinkTask) -> Baselines:
     near = Proximity(task.messages.indptr, task.messages.indices)
     test, val, key = task.question("test"), task.question("val"), f"val_{task.metric}"
-    found: Floors = {}
+    found: Baselines = {}
     for kind in KINDS:
         score = partial(near.pairs, kind)
         found[kind] = {**link_metrics(test, score), key: link_metrics(val, score)[task.metric]}
@@ -73,7 +75,7 @@ def _link_baselines(task: StaticLinkTask) -> Floors:
     return found
 
 
-def _baselines(target: Target, y: np.ndarray, split: Rows, x: np.ndarray | None, seed: int) -> Floors:
+def _baselines(target: Target, y: np.ndarray, split: Rows, x: np.ndarray | None, seed: int) -> Baselines:
     if not target.known(y[split["test"]]).any():
         return {}
     train, nothing = split["train"][target.known(y[split["train"]])], np.zeros((len(y), 0))

@@ -110,7 +110,7 @@ def _trained_classes(stream: EventStream, metric: str, trained: Mapping[str, Any
     return EventTargets(y=y, target=target, named=named)
 
 
-def event_floors(
+def event_baselines(
     stream: EventStream, config: EventNodeRun, context: Context, task: EventNodeTask
 ) -> dict[str, dict[str, float]]:
     """Return test metrics that need no model, and of validation the one that chooses a model ("val_<metric>").

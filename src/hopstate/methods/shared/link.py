@@ -19,7 +19,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, check_range, refuse_idle
 from hopstate.io.scratch import let_go
 from hopstate.layers.decoders import PairHistory
-from hopstate.methods.method import Context, Floors, Method, RunConfig, Space
+from hopstate.methods.method import Context, Baselines, Method, RunConfig, Space
 from hopstate.methods.shared.programs import ExportSpec
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches, judged, number_or_all
@@ -557,13 +557,13 @@ def history_method(
     summary: str,
     source: str,
     budget: int,
-    floors: Callable[[EventStream, HistoryRunT, Context, LinkTask], Floors] | None = None,
+    baselines: Callable[[EventStream, HistoryRunT, Context, LinkTask], Baselines] | None = None,
     space: Space | None = None,
     export: Callable[[LinkTask], ExportSpec] | str = "",
 ) -> Method[EventStream, HistoryRunT, LinkTask]:
     """Return a method of links from histories; see `Method`, and `auto_epochs` for budget."""
     return Method(
-        name, config, build, "events", summary, source, floors=floors, auto_config=partial(auto_config_history, budget=budget),
+        name, config, build, "events", summary, source, baselines=baselines, auto_config=partial(auto_config_history, budget=budget),
         automatic=("batch_size", *SCHEDULE, *PAIRS), space=space or {},
         export=export,
     )  # fmt: skip
