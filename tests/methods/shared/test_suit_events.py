@@ -17,7 +17,7 @@ from hopstate.layers.encodings import TimeEncoding
 from hopstate.methods import MODULES, get_method
 from hopstate.methods.config import parse_given
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
-from hopstate.methods.shared.link import HISTORICAL
+from hopstate.methods.shared.link import HISTORICAL_SHARE
 from hopstate.runs.data import resolve_config
 from hopstate.testing.conformance import F64
 
@@ -191,6 +191,6 @@ def test_historical_pairs_are_learned_from_where_pairs_meet_again():
     late = EventStream(src=np.append(src[:420], src[:180]), dst=200 + np.append(dst[:420], dst[:180]), t=np.arange(600))
     for method in METHODS:
         shares = [suited(method, one).get("negatives.mixture.historical", 0) for one in (made(), never, late)]
-        assert shares == [HISTORICAL, 0, 0]  # what is held back says nothing
+        assert shares == [HISTORICAL_SHARE, 0, 0]  # what is held back says nothing
     given = {"negatives.mixture": {"random": 0.5, "historical": 0.5}}
     assert settled("dyg-mamba", never, **given).negatives.mixture.historical == 0.5

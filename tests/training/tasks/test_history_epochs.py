@@ -106,7 +106,7 @@ def test_batches_of_an_epoch_are_those_that_stand_in_one_of_all(method: str, tmp
 def test_few_events_are_those_of_ever_to_the_bit(method: str, tmp_path: Path) -> None:
     usual, config = task_of(method, tmp_path / "usual")
     count = len(usual.split.train)
-    assert config.most == 10**6
+    assert config.event_limit == 10**6
     for most in (count, "all"):
         other, _ = task_of(method, tmp_path / f"{most}", max_events=most)
         assert usual.num_batches(1) == other.num_batches(1) == -(-count // 20)

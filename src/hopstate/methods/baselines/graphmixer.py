@@ -24,7 +24,7 @@ from hopstate.methods.baselines.dygformer import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import link_baselines
 from hopstate.methods.shared.link import (
-    AroundTokenizer,
+    TokenizerWrapper,
     HistoryLinkRun,
     feature_dims,
     history_features,
@@ -93,7 +93,7 @@ class RecentLinks(NamedTuple):
     pair: Tensor | None = None
 
 
-class RecentLinkTokenizer(AroundTokenizer[HistoryTokenizer]):
+class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
     """Queries to their ends' most recent links.
 
     Args:

@@ -31,8 +31,8 @@ from hopstate.methods.shared.event_nodes import (
     take_backbone,
 )
 from hopstate.methods.shared.link import (
-    PAIRS,
-    SCHEDULE,
+    PAIR_SETTINGS,
+    SCHEDULE_SETTINGS,
     auto_epochs,
     auto_negatives,
     used_features,
@@ -58,7 +58,7 @@ MEMORY = (
     "model.filter_start",
     "model.slowest",
     "model.fastest",
-    *SCHEDULE,
+    *SCHEDULE_SETTINGS,
 )
 LEAST, MOST = 1.0, 8.0  # of the highest frequency
 NO_NEIGHBOR = "model.order=0 looks at no neighbour"
@@ -259,7 +259,7 @@ METHODS = {
         "arXiv:2606.04672",
         baselines=link_baselines,
         auto_config=auto_config_memory,
-        automatic=(*MEMORY, *PAIRS),
+        automatic=(*MEMORY, *PAIR_SETTINGS),
         space=SPACE | {"model.static": ["none", "onehot", "random", "learnable"]},
         export=export_spec,
     ),

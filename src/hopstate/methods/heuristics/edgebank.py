@@ -17,7 +17,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError
 
 
-class Observed:
+class ObservedPrefix:
     """The first num_events events of a stream without deletions.
 
     Args:
@@ -25,17 +25,17 @@ class Observed:
         whole: its histories.
     """
 
-    def __init__(self, stream: EventStream, whole: NeighborStore) -> None:
-        self._stream, self._whole = stream, whole
+    def __init__(self, stream: EventStream, index: NeighborStore) -> None:
+        self._stream, self._index = stream, index
         self.num_events = 0
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Observed:
+    def __deepcopy__(self, memo: dict[int, Any]) -> ObservedPrefix:
         """Return one that goes on by itself; the events never change."""
-        made = Observed(self._stream, self._whole)
+        made = ObservedPrefix(self._stream, self._index)
         made.num_events = self.num_events
         return made
 
-    def take(self, batch: EventBatch) -> bool:
+    def extend(self, batch: EventBatch) -> bool:
         """Take in a batch; return whether it holds the very events that follow in the stream, and could be."""
         ids, first = batch.event_ids, self.num_events
         if not len(ids) or ids[0] != first or ids[-1] != first + len(ids) - 1 or (np.diff(ids) != 1).any():
@@ -43,23 +43,23 @@ class Observed:
         self.num_events = first + len(ids)
         return True
 
-    def copied(self) -> tuple[NeighborStore, np.ndarray]:
+    def to_store(self) -> tuple[NeighborStore, np.ndarray]:
         """Return a store of its own that goes on with any events, and their times."""
-        store, count = NeighborStore(self._whole.num_nodes, time_dtype=np.int64), self.num_events
+        store, count = NeighborStore(self._index.num_nodes, time_dtype=np.int64), self.num_events
         src, dst, t = (np.array(column[:count]) for column in (self._stream.src, self._stream.dst, self._stream.t))
         store.append(src, dst, np.arange(count))
         return store, t
 
-    def met(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    def contains(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
         """Return (Q,) whether each source sent to its target among the events observed."""
         from hopstate.ops.neighbors.kernels import last_meeting_kernel
 
-        known, count = self._whole.arrays(), len(src)
-        src, dst, _ = self._whole.checked(src, dst, np.zeros(count, self._whole.time_dtype))
-        last, met = np.empty(count, np.int64), np.empty(count, bool)
+        known, count = self._index.arrays(), len(src)
+        src, dst, _ = self._index.checked(src, dst, np.zeros(count, self._index.time_dtype))
+        last, found = np.empty(count, np.int64), np.empty(count, bool)
         entries = (known["start"], known["length"], known["codes"], known["events"])
-        last_meeting_kernel(src, dst, np.full(count, self.num_events), True, *entries, last, met)
-        return met
+        last_meeting_kernel(src, dst, np.full(count, self.num_events), True, *entries, last, found)
+        return found
 
 
 class EdgeBank:
@@ -105,16 +105,16 @@ class EdgeBank:
         Args:
             store: additions; its "times" are their numbers.
             times: of the additions, with spare room.
-            gone, gone_at: deleted pairs, rising; how many additions came before.
+            deleted, deleted_at: deleted pairs, ascending, and the number of additions before each deletion.
             meetings: of a pair: first time, last time, count.
             sum_of_means: of the mean times between meetings.
             remembered: additions of the pairs in meetings.
         """
 
-        store: NeighborStore | Observed
+        store: NeighborStore | ObservedPrefix
         times: np.ndarray = field(default_factory=lambda: np.empty(0))
-        gone: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-        gone_at: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+        deleted: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+        deleted_at: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
         meetings: dict[int, tuple[float, float, int]] = field(default_factory=dict)
         sum_of_means: float = 0.0
         remembered: int = 0
@@ -124,13 +124,13 @@ class EdgeBank:
         num_nodes: int,
         config: Config | None = None,
         stream: EventStream | None = None,
-        whole: NeighborStore | None = None,
+        index: NeighborStore | None = None,
     ) -> None:
         self.config = config or self.Config()
         self._num_nodes = num_nodes
         plain = stream is not None and not stream.has_deletes and not stream.first_id and folder_of(stream) is not None
         self._mapped = stream if plain and self.config.memory == "unlimited" else None
-        self._whole = whole
+        self._index = index
         self.reset()
 
     def over(self, past: StreamState) -> EdgeBank:
@@ -145,8 +145,8 @@ class EdgeBank:
         if self._mapped is None:
             self.memory = self.Memory(NeighborStore(self._num_nodes, time_dtype=np.int64))
             return
-        self._whole = self._whole or NeighborStore.from_stream(self._mapped)
-        self.memory = self.Memory(Observed(self._mapped, self._whole))
+        self._index = self._index or NeighborStore.from_stream(self._mapped)
+        self.memory = self.Memory(ObservedPrefix(self._mapped, self._index))
 
     def state(self) -> EdgeBank.Memory:
         """Return a copy of the memory."""
@@ -159,8 +159,8 @@ class EdgeBank:
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) 1 or 0 for pairs src (Q,), dst (Q,); the times t (Q,) do not matter, only what was observed."""
         store, since = self.memory.store, self._forgotten(src, dst)
-        if isinstance(store, Observed):
-            return store.met(src, dst).astype(np.float64)
+        if isinstance(store, ObservedPrefix):
+            return store.contains(src, dst).astype(np.float64)
         if not store.num_events:
             return np.zeros(len(src))
         ever = np.full(len(src), store.num_events)
@@ -177,10 +177,10 @@ class EdgeBank:
     def observe(self, batch: EventBatch) -> None:
         """Put events into the memory."""
         c = self.config
-        if isinstance(self.memory.store, Observed):
-            if self.memory.store.take(batch):
+        if isinstance(self.memory.store, ObservedPrefix):
+            if self.memory.store.extend(batch):
                 return
-            self.memory.store, self.memory.times = self.memory.store.copied()
+            self.memory.store, self.memory.times = self.memory.store.to_store()
         if c.memory == "threshold" or (c.memory, c.window) == ("window", "repeat"):
             self._count(batch)
         count = self.memory.store.num_events
@@ -192,19 +192,19 @@ class EdgeBank:
 
     def _forget(self, batch: EventBatch, count: int) -> None:
         """Note after how many additions pairs were deleted last."""
-        gone = batch.kind != ADD
-        pairs = np.concatenate([self.memory.gone, (batch.src * self._num_nodes + batch.dst)[gone]])
-        at = np.concatenate([self.memory.gone_at, count + np.cumsum(~gone)[gone]])
-        self.memory.gone, last = np.unique(pairs[::-1], return_index=True)
-        self.memory.gone_at = at[::-1][last]
+        deleted = batch.kind != ADD
+        pairs = np.concatenate([self.memory.deleted, (batch.src * self._num_nodes + batch.dst)[deleted]])
+        at = np.concatenate([self.memory.deleted_at, count + np.cumsum(~deleted)[deleted]])
+        self.memory.deleted, last = np.unique(pairs[::-1], return_index=True)
+        self.memory.deleted_at = at[::-1][last]
 
     def _forgotten(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
         """Return (Q,) how many additions came before the last deletion of each pair; 0 where there was none."""
-        if not len(self.memory.gone):
+        if not len(self.memory.deleted):
             return np.zeros(len(src), np.int64)
         pairs = src * self._num_nodes + dst
-        place = np.minimum(np.searchsorted(self.memory.gone, pairs), len(self.memory.gone) - 1)
-        return np.where(self.memory.gone[place] == pairs, self.memory.gone_at[place], 0)
+        place = np.minimum(np.searchsorted(self.memory.deleted, pairs), len(self.memory.deleted) - 1)
+        return np.where(self.memory.deleted[place] == pairs, self.memory.deleted_at[place], 0)
 
     def _keep_times(self, t: np.ndarray) -> None:
         count = self.memory.store.num_events
@@ -217,8 +217,8 @@ class EdgeBank:
     def _count(self, batch: EventBatch) -> None:
         """Keep each pair's first and last time and count, and the sum of (last - first) / (count - 1)."""
         pairs = (batch.src * self._num_nodes + batch.dst).tolist()
-        gone = np.zeros(len(batch), bool) if batch.kind is None else batch.kind != ADD
-        for pair, t, deleted in zip(pairs, batch.t.tolist(), gone.tolist(), strict=True):
+        deleted = np.zeros(len(batch), bool) if batch.kind is None else batch.kind != ADD
+        for pair, t, deleted in zip(pairs, batch.t.tolist(), deleted.tolist(), strict=True):
             first, last, count = self.memory.meetings.pop(pair, (t, t, 0))
             before = (last - first) / (count - 1) if count > 1 else 0.0
             if deleted:

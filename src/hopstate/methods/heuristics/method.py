@@ -147,13 +147,13 @@ def heuristic_baselines(stream: EventStream, config: LinkRun, context: Context, 
     clock = _clock(stream, split, config, context, task).over(stream.time_unit)
     scorers: dict[str, LooksUp] = {
         "recency": Recency(store, clock=clock),
-        "edgebank": EdgeBank(stream.num_nodes, stream=stream, whole=store),
+        "edgebank": EdgeBank(stream.num_nodes, stream=stream, index=store),
     }
     found: Baselines = {}
     for name, scorer in scorers.items():
         let_go(stream.src, stream.dst, stream.t)  # of a mapped stream: what the run, and the floor before, have read
         store.let_go()
-        found[name] = _judged(scorer, stream, split, config, negatives)
+        found[name] = _evaluate(scorer, stream, split, config, negatives)
     metric = next((name for name in found["recency"] if name.startswith("val_")), "")
     if metric.endswith(("average_precision", "roc_auc")):  # a negative an event
         found["chance"] = {metric: 0.5}
@@ -168,7 +168,7 @@ def _clock(stream: EventStream, split: EventSplit, config: LinkRun, context: Con
     return clock_of(stream, split, usual, replace(context, trained=None))
 
 
-def _judged(
+def _evaluate(
     scorer: LooksUp,
     stream: EventStream,
     split: EventSplit,

@@ -226,7 +226,7 @@ class HistoryLinkRun(LearnedLinkRun):
         number_or_all("max_events", self.max_events)
 
     @property
-    def most(self) -> int | None:
+    def event_limit(self) -> int | None:
         """Training events of an epoch at most, None for all."""
         return number_or_all("max_events", self.max_events)
 
@@ -269,13 +269,13 @@ def history_task(
         own = tokenizer(store, events, clock, marks, config.loop.float_type)
         if head is None:
             return own
-        met = known.meetings(events, rows) if own.deletions and events.has_deletes else store
+        met = known.additions_only(events, rows) if own.deletions and events.has_deletes else store
         return PairHistoryTokenizer(own, pair_features(met, events, clock))
 
     train_inputs = inputs(stream, split.train)
     if head is not None and context.trained is None:
         assert isinstance(train_inputs, PairHistoryTokenizer)
-        fit_scale(head, train_inputs.features, stream, split, config.loop.seed)
+        fit_feature_scale(head, train_inputs.features, stream, split, config.loop.seed)
     source = HistoryPairs(
         model,
         stream,
@@ -284,13 +284,13 @@ def history_task(
         inputs=inputs,
         index=known.index,
         batch_size=config.batch_size,
-        max_events=config.most,
+        max_events=config.event_limit,
         microbatch_size=microbatch_size,
         microbatch_tokens=microbatch_tokens,
         seed=config.loop.seed,
         mixture=config.negatives,
     )
-    tell_epoch(len(stream.additions(split.train)), config, context)
+    note_epoch_subsample(len(stream.additions(split.train)), config, context)
     negatives = evaluation_negatives(stream, split, config, context)
     return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=clock)
 
@@ -304,27 +304,27 @@ class HistoryIndex:
 
     def __init__(self, stream: EventStream, deletions: bool) -> None:
         self._stream, self._deletions = stream, deletions
-        self._whole: NeighborStore | None = None
+        self._full_index: NeighborStore | None = None
 
     def histories(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
         """Return what tokens are of: of events, the stream's or another's, those at rows, None for all."""
-        rows = _needed(events, rows)
+        rows = _rows_to_index(events, rows)
         if rows is not None or events is not self._stream or folder_of(events) is None:
             return NeighborStore.from_stream(events, rows, deletions=self._deletions)
-        if self._whole is None:
-            self._whole = NeighborStore.from_stream(events, deletions=self._deletions)
-        return self._whole
+        if self._full_index is None:
+            self._full_index = NeighborStore.from_stream(events, deletions=self._deletions)
+        return self._full_index
 
     def index(self) -> NeighborStore | None:
         """Return that of the whole stream where it is built and holds no deletions, as `NeighborStore.from_stream`."""
-        return None if self._deletions and self._stream.has_deletes else self._whole
+        return None if self._deletions and self._stream.has_deletes else self._full_index
 
-    def meetings(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
+    def additions_only(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
         """Return the same without deletions."""
-        return NeighborStore.from_stream(events, _needed(events, rows))
+        return NeighborStore.from_stream(events, _rows_to_index(events, rows))
 
 
-def _needed(events: EventStream, rows: np.ndarray | None) -> np.ndarray | None:
+def _rows_to_index(events: EventStream, rows: np.ndarray | None) -> np.ndarray | None:
     return None if rows is not None and begins(rows) and folder_of(events) is not None else rows
 
 
@@ -360,7 +360,7 @@ def evaluation_negatives(
     evaluation, folder = config.evaluation, context.run / "negatives"
     wanted = [*(("val", s) for s in evaluation.choosing), *(("test", s) for s in evaluation.strategies)]
     wanted += [(f"new_{split}", strategy) for split, strategy in wanted]
-    tell_judged(stream, splits, config, context)
+    note_eval_subsample(stream, splits, config, context)
     found = {}
     for split, strategy in wanted:
         if not len(stream.additions(splits.rows(split))):
@@ -379,10 +379,10 @@ def evaluation_negatives(
     return found
 
 
-LOOKED_AT = 20_000  # training events, evenly spread, that features are scaled by
+SCALE_SAMPLE = 20_000  # training events, evenly spread, that features are scaled by
 
 
-class AroundTokenizer(Generic[TokenizerT]):
+class TokenizerWrapper(Generic[TokenizerT]):
     """A tokenizer with another inside, whose events it has."""
 
     def __init__(self, inner: TokenizerT) -> None:
@@ -404,9 +404,9 @@ class AroundTokenizer(Generic[TokenizerT]):
     @store.setter
     def store(self, store: Histories) -> None:
         self.inner.store = store
-        self.moved(store)
+        self.on_store_change(store)
 
-    def moved(self, store: Histories) -> None:
+    def on_store_change(self, store: Histories) -> None:
         """Follow the inner tokenizer to another store; there is nothing to do by default."""
 
 
@@ -415,7 +415,7 @@ def pair_features(store: Histories, stream: EventStream, clock: Clock) -> PairFe
     return PairFeatures(store, stream, clock, np.empty(0, np.int64))
 
 
-class PairHistoryTokenizer(AroundTokenizer[PairTokenizer]):
+class PairHistoryTokenizer(TokenizerWrapper[PairTokenizer]):
     """A model's input, and what the pairs' own histories tell beside it.
 
     Args:
@@ -427,7 +427,7 @@ class PairHistoryTokenizer(AroundTokenizer[PairTokenizer]):
         super().__init__(inner)
         self.features = features
 
-    def moved(self, store: Histories) -> None:
+    def on_store_change(self, store: Histories) -> None:
         # made-up look-ups have no histories to read, and of those with deletions the meetings alone count
         if isinstance(store, NeighborStore | NeighborView) and not self.inner.deletions:
             self.features.store = store
@@ -443,12 +443,14 @@ class PairHistoryTokenizer(AroundTokenizer[PairTokenizer]):
         return found._replace(pair=torch.from_numpy(self.features.pairs(u, v, t)))  # type: ignore[attr-defined]
 
 
-def fit_scale(head: PairHistory, features: PairFeatures, stream: EventStream, split: EventSplit, seed: int) -> None:
+def fit_feature_scale(
+    head: PairHistory, features: PairFeatures, stream: EventStream, split: EventSplit, seed: int
+) -> None:
     """Give a head the scale of training pairs: events, and for each a random and a past pair at its time."""
     rows = stream.additions(split.train)
     if not len(rows):
         return
-    at = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), LOOKED_AT)).astype(np.int64))
+    at = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), SCALE_SAMPLE)).astype(np.int64))
     src, dst, t = (column[stretch(rows)] for column in (stream.src, stream.dst, stream.t))
     rng = named_rng(seed, "pair-history")
     before = np.searchsorted(t, t[at])
@@ -462,16 +464,18 @@ def fit_scale(head: PairHistory, features: PairFeatures, stream: EventStream, sp
         features.store.let_go()  # of a mapped index: queries from all over the stream have touched most of it
 
 
-def tell_epoch(count: int, config: HistoryLinkRun, context: Context) -> None:
+def note_epoch_subsample(count: int, config: HistoryLinkRun, context: Context) -> None:
     """Tell how many of count training events an epoch takes where it is not all."""
-    batches = len(epoch_batches(count, config.most, config.batch_size, config.loop.seed, 0))
+    batches = len(epoch_batches(count, config.event_limit, config.batch_size, config.loop.seed, 0))
     if batches * config.batch_size < count:
         taken = batches * config.batch_size
         context.noted["epoch_events"] = [taken, count]
-        _tell(config.loop, context, f"an epoch takes {taken:,} of {count:,} training events, drawn anew for each", "")
+        _note_subsample(
+            config.loop, context, f"an epoch takes {taken:,} of {count:,} training events, drawn anew for each", ""
+        )
 
 
-def tell_judged(stream: EventStream, splits: EventSplit, config: LinkRun, context: Context) -> None:
+def note_eval_subsample(stream: EventStream, splits: EventSplit, config: LinkRun, context: Context) -> None:
     """Tell how many events of each split are judged where it is not all."""
     sizes = {name: len(stream.additions(splits.rows(name))) for name in ("val", "new_val", "test", "new_test")}
     some = {name: len(judged(np.arange(size), config.evaluation.most)) for name, size in sizes.items()}
@@ -479,24 +483,24 @@ def tell_judged(stream: EventStream, splits: EventSplit, config: LinkRun, contex
     if some:
         context.noted["judged_events"] = {name: [count, sizes[name]] for name, count in some.items()}
         told = ", ".join(f"{count:,} of {sizes[name]:,} of {name}" for name, count in some.items())
-        _tell(config.loop, context, f"judged are {told}, spread over each", "evaluation.")
+        _note_subsample(config.loop, context, f"judged are {told}, spread over each", "evaluation.")
 
 
-def _tell(loop: LoopConfig, context: Context, told: str, group: str) -> None:
+def _note_subsample(loop: LoopConfig, context: Context, sizes: str, group: str) -> None:
     """Say once a run what it takes, and which setting takes all."""
     verb = "judges" if group else "takes"
     if not (context.run / "negatives").is_dir():
-        note(loop, f"note: {told} ({group}max_events=all {verb} every event)")
+        note(loop, f"note: {sizes} ({group}max_events=all {verb} every event)")
 
 
 # ---- automatic settings: they follow from the training events, and add no input and no layer that the paper lacks.
 # Source: benchmarks/results/2026-11-21-ctdg-ssm.md (chosen on the validation splits of UCI and Enron),
 # 2026-11-21-dyg-mamba.md and 2026-11-22-pair-history.md; the recipes keep the papers' settings.
-ENOUGH = 40  # epochs of a small stream
-HISTORICAL = 0.25  # share of training pairs that met before
-SCHEDULE = ("loop.epochs", "loop.patience", "loop.optim.lr", "loop.optim.schedule", "loop.optim.warmup")
-PAIRS = ("negatives.mixture.historical", "evaluation.choose")
-SELDOM = 0.05  # share of repeated pairs among training events below which pairs do not meet again
+MAX_EPOCHS = 40  # epochs of a small stream
+HISTORICAL_SHARE = 0.25  # share of training pairs that met before
+SCHEDULE_SETTINGS = ("loop.epochs", "loop.patience", "loop.optim.lr", "loop.optim.schedule", "loop.optim.warmup")
+PAIR_SETTINGS = ("negatives.mixture.historical", "evaluation.choose")
+MIN_REPEATED_SHARE = 0.05  # share of repeated pairs among training events below which pairs do not meet again
 
 
 def auto_epochs(events: int, budget: int) -> dict[str, Any]:
@@ -505,7 +509,7 @@ def auto_epochs(events: int, budget: int) -> dict[str, Any]:
     budget is the number of training events, times epochs, that one core does in some minutes.
     """
     return {
-        "loop.epochs": int(np.clip(budget // max(events, 1), 2, ENOUGH)),
+        "loop.epochs": int(np.clip(budget // max(events, 1), 2, MAX_EPOCHS)),
         "loop.patience": None,
         "loop.optim.schedule": "cosine",
         "loop.optim.warmup": 0.05,
@@ -521,12 +525,12 @@ def auto_selection(stream: EventStream, config: LinkRun, metrics: tuple[str, ...
 def auto_negatives(stream: EventStream, config: LearnedLinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     """Return what a model learns pairs from and is chosen by; a user's own kinds of pairs stay as they are."""
     own = config.negatives != TrainingNegatives()
-    again = not own and repeated(stream, config.split.of(stream).train) >= SELDOM
-    mixed = {"negatives.mixture.historical": HISTORICAL} if again else {}
+    again = not own and repeated_share(stream, config.split.of(stream).train) >= MIN_REPEATED_SHARE
+    mixed = {"negatives.mixture.historical": HISTORICAL_SHARE} if again else {}
     return {**mixed, **auto_selection(stream, config, metrics)}
 
 
-def repeated(stream: EventStream, rows: np.ndarray) -> float:
+def repeated_share(stream: EventStream, rows: np.ndarray) -> float:
     """Return the share of the events at rows that add an edge between two nodes that one of them joined before."""
     part = stretch(stream.additions(rows))
     pairs = stream.src[part] * stream.num_nodes
@@ -542,7 +546,7 @@ def auto_config_history(
     events = len(stream.additions(config.split.of(stream).train))
     batch = int(np.clip(events // 50, 20, 200))
     own = auto_negatives(stream, config, metrics)
-    an_epoch = events if config.most is None else min(events, config.most)
+    an_epoch = events if config.event_limit is None else min(events, config.event_limit)
     return {"batch_size": batch, "loop.optim.lr": 3e-4, **own, **auto_epochs(an_epoch, budget)}
 
 
@@ -564,6 +568,6 @@ def history_method(
     """Return a method of links from histories; see `Method`, and `auto_epochs` for budget."""
     return Method(
         name, config, build, "events", summary, source, baselines=baselines, auto_config=partial(auto_config_history, budget=budget),
-        automatic=("batch_size", *SCHEDULE, *PAIRS), space=space or {},
+        automatic=("batch_size", *SCHEDULE_SETTINGS, *PAIR_SETTINGS), space=space or {},
         export=export,
     )  # fmt: skip

@@ -13,7 +13,13 @@ from hopstate.errors import check_range
 from hopstate.layers.decoders import PairHistory
 from hopstate.methods.method import Context
 from hopstate.methods.shared.event_nodes import EventNodeRun
-from hopstate.methods.shared.link import LearnedLinkRun, clock_of, evaluation_negatives, fit_scale, pair_features
+from hopstate.methods.shared.link import (
+    LearnedLinkRun,
+    clock_of,
+    evaluation_negatives,
+    fit_feature_scale,
+    pair_features,
+)
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
@@ -109,7 +115,7 @@ class MemoryInputs:
 
         known = inputs(stream, NeighborStore.from_stream(stream, split.train))
         if head is not None and known.pair_features is not None and context.trained is None:
-            fit_scale(head, known.pair_features, stream, split, config.loop.seed)
+            fit_feature_scale(head, known.pair_features, stream, split, config.loop.seed)
         return cls(
             model=model,
             stream=stream,
