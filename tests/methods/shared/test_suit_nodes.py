@@ -21,7 +21,7 @@ from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import Context, SplitConfig
 from hopstate.methods.nagphormer.method import NAGphormerRun
 from hopstate.methods.shared.baselines import baselines_not_beaten, graph_baselines
-from hopstate.methods.shared.node import adjusted_homophily, facts
+from hopstate.methods.shared.node import adjusted_homophily, graph_stats
 from hopstate.runs.data import resolve_config
 from hopstate.runs.run import fit
 from hopstate.training.config import LoopConfig
@@ -122,7 +122,7 @@ def test_homophily_does_not_depend_on_how_classes_are_shared_out():
         assert abs(adjusted_homophily(graph, graph.y)) < 0.05
     empty = Graph.from_edges(np.zeros((0, 2), np.int64), 3, y=np.array([0, 1, 0]))
     assert np.isnan(adjusted_homophily(empty, empty.y))
-    assert facts(blocks(skew=0.9), SplitConfig()).largest > 0.8
+    assert graph_stats(blocks(skew=0.9), SplitConfig()).largest > 0.8
 
 
 def test_larger_graphs_get_narrower_models():

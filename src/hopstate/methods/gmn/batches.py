@@ -28,7 +28,7 @@ from hopstate.methods.gmn.tokens import (
     token_order,
     walk_tokens,
 )
-from hopstate.methods.shared.node import turned
+from hopstate.methods.shared.node import flow_reversed
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable, random_walks
 from hopstate.random import named_rng
@@ -164,7 +164,7 @@ def gmn_inputs(
     """
     if graph.x is None:
         raise DataError(f"{graph.name} has no node features")
-    over = turned(graph)
+    over = flow_reversed(graph)
     prepared = PreparedGraph(
         indptr=over.indptr,
         indices=over.indices,

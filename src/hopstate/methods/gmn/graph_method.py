@@ -40,12 +40,12 @@ from hopstate.methods.method import Context, Method, Range, ReadOptions, SetRun,
 from hopstate.methods.shared.baselines import graph_set_baselines
 from hopstate.methods.shared.node import (
     Use,
-    check_filled,
+    check_no_empty_split,
     check_same_edges,
     learned_features,
-    metric_of,
+    imbalance_metric,
     save_npz,
-    turned,
+    flow_reversed,
 )
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, rows_port
 from hopstate.methods.shared.targets_as_trained import labels_as_trained
@@ -334,8 +334,8 @@ def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask
 
 def build_gin(graphs: GraphSet, config: GINRun, context: Context) -> GraphTask:
     targets = _targets(graphs, config, context)
-    over = graphs.union if config.flow == "target_to_source" else turned(graphs.union)
-    over = learned_features(over, "auto", False, config.loop, otherwise=None)
+    over = graphs.union if config.flow == "target_to_source" else flow_reversed(graphs.union)
+    over = learned_features(over, "auto", False, config.loop, advice=None)
 
     def collate(ids: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
         part = pack(graphs, over.indptr, over.indices, ids)
@@ -369,7 +369,7 @@ def _targets(graphs: GraphSet, config: GraphSetRun, context: Context) -> dict[st
     level = config.labelled
     y = level_targets(graphs, level)
     split = graph_split(graphs, y, config)
-    check_filled(split, graphs.name, "graphs")
+    check_no_empty_split(split, graphs.name, "graphs")
     rows = _rows(graphs, level, split["train"])
     y, names = positive_last(y, rows, graphs.class_names, config.read.positive_class)
     target = target_of(y, rows, names, config.metric, context.metrics, weights=config.class_weights)
@@ -430,7 +430,7 @@ def _metric(graphs: GraphSet, config: GraphSetRun, metrics: tuple[str, ...]) -> 
         return {}
     own = y[_rows(graphs, level, train)]
     counts = np.bincount(own[own >= 0], minlength=1)
-    found = metric_of(int((np.bincount(y[y >= 0], minlength=1) > 0).sum()), counts.max() / max(1, counts.sum()))
+    found = imbalance_metric(int((np.bincount(y[y >= 0], minlength=1) > 0).sum()), counts.max() / max(1, counts.sum()))
     return {} if found is None else {"metric": found}
 
 

@@ -32,19 +32,19 @@ from hopstate.methods.gmn.tokens import (
 from hopstate.methods.method import Context, Method, Space
 from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.methods.shared.node import (
-    LINKS,
-    MANY,
+    LINK_SETTINGS,
+    MANY_FEATURES,
     NodeNetwork,
     NodeRun,
     Use,
     auto_config_links,
     auto_metric,
     check_same_edges,
-    facts,
+    graph_stats,
     graph_task,
     learned_features,
     raw_column,
-    turned,
+    flow_reversed,
 )
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig, OptimConfig
@@ -70,7 +70,7 @@ AUTOMATIC = (
     "loop.optim.schedule",
     "loop.optim.warmup",
     "metric",
-    *LINKS,
+    *LINK_SETTINGS,
 )
 
 
@@ -85,28 +85,28 @@ def auto_config_gmn(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, 
             | layers
             | {"model.dim": 64, "model.expand": 1.0, "model.state_dim": 8}
         )
-    f = facts(graph, config.split)
+    stats = graph_stats(graph, config.split)
     chosen: dict[str, Any] = {
         "walks.max_length": 1,
         "walks.repeats": 1,
         "walks.walks": 4,
         "encoding.kind": "rwse",
-        "model.dim": 64 if f.alike else 40,
-        "model.mpnn_layers": 2 if f.alike else 14,
+        "model.dim": 64 if stats.is_homophilous else 40,
+        "model.mpnn_layers": 2 if stats.is_homophilous else 14,
         "model.expand": 1.0,
         "model.state_dim": 8,
-        "model.dropout": 0.5 if f.wide else 0.3,
-        "model.input_dropout": 0.5 if f.wide and f.features >= MANY else 0.0,
+        "model.dropout": 0.5 if stats.is_high_dimensional else 0.3,
+        "model.input_dropout": 0.5 if stats.is_high_dimensional and stats.features >= MANY_FEATURES else 0.0,
         "loop.epochs": 80,
         "loop.patience": None,
         "loop.eval_every": 2,
-        "loop.optim.lr": 0.003 if f.wide else 0.01,
+        "loop.optim.lr": 0.003 if stats.is_high_dimensional else 0.01,
         "loop.optim.schedule": "cosine",
         "loop.optim.warmup": 0.05,
     }
     if gps:
         del chosen["model.mpnn_layers"]
-    return {**chosen, **auto_metric(f, config, metrics)}
+    return {**chosen, **auto_metric(stats, config, metrics)}
 
 
 EncodingKind = Literal["none", "laplacian", "rwse", "nondiagonal", "anonymous"]
@@ -290,10 +290,10 @@ def prepare(
     encoded = config.encoding if config.model.variant != "gmn-" else EncodingConfig(kind="none")
     encoding = node_encoding(graph, encoded, context, offsets=offsets, names=names)
     x = graph.x if encoding is None else np.concatenate([graph.x, encoding], 1)
-    over = graph if config.flow == "target_to_source" else turned(graph)
+    over = graph if config.flow == "target_to_source" else flow_reversed(graph)
     weights = walk_weights(over, config.walks.weights)
     reads = config.model.reads_edges(walks=has_walks(config.walks))
-    over = learned_features(over, config.edges, reads, config.loop, otherwise=otherwise if weights is None else None)
+    over = learned_features(over, config.edges, reads, config.loop, advice=otherwise if weights is None else None)
     edge_attr = over.edge_attr
     if encoding is not None and encoded.relative:
         own = relative_encoding(encoding, over)
@@ -375,7 +375,7 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
             note(config.loop, source.left_out())
     return NodeNetwork(
         model=model, source=source, walks=choice.walks.counts, dropout=config.model.dropout,
-        whole=config.batch_size is None,
+        full_graph=config.batch_size is None,
     )  # fmt: skip
 
 

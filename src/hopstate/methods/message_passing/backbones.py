@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hopstate.layers.message import Normalization
     from hopstate.methods.message_passing.model import BackboneConfig
-    from hopstate.methods.shared.node import Place
+    from hopstate.methods.shared.node import EdgeRole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Convolution:
     summary: str
     source: str
     normalization: Normalization | None = "sum"
-    edges: Place = "none"
+    edges: EdgeRole = "none"
     changes_width = False
     initial_residual = False
     needs_degrees = False

@@ -23,16 +23,16 @@ from hopstate.methods.message_passing.model import Backbone, BackboneConfig
 from hopstate.methods.method import Context, Method, Range, Space
 from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.methods.shared.node import (
-    LINKS,
+    LINK_SETTINGS,
     EdgeConfig,
-    Facts,
+    GraphStats,
     NodeNetwork,
     NodeRun,
     auto_config_links,
     auto_metric,
     check_same_edges,
     edge_columns,
-    facts,
+    graph_stats,
     graph_task,
     message_graph,
 )
@@ -46,7 +46,7 @@ from hopstate.training.tasks.static_link import StaticLinkTask
 
 RATE = 2e10  # multiply-adds a second of one core, for what an epoch takes
 EPOCH = 1.0  # seconds that an epoch of the whole graph may take
-AUTOMATIC = ("model.num_layers", "model.block", "metric", *LINKS)
+AUTOMATIC = ("model.num_layers", "model.block", "metric", *LINK_SETTINGS)
 
 
 def auto_config_backbone(
@@ -60,25 +60,25 @@ def auto_config_backbone(
         block = backbone.link_block(structure=structure, hide=hide, jump=config.model.jump)
         chosen = auto_config_links(graph, config, hide=hide) | {"model.num_layers": backbone.link_layers}
         return chosen if block is None else chosen | {"model.block": block}
-    f = facts(graph, config.split)
-    layers = backbone.layers[0 if f.alike else 1]
+    stats = graph_stats(graph, config.split)
+    layers = backbone.layers[0 if stats.is_homophilous else 1]
     chosen = {
         "model.num_layers": layers,
-        "model.dropout": 0.5 if f.wide else 0.2,
-        "model.dim": _width(f, layers, kind),
+        "model.dropout": 0.5 if stats.is_high_dimensional else 0.2,
+        "model.dim": _width(stats, layers, kind),
         "loop.optim.lr": 3e-3,
         "loop.epochs": 300,
         "loop.patience": 60,
     }
-    return {**chosen, **auto_metric(f, config, metrics)}
+    return {**chosen, **auto_metric(stats, config, metrics)}
 
 
-def _width(f: Facts, layers: int, kind: str) -> int:
+def _width(stats: GraphStats, layers: int, kind: str) -> int:
     """Return the largest width whose epoch is expected to stay under `EPOCH` seconds."""
     backbone = BACKBONES[kind]
     for dim in (128, 64, 32):
-        dense = 3 * f.nodes * dim * (f.features + layers * backbone.dense_cost * dim)
-        if (dense + 3 * layers * f.edges * dim * backbone.edge_cost) / RATE <= EPOCH:
+        dense = 3 * stats.nodes * dim * (stats.features + layers * backbone.dense_cost * dim)
+        if (dense + 3 * layers * stats.edges * dim * backbone.edge_cost) / RATE <= EPOCH:
             return dim
     return 32
 
@@ -211,7 +211,7 @@ def network(
         source = batched_source(graph, batching, labels, model, context, seed=config.loop.seed)
         return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
     whole = WholeGraph((torch.tensor(graph.x), whole_adjacency(graph)), labels)
-    return NodeNetwork(model=model, source=whole, dropout=config.model.dropout, whole=True)
+    return NodeNetwork(model=model, source=whole, dropout=config.model.dropout, full_graph=True)
 
 
 def reads_edges(config: FullBatchRun, kind: str) -> bool:

@@ -22,13 +22,13 @@ from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.methods.shared.node import (
-    LINKS,
+    LINK_SETTINGS,
     EdgeConfig,
     NodeNetwork,
     NodeRun,
     auto_config_links,
     auto_metric,
-    facts,
+    graph_stats,
     graph_task,
     message_graph,
 )
@@ -40,23 +40,23 @@ from hopstate.training.tasks.static_link import StaticLinkTask
 
 __all__ = ["METHODS", "HopTokensConfig", "NAGphormerRun", "build"]
 
-AUTOMATIC = ("tokens.num_hops", "tokens.eigenvectors", "batch_size", "metric", *LINKS)
+AUTOMATIC = ("tokens.num_hops", "tokens.eigenvectors", "batch_size", "metric", *LINK_SETTINGS)
 
 
 def auto_config_nagphormer(graph: Graph, config: NodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     if config.task == "link":
         return auto_config_links(graph, config) | {"tokens.num_hops": 3, "tokens.eigenvectors": 0}
-    f = facts(graph, config.split)
+    stats = graph_stats(graph, config.split)
     chosen: dict[str, Any] = {
         "model.dim": 128,
-        "model.dropout": 0.5 if f.wide else 0.1,
+        "model.dropout": 0.5 if stats.is_high_dimensional else 0.1,
         "tokens.num_hops": 3,
         "tokens.eigenvectors": 0,
-        "batch_size": int(np.clip(f.train // 8, 64, 2000)),
+        "batch_size": int(np.clip(stats.train // 8, 64, 2000)),
         "loop.epochs": 80,
         "loop.patience": 20,
     }
-    return {**chosen, **auto_metric(f, config, metrics)}
+    return {**chosen, **auto_metric(stats, config, metrics)}
 
 
 SAMPLE = 1000  # nodes that a check asks of

@@ -28,7 +28,10 @@ from hopstate.training.tasks.target import (
     warn_one_class,
 )
 
-STEP, SAMPLED = 16_384, 1024  # links of a step: where it encodes the whole graph anyway, and where it does not
+FULL_GRAPH_LINK_BATCH, SAMPLED_LINK_BATCH = (
+    16_384,
+    1024,
+)  # links of a step: where it encodes the whole graph anyway, and where it does not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,20 +68,20 @@ class NodeNetwork:
         source: of its batches.
         walks: numbers of walks that the source draws, which a run remembers.
         dropout: of the model, which what stands on it takes too.
-        whole: a step encodes the whole graph, however many rows of it are asked for.
+        full_graph: a step encodes the whole graph, however many rows of it are asked for.
     """
 
     model: nn.Module
     source: NodeBatches[Any]
     walks: Mapping[str, int] | None = None
     dropout: float = 0.0
-    whole: bool = False
+    full_graph: bool = False
 
 
-Make = Callable[[Graph, Context, NodeLabels, int], NodeNetwork]  # graph, context, labels, width of the output
+BuildNetwork = Callable[[Graph, Context, NodeLabels, int], NodeNetwork]  # graph, context, labels, width of the output
 
 
-def graph_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> NodeTask[Any] | StaticLinkTask:
+def graph_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwork) -> NodeTask[Any] | StaticLinkTask:
     """Return the task that a run's settings name, of its nodes or its links."""
     check_width(graph, context)
     if config.task == "link":
@@ -149,7 +152,7 @@ def split_rows(graph: Graph, split: SplitConfig) -> dict[str, np.ndarray]:
     return random_split(graph.y, split.fractions, seed=split.seed + 1000 * split.number, stratified=split.stratified)
 
 
-def check_filled(rows: Mapping[str, np.ndarray], name: str, what: str) -> None:
+def check_no_empty_split(rows: Mapping[str, np.ndarray], name: str, what: str) -> None:
     """Raise DataError on an empty split of the nodes or graphs (what) of a data set."""
     for part in SPLITS:
         if not len(rows.get(part, ())):
@@ -163,7 +166,7 @@ def check_filled(rows: Mapping[str, np.ndarray], name: str, what: str) -> None:
 def check_split(graph: Graph, rows: dict[str, np.ndarray]) -> None:
     """Raise DataError on an empty split or unlabelled training nodes; warn of classes absent from training."""
     assert graph.y is not None
-    check_filled(rows, graph.name, "nodes")
+    check_no_empty_split(rows, graph.name, "nodes")
     if graph.y.dtype.kind == "f":
         if np.isnan(graph.y[rows["train"]]).all():
             raise DataError(f"no target is known among the training nodes of {graph.name}")
@@ -195,7 +198,7 @@ def save_npz(path: object, rows: dict[str, np.ndarray]) -> None:
 
 
 # ---- edges: which way messages flow, and what weights and features of edges are for -----------------------
-Place = Literal["weights", "features", "none", "unused"]
+EdgeRole = Literal["weights", "features", "none", "unused"]
 Use = Literal["auto", "features", "drop"]
 
 
@@ -224,55 +227,55 @@ class EdgeConfig:
             )
 
 
-def message_graph(graph: Graph, config: EdgeConfig, place: Place, method: str, loop: LoopConfig) -> Graph:
+def message_graph(graph: Graph, config: EdgeConfig, role: EdgeRole, method: str, loop: LoopConfig) -> Graph:
     """Return the graph that messages pass over: its edges the way they flow, carrying what the method reads.
 
-    place: one weight an edge, features, neither, or the method reads no edges at all.
+    role: one weight an edge, features, neither, or the method reads no edges at all.
     """
-    if place == "unused":
-        return _bare(graph)
+    if role == "unused":
+        return _without_edge_data(graph)
     if config.flow == "target_to_source":
-        graph = turned(graph)
-    if _carries(graph) == "nothing":
+        graph = flow_reversed(graph)
+    if _edge_data(graph) == "nothing":
         if config.weight is not None:
             raise DataError(f"{graph.name} has no edge features, so edges.weight={config.weight} names none")
         return graph
     if config.use == "drop":
-        note(loop, f"edges: {_carries(graph)} of {graph.name} are left out (edges.use=drop)")
-        return _bare(graph)
-    if place == "features" and config.weight is None:
-        return graph.with_(edge_attr=_columns(graph), edge_weight=None)
-    if place == "weights":
+        note(loop, f"edges: {_edge_data(graph)} of {graph.name} are left out (edges.use=drop)")
+        return _without_edge_data(graph)
+    if role == "features" and config.weight is None:
+        return graph.with_(edge_attr=_edge_columns(graph), edge_weight=None)
+    if role == "weights":
         return _weighted(graph, config, method, loop)
     raise ConfigError(
-        f"{method} has no place for {'one weight an edge' if place == 'features' else _carries(graph)} "
-        f"({graph.name} has {_carries(graph)}): {_otherwise(place)}"
+        f"{method} has no place for {'one weight an edge' if role == 'features' else _edge_data(graph)} "
+        f"({graph.name} has {_edge_data(graph)}): {_edge_advice(role)}"
     )
 
 
-def turned(graph: Graph) -> Graph:
+def flow_reversed(graph: Graph) -> Graph:
     """Return the graph with every edge turned round; itself where each has its reverse and they carry nothing."""
-    return graph if _carries(graph) == "nothing" and graph.is_undirected else graph.reversed()
+    return graph if _edge_data(graph) == "nothing" and graph.is_undirected else graph.reversed()
 
 
-def learned_features(graph: Graph, use: Use, reads: bool, loop: LoopConfig, *, otherwise: str | None) -> Graph:
+def learned_features(graph: Graph, use: Use, reads_edges: bool, loop: LoopConfig, *, advice: str | None) -> Graph:
     """Return a graph with the edge features that a network learns from alone; weights become their last column.
 
-    reads: whether the network has a place for edge features. otherwise: where it has none, what an error says to do
+    reads_edges: whether the network has a place for edge features. otherwise: where it has none, what an error says to do
     about it; None leaves them out and says so.
     """
-    carried = _carries(graph)
+    carried = _edge_data(graph)
     if carried == "nothing":
         return graph
     if use == "features":
         return graph.with_(edge_weight=None)
-    if use == "drop" or not reads:
-        if use == "auto" and otherwise is not None:
-            raise ConfigError(f"this model has no place for edges' features ({graph.name} has {carried}): {otherwise}")
+    if use == "drop" or not reads_edges:
+        if use == "auto" and advice is not None:
+            raise ConfigError(f"this model has no place for edges' features ({graph.name} has {carried}): {advice}")
         why = "edges=drop" if use == "drop" else "no part of the network reads them"
         note(loop, f"edges: {carried} of {graph.name} are left out ({why})")
-        return _bare(graph)
-    return graph if graph.edge_weight is None else graph.with_(edge_attr=_columns(graph), edge_weight=None)
+        return _without_edge_data(graph)
+    return graph if graph.edge_weight is None else graph.with_(edge_attr=_edge_columns(graph), edge_weight=None)
 
 
 def check_same_edges(name: str, found: int, trained: Mapping[str, Any] | None) -> None:
@@ -319,47 +322,47 @@ def _weighted(graph: Graph, config: EdgeConfig, method: str, loop: LoopConfig) -
         )
         return graph.with_(edge_weight=raw_column(graph, 0), edge_attr=None)
     raise ConfigError(
-        f"{method} has a place for one weight an edge, and none for edge features ({graph.name} has {_carries(graph)}):"
-        f" name the column that is a weight (--edges.weight COLUMN), {_otherwise('weights')}"
+        f"{method} has a place for one weight an edge, and none for edge features ({graph.name} has {_edge_data(graph)}):"
+        f" name the column that is a weight (--edges.weight COLUMN), {_edge_advice('weights')}"
     )
 
 
-def _otherwise(place: Place) -> str:
-    if place == "features":
+def _edge_advice(role: EdgeRole) -> str:
+    if role == "features":
         return "leave edges.weight out: it reads every column as a feature"
-    others = "gat, gin, pna and gmn read edge features" + ("" if place == "weights" else ", gcn and gcnii edge weights")
+    others = "gat, gin, pna and gmn read edge features" + ("" if role == "weights" else ", gcn and gcnii edge weights")
     return f"leave them out (--edges.use drop), or take another method: {others}"
 
 
-def _carries(graph: Graph) -> str:
+def _edge_data(graph: Graph) -> str:
     parts = ["edge weights"] if graph.edge_weight is not None else []
     if graph.edge_attr is not None:
         parts.append(f"{graph.edge_attr.shape[1]} edge features")
     return " and ".join(parts) or "nothing"
 
 
-def _columns(graph: Graph) -> np.ndarray:
+def _edge_columns(graph: Graph) -> np.ndarray:
     """Return (E, D) all that edges carry, weights last."""
     parts = [] if graph.edge_attr is None else [graph.edge_attr]
     parts += [] if graph.edge_weight is None else [graph.edge_weight[:, None]]
     return np.concatenate(parts, 1)
 
 
-def _bare(graph: Graph) -> Graph:
-    return graph if _carries(graph) == "nothing" else graph.with_(edge_attr=None, edge_weight=None)
+def _without_edge_data(graph: Graph) -> Graph:
+    return graph if _edge_data(graph) == "nothing" else graph.with_(edge_attr=None, edge_weight=None)
 
 
 # ---- automatic settings: from sizes, neighbors' classes and class shares of the training nodes alone ----------
 # Source: Platonov et al. 2023, arXiv:2209.06177 (adjusted homophily); benchmarks/results/2026-11-22-defaults.md
-ALIKE = 0.3  # adjusted homophily from which neighbours mostly share a class
-MANY = 64  # features of which half may be missed
-SKEWED = 0.7  # share of the largest class from which accuracy says little
-STEPS = 300  # of training on links
-HIDDEN = 6  # steps of an epoch at least where a step hides its own links
+HOMOPHILOUS = 0.3  # adjusted homophily from which neighbours mostly share a class
+MANY_FEATURES = 64  # features of which half may be missed
+MAJORITY_SHARE = 0.7  # share of the largest class from which accuracy says little
+LINK_STEPS = 300  # of training on links
+MIN_MASKED_STEPS = 6  # steps of an epoch at least where a step hides its own links
 
 
 @dataclass(frozen=True)
-class Facts:
+class GraphStats:
     """What settings depend on.
 
     Args:
@@ -379,30 +382,30 @@ class Facts:
     classes: int = 0
 
     @property
-    def wide(self) -> bool:
+    def is_high_dimensional(self) -> bool:
         """Whether there are so many features that they can be learned by heart."""
         return self.features > self.train / 8
 
     @property
-    def alike(self) -> bool:
+    def is_homophilous(self) -> bool:
         """Whether neighbours mostly share a class."""
-        return self.homophily >= ALIKE
+        return self.homophily >= HOMOPHILOUS
 
     @property
     def metric(self) -> str | None:
         """The metric that a skewed data set asks for, or None."""
-        return metric_of(self.classes, self.largest)
+        return imbalance_metric(self.classes, self.largest)
 
 
-def metric_of(classes: int, largest: float) -> str | None:
-    if classes < 2 or largest < SKEWED:
+def imbalance_metric(classes: int, largest: float) -> str | None:
+    if classes < 2 or largest < MAJORITY_SHARE:
         return None
     return "roc_auc" if classes == 2 else "macro_f1"
 
 
-def facts(graph: Graph, split: SplitConfig) -> Facts:
+def graph_stats(graph: Graph, split: SplitConfig) -> GraphStats:
     """Return what automatic settings depend on; without labels or with a split that the build will reject, sizes."""
-    sizes = Facts(graph.num_nodes, graph.num_edges, graph.num_features, graph.num_nodes)
+    sizes = GraphStats(graph.num_nodes, graph.num_edges, graph.num_features, graph.num_nodes)
     if graph.y is None:
         return sizes
     try:
@@ -442,12 +445,16 @@ def adjusted_homophily(graph: Graph, y: np.ndarray) -> float:
 def auto_config_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> dict[str, Any]:
     """Return settings of link prediction: about `STEPS` steps; with hide a step's links are no messages."""
     links = graph.num_edges / (2 if graph.is_undirected else 1) * config.link.fractions[0]
-    share = {"link.hide": True, "link.batch_size": int(np.clip(links // HIDDEN + 1, 1, STEP))} if hide else {}
-    each = config.link.batch_size or share.get("link.batch_size", STEP)
-    epochs = int(np.clip(STEPS // max(1, -(-links // each)), 20, STEPS))
+    share = (
+        {"link.hide": True, "link.batch_size": int(np.clip(links // MIN_MASKED_STEPS + 1, 1, FULL_GRAPH_LINK_BATCH))}
+        if hide
+        else {}
+    )
+    each = config.link.batch_size or share.get("link.batch_size", FULL_GRAPH_LINK_BATCH)
+    epochs = int(np.clip(LINK_STEPS // max(1, -(-links // each)), 20, LINK_STEPS))
     sparse = links < 8 * graph.num_nodes
     return {
-        "model.dropout": 0.5 if sparse and graph.num_features >= MANY else 0.2,
+        "model.dropout": 0.5 if sparse and graph.num_features >= MANY_FEATURES else 0.2,
         "model.dim": 128,
         "loop.optim.lr": 3e-3,
         "loop.epochs": epochs,
@@ -457,12 +464,12 @@ def auto_config_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> d
     }
 
 
-def auto_metric(f: Facts, config: NodeRun, metrics: tuple[str, ...]) -> dict[str, Any]:
+def auto_metric(stats: GraphStats, config: NodeRun, metrics: tuple[str, ...]) -> dict[str, Any]:
     """Return the metric that skewed classes ask for, where neither the data nor the user name one."""
-    return {} if metrics or config.metric != "auto" or f.metric is None else {"metric": f.metric}
+    return {} if metrics or config.metric != "auto" or stats.metric is None else {"metric": stats.metric}
 
 
-LINKS = (
+LINK_SETTINGS = (
     "link.hide",
     "link.batch_size",
     "model.dropout",

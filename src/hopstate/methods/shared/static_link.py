@@ -16,7 +16,7 @@ from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.files import replace_file
 from hopstate.layers.decoders import DECODERS, PairDecoder
 from hopstate.methods.method import Context, SplitConfig
-from hopstate.methods.shared.node import SAMPLED, STEP, NodeRun, save_npz
+from hopstate.methods.shared.node import SAMPLED_LINK_BATCH, FULL_GRAPH_LINK_BATCH, NodeRun, save_npz
 from hopstate.ops.proximity import FEATURES
 from hopstate.random import named_rng, random_state_kept
 from hopstate.training.progress import note
@@ -25,12 +25,12 @@ from hopstate.training.tasks.static_link import LinkConfig, LinkModel, StaticLin
 from hopstate.training.tasks.target import Target
 
 if TYPE_CHECKING:
-    from hopstate.methods.shared.node import Make
+    from hopstate.methods.shared.node import BuildNetwork
 
 TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime", "year")
 
 
-def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> StaticLinkTask:
+def link_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwork) -> StaticLinkTask:
     """Return the task of predicting a graph's links."""
     _check(config)
     link: LinkConfig = config.link
@@ -39,7 +39,7 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
     messages = message_edges(bare, split.pairs["train"])
     learned, over = _learned(split.pairs["train"], bare, messages, link, config.split, context)
     made = make(over, context, every_node(graph.num_nodes), link.dim)
-    if link.hide and not made.whole:
+    if link.hide and not made.full_graph:
         raise ConfigError("link.hide is for networks that a step gives the whole graph (--batching.kind full)")
     if context.trained is None:
         replace_file(context.run / "split.npz", lambda part: save_npz(part, dict(split.pairs)))
@@ -59,7 +59,7 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
     )  # fmt: skip
     if over is messages:
         sources.known["train"] = made.source, messages
-    sampled = link.batch_size or (STEP if made.whole else SAMPLED)
+    sampled = link.batch_size or (FULL_GRAPH_LINK_BATCH if made.full_graph else SAMPLED_LINK_BATCH)
     return StaticLinkTask(
         model, made.source, sources.vectors, split,
         learned=learned, messages=messages,
