@@ -24,8 +24,8 @@ from hopstate.methods.baselines.dygformer import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import link_baselines
 from hopstate.methods.shared.link import (
-    TokenizerWrapper,
     HistoryLinkRun,
+    TokenizerWrapper,
     feature_dims,
     history_features,
     history_method,

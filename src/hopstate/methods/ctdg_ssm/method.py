@@ -27,8 +27,8 @@ from hopstate.methods.shared.event_nodes import (
     event_baselines,
     event_targets,
     init_context,
+    load_backbone,
     settings_from_init,
-    take_backbone,
 )
 from hopstate.methods.shared.link import (
     PAIR_SETTINGS,
@@ -165,7 +165,7 @@ def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -
     targets = event_targets(stream, split, config, context)
     model = _network(stream, config, built, decoder="node", num_outputs=targets.width)
     made = MemoryInputs.of(stream, config, built, model)
-    frozen = take_backbone(model, config, context, links="ctdg-ssm", head=("readout",))
+    frozen = load_backbone(model, config, context, links="ctdg-ssm", head=("readout",))
     questions = ClassQuestions(stream, made.split, made.train_inputs, y=targets.y, target=targets.target)
     return EventNodeTask(
         made.windows(questions, config.batch_size),

@@ -20,8 +20,8 @@ from hopstate.methods.shared.event_nodes import (
     event_baselines,
     event_targets,
     init_context,
+    load_backbone,
     settings_from_init,
-    take_backbone,
 )
 from hopstate.methods.shared.link import (
     HistoryLinkRun,
@@ -116,7 +116,7 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
     model = DyGMambaNodes(
         config.model, targets.width, **history_features(used_features(stream, built), stream, config.deletions, built)
     )
-    frozen = take_backbone(model, config, context, links="dyg-mamba", head=("head",))
+    frozen = load_backbone(model, config, context, links="dyg-mamba", head=("head",))
     source = HistoryNodes(
         model,
         stream,

@@ -15,7 +15,7 @@ from hopstate.data.stream_state import Memories, StreamState
 from hopstate.errors import ConfigError
 from hopstate.methods.ensemble.members import Member, Stack, members_of
 from hopstate.methods.heuristics.method import heuristic_baselines
-from hopstate.methods.method import Context, Baselines, Method
+from hopstate.methods.method import Baselines, Context, Method
 from hopstate.methods.shared.link import LinkRun, evaluation_negatives
 from hopstate.streaming.history_scorer import HistoryScorer, to_values
 from hopstate.streaming.memory_scorer import FollowingMemory, MemoryScorer

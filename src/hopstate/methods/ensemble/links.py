@@ -12,7 +12,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.io.files import replace_file
 from hopstate.methods.ensemble.members import Member, Stack, members_of
-from hopstate.methods.method import Context, Baselines, Method
+from hopstate.methods.method import Baselines, Context, Method
 from hopstate.methods.shared.node import NodeRun, save_npz
 from hopstate.training.tasks.static_link import StaticLinkTask
 

@@ -38,17 +38,17 @@ from hopstate.methods.gmn.orders import node_order
 from hopstate.methods.gmn.tokens import drawing_seed, token_order
 from hopstate.methods.method import Context, Method, Range, ReadOptions, SetRun, Space, SplitConfig
 from hopstate.methods.shared.baselines import graph_set_baselines
+from hopstate.methods.shared.label_alignment import align_labels
 from hopstate.methods.shared.node import (
     Use,
     check_no_empty_split,
     check_same_edges,
-    learned_features,
-    imbalance_metric,
-    save_npz,
     flow_reversed,
+    imbalance_metric,
+    learned_features,
+    save_npz,
 )
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, rows_port
-from hopstate.methods.shared.targets_as_trained import labels_as_trained
 from hopstate.ops.cpu.random_kernels import mix
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.training.checkpoint import replace_file
@@ -391,7 +391,7 @@ def _targets_as_trained(graphs: GraphSet, config: GraphSetRun, trained: Mapping[
         )
     own = _labels(graphs, level)
     count = {"graph": graphs.num_graphs, "node": graphs.num_nodes, "edge": graphs.union.num_edges}[level]
-    y, target = labels_as_trained(own, graphs.class_names, trained, config.metric, count, graphs.name)
+    y, target = align_labels(own, graphs.class_names, trained, config.metric, count, graphs.name)
     known = bool(target.known(y).any())
     split = graph_split(graphs, y, config) if graphs.num_splits or known else {}
     return {"y": y, "target": target, "split": split}

@@ -40,11 +40,11 @@ from hopstate.methods.shared.node import (
     auto_config_links,
     auto_metric,
     check_same_edges,
+    flow_reversed,
     graph_stats,
     graph_task,
     learned_features,
     raw_column,
-    flow_reversed,
 )
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig, OptimConfig

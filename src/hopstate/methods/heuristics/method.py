@@ -20,7 +20,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import refuse_idle
 from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.edgebank import EdgeBank
-from hopstate.methods.method import Context, Baselines, Method
+from hopstate.methods.method import Baselines, Context, Method
 from hopstate.methods.shared.link import LinkRun, auto_selection, clock_of, evaluation_negatives
 from hopstate.sampling.negatives import Negatives
 from hopstate.streaming.protocols import LooksUp, OnlyLooksUp

@@ -27,7 +27,7 @@ from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.io.files import write_text
 from hopstate.io.scratch import let_go
 from hopstate.methods.heuristics.method import heuristic_baselines
-from hopstate.methods.method import Context, Baselines, Method, Range
+from hopstate.methods.method import Baselines, Context, Method, Range
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
 from hopstate.methods.shared.link import (
     HistoryIndex,

@@ -19,7 +19,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.evaluation.metrics import selection_value
 from hopstate.evaluation.static_link import link_metrics
-from hopstate.methods.method import Context, Baselines, RunConfig
+from hopstate.methods.method import Baselines, Context, RunConfig
 from hopstate.ops.proximity import KINDS, Proximity
 from hopstate.random import named_rng
 from hopstate.training.tasks.graph import GraphTask, Level
@@ -30,8 +30,8 @@ from hopstate.training.tasks.target import Target
 Rows = Mapping[str, np.ndarray]  # split → rows
 Predict = Callable[[np.ndarray], np.ndarray]  # features (n, F) → outputs (n, width)
 FIT_CELLS, MAX_CELLS = 10**7, 10**8  # most numbers that a linear model is fitted to, and that describe a set of graphs
-STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of the L2 penalty per training row; validation chooses
-TINY = 1e-6  # probability of what never occurs
+L2_STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of the L2 penalty per training row; validation chooses
+MIN_PROBABILITY = 1e-6  # probability of what never occurs
 BLOCK = 1 << 16  # rows that are predicted at a time
 
 
@@ -49,7 +49,7 @@ def graph_set_baselines(graphs: GraphSet, config: RunConfig, context: Context, t
     """Return the baselines of a set of graphs; see `graph_baselines`."""
     rows = {split: task.target_rows(split) for split in ("train", "val", "test")}
     count = graphs.num_nodes if task.level != "edge" else graphs.union.num_edges
-    x = describe(graphs, task.level) if count * (graphs.union.num_features + 4) <= MAX_CELLS else None
+    x = summary_features(graphs, task.level) if count * (graphs.union.num_features + 4) <= MAX_CELLS else None
     return _baselines(task.target, task.y, rows, x, config.loop.seed)
 
 
@@ -61,15 +61,15 @@ def baselines_not_beaten(
     if value is None or np.isnan(value):
         return []
     known = {name: own for name, values in baselines.items() if (own := values.get(metric)) is not None and own == own}
-    return [name for name, floor in known.items() if not sign * value > sign * floor]
+    return [name for name, baseline in known.items() if not sign * value > sign * baseline]
 
 
 def _link_baselines(task: StaticLinkTask) -> Baselines:
-    near = Proximity(task.messages.indptr, task.messages.indices)
+    proximity = Proximity(task.messages.indptr, task.messages.indices)
     test, val, key = task.question("test"), task.question("val"), f"val_{task.metric}"
     found: Baselines = {}
     for kind in KINDS:
-        score = partial(near.pairs, kind)
+        score = partial(proximity.pairs, kind)
         found[kind] = {**link_metrics(test, score), key: link_metrics(val, score)[task.metric]}
     found["chance"] = {key: link_metrics(val, lambda u, v: np.zeros(len(u)))[task.metric]}
     return found
@@ -82,19 +82,21 @@ def _baselines(target: Target, y: np.ndarray, split: Rows, x: np.ndarray | None,
     unweighted, values = replace(target, class_weights=None), target.goal == "values"
     found = {}
     for name in ("mean", "median") if values else ("majority",):
-        found[name] = _evaluate(unweighted, y, split, _fitted(unweighted, name, nothing, y, train))
+        found[name] = _evaluate(unweighted, y, split, _fit_baseline(unweighted, name, nothing, y, train))
     if x is None or not len(train) or not x.shape[1]:
         return found
-    some = np.sort(named_rng(seed).permutation(train)[: max(100, FIT_CELLS // x.shape[1])])
+    sample = np.sort(named_rng(seed).permutation(train)[: max(100, FIT_CELLS // x.shape[1])])
     name = "ridge" if values else "logistic"
-    return found | {name: _evaluate(target, y, split, _best(target, name, x, y, some, split["val"]))}
+    return found | {name: _evaluate(target, y, split, _best_linear_model(target, name, x, y, sample, split["val"]))}
 
 
-def _best(target: Target, name: str, x: np.ndarray, y: np.ndarray, train: np.ndarray, val: np.ndarray) -> Predict:
+def _best_linear_model(
+    target: Target, name: str, x: np.ndarray, y: np.ndarray, train: np.ndarray, val: np.ndarray
+) -> Predict:
     """Return the linear model whose penalty is best on validation."""
     val = val[target.known(y[val])]
     rows = val if len(val) else train
-    models = [_fitted(target, name, x, y, train, strength) for strength in STRENGTHS]
+    models = [_fit_baseline(target, name, x, y, train, strength) for strength in L2_STRENGTHS]
     scores = [target.score(y[rows], torch.from_numpy(model(rows))) for model in models]
     return models[int(np.argmax([selection_value(s, target.metrics[0], target.mode) for s in scores]))]
 
@@ -108,7 +110,7 @@ def _evaluate(target: Target, y: np.ndarray, split: Rows, outputs: Predict) -> d
     return found
 
 
-def _fitted(
+def _fit_baseline(
     target: Target, name: str, x: np.ndarray, y: np.ndarray, train: np.ndarray, strength: float = 1.0
 ) -> Predict:
     """Return rows → outputs of a baseline fitted to training rows; of several targets a model for each."""
@@ -152,16 +154,16 @@ def _classifier(
         model.fit(x, y)
 
     def predict(rows: np.ndarray) -> np.ndarray:
-        out = np.full((len(rows), width), np.log(TINY))
-        out[:, classes] = np.log(np.maximum(model.predict_proba(rows), TINY))
+        out = np.full((len(rows), width), np.log(MIN_PROBABILITY))
+        out[:, classes] = np.log(np.maximum(model.predict_proba(rows), MIN_PROBABILITY))
         return out
 
     return predict
 
 
 def _log_odds(name: str, x: np.ndarray, y: np.ndarray, strength: float) -> Predict:
-    both = _classifier(name, x, y.astype(np.int64), strength, 2)
-    return lambda rows: np.diff(both(rows))
+    log_probabilities = _classifier(name, x, y.astype(np.int64), strength, 2)
+    return lambda rows: np.diff(log_probabilities(rows))
 
 
 def _regressor(name: str, x: np.ndarray, y: np.ndarray, strength: float) -> Predict:
@@ -178,7 +180,7 @@ def _regressor(name: str, x: np.ndarray, y: np.ndarray, strength: float) -> Pred
     return lambda rows: model.predict(rows)[:, None]
 
 
-def describe(graphs: GraphSet, level: Level) -> np.ndarray:
+def summary_features(graphs: GraphSet, level: Level) -> np.ndarray:
     """Return (R, F) features of a set's graphs, nodes or edges for a linear model: sizes, degrees, pooled features."""
     union = graphs.union
     degree = union.degree.astype(np.float64)[:, None]
@@ -203,4 +205,4 @@ def _pooled(values: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndar
     return sums, sums / np.maximum(np.diff(bounds), 1)[:, None]
 
 
-__all__ = ["below", "describe", "graph_baselines", "graph_set_baselines"]
+__all__ = ["baselines_not_beaten", "graph_baselines", "graph_set_baselines", "summary_features"]

@@ -15,8 +15,8 @@ from hopstate.data.splits import EventSplit
 from hopstate.data.validate import default_names
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.methods.method import Context
+from hopstate.methods.shared.label_alignment import align_classes, align_labels, unknown_classes
 from hopstate.methods.shared.link import EventRun
-from hopstate.methods.shared.targets_as_trained import classes_as_trained, labels_as_trained, unknown_classes
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.event_node import (
@@ -94,7 +94,7 @@ def _trained_targets(stream: EventStream, metric: str, trained: Mapping[str, Any
     if goal == "values" and len(trained["target"]["names"]) == 1:
         return EventTargets(y=event_amounts(stream), target=trained_target(trained, metric))
     own = stream.labels if len(stream) else None
-    y, target = labels_as_trained(own, stream.class_names, trained, metric, len(stream), stream.name)
+    y, target = align_labels(own, stream.class_names, trained, metric, len(stream), stream.name)
     return EventTargets(y=y, target=target)
 
 
@@ -104,7 +104,7 @@ def _trained_classes(stream: EventStream, metric: str, trained: Mapping[str, Any
     if stream.labels is not None:
         y, names = event_codes(stream)
         others = (*others, *unknown_classes(y, names, target))
-        y = classes_as_trained(y, names, target, stream.name)
+        y = align_classes(y, names, target, stream.name)
     named = target.names != ("0", "1") or bool(trained.get("class_names"))
     target = replace(target, metrics=(metric_of_classes(metric, target.width),), others=others)
     return EventTargets(y=y, target=target, named=named)
@@ -123,8 +123,8 @@ def event_baselines(
 
 # ---- a backbone trained on links before and taken up here: frozen, and a head trained on it ------------------
 # Source: Yu et al. 2023, arXiv:2303.13047 (DyGLib's node classification); DyG-Mamba, arXiv:2408.06966, section 5
-PAIRS = ("model.pair_dim", "model.node_gaps", "model.pair_history")  # of a decoder of pairs alone
-SHARED = ("model.", "history.", "num_neighbors", "gap_unit", "deletions", "cut_ties")
+PAIR_DECODER_SETTINGS = ("model.pair_dim", "model.node_gaps", "model.pair_history")  # of a decoder of pairs alone
+SHARED_SETTINGS = ("model.", "history.", "num_neighbors", "gap_unit", "deletions", "cut_ties")
 
 
 def settings_from_init(
@@ -134,8 +134,12 @@ def settings_from_init(
     if config.init is None:
         return {}
     known = flatten(config)
-    settings = flatten(_run(config.init, links).settings())
-    shared = {k: v for k, v in settings.items() if k in known and k.startswith(SHARED) and k not in PAIRS}
+    settings = flatten(_open_init_run(config.init, links).settings())
+    shared = {
+        k: v
+        for k, v in settings.items()
+        if k in known and k.startswith(SHARED_SETTINGS) and k not in PAIR_DECODER_SETTINGS
+    }
     return {k: v for k, v in shared.items() if not isinstance(v, (list, dict))}
 
 
@@ -143,17 +147,17 @@ def init_context(config: EventNodeRun, context: Context, *, links: str) -> Conte
     """Return a context under which a model is built as that of the run it begins from: its widths and its clock."""
     if config.init is None or context.trained is not None:
         return context
-    return replace(context, trained=_run(config.init, links).read_json("data.json"))
+    return replace(context, trained=_open_init_run(config.init, links).read_json("data.json"))
 
 
-def take_backbone(
+def load_backbone(
     model: nn.Module, config: EventNodeRun, context: Context, *, links: str, head: tuple[str, ...]
 ) -> list[nn.Module]:
     """Copy all weights but the head's of the run that `init` names, and return the parts that are frozen."""
     if config.init is None:
         return []
     if context.trained is None:
-        folder = _run(config.init, links)
+        folder = _open_init_run(config.init, links)
         weights = load_checkpoint(folder.weights).tensors.get("model", {})
         weights = {name.replace("encoders.0.", "encoder."): tensor for name, tensor in weights.items()}
         own = {name: t for name, t in model.state_dict().items() if name.split(".")[0] not in head}
@@ -177,7 +181,7 @@ def take_backbone(
     return parts
 
 
-def _run(path: str, links: str) -> RunFolder:
+def _open_init_run(path: str, links: str) -> RunFolder:
     folder = RunFolder.open(path)
     found = folder.read_json("config.json").get("method")
     if found != links:

@@ -19,7 +19,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, check_range, refuse_idle
 from hopstate.io.scratch import let_go
 from hopstate.layers.decoders import PairHistory
-from hopstate.methods.method import Context, Baselines, Method, RunConfig, Space
+from hopstate.methods.method import Baselines, Context, Method, RunConfig, Space
 from hopstate.methods.shared.programs import ExportSpec
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches, judged, number_or_all

@@ -16,7 +16,7 @@ from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, HopstateError, HopstateWarning
 from hopstate.io.files import replace_file
 from hopstate.methods.method import Context, ReadOptions, RunConfig, SplitConfig
-from hopstate.methods.shared.targets_as_trained import labels_as_trained
+from hopstate.methods.shared.label_alignment import align_labels
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask
@@ -126,7 +126,7 @@ def node_labels(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:
 def _labels_as_trained(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:
     """Return targets as the trained model has them, unknown where there is none; splits where the data have them."""
     trained = context.trained or {}
-    y, target = labels_as_trained(graph.y, graph.class_names, trained, config.metric, graph.num_nodes, graph.name)
+    y, target = align_labels(graph.y, graph.class_names, trained, config.metric, graph.num_nodes, graph.name)
     rows = split_rows(graph, config.split) if graph.num_splits or target.known(y).any() else {}
     return NodeLabels(y=y, split=rows, target=target, node_ids=graph.node_ids)
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hopstate.data.dates import Clock
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.decoders import PairDecoder
-from hopstate.methods.shared.static_link import rows_of
+from hopstate.methods.shared.static_link import node_rows
 from hopstate.tokens.history import HistoryTokens
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.devices import bare
@@ -288,5 +288,5 @@ def _ends(task: StaticLinkTask, pairs: Any) -> np.ndarray:
     if given.ndim != 2 or given.shape[1] != 2:
         raise ShapeError(f"pairs are (P, 2) ids of sources and targets; got {given.shape}")
     return np.stack(
-        [rows_of(task.messages, column, "pairs", letter) for column, letter in zip(given.T, "ui", strict=True)], 1
+        [node_rows(task.messages, column, "pairs", letter) for column, letter in zip(given.T, "ui", strict=True)], 1
     )

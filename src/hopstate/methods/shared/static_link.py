@@ -16,7 +16,7 @@ from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.files import replace_file
 from hopstate.layers.decoders import DECODERS, PairDecoder
 from hopstate.methods.method import Context, SplitConfig
-from hopstate.methods.shared.node import SAMPLED_LINK_BATCH, FULL_GRAPH_LINK_BATCH, NodeRun, save_npz
+from hopstate.methods.shared.node import FULL_GRAPH_LINK_BATCH, SAMPLED_LINK_BATCH, NodeRun, save_npz
 from hopstate.ops.proximity import FEATURES
 from hopstate.random import named_rng, random_state_kept
 from hopstate.training.progress import note
@@ -27,7 +27,7 @@ from hopstate.training.tasks.target import Target
 if TYPE_CHECKING:
     from hopstate.methods.shared.node import BuildNetwork
 
-TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime", "year")
+TIME_COLUMNS = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime", "year")
 
 
 def link_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwork) -> StaticLinkTask:
@@ -35,48 +35,48 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwor
     _check(config)
     link: LinkConfig = config.link
     split = edge_split(graph, link, config.split, context)
-    bare = without_time(graph, link)
-    messages = message_edges(bare, split.pairs["train"])
-    learned, over = _learned(split.pairs["train"], bare, messages, link, config.split, context)
-    made = make(over, context, every_node(graph.num_nodes), link.dim)
-    if link.hide and not made.full_graph:
+    untimed = drop_time_column(graph, link)
+    messages = message_edges(untimed, split.pairs["train"])
+    learned, over = _supervision_split(split.pairs["train"], untimed, messages, link, config.split, context)
+    network = make(over, context, placeholder_labels(graph.num_nodes), link.dim)
+    if link.hide and not network.full_graph:
         raise ConfigError("link.hide is for networks that a step gives the whole graph (--batching.kind full)")
     if context.trained is None:
         replace_file(context.run / "split.npz", lambda part: save_npz(part, dict(split.pairs)))
-        _tell(split, link, config, graph)
+        _note_split(split, link, config, graph)
 
     decoder = PairDecoder(
-        decoder_of(link, split), link.dim, directed=split.directed, dropout=made.dropout,
+        decoder_of(link, split), link.dim, directed=split.directed, dropout=network.dropout,
         features=FEATURES if link.structure else 0,
     )  # fmt: skip
-    encode = Without.encode if link.hide else made.source.encode
-    model = LinkModel(made.model, decoder, encode)
-    known = {"num_features": graph.num_features, "walks": made.walks, "edge_columns": model.edge_dim}
+    encode = Without.encode if link.hide else network.source.encode
+    model = LinkModel(network.model, decoder, encode)
+    known = {"num_features": graph.num_features, "walks": network.walks, "edge_columns": model.edge_dim}
     finished = context if context.trained is not None else replace(context, trained=known)
     sources = _Sources(
-        lambda other: make(other, finished, every_node(graph.num_nodes), link.dim).source, bare, split.pairs,
+        lambda other: make(other, finished, placeholder_labels(graph.num_nodes), link.dim).source, untimed, split.pairs,
         val_messages=link.val_messages,
     )  # fmt: skip
     if over is messages:
-        sources.known["train"] = made.source, messages
-    sampled = link.batch_size or (FULL_GRAPH_LINK_BATCH if made.full_graph else SAMPLED_LINK_BATCH)
+        sources.known["train"] = network.source, messages
+    sampled = link.batch_size or (FULL_GRAPH_LINK_BATCH if network.full_graph else SAMPLED_LINK_BATCH)
     return StaticLinkTask(
-        model, made.source, sources.vectors, split,
+        model, network.source, sources.vectors, split,
         learned=learned, messages=messages,
         without=sources.without if link.hide else None,
         link=link, batch_size=sampled, seed=config.loop.seed, split_seed=split_seed(config.split),
-        node_ids=graph.node_ids, walks=made.walks,
+        node_ids=graph.node_ids, walks=network.walks,
     )  # fmt: skip
 
 
-def _learned(
-    links: np.ndarray, bare: Graph, messages: Graph, link: LinkConfig, split: SplitConfig, context: Context
+def _supervision_split(
+    links: np.ndarray, untimed: Graph, messages: Graph, link: LinkConfig, split: SplitConfig, context: Context
 ) -> tuple[np.ndarray, Graph]:
     if not link.disjoint or context.trained is not None:
         return links, messages
     order = named_rng(split_seed(split), "disjoint").permutation(len(links))
     count = max(1, round(link.disjoint * len(links)))
-    return links[order[:count]], message_edges(bare, links[order[count:]])
+    return links[order[:count]], message_edges(untimed, links[order[count:]])
 
 
 @dataclass
@@ -84,13 +84,13 @@ class _Sources:
     """Sources of a network's vectors over other messages than it learns over; each is made on first use."""
 
     make: Callable[[Graph], NodeBatches[Any]]
-    bare: Graph
+    untimed: Graph
     pairs: Mapping[str, np.ndarray]
     val_messages: bool
     known: dict[str, tuple[NodeBatches[Any], Graph]] = field(default_factory=dict)
 
     def over(self, links: np.ndarray) -> tuple[NodeBatches[Any], Graph]:
-        messages = message_edges(self.bare, links)
+        messages = message_edges(self.untimed, links)
         with random_state_kept():  # its weights are not used
             return self.make(messages), messages
 
@@ -134,13 +134,13 @@ def time_column(graph: Graph, link: LinkConfig) -> int | None:
                 f"{', '.join(names) or 'none'}"
             )
         return names.index(link.time)
-    usual = [number for number, name in enumerate(names) if name.lower() in TIMES]
+    usual = [number for number, name in enumerate(names) if name.lower() in TIME_COLUMNS]
     if link.split == "time" and not usual:
         raise DataError(f"{graph.name} has no column of times of edges; name one (--link.time COLUMN)")
     return usual[0] if usual else None
 
 
-def without_time(graph: Graph, link: LinkConfig) -> Graph:
+def drop_time_column(graph: Graph, link: LinkConfig) -> Graph:
     column = time_column(graph, link)
     if column is None or graph.edge_attr is None or graph.edge_table is None:
         return graph
@@ -162,7 +162,9 @@ def read_split(graph: Graph, path: str) -> dict[str, np.ndarray]:
     named = table.column(None, ("split", "part", "set"), 2, "split_column")
     if source is None or target is None or named is None:
         raise DataError(f"{path} needs columns source, target and split; it has: {', '.join(map(str, table.frame))}")
-    ends = np.stack([rows_of(graph, table.ids(end), path, letter) for end, letter in ((source, "u"), (target, "i"))], 1)
+    ends = np.stack(
+        [node_rows(graph, table.ids(end), path, letter) for end, letter in ((source, "u"), (target, "i"))], 1
+    )
     words = table.frame[named].astype(str).str.strip().str.lower().replace({"valid": "val", "validation": "val"})
     which = words.to_numpy(str)
     bad = np.flatnonzero(~np.isin(which, SPLITS))
@@ -173,7 +175,7 @@ def read_split(graph: Graph, path: str) -> dict[str, np.ndarray]:
     return {name: ends[which == name] for name in SPLITS if (which == name).any()}
 
 
-def rows_of(graph: Graph, ids: np.ndarray, what: str, letter: str = "") -> np.ndarray:
+def node_rows(graph: Graph, ids: np.ndarray, what: str, letter: str = "") -> np.ndarray:
     """Return (n,) rows of user ids (n,); reading put `letter` ("u", "i") before ids of two sets of nodes."""
     vocabulary = graph.node_ids
     ids = np.asarray(ids)
@@ -206,7 +208,7 @@ def _numbers(ids: np.ndarray, what: str) -> np.ndarray:
         raise DataError(f"{what}: the nodes are numbers, and {bad!r} is none; give ids as in the data") from None
 
 
-def every_node(count: int) -> NodeLabels:
+def placeholder_labels(count: int) -> NodeLabels:
     target = Target(goal="classes", names=("node",), metrics=("accuracy",))
     return NodeLabels(y=np.zeros(count, np.int64), split={"train": np.arange(count)}, target=target)
 
@@ -229,7 +231,7 @@ def _check(config: NodeRun) -> None:
         raise ConfigError("split.fractions and split.per_class share out nodes; with task=link give link.fractions")
 
 
-def _tell(split: EdgeSplit, link: LinkConfig, config: NodeRun, graph: Graph) -> None:
+def _note_split(split: EdgeSplit, link: LinkConfig, config: NodeRun, graph: Graph) -> None:
     sizes = ", ".join(f"{len(split.pairs[name]):,} {name}" for name in SPLITS)
     column = time_column(graph, link)
     how = "the file" if link.file else "time" if column is not None else f"chance, seed {split_seed(config.split)}"
@@ -239,4 +241,12 @@ def _tell(split: EdgeSplit, link: LinkConfig, config: NodeRun, graph: Graph) -> 
         note(config.loop, f"links: link.decoder={kind} scores both directions of a pair alike; bilinear does not")
 
 
-__all__ = ["edge_split", "every_node", "link_task", "read_split", "rows_of", "split_seed", "time_column"]
+__all__ = [
+    "edge_split",
+    "link_task",
+    "node_rows",
+    "placeholder_labels",
+    "read_split",
+    "split_seed",
+    "time_column",
+]
