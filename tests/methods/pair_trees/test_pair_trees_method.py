@@ -181,9 +181,9 @@ def test_what_is_still_to_come_changes_nothing_of_training(run: Run, tmp_path: P
     with load_run(run.path, events()) as (_, a), load_run(changed.path, other.with_(src=src, dst=dst)) as (_, b):
         assert torch.equal(a.model.threshold, b.model.threshold)
         assert torch.equal(a.model.value, b.model.value)
-        split, known = a.split, a.features.over(NeighborStore.from_stream(a.stream, a.split.train), a.stream)
-        whole = a.features.over(NeighborStore.from_stream(a.stream), a.stream)
-        few = {"seed": 0, "most": 10**6, "random": 1, "historical": 1}
+        split, known = a.split, a.features.features_over(NeighborStore.from_stream(a.stream, a.split.train), a.stream)
+        whole = a.features.features_over(NeighborStore.from_stream(a.stream), a.stream)
+        few = {"seed": 0, "max_events": 10**6, "random": 1, "historical": 1}
         found, _ = training_table(a.stream, split, known, **few)
         expected, _ = training_table(a.stream, split, whole, **few)
         assert np.array_equal(found, expected, equal_nan=True)  # training ends first: the whole tells no more

@@ -13,7 +13,7 @@ from scipy.special import expit
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.stream_state import Memories, StreamState
 from hopstate.errors import ConfigError
-from hopstate.methods.ensemble.members import Member, Stack, members_of
+from hopstate.methods.ensemble.members import Member, StackedModel, members_of
 from hopstate.methods.heuristics.method import heuristic_baselines
 from hopstate.methods.method import Baselines, Context, Method
 from hopstate.methods.shared.link import LinkRun, evaluation_negatives
@@ -42,10 +42,10 @@ class EnsembleRun(LinkRun):
 class EnsembleScorer:
     """Scores pairs by the weighted log-odds of members' scorers over the same events (`StreamingModel`)."""
 
-    def __init__(self, stack: Stack, names: list[str], scorers: list[Any]) -> None:
+    def __init__(self, stack: StackedModel, names: list[str], scorers: list[Any]) -> None:
         self.stack, self.names, self.scorers = stack, names, scorers
         self.observes = any(getattr(scorer, "observes", True) for scorer in scorers)
-        self.by_time = any(one.by_time for one in scorers)
+        self.by_time = any(member.by_time for member in scorers)
         for scorer in scorers:
             if isinstance(scorer, (HistoryScorer, MemoryScorer)):
                 scorer.activation = to_values
@@ -82,7 +82,7 @@ class EnsembleScorer:
     ) -> tuple[list[str], np.ndarray, np.ndarray]:
         """Return the members, their log-odds and what these add; see `ExplainsPairs`."""
         x = self.members(src, dst, t)
-        return self.names, x, self.stack.shares(x)
+        return self.names, x, self.stack.contributions(x)
 
 
 class MemberScorer(EnsembleScorer):
@@ -100,15 +100,15 @@ class MovingEnsemble(EnsembleScorer):
     Output is zero.
     """
 
-    def __init__(self, stack: Stack, names: list[str], scorers: list[Any], past: StreamState) -> None:
+    def __init__(self, stack: StackedModel, names: list[str], scorers: list[Any], past: StreamState) -> None:
         super().__init__(stack, names, scorers)
         self.past, self.moving = past, [scorer for scorer in scorers if isinstance(scorer, FollowingMemory)]
         last = 0
-        for one in self.moving:
-            (K, _, d), first = one.memory.memory.shape, last
+        for member in self.moving:
+            (K, _, d), first = member.memory.memory.shape, last
             last = first + K + 1
             memories = lambda nodes, rows=slice(first, last), d=d: self._memories(nodes, rows, d)  # noqa: E731
-            one.past = SimpleNamespace(num_nodes=past.num_nodes, clock=past.clock, memories=memories)  # type: ignore[assignment]
+            member.past = SimpleNamespace(num_nodes=past.num_nodes, clock=past.clock, memories=memories)  # type: ignore[assignment]
 
     @property
     def memory(self) -> NodeState:
@@ -118,8 +118,8 @@ class MovingEnsemble(EnsembleScorer):
 
     def observing(self, batch: EventBatch) -> Steps[None]:
         """Do what `observe` does, in slices."""
-        for one in self.moving:
-            yield from one.observing(batch)
+        for member in self.moving:
+            yield from member.observing(batch)
 
     def _memories(self, nodes: np.ndarray, rows: slice, d: int) -> Memories | None:
         found = self.past.memories(nodes)
@@ -130,10 +130,10 @@ class MovingEnsemble(EnsembleScorer):
 
     def moved(self) -> Memories | None:
         """Return what is remembered now of the nodes of which any memory moved; None where none did."""
-        nodes = np.unique(np.concatenate([one.moved_nodes() for one in self.moving]))
+        nodes = np.unique(np.concatenate([member.moved_nodes() for member in self.moving]))
         if not len(nodes):
             return None
-        found = [one.remembered(nodes) for one in self.moving]
+        found = [member.remembered(nodes) for member in self.moving]
         width, last_time = max(own.output.shape[1] for own in found), np.max([own.last_time for own in found], 0)
         rows = [np.concatenate([own.memory, own.output[:, None]], 1) for own in found]
         memory = np.concatenate([np.pad(own, ((0, 0), (0, 0), (0, width - own.shape[2]))) for own in rows], 1)
@@ -145,7 +145,7 @@ class EnsembleSource(EventSource[EnsembleScorer]):
     """The members as scorers; nothing is learned from batches."""
 
     def __init__(self, members: list[Member]) -> None:
-        first, self.tasks, self.stack = members[0].task, [member.task for member in members], Stack(members)
+        first, self.tasks, self.stack = members[0].task, [member.task for member in members], StackedModel(members)
         node, edge = zip(*(task.feature_dims for task in self.tasks))
         super().__init__(self.stack, first.stream, first.split, feature_dims=(max(node), max(edge)))
         self.names = [member.name for member in members]

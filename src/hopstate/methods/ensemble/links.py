@@ -11,7 +11,7 @@ import numpy as np
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.io.files import replace_file
-from hopstate.methods.ensemble.members import Member, Stack, members_of
+from hopstate.methods.ensemble.members import Member, StackedModel, members_of
 from hopstate.methods.method import Baselines, Context, Method
 from hopstate.methods.shared.node import NodeRun, save_npz
 from hopstate.training.tasks.static_link import StaticLinkTask
@@ -33,7 +33,7 @@ class LinkEnsembleTask(StaticLinkTask):
     """Links of a graph from the scores of several runs."""
 
     def __init__(self, members: list[Member]) -> None:
-        self.members, self.stack, first = members, Stack(members), members[0].task
+        self.members, self.stack, first = members, StackedModel(members), members[0].task
         super().__init__(
             self.stack,  # type: ignore[arg-type]
             first.source,

@@ -30,7 +30,7 @@ class Member:
     task: Any
 
 
-class Stack(nn.Module):
+class StackedModel(nn.Module):
     """The members' networks, frozen, and the weights (M,) and bias (1,) of their log-odds."""
 
     def __init__(self, members: list[Member]) -> None:
@@ -49,42 +49,42 @@ class Stack(nn.Module):
         self.weight.copy_(torch.from_numpy(weight))
         self.bias.fill_(float(found.intercept_[0] - center @ weight))
 
-    def shares(self, x: np.ndarray) -> np.ndarray:
+    def contributions(self, x: np.ndarray) -> np.ndarray:
         """Return (Q, M) what log-odds x (Q, M) add to the logits."""
         return x * self.weight.double().cpu().numpy()
 
     def logits(self, x: np.ndarray) -> np.ndarray:
         """Return (Q,) logits of log-odds x (Q, M)."""
-        return self.shares(x).sum(1) + float(self.bias)
+        return self.contributions(x).sum(1) + float(self.bias)
 
 
 def members_of(record: Any, config: Any, context: Context) -> list[Member]:
     """Return the members of an ensemble over its data; what they are built from is noted for its data.json."""
     begun = context.begun()
-    kept = [_kept(run) for run in config.runs] if begun is None else begun.get("members")
-    if not isinstance(kept, list) or not all(isinstance(one, dict) and len(one) == 3 for one in kept):
+    summary = [_describe_run(run) for run in config.runs] if begun is None else begun.get("members")
+    if not isinstance(summary, list) or not all(isinstance(one, dict) and len(one) == 3 for one in summary):
         raise CheckpointError(f"{context.run / 'data.json'} lacks the members of the ensemble; make it again")
-    if len(kept) < 2:
-        raise ConfigError(f"runs: an ensemble combines at least two; got {len(kept)} (hopstate ensemble RUN RUN)")
-    context.noted["members"] = kept
-    return [_built(one, kept[0], record, config, context) for one in kept]
+    if len(summary) < 2:
+        raise ConfigError(f"runs: an ensemble combines at least two; got {len(summary)} (hopstate ensemble RUN RUN)")
+    context.noted["members"] = summary
+    return [_load_member(one, summary[0], record, config, context) for one in summary]
 
 
-def _kept(run: str) -> dict[str, Any]:
+def _describe_run(run: str) -> dict[str, Any]:
     folder = RunFolder.open(run)
     if not folder.weights.is_file():
         raise CheckpointError(f"{run} was not finished; continue it with --resume --out {run}")
     return {"run": str(folder.path.resolve()), "settings": folder.settings(), "data": folder.read_json("data.json")}
 
 
-def _built(kept: dict[str, Any], first: dict[str, Any], record: Any, config: Any, context: Context) -> Member:
-    run, settings = Path(kept["run"]), dict(kept["settings"])
+def _load_member(summary: dict[str, Any], first: dict[str, Any], record: Any, config: Any, context: Context) -> Member:
+    run, settings = Path(summary["run"]), dict(summary["settings"])
     method = method_of_run(settings.pop("method", None), str(run / "config.json"))
     with idle_reset():
         own = config_from(method, settings)
     names = [f"read.{name}" for name, value in vars(config.read).items() if getattr(own.read, name, value) != value]
     names += ["split"] if own.split != config.split else []
-    names += ["data"] if kept["data"]["content_hash"] != first["data"]["content_hash"] else []
+    names += ["data"] if summary["data"]["content_hash"] != first["data"]["content_hash"] else []
     if names or type(own.split) is not type(config.split) or getattr(own, "task", "link") != "link":
         raise ConfigError(f"{run} and {first['run']} differ in {', '.join(names) or 'what they predict'}")
     loop = replace(config.loop, precision=own.loop.precision, seed=own.loop.seed, progress=False)
@@ -94,7 +94,7 @@ def _built(kept: dict[str, Any], first: dict[str, Any], record: Any, config: Any
     elif new:
         place = run  # of a graph, the folder says which links are of which split
     with idle_reset():
-        build = replace(context, run=place, trained=kept["data"], noted={})
+        build = replace(context, run=place, trained=summary["data"], noted={})
         task = method.build(record, replace(own, **changes), build)
     if own.loop.precision == "64":
         task.model.double()

@@ -47,13 +47,13 @@ from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.task import Task
 
-FEWEST = 1_000  # training events for which trees are trained: few say little, and a small fit stays quick
+MIN_TRAIN_EVENTS = 1_000  # training events for which trees are trained: few say little, and a small fit stays quick
 
 
 def link_baselines(stream: EventStream, config: LinkRun, context: Context, task: Task[Any]) -> Baselines:
     """Return test metrics of recency, EdgeBank and, of a stream that is not too short, pair-trees."""
     found = heuristic_baselines(stream, config, context, task)
-    if len(stream.additions(config.split.of(stream).train)) >= FEWEST:
+    if len(stream.additions(config.split.of(stream).train)) >= MIN_TRAIN_EVENTS:
         found["pair-trees"] = tree_baseline(stream, config, context)
     return found
 
@@ -114,7 +114,7 @@ def training_table(
     features: PairFeatures,
     *,
     seed: int,
-    most: int,
+    max_events: int,
     random: int,
     historical: int,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -126,7 +126,7 @@ def training_table(
     rows = stream.additions(split.train)
     if not len(rows):
         raise ConfigError("there is nothing to train trees on: the training split is empty")
-    last = slice(max(0, len(rows) - most), len(rows))
+    last = slice(max(0, len(rows) - max_events), len(rows))
     rows = rows[last]
     pairs = [(stream.src[rows], stream.dst[rows])]
     for kind, count in (("random", random), ("historical", historical)):
@@ -143,13 +143,13 @@ def training_table(
     return x, np.repeat([1, 0], [len(rows), len(x) - len(rows)])
 
 
-def fit_trees(model: PairTrees, x: np.ndarray, y: np.ndarray, *, seed: int, without: tuple[int, ...] = ()) -> None:
+def fit_trees(model: PairTrees, x: np.ndarray, y: np.ndarray, *, seed: int, excluded: tuple[int, ...] = ()) -> None:
     """Fit trees to features x (R, F) and outcomes y (R,) and put them in the model; none splits on columns without."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     c = model.config
     known = (~np.isnan(x)).mean(0) >= MIN_KNOWN
-    known[list(without)] = False
+    known[list(excluded)] = False
     columns = np.flatnonzero(known) if known.any() else np.zeros(1, np.int64)
     classifier = HistGradientBoostingClassifier(
         learning_rate=c.learning_rate,
@@ -164,7 +164,7 @@ def fit_trees(model: PairTrees, x: np.ndarray, y: np.ndarray, *, seed: int, with
         classifier.fit(x[:, columns] if known.any() else np.zeros((len(x), 1)), y)
     # an event has several negatives: scores are log-odds of one event against one negative
     prior = float(np.log((y == 0).sum() / (y == 1).sum()))
-    model.put(classifier, columns, prior)
+    model.load_estimator(classifier, columns, prior)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,28 +209,28 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         self.trees, self.clock = model, clock
         self._known = HistoryIndex(stream, deletions=False)
 
-    def over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
+    def features_over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
         return PairFeatures(store, stream, self.clock, self.trees.columns.numpy())
 
-    def of(self, split: str) -> PairFeatures:
+    def features_for(self, split: str) -> PairFeatures:
         """Return what the trees read of pairs, by the training events for "train", else by the whole stream."""
         rows = self.split.train if split == "train" else None
-        return self.over(self._known.histories(self.stream, rows), self.stream)
+        return self.features_over(self._known.histories(self.stream, rows), self.stream)
 
     def index(self) -> NeighborStore | None:
         return self._known.index()
 
     def scorer(self, model: nn.Module, split: str) -> PairTreesScorer:
-        return PairTreesScorer(self.trees, self.of(split))
+        return PairTreesScorer(self.trees, self.features_for(split))
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> PairTreesScorer:
-        return PairTreesScorer(self.trees, self.over(NeighborStore.from_stream(stream), stream))
+        return PairTreesScorer(self.trees, self.features_over(NeighborStore.from_stream(stream), stream))
 
     def follow(self, model: nn.Module, past: StreamState) -> PairTreesScorer:
-        return PairTreesScorer(self.trees, self.of_past(past))
+        return PairTreesScorer(self.trees, self.features_from_state(past))
 
-    def of_past(self, past: StreamState) -> PairFeatures:
-        return self.over(NeighborStore(0), self.stream).over(past)
+    def features_from_state(self, past: StreamState) -> PairFeatures:
+        return self.features_over(NeighborStore(0), self.stream).over(past)
 
 
 class PairTreesTask(LinkTask):
@@ -256,17 +256,17 @@ class PairTreesTask(LinkTask):
 
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
         """Train the trees; return one row, the trees as its epoch, and that epoch."""
-        begin, c, reader = time.perf_counter(), self.config, self.features.of("train")
-        drawn: dict[str, int] = {"most": c.max_events, "random": c.random, "historical": c.historical}
-        x, y = training_table(self.stream, self.split, reader, seed=c.loop.seed, **drawn)
+        begin, c, reader = time.perf_counter(), self.config, self.features.features_for("train")
+        sampling: dict[str, int] = {"max_events": c.max_events, "random": c.random, "historical": c.historical}
+        x, y = training_table(self.stream, self.split, reader, seed=c.loop.seed, **sampling)
         if time.perf_counter() - begin > BATCH_SECONDS:
             note(c.loop, f"{len(x):,} rows of features in {duration(time.perf_counter() - begin)}; training trees")
-        fit_trees(self.trees, x, y, seed=c.loop.seed, without=GROWING)
+        fit_trees(self.trees, x, y, seed=c.loop.seed, excluded=GROWING)
         if self.folder is not None:
             write_text(self.folder / "importances.csv", self._importances(reader.names))
         spent = round(time.perf_counter() - begin, 4)
         found = {f"val_{name}": value for name, value in self.evaluate("val").items()} if len(self.split.val) else {}
-        return [{"epoch": self.trees.kept, **found, "seconds": spent}], self.trees.kept
+        return [{"epoch": self.trees.num_fitted, **found, "seconds": spent}], self.trees.num_fitted
 
     def _importances(self, names: tuple[str, ...]) -> str:
         share = self.trees.importances()
@@ -282,10 +282,10 @@ def build(
     split = config.split.of(stream)
     clock = clock_of(stream, split, config.gap_unit, context)
     width = used_features(stream, context)["edge_dim"]
-    few = min(width, MOST_COLUMNS)
-    columns = varied_columns(stream, split.train, few) if context.trained is None else np.arange(few)
-    read = len(NAMES) + 3 * few
-    model = PairTrees(config.model, read, columns, width)
+    num_columns = min(width, MOST_COLUMNS)
+    columns = varied_columns(stream, split.train, num_columns) if context.trained is None else np.arange(num_columns)
+    num_features = len(NAMES) + 3 * num_columns
+    model = PairTrees(config.model, num_features, columns, width)
     return PairTreesTask(
         TreeFeatures(model, stream, split, clock),
         config,

@@ -128,11 +128,11 @@ class PairTrees(nn.Module):
         return found
 
     @property
-    def kept(self) -> int:
+    def num_fitted(self) -> int:
         """How many trees there are."""
         return int((self.size > 0).sum())
 
-    def put(self, classifier: Any, columns: np.ndarray, prior: float = 0.0) -> None:
+    def load_estimator(self, classifier: Any, columns: np.ndarray, prior: float = 0.0) -> None:
         """Take the at most num_trees trees of a fitted estimator, HistGradientBoostingClassifier or the regressor.
 
         columns (C,) say which features its columns are; prior is added to its log-odds.
@@ -170,7 +170,7 @@ class PairTrees(nn.Module):
 
     def _checked(self) -> Forest:
         size = self.size.numpy()
-        count, most = self.kept, self.child.shape[1]
+        count, most = self.num_fitted, self.child.shape[1]
         here = np.arange(most) < size[:count, None]
         child, own = self.child[:count].numpy(), np.arange(most)
         inner = child[..., 1] != own
