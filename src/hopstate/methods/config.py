@@ -34,22 +34,22 @@ _WORDS = {
 _TYPE = r"<class '\w+'>|typing\.Literal\[[^\]]*\]|(?:tuple|list)\[[^\[\]]*\]"
 
 
-def hint(message: str, known: Sequence[str]) -> str:
+def hint(message: str, options: Sequence[str]) -> str:
     """Return what follows a parser's complaint: the nearest of the known options, or where all are listed.
 
     Args:
         message: the complaint; nothing follows one that names no unknown option.
-        known: dotted names of options.
+        options: dotted names of options.
     """
     unknown = re.search(r"nrecognized arguments: --([\w.-]+)", message)
     inside = re.search(r"Group '([\w.]+)' does not accept option '([\w.]+)'", message)
     if not unknown and not inside:
         return ""
     name = unknown[1] if unknown else f"{inside[1]}.{inside[2]}" if inside else ""
-    same = [key for key in known if key.replace("-", "_") == name.replace("-", "_")]
-    found = same[0] if same else closest(name, known)
+    same = [key for key in options if key.replace("-", "_") == name.replace("-", "_")]
+    found = same[0] if same else closest(name, options)
     if found is None:  # of another group
-        last = {key.rsplit(".", 1)[-1]: key for key in reversed(known)}
+        last = {key.rsplit(".", 1)[-1]: key for key in reversed(options)}
         found = last.get(closest(name.rsplit(".", 1)[-1], last) or "")
     return f"; did you mean '{'--' if unknown else ''}{found}'?" if found else "; --help lists all options"
 
@@ -368,7 +368,7 @@ def parse_given(method: Method[Any, RunT, Any], given: Mapping[str, Any]) -> Cal
 
 
 def parse_words(
-    method: Method[Any, RunT, Any], parser: Parser, words: Sequence[str], own: Sequence[str] = ()
+    method: Method[Any, RunT, Any], parser: Parser, words: Sequence[str], command_options: Sequence[str] = ()
 ) -> tuple[Namespace, Callable[[Mapping[str, Any]], RunT]]:
     """Return a command's own options, and defaults by dotted name → configuration with the words given over them.
 
@@ -376,12 +376,12 @@ def parse_words(
         method: the method.
         parser: what `parser_of` made, and options of a command's own.
         words: of the command line.
-        own: names of the command's own options.
+        command_options: names of the command's own options.
     """
     if any(word.startswith("--print_config") for word in words):
         parser.parse_args(words)  # prints every setting, defaults included, and ends the command
     given = parser.parse_args(words, defaults=False)
-    options = Namespace({name: given.pop(name, parser.get_default(name)) for name in own})
+    options = Namespace({name: given.pop(name, parser.get_default(name)) for name in command_options})
     return options, lambda defaults: _config(method, parser, defaults, given)
 
 

@@ -11,7 +11,7 @@ import torch
 
 import hopstate
 from hopstate.errors import DataError
-from hopstate.methods.gmn.batches import PreparedGraph, WholeSequence
+from hopstate.methods.gmn.batches import PreparedGraph, FullGraphBatches
 from hopstate.methods.gmn.tokens import WalkSettings
 from hopstate.methods.shared.node import flow_reversed
 
@@ -38,7 +38,7 @@ def test_outputs_are_those_of_a_run():
         key=np.arange(10, 0, -1).astype(float), settings=WalkSettings(max_length=0, repeats=1, walks=1),
     )  # fmt: skip
     net = model(config)
-    source = WholeSequence(net.config, ready, MagicMock(), seed=0)
+    source = FullGraphBatches(net.config, ready, MagicMock(), seed=0)
     mine = hopstate.gmn_inputs(data)
     with torch.no_grad():
         expected = net(source._inputs(0, None))

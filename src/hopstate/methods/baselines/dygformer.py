@@ -159,9 +159,9 @@ class DyGFormer(HistoryModel):
             rows = offsets[tokens.rows()] * size + tokens.positions()
         assert tokens.counts is not None
         table = self.count.table(longest)
-        both = F.embedding(_spread(tokens.counts, rows, num_patches * size), table).sum(1)
+        both = F.embedding(_scatter_rows(tokens.counts, rows, num_patches * size), table).sum(1)
         encodings = {"node": tokens.x, "edge": tokens.edge_attr, "time": self.time(tokens.gaps)}
-        spread = {k: None if v is None else _spread(v, rows, num_patches * size) for k, v in encodings.items()}
+        spread = {k: None if v is None else _scatter_rows(v, rows, num_patches * size) for k, v in encodings.items()}
         spread["count"] = both
         empty = {"count": (2 * table[:1]).repeat(size, 1)}  # what padding holds; zeros for the rest
         return self.project(spread, num_patches), self.project(empty, 1)
@@ -191,7 +191,7 @@ class DyGFormer(HistoryModel):
         check_widths(self.feature_dims, tokens.x, tokens.edge_attr)
 
 
-def _spread(values: Tensor, rows: Tensor | None, size: int) -> Tensor:
+def _scatter_rows(values: Tensor, rows: Tensor | None, size: int) -> Tensor:
     """Return values spread over `size` rows, zero where no token stands; values themselves where rows is None."""
     if rows is None:
         return values
@@ -217,7 +217,7 @@ def build(stream: EventStream, config: DyGFormerRun, context: Context) -> LinkTa
         config,
         context,
         model=DyGFormer(config.model, **widths),
-        tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, history, *rest),
+        tokenizer=lambda store, events, *args: HistoryTokenizer(store, events, history, *args),
     )
 
 

@@ -72,7 +72,7 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTas
         config,
         context,
         model=DyGMamba(config.model, **widths),
-        tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, config.history, *rest),
+        tokenizer=lambda store, events, *args: HistoryTokenizer(store, events, config.history, *args),
         microbatch_size=at_once if config.microbatch_size is None else config.microbatch_size,
         microbatch_tokens=MAX_TOKENS if config.microbatch_size is None else None,
     )

@@ -35,7 +35,7 @@ from hopstate.random import named_rng
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, Seen, averaged, device_of
 from hopstate.training.tasks.task import Prefetcher
 
-CONTEXT = (2, 4)  # steps, walks of each node of a batch without tokens, to neighbors to receive messages from
+CONTEXT_WALKS = (2, 4)  # steps, walks of each node of a batch without tokens, to neighbors to receive messages from
 GRAPHS_PER_BATCH = 32
 
 
@@ -108,7 +108,7 @@ def token_inputs(tokens: Tokens) -> dict[str, Any]:
     return made
 
 
-def relocated(tokens: Tokens, nodes: np.ndarray, edges: np.ndarray) -> Tokens:
+def to_batch_rows(tokens: Tokens, nodes: np.ndarray, edges: np.ndarray) -> Tokens:
     """Return tokens whose nodes are at rows nodes of a batch, and whose edges are positions in edges (ascending)."""
     moved = {**tokens, "nodes": torch.from_numpy(nodes)}
     if "edges" in tokens:
@@ -117,7 +117,7 @@ def relocated(tokens: Tokens, nodes: np.ndarray, edges: np.ndarray) -> Tokens:
     return moved
 
 
-def whole_inputs(prepared: PreparedGraph, tokens: dict[str, Any], rng: np.random.Generator | None) -> GMNInputs:
+def full_graph_inputs(prepared: PreparedGraph, tokens: dict[str, Any], rng: np.random.Generator | None) -> GMNInputs:
     """Return all nodes of a graph as one sequence.
 
     tokens are the `token_inputs` of all nodes, empty if each node is its only token. rng draws ties of the order, the
@@ -177,14 +177,14 @@ def gmn_inputs(
     if prepared.settings.max_length:
         kind = (config or GMN.Config()).token_kind
         tokens = token_inputs(prepared.tokens(np.arange(graph.num_nodes), kind, seed))
-    return whole_inputs(prepared, tokens, named_rng(seed))
+    return full_graph_inputs(prepared, tokens, named_rng(seed))
 
 
-def _round(prepared: PreparedGraph, kind: TokenKind, seed: int, number: int) -> Tokens:
+def _draw_round(prepared: PreparedGraph, kind: TokenKind, seed: int, number: int) -> Tokens:
     return prepared.tokens(np.arange(len(prepared.x)), kind, drawing_seed(seed, number))
 
 
-class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
+class FullGraphBatches(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
     """All nodes in one step; orders, shuffles and signs are drawn anew every epoch, walks every few.
 
     Args:
@@ -205,9 +205,9 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         super().__init__(labels)
         self.config, self.prepared, self.seed, self.draws = config, prepared, seed, draws
         self.kind, self.resample_every = config.token_kind, resample_every
-        self._draw = partial(_round, prepared, self.kind, seed)  # a method of its own would be a reference cycle
+        self._draw = partial(_draw_round, prepared, self.kind, seed)  # a method of its own would be a reference cycle
         self._walks = Resampler(self._draw, resample_every) if prepared.settings.tokens > 1 else None
-        self._held: tuple[Tokens | None, dict[str, Any]] = (None, {})
+        self._cached_round: tuple[Tokens | None, dict[str, Any]] = (None, {})
         self._eval: GMNInputs | None = None
 
     def num_batches(self, epoch: int) -> int:
@@ -229,8 +229,8 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
     def around(
         self, model: nn.Module, rows: np.ndarray, epoch: int, number: int
     ) -> tuple[tuple[GMNInputs, Tensor, Tensor], np.ndarray]:
-        asked = torch.from_numpy(rows)
-        return (self._inputs(epoch, named_rng(self.seed, "gmn", epoch, number)), asked, asked), rows
+        queried = torch.from_numpy(rows)
+        return (self._inputs(epoch, named_rng(self.seed, "gmn", epoch, number)), queried, queried), rows
 
     def encode(self, model: nn.Module, batch: tuple[GMNInputs, Tensor, Tensor]) -> Tensor:
         return model(batch[0])[batch[1]]
@@ -238,15 +238,17 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
     def logits(self, model: nn.Module, rows: np.ndarray) -> Tensor:
         device = device_of(model)
         if self._eval is None or self._eval.x.device != device:
-            self._eval = self._evaluated(0, model)
-        asked = (self._eval if number == 0 else self._evaluated(-number, model) for number in range(self.draws))
-        return averaged(model(inputs).float().cpu() for inputs in asked)[torch.from_numpy(rows)]
+            self._eval = self._evaluation_round(0, model)
+        queried = (
+            self._eval if number == 0 else self._evaluation_round(-number, model) for number in range(self.draws)
+        )
+        return averaged(model(inputs).float().cpu() for inputs in queried)[torch.from_numpy(rows)]
 
-    def evaluated(self) -> GMNInputs:
+    def evaluation_inputs(self) -> GMNInputs:
         """Return what the first round of evaluation reads."""
         return self._inputs(0, None)
 
-    def _evaluated(self, number: int, model: nn.Module) -> GMNInputs:
+    def _evaluation_round(self, number: int, model: nn.Module) -> GMNInputs:
         inputs = self._inputs(number, None).to(device_of(model))
         if next(model.parameters()).dtype != torch.float64:
             return inputs
@@ -256,23 +258,23 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
 
     def _inputs(self, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
         if self._walks is None:
-            return whole_inputs(self.prepared, {}, rng)
+            return full_graph_inputs(self.prepared, {}, rng)
         if rng is None and (self.resample_every or epoch):  # the running rounds stay as they are
-            return whole_inputs(self.prepared, token_inputs(self._draw(epoch)), rng)
+            return full_graph_inputs(self.prepared, token_inputs(self._draw(epoch)), rng)
         tokens = self._walks.at(epoch)
-        if self._held[0] is not tokens:  # made once a round, so that adjacencies keep their weighted forms
-            self._held = tokens, token_inputs(tokens)
-        return whole_inputs(self.prepared, self._held[1], rng)
+        if self._cached_round[0] is not tokens:  # made once a round, so that adjacencies keep their weighted forms
+            self._cached_round = tokens, token_inputs(tokens)
+        return full_graph_inputs(self.prepared, self._cached_round[1], rng)
 
 
-class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
+class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
     """Batches of nodes with what their walks visited: all that the node sequence and message passing see in training.
 
     Args:
-        config, prepared, labels, seed, resample_every: see `WholeSequence`.
+        config, prepared, labels, seed, resample_every: see `FullGraphBatches`.
         batch_size: nodes a step.
         predict_all: model → (N, C) logits of all nodes, on the CPU; how evaluation and prediction read the whole graph.
-        everywhere: messages pass over the whole graph in every step, not among the nodes visited alone.
+        messages_everywhere: messages pass over the whole graph in every step, not among the nodes visited alone.
     """
 
     def __init__(
@@ -285,14 +287,14 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         batch_size: int,
         predict_all: Callable[[nn.Module], Tensor],
         resample_every: int = 0,
-        everywhere: bool = False,
+        messages_everywhere: bool = False,
     ) -> None:
         super().__init__(labels)
         check_range(least=1, batch_size=batch_size)
         self.prepared, self.seed, self.batch_size, self.resample_every = prepared, seed, batch_size, resample_every
         self.config, self.kind, self.gps = config, config.token_kind, config.variant == "gps-mamba"
         self.passes_messages = self.gps or config.uses_mpnn
-        self.everywhere = everywhere and config.uses_mpnn
+        self.messages_everywhere = messages_everywhere and config.uses_mpnn
         self.predict_all = predict_all
 
     def num_batches(self, epoch: int) -> int:
@@ -327,7 +329,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
     def logits(self, model: nn.Module, rows: np.ndarray) -> Tensor:
         return self.predict_all(model)[torch.from_numpy(rows)].float()
 
-    def left_out(self) -> str:
+    def describe_truncation(self) -> str:
         """Return a sentence on what the first training batch does not see, and evaluation does."""
         m, order = self.prepared, named_rng(self.seed, "batches", 0).permutation(self.labels.split["train"])
         rows = order[: self.batch_size]
@@ -345,17 +347,17 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         if m.settings.tokens > 1:
             number = epoch // self.resample_every if self.resample_every else 0
             tokens = m.tokens(rows, self.kind, drawing_seed(self.seed, number))
-        visited = self._near(rows, epoch) if tokens is None else tokens["nodes"].numpy()
-        if self.everywhere:
+        visited = self._context_nodes(rows, epoch) if tokens is None else tokens["nodes"].numpy()
+        if self.messages_everywhere:
             near, place, edges = np.arange(len(m.x)), np.concatenate([rows, visited]), np.arange(len(m.indices))
             graph = m.adjacency
         else:
             near, place = np.unique(np.concatenate([rows, visited]), return_inverse=True)
-            indptr, indices, edges = induced(m.indptr, m.indices, near)
+            indptr, indices, edges = induced_subgraph(m.indptr, m.indices, near)
             graph = Adjacency.of(indptr, indices)
         extra: dict[str, Any] = {}
         if tokens is not None:
-            extra = token_inputs(relocated(tokens, place[len(rows) :], edges))
+            extra = token_inputs(to_batch_rows(tokens, place[len(rows) :], edges))
             extra["token_order"] = token_order(len(rows), m.settings, rng)
         order = node_order(m.key[near if self.gps else rows], rng)
         return GMNInputs(
@@ -365,16 +367,18 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
             sequences=torch.tensor([0, len(order)]), **extra,
         )  # fmt: skip
 
-    def _near(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+    def _context_nodes(self, rows: np.ndarray, epoch: int) -> np.ndarray:
         """Return nodes near rows without tokens, from which they receive messages; drawn anew every epoch."""
-        if not self.passes_messages or self.everywhere:
+        if not self.passes_messages or self.messages_everywhere:
             return rows[:0]
-        steps, walks = CONTEXT
+        steps, walks = CONTEXT_WALKS
         seed = drawing_seed(self.seed, epoch)
         return random_walks(self.prepared.table, rows, steps, walks=walks, seed=seed).astype(np.int64).ravel()
 
 
-def induced(indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def induced_subgraph(
+    indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the CSR adjacency of the subgraph on nodes (ascending), and the rows of its edges in indices."""
     starts, counts = indptr[nodes], indptr[nodes + 1] - indptr[nodes]
     ids = ranges(starts, counts)
@@ -413,7 +417,7 @@ def plan_batches(
     *,
     batch_size: int | None = None,
     edge_dim: int = 0,
-    everywhere: bool = False,
+    messages_everywhere: bool = False,
 ) -> WalkPlan:
     """Return the whole graph as a batch if a step fits the budget, otherwise the largest batch of nodes that does.
 
@@ -421,12 +425,12 @@ def plan_batches(
     """
     visited = walks.repeats * walks.walks * sum(walks.ladder)
     if walks.tokens == 1 and (model.uses_mpnn or model.variant == "gps-mamba"):
-        visited = CONTEXT[0] * CONTEXT[1]
+        visited = CONTEXT_WALKS[0] * CONTEXT_WALKS[1]
 
     def needed(size: int | None) -> int:
         if size is None or size >= nodes:
             return step_bytes(nodes, edges, walks, model, features, edge_dim=edge_dim)
-        seen = nodes if everywhere and model.uses_mpnn else min(nodes, size * (1 + visited))
+        seen = nodes if messages_everywhere and model.uses_mpnn else min(nodes, size * (1 + visited))
         return step_bytes(size, edges * seen // nodes, walks, model, features, context=seen - size, edge_dim=edge_dim)
 
     size = batch_size
@@ -518,4 +522,4 @@ def edge_floats(model: GMN.Config, edge_dim: int) -> int:
     return {"gatedgcn": 7, "gine": 2}.get(model.mpnn, 0) * model.dim if edge_dim else 0
 
 
-__all__ = ["PreparedGraph", "VisitedNodes", "WalkPlan", "WholeSequence", "gmn_inputs", "plan_batches"]
+__all__ = ["PreparedGraph", "WalkedNodeBatches", "WalkPlan", "FullGraphBatches", "gmn_inputs", "plan_batches"]

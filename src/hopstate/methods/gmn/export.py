@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
 from hopstate.layers.message import EdgeList
-from hopstate.methods.gmn.batches import VisitedNodes, WholeSequence
+from hopstate.methods.gmn.batches import WalkedNodeBatches, FullGraphBatches
 from hopstate.methods.gmn.layerwise import NodeOutputs
 from hopstate.methods.gmn.model import GMN, GMNInputs, WalkFeatureEncoder
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, Tensors, graph_spec, rows_port
@@ -46,8 +46,8 @@ def call(model: nn.Module, given: Tensors) -> Tensor:
 
 def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
     """Return what is exported of a trained task of a Graph Mamba Network."""
-    network = partial(gmn_spec, draws=_draws(task.source))
-    return graph_spec(task, network, lambda source: tensors_of(_whole(source)), _answers)
+    network = partial(gmn_spec, draws=_num_draws(task.source))
+    return graph_spec(task, network, lambda source: tensors_of(_full_inputs(source)), _answers)
 
 
 def gmn_spec(model: nn.Module, *, draws: int = 1, many: bool = False) -> ExportSpec:
@@ -124,7 +124,7 @@ def tensors_of(i: GMNInputs) -> dict[str, Tensor | None]:
 
 
 def _answers(model: nn.Module, source: NodeBatches[Any]) -> Tensor:
-    return model(in_precision(model, _whole(source)))
+    return model(in_precision(model, _full_inputs(source)))
 
 
 def in_precision(model: nn.Module, inputs: GMNInputs) -> GMNInputs:
@@ -134,14 +134,14 @@ def in_precision(model: nn.Module, inputs: GMNInputs) -> GMNInputs:
     return Double().convert_input(inputs) if next(model.parameters()).dtype == torch.float64 else inputs
 
 
-def _draws(source: NodeBatches[Any]) -> int:
-    asked = source.predict_all if isinstance(source, VisitedNodes) else source
-    return asked.draws if isinstance(asked, (NodeOutputs, WholeSequence)) else 1
+def _num_draws(source: NodeBatches[Any]) -> int:
+    sampler = source.predict_all if isinstance(source, WalkedNodeBatches) else source
+    return sampler.draws if isinstance(sampler, (NodeOutputs, FullGraphBatches)) else 1
 
 
-def _whole(source: NodeBatches[Any]) -> GMNInputs:
-    assert isinstance(source, (WholeSequence, VisitedNodes))
-    return WholeSequence(source.config, source.prepared, source.labels, seed=source.seed).evaluated()
+def _full_inputs(source: NodeBatches[Any]) -> GMNInputs:
+    assert isinstance(source, (FullGraphBatches, WalkedNodeBatches))
+    return FullGraphBatches(source.config, source.prepared, source.labels, seed=source.seed).evaluation_inputs()
 
 
 __all__ = ["export_spec", "gmn_spec"]

@@ -174,7 +174,7 @@ class Collator:
         graphs: the set.
         prepared: its union, made ready.
         model: says what tokens are needed.
-        seed, resample_every: as in `hopstate.methods.gmn.batches.WholeSequence`.
+        seed, resample_every: as in `hopstate.methods.gmn.batches.FullGraphBatches`.
         level: "edge" adds the pairs.
     """
 
@@ -365,7 +365,7 @@ def _targets(graphs: GraphSet, config: GraphSetRun, context: Context) -> dict[st
     if graphs.union.x is None:
         raise DataError(f"{graphs.name} has no node features; give each node at least a constant one")
     if context.trained is not None:
-        return _targets_as_trained(graphs, config, context.trained)
+        return _aligned_targets(graphs, config, context.trained)
     level = config.labelled
     y = level_targets(graphs, level)
     split = graph_split(graphs, y, config)
@@ -382,7 +382,7 @@ def _targets(graphs: GraphSet, config: GraphSetRun, context: Context) -> dict[st
     return {"y": y, "target": target, "split": split}
 
 
-def _targets_as_trained(graphs: GraphSet, config: GraphSetRun, trained: Mapping[str, Any]) -> dict[str, Any]:
+def _aligned_targets(graphs: GraphSet, config: GraphSetRun, trained: Mapping[str, Any]) -> dict[str, Any]:
     level = config.labelled
     if graphs.num_features != trained["num_features"]:
         raise DataError(
@@ -410,7 +410,7 @@ def graph_split(graphs: GraphSet, y: np.ndarray, config: GraphSetRun) -> dict[st
 
 
 def _auto_config(
-    graphs: GraphSet, config: GraphSetRun, metrics: tuple[str, ...], *, own: Mapping[str, Any]
+    graphs: GraphSet, config: GraphSetRun, metrics: tuple[str, ...], *, method_settings: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Return settings that suit a set of graphs; chosen on validation on MUTAG and PROTEINS."""
     steps = max(1, -(-graphs.num_graphs // 32))
@@ -418,8 +418,8 @@ def _auto_config(
     shared = {"model.dim": 32, "loop.epochs": epochs, "loop.optim.lr": 3e-3, "loop.optim.schedule": "cosine"}
     bare = isinstance(config, GMNGraphsRun) and config.model.variant == "gmn-"
     if bare:  # it passes no message, in tokens neither
-        own = {name: value for name, value in own.items() if name != "model.local"}
-    return {**shared, **own, **_metric(graphs, config, metrics)}
+        method_settings = {name: value for name, value in method_settings.items() if name != "model.local"}
+    return {**shared, **method_settings, **_metric(graphs, config, metrics)}
 
 
 def _metric(graphs: GraphSet, config: GraphSetRun, metrics: tuple[str, ...]) -> Mapping[str, str]:
@@ -501,12 +501,12 @@ _DEEPER: Space = {  # 4 and 5: of LRGB
 METHODS = {
     "gmn-graphs": Method(
         "gmn-graphs", GMNGraphsRun, build, "graphs", "Graph Mamba Networks over many graphs", "arXiv:2402.08678",
-        auto_config=partial(_auto_config, own=_GMN), automatic=(*_SETS, *_GMN),
+        auto_config=partial(_auto_config, method_settings=_GMN), automatic=(*_SETS, *_GMN),
         baselines=graph_set_baselines, reads_edges=reads_edges, space=SPACE | _DEEPER, export=export_spec,
     ),
     "gin-graphs": Method(
         "gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826",
-        auto_config=partial(_auto_config, own={}), automatic=_SETS, baselines=graph_set_baselines,
+        auto_config=partial(_auto_config, method_settings={}), automatic=_SETS, baselines=graph_set_baselines,
         space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)}, export=gin_spec,
     ),
 }  # fmt: skip

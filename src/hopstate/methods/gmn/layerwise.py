@@ -28,7 +28,7 @@ from hopstate.methods.gmn.batches import (
     PreparedGraph,
     block_floats,
     edge_floats,
-    relocated,
+    to_batch_rows,
     step_bytes,
     token_inputs,
 )
@@ -122,7 +122,7 @@ class NodeOutputs:
                 "x": m.features(None, near), "targets": torch.from_numpy(place[: len(rows)]),
                 "edge_attr": None if m.edge_attr is None else torch.from_numpy(m.edge_attr[edges]),
                 "token_order": token_order(len(rows), m.settings, None),
-                **token_inputs(relocated(tokens, place[len(rows) :], edges)),
+                **token_inputs(to_batch_rows(tokens, place[len(rows) :], edges)),
             }  # fmt: skip
         graph = Adjacency.of(np.zeros(1, np.int64), none)
         order, sequences = torch.from_numpy(none), torch.zeros(1, dtype=torch.int64)

@@ -227,7 +227,7 @@ class WalkFeatureEncoder(nn.Module):
         return self.encoder(rows, inputs.bits, inputs.walks, inputs.token_offsets, e)
 
 
-class OwnMark(nn.Module):
+class CenterMark(nn.Module):
     """Adds a learned vector to the rows of a token that stand for the node whose token it is.
 
     The paper does not name it. Without it a pooled token does not say whose it is.
@@ -328,7 +328,7 @@ class GMN(nn.Module):
             self.local = WalkFeatureEncoder(c, window=window, edges=edge_dim > 0)
         elif walks:
             self.local = SubgraphEncoder(c, edges=edge_dim > 0)
-        self.mark = OwnMark(c.dim, tokens) if walks and c.mark else None
+        self.mark = CenterMark(c.dim, tokens) if walks and c.mark else None
         tokens_read = walks and (c.encoder == "rwf" or (c.local_layers > 0 and c.encoder in ("gatedgcn", "gine")))
         needs_edges = edge_dim > 0 and (tokens_read or (gps and c.mpnn in READS_EDGES))
         self.embed_edge = nn.Linear(edge_dim, c.dim) if needs_edges else None

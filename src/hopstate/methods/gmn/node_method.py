@@ -16,7 +16,7 @@ import torch
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, check_range, nearest, refuse_idle
 from hopstate.io.opening import parse_bytes
-from hopstate.methods.gmn.batches import PreparedGraph, VisitedNodes, WalkPlan, WholeSequence, plan_batches
+from hopstate.methods.gmn.batches import PreparedGraph, WalkedNodeBatches, WalkPlan, FullGraphBatches, plan_batches
 from hopstate.methods.gmn.export import export_spec
 from hopstate.methods.gmn.layerwise import NodeOutputs, cut_of
 from hopstate.methods.gmn.model import GMN
@@ -327,7 +327,7 @@ def prepare(
 
 def prepared_graph(graph: Graph, config: GMNRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
     """Return a graph made ready, and the settings for it."""
-    plan = partial(plan_batches, graph.num_nodes, graph.num_edges, everywhere=config.messages == "whole")
+    plan = partial(plan_batches, graph.num_nodes, graph.num_edges, messages_everywhere=config.messages == "whole")
     return prepare(graph, config, context, plan, otherwise=_NO_PLACE)
 
 
@@ -355,9 +355,9 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
     model = gmn_model(config, ready, width)
     draws = config.walks.draws if choice.walks.tokens > 1 else 1
     shared: dict[str, Any] = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
-    source: WholeSequence | VisitedNodes
+    source: FullGraphBatches | WalkedNodeBatches
     if choice.batch_size is None or choice.batch_size >= graph.num_nodes:
-        source = WholeSequence(config.model, ready, labels, draws=draws, **shared)
+        source = FullGraphBatches(config.model, ready, labels, draws=draws, **shared)
     else:
         cut, large = cut_of(
             graph.num_nodes, graph.num_edges, choice.walks, config.model, ready.x.shape[1], ready.edge_dim,
@@ -367,12 +367,12 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
             ready, config.model.token_kind, seed=config.loop.seed, cut=cut, folder=context.run if large else None,
             draws=draws,
         )  # fmt: skip
-        source = VisitedNodes(
+        source = WalkedNodeBatches(
             config.model, ready, labels, batch_size=choice.batch_size, predict_all=outputs,
-            everywhere=config.messages == "whole", **shared,
+            messages_everywhere=config.messages == "whole", **shared,
         )  # fmt: skip
         if context.trained is None:
-            note(config.loop, source.left_out())
+            note(config.loop, source.describe_truncation())
     return NodeNetwork(
         model=model, source=source, walks=choice.walks.counts, dropout=config.model.dropout,
         full_graph=config.batch_size is None,

@@ -32,7 +32,9 @@ _CHUNK = 1 << 17  # walks anonymised at a time
 
 def random_walk_encoding(graph: Graph, steps: int, cache: Path | None = None) -> np.ndarray:
     """Return (N, steps) float32: the probability that a random walk is back at its node after k = 1..steps steps."""
-    return _kept(graph, f"rwse_{steps}", steps, cache, lambda: return_probabilities(graph.indptr, graph.indices, steps))
+    return _cached(
+        graph, f"rwse_{steps}", steps, cache, lambda: return_probabilities(graph.indptr, graph.indices, steps)
+    )
 
 
 def nondiagonal_encoding(graph: Graph, steps: int, cache: Path | None = None) -> np.ndarray:
@@ -47,7 +49,7 @@ def nondiagonal_encoding(graph: Graph, steps: int, cache: Path | None = None) ->
         rows, columns = walk_sums(graph.indptr, graph.indices, steps)
         return np.concatenate([rows - diagonal, columns - diagonal], 1)
 
-    return _kept(graph, f"nondiagonal_{steps}", 2 * steps, cache, compute)
+    return _cached(graph, f"nondiagonal_{steps}", 2 * steps, cache, compute)
 
 
 def anonymous_walk_encoding(
@@ -63,7 +65,7 @@ def anonymous_walk_encoding(
     if names is not None:
         name += f"_{hashlib.blake2b(names.astype('<i8').tobytes(), digest_size=8).hexdigest()}"
     drawn_by = np.arange(graph.num_nodes) if names is None else names
-    return _kept(graph, name, columns, cache, lambda: _anonymous(graph, length, walks, seed, drawn_by))
+    return _cached(graph, name, columns, cache, lambda: _anonymous(graph, length, walks, seed, drawn_by))
 
 
 def relative_encoding(encoding: np.ndarray, graph: Graph) -> np.ndarray:
@@ -79,7 +81,7 @@ def _anonymous(graph: Graph, length: int, walks: int, seed: int, drawn_by: np.nd
     for lo in range(0, graph.num_nodes, size):
         nodes = np.arange(lo, min(lo + size, graph.num_nodes))
         rows = random_walks(table, nodes, length, walks=walks, seed=seed, names=drawn_by[nodes])
-        names, column = anonymised(rows).reshape(len(nodes), walks, length + 1), 0
+        names, column = anonymize_walks(rows).reshape(len(nodes), walks, length + 1), 0
         for t in range(1, length + 1):
             for a in range(t + 1):
                 out[lo : lo + len(nodes), column] = (names[:, :, t] == a).mean(1)
@@ -87,7 +89,7 @@ def _anonymous(graph: Graph, length: int, walks: int, seed: int, drawn_by: np.nd
     return out
 
 
-def anonymised(rows: np.ndarray) -> np.ndarray:
+def anonymize_walks(rows: np.ndarray) -> np.ndarray:
     """Return (W, L) walks with every node replaced by the number of different nodes met before it first was."""
     length = rows.shape[1]
     names, found = np.zeros(rows.shape, np.int64), np.zeros(len(rows), np.int64)
@@ -99,7 +101,7 @@ def anonymised(rows: np.ndarray) -> np.ndarray:
     return names
 
 
-def _kept(graph: Graph, name: str, columns: int, cache: Path | None, compute: Callable[[], np.ndarray]) -> np.ndarray:
+def _cached(graph: Graph, name: str, columns: int, cache: Path | None, compute: Callable[[], np.ndarray]) -> np.ndarray:
     """Return compute() as (N, columns) float32, from the cache folder where it is there."""
     if columns < 1:
         raise ConfigError("an encoding needs at least one step")

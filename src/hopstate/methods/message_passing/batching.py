@@ -208,7 +208,7 @@ class Batching:
             )
 
     @property
-    def ahead(self) -> int:
+    def read_ahead_bytes(self) -> int:
         """Bytes of rows in files that are read for several batches together."""
         return parse_bytes(self.memory_budget) * 3 // 8
 
@@ -238,7 +238,7 @@ def batched_source(
     predict = exact_inference(graph, config.block_size, store)
     if config.inference == "one-pass":
         everything = node_sampler(graph, config, None, model.config.num_layers, seed=seed)
-        each = NodeSetSource(graph, everything, train, missing, ahead=config.ahead)
+        each = NodeSetSource(graph, everything, train, missing, ahead=config.read_ahead_bytes)
         predict = one_pass(each, graph.num_nodes, device)
     refresher = None
     if isinstance(missing, Top) and config.top.refresh:
@@ -295,7 +295,7 @@ def make_source(
         return ShadowSource(graph, shadow_sampler(graph, config, train, depth, seed=seed))
     rows = train if (config.train_only or config.nodes == "shadow") and config.kind in NODE_SETS else None
     sampler = node_sampler(graph, config, rows, depth, seed=seed)
-    return NodeSetSource(graph, sampler, train, missing, ahead=config.ahead)
+    return NodeSetSource(graph, sampler, train, missing, ahead=config.read_ahead_bytes)
 
 
 def shadow_sampler(graph: Graph, config: Batching, seeds: np.ndarray, depth: int, *, seed: int) -> ShadowSampler:

@@ -44,8 +44,8 @@ from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, Subgraphs, WholeGraph, as_taken
 from hopstate.training.tasks.static_link import StaticLinkTask
 
-RATE = 2e10  # multiply-adds a second of one core, for what an epoch takes
-EPOCH = 1.0  # seconds that an epoch of the whole graph may take
+MULTIPLY_ADDS_PER_SECOND = 2e10  # multiply-adds a second of one core, for what an epoch takes
+MAX_EPOCH_SECONDS = 1.0  # seconds that an epoch of the whole graph may take
 AUTOMATIC = ("model.num_layers", "model.block", "metric", *LINK_SETTINGS)
 
 
@@ -78,7 +78,9 @@ def _width(stats: GraphStats, layers: int, kind: str) -> int:
     backbone = BACKBONES[kind]
     for dim in (128, 64, 32):
         dense = 3 * stats.nodes * dim * (stats.features + layers * backbone.dense_cost * dim)
-        if (dense + 3 * layers * stats.edges * dim * backbone.edge_cost) / RATE <= EPOCH:
+        if (
+            dense + 3 * layers * stats.edges * dim * backbone.edge_cost
+        ) / MULTIPLY_ADDS_PER_SECOND <= MAX_EPOCH_SECONDS:
             return dim
     return 32
 
@@ -87,17 +89,17 @@ NODES, EDGES = 6, ((0, 1, 2, 3, 1), (1, 0, 1, 2, 4))  # of the made graph that a
 
 
 def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
-    return graph_spec(task, _network_spec, _tensors, lambda model, source: model(*as_taken(_whole(source), model)))
+    return graph_spec(task, _network_spec, _tensors, lambda model, source: model(*as_taken(_full_graph(source), model)))
 
 
 def _tensors(source: NodeBatches[Any]) -> dict[str, Tensor | None]:
-    x, graph = _whole(source)
+    x, graph = _full_graph(source)
     edges = graph.edge_index()
     weight = torch.ones(edges.shape[1]) if graph.weight is None else graph.weight
     return {"x": x, "edge_index": edges, "edge_weight": weight, "edge_attr": graph.edge_attr}
 
 
-def _whole(source: NodeBatches[Any]) -> tuple[Tensor, Adjacency]:
+def _full_graph(source: NodeBatches[Any]) -> tuple[Tensor, Adjacency]:
     if isinstance(source, WholeGraph):
         return source.inputs[0], source.inputs[1]
     assert isinstance(source, Subgraphs)

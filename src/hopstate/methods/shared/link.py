@@ -468,22 +468,22 @@ def note_epoch_subsample(count: int, config: HistoryLinkRun, context: Context) -
     """Tell how many of count training events an epoch takes where it is not all."""
     batches = len(epoch_batches(count, config.event_limit, config.batch_size, config.loop.seed, 0))
     if batches * config.batch_size < count:
-        taken = batches * config.batch_size
-        context.noted["epoch_events"] = [taken, count]
+        used = batches * config.batch_size
+        context.noted["epoch_events"] = [used, count]
         _note_subsample(
-            config.loop, context, f"an epoch takes {taken:,} of {count:,} training events, drawn anew for each", ""
+            config.loop, context, f"an epoch takes {used:,} of {count:,} training events, drawn anew for each", ""
         )
 
 
 def note_eval_subsample(stream: EventStream, splits: EventSplit, config: LinkRun, context: Context) -> None:
     """Tell how many events of each split are judged where it is not all."""
     sizes = {name: len(stream.additions(splits.rows(name))) for name in ("val", "new_val", "test", "new_test")}
-    some = {name: len(judged(np.arange(size), config.evaluation.most)) for name, size in sizes.items()}
-    some = {name: count for name, count in some.items() if count < sizes[name]}
-    if some:
-        context.noted["judged_events"] = {name: [count, sizes[name]] for name, count in some.items()}
-        told = ", ".join(f"{count:,} of {sizes[name]:,} of {name}" for name, count in some.items())
-        _note_subsample(config.loop, context, f"judged are {told}, spread over each", "evaluation.")
+    subsampled = {name: len(judged(np.arange(size), config.evaluation.most)) for name, size in sizes.items()}
+    subsampled = {name: count for name, count in subsampled.items() if count < sizes[name]}
+    if subsampled:
+        context.noted["judged_events"] = {name: [count, sizes[name]] for name, count in subsampled.items()}
+        sizes_text = ", ".join(f"{count:,} of {sizes[name]:,} of {name}" for name, count in subsampled.items())
+        _note_subsample(config.loop, context, f"judged are {sizes_text}, spread over each", "evaluation.")
 
 
 def _note_subsample(loop: LoopConfig, context: Context, sizes: str, group: str) -> None:

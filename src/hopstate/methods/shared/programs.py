@@ -216,23 +216,26 @@ def _history_tensors(found: Any, widths: dict[str, int], *, nodes: bool) -> Tens
 
 
 # ---- networks over one graph -------------------------------------------------------------------------------
-Whole = Callable[[NodeBatches[Any]], Mapping[str, Tensor | None]]
+FullGraph = Callable[[NodeBatches[Any]], Mapping[str, Tensor | None]]
 Vectors = Callable[[nn.Module, NodeBatches[Any]], Tensor]
 
 
 def graph_spec(
-    task: NodeTask[Any] | StaticLinkTask, of_network: Callable[[nn.Module], ExportSpec], whole: Whole, vectors: Vectors
+    task: NodeTask[Any] | StaticLinkTask,
+    of_network: Callable[[nn.Module], ExportSpec],
+    full_graph: FullGraph,
+    vectors: Vectors,
 ) -> ExportSpec:
     """Return what is exported of a task of nodes or links, from what is exported of its network or encoder.
 
     Args:
         of_network: network → what is exported of it; its first input has a row a node.
-        whole: a source → its whole graph, by the names of the network's inputs.
+        full_graph: a source → its whole graph, by the names of the network's inputs.
         vectors: network and source → (N, D) what the network itself says of all nodes.
     """
     if not isinstance(task, StaticLinkTask):
         spec, own = of_network(bare(task.model)), task
-        return replace(spec, fill=lambda _: whole(own.source), reference=lambda _: vectors(own.model, own.source))
+        return replace(spec, fill=lambda _: full_graph(own.source), reference=lambda _: vectors(own.model, own.source))
     model = bare(task.model)
     if not isinstance(model, LinkModel) or not isinstance(model.decoder, PairDecoder):
         raise ConfigError(f"{type(model).__name__} has no program: it is no encoder with a decoder of pairs")
@@ -255,7 +258,7 @@ def graph_spec(
 
     def fill(pairs: Any) -> dict[str, Tensor | None]:
         ends, (source, messages) = _ends(links, pairs), links.vectors("test")
-        given = {**whole(source), "pairs": torch.from_numpy(ends)}
+        given = {**full_graph(source), "pairs": torch.from_numpy(ends)}
         if decoder.near is not None:  # by the links that the test split is judged over
             given["near"] = torch.from_numpy(links.near(messages).features(*np.ascontiguousarray(ends.T)))
         return given

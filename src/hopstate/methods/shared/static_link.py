@@ -193,8 +193,10 @@ def node_rows(graph: Graph, ids: np.ndarray, what: str, letter: str = "") -> np.
         rows, known = np.where((ids >= 0) & (ids < graph.num_nodes), ids, -1), ()
     bad = np.flatnonzero(rows < 0)
     if len(bad):
-        told = f"{len(bad)} of {len(ids)} ids are not nodes of {graph.name}, the first is {ids[bad[:1]].tolist()[0]!r}"
-        raise DataError(f"{what}: {told}{nearest(str(ids[bad[0]]), known)}")
+        problem = (
+            f"{len(bad)} of {len(ids)} ids are not nodes of {graph.name}, the first is {ids[bad[:1]].tolist()[0]!r}"
+        )
+        raise DataError(f"{what}: {problem}{nearest(str(ids[bad[0]]), known)}")
     return rows.astype(np.int64)
 
 
