@@ -1,4 +1,4 @@
-"""What a method is: a configuration and a function that turns data and configuration into a task."""
+"""The interface of a method: a configuration class and a function that builds a training task from data."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from low to high, whole ones where both ends are written without a point.
+    """A numeric search range. Both ends written as integers give integer values.
 
     Args:
-        low, high: the ends, both included.
-        log: draw the logarithm evenly.
+        low, high: ends of the range, both included.
+        log: sample uniformly on a logarithmic scale.
 
     Raises:
-        ConfigError: high under low, or log with an end that is not above 0.
+        ConfigError: high is below low, or log is set and low is not positive.
     """
 
     low: float
@@ -192,15 +192,15 @@ class SplitConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What surrounds a build.
+    """Folders and facts that a method gets when it builds its task.
 
     Args:
-        run: folder of this run (a scratch folder when a trained model is applied to other data).
-        cache: folder shared between runs, for what is expensive to compute and named by content.
-        metrics: the data set's own metrics; the first chooses the model.
-        trained: when a trained model is applied, what it was trained on ("num_features", "class_names", ...); labels
-            are then optional.
-        noted: what a build chose for itself and a run keeps to; data.json holds it, and `trained` has it later.
+        run: folder of this run, or a scratch folder if a trained model is applied to other data.
+        cache: folder shared between runs for expensive results. Their file names contain a content hash.
+        metrics: the dataset's own metrics. The first one selects the model.
+        trained: facts about the training data ("num_features", "class_names", ...) if a trained model is applied, else
+            None. Labels are optional then.
+        noted: choices made while building. They are saved in data.json and returned in `trained` later.
     """
 
     run: Path
@@ -210,7 +210,7 @@ class Context:
     noted: dict[str, Any] = field(default_factory=dict)
 
     def begun(self) -> Mapping[str, Any] | None:
-        """Return what a run that is applied or resumed noted when it began; None of one that begins."""
+        """Return what an applied or resumed run noted at its start, or None for a new run."""
         folder = RunFolder(self.run)
         if self.trained is not None or not (folder.path / "data.json").is_file():
             return self.trained
@@ -219,12 +219,12 @@ class Context:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """What the configurations of all methods have, each a subclass with fields of its own.
+    """Base class of the configurations of all methods.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        data: a file, a folder, or the name of a dataset (see `hopstate datasets`).
         read: how files are read.
-        loop: training.
+        loop: training loop settings.
     """
 
     data: str
@@ -234,11 +234,11 @@ class RunConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SetRun(RunConfig, ABC):
-    """What the configurations of methods for sets of graphs have besides."""
+    """Base class of the configurations of methods for sets of graphs."""
 
     @abstractmethod
     def training_graphs(self, graphs: GraphSet) -> np.ndarray:
-        """Return the numbers of the training graphs; none where the build will say what is amiss."""
+        """Return the indices of the training graphs, or an empty array if the split is invalid."""
 
 
 Baselines = dict[str, dict[str, float]]  # name → test metrics
@@ -249,25 +249,25 @@ TaskT = TypeVar("TaskT", bound="Task[Any]")  # its batches are known to the task
 
 @dataclass(frozen=True)
 class Method(Generic[RecordT, RunT, TaskT]):
-    """A named method.
+    """A method that `hopstate fit` can train.
 
     Args:
-        name: what the command line calls it.
-        config: its run configuration, a dataclass with the fields data, read, loop and the method's own.
-        build: (data record, configuration, context) → task.
-        data: the kind of record it works on.
+        name: name on the command line.
+        config: the run configuration, a dataclass with the fields data, read, loop and the method's own fields.
+        build: (data object, configuration, context) → task.
+        data: kind of data object that the method takes.
         summary: one line for help texts.
         source: the paper.
-        auto_config: (data record, configuration, the data set's metrics) → settings that suit the data, by dotted name; they
-            stand in for the configuration's own defaults, and what a user gives stands over them.
-        automatic: settings that `auto_config` may choose, by dotted name; `--help` marks them.
-        baselines: (data record, configuration, context, task) → name → test metrics of what a run must stand above.
-        reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled; None:
-            it never does.
-        space: what `hopstate tune` searches where a user names nothing, by dotted name; empty where nothing is known.
-        transductive: configuration → what of a graph's inputs depends on all of its nodes at once, in words, so that
-            nodes that come later change the answers for all others; "" where neighbourhoods alone count.
-        export: task → its program for `hopstate export`, or why there is none.
+        auto_config: (data object, configuration, dataset metrics) → settings derived from the data, by dotted name.
+            They override the configuration's defaults. Settings that the user gives override them.
+        automatic: settings that `auto_config` may choose, by dotted name. `--help` marks them.
+        baselines: (data object, configuration, context, task) → test metrics of each baseline, by name.
+        reads_edges: configuration → whether the model learns from edge features, which are then scaled and imputed.
+            None: never.
+        space: default search space of `hopstate tune`, by dotted name. Empty: there is none.
+        transductive: configuration → description of the inputs that depend on all nodes, so that new nodes change the
+            predictions for all others. "" if inputs depend only on neighborhoods.
+        export: task → its exported program, or a text that says why it cannot be exported.
     """
 
     name: str
@@ -285,4 +285,4 @@ class Method(Generic[RecordT, RunT, TaskT]):
     export: Callable[[TaskT], ExportSpec] | str = ""
 
 
-AnyMethod = Method[Any, Any, Any]  # one of all: which record, configuration and task go together is its own affair
+AnyMethod = Method[Any, Any, Any]

@@ -11,7 +11,7 @@ import torch
 
 import hopstate
 from hopstate.errors import DataError
-from hopstate.methods.gmn.batches import PreparedGraph, FullGraphBatches
+from hopstate.methods.gmn.batches import FullGraphBatches, PreparedGraph
 from hopstate.methods.gmn.tokens import WalkSettings
 from hopstate.methods.shared.node import flow_reversed
 

@@ -522,4 +522,4 @@ def edge_floats(model: GMN.Config, edge_dim: int) -> int:
     return {"gatedgcn": 7, "gine": 2}.get(model.mpnn, 0) * model.dim if edge_dim else 0
 
 
-__all__ = ["PreparedGraph", "WalkedNodeBatches", "WalkPlan", "FullGraphBatches", "gmn_inputs", "plan_batches"]
+__all__ = ["FullGraphBatches", "PreparedGraph", "WalkPlan", "WalkedNodeBatches", "gmn_inputs", "plan_batches"]

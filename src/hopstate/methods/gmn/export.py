@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
 from hopstate.layers.message import EdgeList
-from hopstate.methods.gmn.batches import WalkedNodeBatches, FullGraphBatches
+from hopstate.methods.gmn.batches import FullGraphBatches, WalkedNodeBatches
 from hopstate.methods.gmn.layerwise import NodeOutputs
 from hopstate.methods.gmn.model import GMN, GMNInputs, WalkFeatureEncoder
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, Tensors, graph_spec, rows_port

@@ -28,8 +28,8 @@ from hopstate.methods.gmn.batches import (
     PreparedGraph,
     block_floats,
     edge_floats,
-    to_batch_rows,
     step_bytes,
+    to_batch_rows,
     token_inputs,
 )
 from hopstate.methods.gmn.model import GMN, GMNInputs, GPSLayer

@@ -16,7 +16,7 @@ import torch
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, check_range, nearest, refuse_idle
 from hopstate.io.opening import parse_bytes
-from hopstate.methods.gmn.batches import PreparedGraph, WalkedNodeBatches, WalkPlan, FullGraphBatches, plan_batches
+from hopstate.methods.gmn.batches import FullGraphBatches, PreparedGraph, WalkedNodeBatches, WalkPlan, plan_batches
 from hopstate.methods.gmn.export import export_spec
 from hopstate.methods.gmn.layerwise import NodeOutputs, cut_of
 from hopstate.methods.gmn.model import GMN

@@ -1,7 +1,7 @@
 """Baselines of static data that `fit` evaluates after training, on the run's own split and with its metrics.
 
 Nodes and sets of graphs: the majority class (of numbers the mean and the median), and logistic or ridge regression.
-Links: proximity by the training links. Baselines of event streams are in `heuristics.floors` and `pair_trees`.
+Links: proximity by the training links. Baselines of event streams are in `heuristics` and `pair_trees`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from hopstate.training.tasks.target import Target
 
 Rows = Mapping[str, np.ndarray]  # split → rows
 Predict = Callable[[np.ndarray], np.ndarray]  # features (n, F) → outputs (n, width)
-FIT_CELLS, MAX_CELLS = 10**7, 10**8  # most numbers that a linear model is fitted to, and that describe a set of graphs
+FIT_CELLS, MAX_CELLS = 10**7, 10**8  # limits on array cells: to fit a linear model, to describe a set of graphs
 L2_STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of the L2 penalty per training row; validation chooses
-MIN_PROBABILITY = 1e-6  # probability of what never occurs
-BLOCK = 1 << 16  # rows that are predicted at a time
+MIN_PROBABILITY = 1e-6  # of classes without training rows
+BLOCK = 1 << 16  # rows per prediction
 
 
 def graph_baselines(
@@ -56,7 +56,7 @@ def graph_set_baselines(graphs: GraphSet, config: RunConfig, context: Context, t
 def baselines_not_beaten(
     metrics: Mapping[str, float | None], baselines: Mapping[str, Mapping[str, float | None]], metric: str, mode: str
 ) -> list[str]:
-    """Return the baselines that a run's metric does not exceed; none of an undefined metric."""
+    """Return the baselines that a run's metric does not exceed. Empty if the metric is undefined."""
     value, sign = metrics.get(metric), 1 if mode == "max" else -1
     if value is None or np.isnan(value):
         return []
@@ -93,7 +93,7 @@ def _baselines(target: Target, y: np.ndarray, split: Rows, x: np.ndarray | None,
 def _best_linear_model(
     target: Target, name: str, x: np.ndarray, y: np.ndarray, train: np.ndarray, val: np.ndarray
 ) -> Predict:
-    """Return the linear model whose penalty is best on validation."""
+    """Return the linear model with the penalty that is best on validation."""
     val = val[target.known(y[val])]
     rows = val if len(val) else train
     models = [_fit_baseline(target, name, x, y, train, strength) for strength in L2_STRENGTHS]

@@ -1,4 +1,4 @@
-"""What the methods that classify nodes at their events share."""
+"""Shared code of methods that classify nodes at their events."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from hopstate.training.tasks.target import ClassWeights, target_of, trained_targ
 
 @dataclass(frozen=True, kw_only=True)
 class EventNodeRun(EventRun):
-    """What the configurations of methods that classify nodes at their events share.
+    """Base configuration of methods that classify nodes at their events.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`); events have classes
-            as labels, of any number, or amounts (read.task regression), or several of either
-            (read.label_column a,b); those without one count in neither loss nor metrics.
-        metric: what chooses the model; "auto" takes roc_auc of two classes, macro_f1 of more, average_precision of
-            several labels and mae of amounts; or average_precision, accuracy, balanced_accuracy; of several labels
-            roc_auc, micro_f1, accuracy; of amounts rmse, r2, spearman.
-        class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
-            "complement" (1 - its share), or by hand: '[spam=5, ham=1]', 1 where a class is not named.
-        bootstrap: resamples for confidence intervals of the test split, of two classes; 0 gives none.
-        init: a run of links of the same model to begin from: its weights but for the head, and its settings where none
-            are given.
-        freeze: hold what init gave as it is, and train the head alone, as published; false trains end to end.
+        data: a file, a folder, or the name of a dataset (see `hopstate datasets`). Event labels are classes, numbers
+            (read.task regression), or several columns of either (read.label_column a,b). Events without a label are
+            ignored in the loss and the metrics.
+        metric: metric for model selection. "auto" is roc_auc for two classes, macro_f1 for more, average_precision for
+            multi-label targets and mae for regression. Others: average_precision, accuracy, balanced_accuracy; for
+            multi-label roc_auc, micro_f1, accuracy; for regression rmse, r2, spearman.
+        class_weights: class weights in the loss: "none", "balanced" (inverse class frequency), "complement" (1 - class
+            frequency), or a list such as '[spam=5, ham=1]'. Classes that the list does not name have weight 1.
+        bootstrap: bootstrap resamples for confidence intervals of test metrics with two classes. 0: no intervals.
+        init: link-prediction run of the same model that provides all weights except the head's. Its settings are the
+            defaults.
+        freeze: train only the head, as published. False trains all weights.
     """
 
     metric: str = "auto"
@@ -58,11 +58,11 @@ class EventNodeRun(EventRun):
 
     def __post_init__(self) -> None:
         if self.freeze and self.init is None:
-            raise ConfigError("freeze holds a backbone that was trained before: name its run too (--init RUN)")
+            raise ConfigError("freeze needs a pretrained backbone: add --init RUN")
 
 
 def event_targets(stream: EventStream, split: EventSplit, config: EventNodeRun, context: Context) -> EventTargets:
-    """Return what is learned of a stream's events, and how; what a trained run learned where one is applied."""
+    """Return the targets of a stream. If a trained model is applied, they are those of that model."""
     if context.trained is not None:
         return _trained_targets(stream, config.metric, context.trained)
     amounts = config.read.task == "regression"
@@ -113,24 +113,21 @@ def _trained_classes(stream: EventStream, metric: str, trained: Mapping[str, Any
 def event_baselines(
     stream: EventStream, config: EventNodeRun, context: Context, task: EventNodeTask
 ) -> dict[str, dict[str, float]]:
-    """Return test metrics that need no model, and of validation the one that chooses a model ("val_<metric>").
-
-    See `EventTargets.baselines`.
-    """
+    """Return test metrics of the baselines, and as "val_<metric>" the validation metric; see `EventTargets.baselines`."""
     test, val = (task.targets.baselines(stream, task.split, part) for part in ("test", "val"))
     return {name: own | {f"val_{task.metric}": val[name][task.metric]} for name, own in test.items()}
 
 
-# ---- a backbone trained on links before and taken up here: frozen, and a head trained on it ------------------
+# ---- start from a backbone that was trained on link prediction ----------------------------------------------
 # Source: Yu et al. 2023, arXiv:2303.13047 (DyGLib's node classification); DyG-Mamba, arXiv:2408.06966, section 5
-PAIR_DECODER_SETTINGS = ("model.pair_dim", "model.node_gaps", "model.pair_history")  # of a decoder of pairs alone
+PAIR_DECODER_SETTINGS = ("model.pair_dim", "model.node_gaps", "model.pair_history")  # settings of pair decoders only
 SHARED_SETTINGS = ("model.", "history.", "num_neighbors", "gap_unit", "deletions", "cut_ties")
 
 
 def settings_from_init(
     record: EventStream, config: EventNodeRun, metrics: tuple[str, ...], *, links: str
 ) -> Mapping[str, Any]:
-    """Return the settings that a classifier shares with the run of the method `links` that its `init` names."""
+    """Return the settings that a classifier shares with the link-prediction run that its `init` names."""
     if config.init is None:
         return {}
     known = flatten(config)
@@ -144,7 +141,7 @@ def settings_from_init(
 
 
 def init_context(config: EventNodeRun, context: Context, *, links: str) -> Context:
-    """Return a context under which a model is built as that of the run it begins from: its widths and its clock."""
+    """Return a context with the feature dimensions and time scale of the run that `init` names."""
     if config.init is None or context.trained is not None:
         return context
     return replace(context, trained=_open_init_run(config.init, links).read_json("data.json"))
@@ -153,7 +150,7 @@ def init_context(config: EventNodeRun, context: Context, *, links: str) -> Conte
 def load_backbone(
     model: nn.Module, config: EventNodeRun, context: Context, *, links: str, head: tuple[str, ...]
 ) -> list[nn.Module]:
-    """Copy all weights but the head's of the run that `init` names, and return the parts that are frozen."""
+    """Load all weights except the head's from the run that `init` names, and return the frozen modules."""
     if config.init is None:
         return []
     if context.trained is None:
@@ -164,14 +161,14 @@ def load_backbone(
         wrong = [name for name, t in own.items() if name not in weights or weights[name].shape != t.shape]
         if wrong:
             raise CheckpointError(
-                f"{config.init} has no weights of this shape for {', '.join(wrong[:3])}; leave out settings of the "
-                "model, which are taken from that run"
+                f"{config.init} lacks weights of this shape for {', '.join(wrong[:3])}; remove the settings of the "
+                "model, which come from that run"
             )
         model.load_state_dict({name: weights[name] for name in own}, strict=False)
         if any(name.startswith(("encoder.count.", "encoders.1.")) for name in weights):
             warnings.warn(
-                f"{config.init} encodes what two nodes have in common, which one node alone has not: that encoding is "
-                "left out here; train it with --model.cooccurrence false for the same backbone",
+                f"{config.init} uses a co-occurrence encoding of node pairs, which does not exist for single nodes "
+                "and is ignored here; train it with --model.cooccurrence false for the same backbone",
                 HopstateWarning,
                 stacklevel=3,
             )
@@ -185,5 +182,5 @@ def _open_init_run(path: str, links: str) -> RunFolder:
     folder = RunFolder.open(path)
     found = folder.read_json("config.json").get("method")
     if found != links:
-        raise CheckpointError(f"{path} is a run of {found}; a backbone for this method comes from one of {links}")
+        raise CheckpointError(f"{path} is a run of {found}; this method needs the backbone of a {links} run")
     return folder

@@ -1,6 +1,6 @@
-"""Targets of other data in the classes or columns of a trained model: by name, and what has none is said.
+"""Map labels of other data to the classes or target columns of a trained model, by name.
 
-Classes that the model does not know stand from its number of classes C on, and count as wrong.
+Classes unknown to a model with C classes get numbers from C on and count as wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_NAMES = 10  # names in a message
 def align_labels(
     y: np.ndarray | None, names: tuple[str, ...] | None, trained: Mapping[str, Any], metric: str, count: int, what: str
 ) -> tuple[np.ndarray, Target]:
-    """Return `align_targets` of the target in a run's data.json, and the target with their unknown classes."""
+    """Return `align_targets` for the target in a run's data.json, and that target with the unknown classes added."""
     target = trained_target(trained, metric)
     own = align_targets(y, names, target, count, what, absent_is_zero=trained.get("label_cells") == "all")
     return own, replace(target, others=(*target.others, *unknown_classes(y, names, target)))
@@ -37,14 +37,17 @@ def align_targets(
     *,
     absent_is_zero: bool = False,
 ) -> np.ndarray:
-    """Return the targets of other data in a trained model's classes or columns, unknown where there is none.
+    """Return targets in the classes or columns of a trained model. Absent ones are unknown (-1 or NaN).
 
-    Several targets stand by place where either side has no names for them; else by name, as classes do. What the model
-    does not know, or the data do not have, is warned of.
+    Classes are matched by name. Columns are matched by name if both sides have names, otherwise by position. A warning
+    lists unmatched names.
 
     Args:
-        y, names: the data's own targets and the names of their classes or columns, or None.
-        absent_is_zero: rows list the labels that they have, so that a row with labels lacks those that no row lists.
+        y, names: targets of the data, and the names of their classes or columns. None if there are none.
+        target: the trained model's target.
+        count: number of rows.
+        what: name of the data, for messages.
+        absent_is_zero: rows list their labels, so a label that a labeled row does not list is 0 instead of unknown.
     """
     if target.goal == "classes":
         if y is None or y.dtype.kind == "f":
@@ -70,11 +73,11 @@ def align_targets(
 def align_classes(
     y: np.ndarray, names: tuple[str, ...] | None, target: Target, what: str, *, require_known: bool = False
 ) -> np.ndarray:
-    """Return (n,) classes of a trained model, -1 without one, from C on what it does not know."""
+    """Return (n,) class numbers of a trained model: -1 for no label, from C on for unknown classes."""
     others = unknown_classes(y, names, target)
     place = {name: c for c, name in enumerate((*target.names, *target.others, *others))}
     own = _class_names(y, names)
-    found = np.array([*(place.get(name, -1) for name in own), -1], np.int64)[y]  # the last stands for "none"
+    found = np.array([*(place.get(name, -1) for name in own), -1], np.int64)[y]  # index -1: no label
     if require_known and (found >= target.width).any() and not ((found >= 0) & (found < target.width)).any():
         raise _no_common_label(what, [own[c] for c in np.unique(y[y >= 0])], target)
     if others:
@@ -84,7 +87,7 @@ def align_classes(
 
 
 def unknown_classes(y: np.ndarray | None, names: tuple[str, ...] | None, target: Target) -> tuple[str, ...]:
-    """Return the names of the classes of y (n,) that a trained model has not met, in their own order."""
+    """Return the names of the classes in y (n,) that a trained model does not know."""
     if y is None or target.goal != "classes" or y.dtype.kind == "f":
         return ()
     own = _class_names(y, names)
@@ -98,7 +101,7 @@ def _class_names(y: np.ndarray, names: tuple[str, ...] | None) -> tuple[str, ...
 def _match_columns(
     y: np.ndarray, names: tuple[str, ...], target: Target, what: str, absent_is_zero: bool
 ) -> np.ndarray:
-    """Return (n, T) targets in the order of a trained model's; one that the data lack is NaN, or 0 of listed labels."""
+    """Return (n, T) targets in the model's column order. Absent columns are NaN, or 0 if absent_is_zero."""
     place = {name: at for at, name in enumerate(names)}
     absent = [name for name in target.names if name not in place]
     kind = "label" if absent_is_zero else "target"
@@ -106,19 +109,19 @@ def _match_columns(
         raise _no_common_label(what, names, target)
     if absent:
         means = "rows with a label have 0 there" if absent_is_zero else "it is unknown in every row"
-        _warn(f"{what} has no {kind} {_list_names(absent)}, which the run knows; {means}")
+        _warn(f"{what} has no {kind} {_list_names(absent)}, which the run has; {means}")
     known = ~np.isnan(y)
     had = known & (y != 0) if absent_is_zero else known
     new = [(name, int(had[:, at].sum())) for name, at in place.items() if name not in target.names]
     if new:
-        _warn(f"{what} has {kind}s that the run does not know and leaves out: {_list_counts(new)}")
+        _warn(f"{what} has {kind}s that the run does not know, which are ignored: {_list_counts(new)}")
     filled = np.where(known.any(1) & absent_is_zero, 0, np.nan).astype(y.dtype)[:, None]
     return np.hstack([y, filled])[:, [place.get(name, -1) for name in target.names]]
 
 
 def _no_common_label(what: str, names: Sequence[str], target: Target) -> DataError:
     return DataError(
-        f"{what} has the labels {_list_names(names)}, the run knows {_list_names(target.names)}: none of them is the same; write "
+        f"{what} has the labels {_list_names(names)}, the run has {_list_names(target.names)}: no name is in both; write "
         "them as the run's own file did (names, letters, the sign between several in a cell), or give no labels"
     )
 
@@ -139,12 +142,12 @@ def _warn(text: str) -> None:
 
 
 def _to_numbers(y: np.ndarray, names: tuple[str, ...] | None, what: str) -> np.ndarray:
-    """Return targets as amounts, NaN where unknown; classes stand for the numbers that they are called by."""
+    """Return numeric targets, NaN if unknown. Class names are parsed as numbers."""
     if y.dtype.kind == "f":
         return y
     if y.ndim > 1 or names is None:
         return np.where(y < 0, np.nan, y)
-    values = np.full(len(names) + 1, np.nan)  # the last stands for "unknown"
+    values = np.full(len(names) + 1, np.nan)  # index -1: unknown
     for c, name in enumerate(names):
         try:
             values[c] = float(name)

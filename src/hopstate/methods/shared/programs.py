@@ -1,7 +1,7 @@
-"""What exported programs take and give: tensors in, a model's own input record made of them, its answers out.
+"""Inputs and outputs of exported programs.
 
-A model is exported as it is; what stands here is how its input is made of tensors, once a kind of input, and the
-descriptions of these tensors that methods share.
+A program takes tensors, builds the model's input object from them and returns the model's outputs. This module builds
+those inputs for histories and graphs, and describes the tensors for the caller.
 """
 
 from __future__ import annotations
@@ -32,14 +32,13 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
-    """An input or output.
+    """An input or output of a program.
 
     Args:
-        name: as the program calls it.
-        meaning: what it holds, for who calls it.
-        axes: a name for each axis whose length the caller chooses, "" for each that the model fixes; ports that share
-            a name share a length.
-        example: of an input, a tensor of its shape and dtype, every axis of free length two or longer.
+        name: name in the program.
+        meaning: description for the caller.
+        axes: a name for each axis of variable length, "" for each fixed axis. Ports that share a name share a length.
+        example: of an input, a tensor of its shape and dtype. Variable axes have at least two entries.
     """
 
     name: str
@@ -50,7 +49,7 @@ class Port:
 
 @dataclass(frozen=True, kw_only=True)
 class StateQuery:
-    """Queries to a model with a memory: it over a past, (1 or 2, Q) rows of nodes or pairs, (Q,) times."""
+    """Queries to a memory model: a follower of a stream, (1 or 2, Q) rows of nodes or pairs, and (Q,) times."""
 
     follower: Any
     ends: np.ndarray
@@ -58,12 +57,12 @@ class StateQuery:
 
 
 class Program(nn.Module):
-    """Tensors in the order of inputs, or by name → what a model says of the input record that is made of them.
+    """A module that maps tensors, in the order of inputs or by name, to the outputs of a model.
 
     Args:
-        model: the model, as it is trained.
-        inputs: in order.
-        call: model and tensors by name → its answer.
+        model: the trained model.
+        inputs: input ports in order.
+        call: (model, tensors by name) → outputs.
     """
 
     def __init__(self, model: nn.Module, inputs: Sequence[Port], call: Callable[[Any, Tensors], Any]) -> None:
@@ -76,19 +75,19 @@ class Program(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSpec:
-    """What is exported of a run.
+    """Everything needed to export a run.
 
     Args:
-        module: takes the inputs in order and returns the output, or a tuple of several. It may use hopstate's
-            operators: they are traced in their reference form (`hopstate.ops.use_reference_ops`).
-        inputs: in the order of the module's arguments, with examples.
-        outputs: what it returns.
-        preprocessing: what the caller has to have done, in words.
-        fill: queries → at least the inputs, by name: of streams a tokenizer's answer, or `StateQuery`; of graphs what
-            `hopstate.export_inputs` was given, None for all. None where a method of one's own does not say.
-        reference: queries of graphs → the run's own first output for them, by the code that trained it.
-        sample: queries of graphs that a check makes; None for all.
-        left_out: what of the run no program holds, and why, in words; "" for nothing.
+        module: takes the inputs in order and returns the output, or a tuple of outputs. Operators of hopstate are
+            traced in their reference form (`hopstate.ops.use_reference_ops`).
+        inputs: input ports with examples, in the order of the module's arguments.
+        outputs: output ports.
+        preprocessing: description of the preprocessing that the caller must do.
+        fill: queries → inputs by name. Queries of streams are a tokenizer's result or a `StateQuery`. Queries of graphs
+            are those of `hopstate.export_inputs`, None for all. None if a custom method does not define it.
+        reference: graph queries → the first output, computed by the training code.
+        sample: graph queries for `check_program`. None for all.
+        left_out: description of what the program lacks, and why. "" for nothing.
     """
 
     module: nn.Module
@@ -105,7 +104,7 @@ class ExportSpec:
         return tuple(port.example for port in self.inputs if port.example is not None)
 
     def filled(self, queries: Any) -> tuple[Tensor, ...]:
-        """Return the inputs for queries, in order, in the program's precision."""
+        """Return the input tensors for queries, in order and in the program's precision."""
         assert self.fill is not None
         given, found = self.fill(queries), []
         for port, like in zip(self.inputs, self.example, strict=True):
@@ -115,8 +114,8 @@ class ExportSpec:
         return tuple(found)
 
 
-PAIRS, TOKENS = 3, 9  # of what is made to trace a program with
-LINKS = 100  # links of a graph that a check asks for, and as many other pairs of their ends
+PAIRS, TOKENS = 3, 9  # sizes of the example inputs
+LINKS = 100  # links that a check queries, with as many negatives
 MEANINGS = {
     "lengths": "tokens of each source's sequence, then of each target's; a sequence without a token is allowed",
     "gaps": "time from each token's event to the query, in units of the run's clock; 0 for the node itself",
@@ -143,7 +142,7 @@ def logit_port() -> Port:
 
 # ---- histories ---------------------------------------------------------------------------------------------
 def packed_tokens(given: Tensors) -> HistoryTokens:
-    """Return a record of packed tokens; ids of nodes and events, which no model reads, are zeros."""
+    """Return packed tokens from tensors. Ids of nodes and events, which no model reads, are zeros."""
     bounds, gaps = F.pad(given["lengths"].flatten().cumsum(0), (1, 0)), given["gaps"]
     none = torch.zeros_like(gaps, dtype=torch.int64)
     fields: dict[str, Any] = {name: given.get(name) for name in ("spans", "counts", "x", "edge_attr", "pair")}
@@ -160,13 +159,13 @@ def history_spec(
     record: Callable[[Tensors], Any] = packed_tokens,
     nodes: bool = False,
 ) -> ExportSpec:
-    """Return what is exported of a model of histories.
+    """Return the export of a model of event histories.
 
     Args:
-        names: columns that the model can read; features of no width are left out.
-        clock: what a gap of 1 is; None where the run does not know.
+        names: inputs that the model can read. Features with no columns are skipped.
+        clock: time normalization of the run, or None if unknown.
         record: tensors by name → the model's input.
-        nodes: one sequence a node, not two a pair.
+        nodes: one sequence per node instead of two per pair.
     """
     own: Any = model
     (node_dim, edge_dim), history = own.feature_dims, None if nodes else own.head.pair
@@ -194,10 +193,13 @@ def history_spec(
 
 
 def _history_tensors(found: Any, widths: dict[str, int], *, nodes: bool) -> Tensors:
-    """Return what a program takes of a tokenizer's answer; features that are all zero as zeros.
+    """Return the program's tensors from a tokenizer's result. Absent features become zeros.
 
-    found: `HistoryTokens`; or distinct ends of pairs, with fields tokens, ends, x and pair, each of which then stands
-    as often as it is an end. widths: columns of each input, 0 for one without.
+    Args:
+        found: `HistoryTokens`, or the distinct endpoints of pairs with fields tokens, ends, x and pair. Tokens of an
+            endpoint are repeated for each of its pairs.
+        widths: columns of each input, 0 for none.
+        nodes: one sequence per node instead of two per pair.
     """
     alone = isinstance(found, HistoryTokens)
     tokens = found if alone else found.tokens
@@ -226,19 +228,20 @@ def graph_spec(
     full_graph: FullGraph,
     vectors: Vectors,
 ) -> ExportSpec:
-    """Return what is exported of a task of nodes or links, from what is exported of its network or encoder.
+    """Return the export of a node or link task from the export of its network or encoder.
 
     Args:
-        of_network: network → what is exported of it; its first input has a row a node.
-        full_graph: a source → its whole graph, by the names of the network's inputs.
-        vectors: network and source → (N, D) what the network itself says of all nodes.
+        task: the trained task.
+        of_network: network → its export. The first input has one row per node.
+        full_graph: source → inputs of the full graph, by name.
+        vectors: (network, source) → (N, D) outputs of all nodes.
     """
     if not isinstance(task, StaticLinkTask):
         spec, own = of_network(bare(task.model)), task
         return replace(spec, fill=lambda _: full_graph(own.source), reference=lambda _: vectors(own.model, own.source))
     model = bare(task.model)
     if not isinstance(model, LinkModel) or not isinstance(model.decoder, PairDecoder):
-        raise ConfigError(f"{type(model).__name__} has no program: it is no encoder with a decoder of pairs")
+        raise ConfigError(f"{type(model).__name__} cannot be exported: it is not an encoder with a pair decoder")
     spec, links, decoder = of_network(model.encoder), task, model.decoder
     meaning, pairs = "int64 sources and targets of the pairs, by their rows among the nodes", torch.tensor([[0, 1]] * 4)
     inputs = [*spec.inputs, Port(name="pairs", meaning=meaning, axes=("pair", ""), example=pairs)]
@@ -259,7 +262,7 @@ def graph_spec(
     def fill(pairs: Any) -> dict[str, Tensor | None]:
         ends, (source, messages) = _ends(links, pairs), links.vectors("test")
         given = {**full_graph(source), "pairs": torch.from_numpy(ends)}
-        if decoder.near is not None:  # by the links that the test split is judged over
+        if decoder.near is not None:  # with the links that test evaluation uses
             given["near"] = torch.from_numpy(links.near(messages).features(*np.ascontiguousarray(ends.T)))
         return given
 
@@ -283,13 +286,13 @@ def graph_spec(
 
 
 def _ends(task: StaticLinkTask, pairs: Any) -> np.ndarray:
-    """Return (P, 2) rows of pairs of ids; None asks links of the test split, and other pairs of their ends."""
+    """Return (P, 2) node rows of pairs of ids. None: test links and negatives made of their endpoints."""
     if pairs is None:
         links = task.split.pairs["test"][:LINKS]
         return np.concatenate([links, np.stack([links[:, 0], np.roll(links[:, 1], 1)], 1)])
     given = np.asarray(pairs)
     if given.ndim != 2 or given.shape[1] != 2:
-        raise ShapeError(f"pairs are (P, 2) ids of sources and targets; got {given.shape}")
+        raise ShapeError(f"pairs must be (P, 2) ids of sources and targets: got {given.shape}")
     return np.stack(
         [node_rows(task.messages, column, "pairs", letter) for column, letter in zip(given.T, "ui", strict=True)], 1
     )

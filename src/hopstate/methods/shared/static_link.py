@@ -1,4 +1,4 @@
-"""Link prediction on a static graph for every method that gives nodes vectors: links shared out, messages, the task."""
+"""Static link prediction for all methods that compute node embeddings: edge splits, message edges and the task."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIME_COLUMNS = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "
 
 
 def link_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwork) -> StaticLinkTask:
-    """Return the task of predicting a graph's links."""
+    """Return the link-prediction task of a graph."""
     _check(config)
     link: LinkConfig = config.link
     split = edge_split(graph, link, config.split, context)
@@ -40,7 +40,7 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwor
     learned, over = _supervision_split(split.pairs["train"], untimed, messages, link, config.split, context)
     network = make(over, context, placeholder_labels(graph.num_nodes), link.dim)
     if link.hide and not network.full_graph:
-        raise ConfigError("link.hide is for networks that a step gives the whole graph (--batching.kind full)")
+        raise ConfigError("link.hide needs full-graph training (--batching.kind full)")
     if context.trained is None:
         replace_file(context.run / "split.npz", lambda part: save_npz(part, dict(split.pairs)))
         _note_split(split, link, config, graph)
@@ -81,7 +81,7 @@ def _supervision_split(
 
 @dataclass
 class _Sources:
-    """Sources of a network's vectors over other messages than it learns over; each is made on first use."""
+    """Batch sources over different message edges. Each is created on first use and cached."""
 
     make: Callable[[Graph], NodeBatches[Any]]
     untimed: Graph
@@ -106,7 +106,7 @@ class _Sources:
 
 
 def edge_split(graph: Graph, link: LinkConfig, split: SplitConfig, context: Context | None = None) -> EdgeSplit:
-    """Return how a run shares out the links of a graph; a finished run has its own in split.npz."""
+    """Return the edge split of a run. A finished run reads it from split.npz."""
     path = None if context is None or context.trained is None else context.run / "split.npz"
     if path is not None and path.is_file():
         kept = kept_pairs(path, graph.num_nodes)
@@ -123,7 +123,7 @@ def split_seed(split: SplitConfig) -> int:
 
 
 def time_column(graph: Graph, link: LinkConfig) -> int | None:
-    """Return the column of the edges that holds their time, None where the split is not by time."""
+    """Return the index of the edge column that holds times, or None if the split is not by time."""
     if link.split in ("random", "file") or link.file is not None:
         return None
     names = () if graph.edge_table is None else graph.edge_table.columns
@@ -136,7 +136,7 @@ def time_column(graph: Graph, link: LinkConfig) -> int | None:
         return names.index(link.time)
     usual = [number for number, name in enumerate(names) if name.lower() in TIME_COLUMNS]
     if link.split == "time" and not usual:
-        raise DataError(f"{graph.name} has no column of times of edges; name one (--link.time COLUMN)")
+        raise DataError(f"{graph.name} has no time column for edges; name one (--link.time COLUMN)")
     return usual[0] if usual else None
 
 
@@ -152,7 +152,7 @@ def drop_time_column(graph: Graph, link: LinkConfig) -> Graph:
 
 
 def read_split(graph: Graph, path: str) -> dict[str, np.ndarray]:
-    """Return the rows of the links that a table of source, target and split names."""
+    """Return the node rows of the links in a table with source, target and split columns."""
     from hopstate.data.readers.roles import SOURCES, TARGETS
     from hopstate.data.readers.tables import read_table
 
@@ -176,14 +176,14 @@ def read_split(graph: Graph, path: str) -> dict[str, np.ndarray]:
 
 
 def node_rows(graph: Graph, ids: np.ndarray, what: str, letter: str = "") -> np.ndarray:
-    """Return (n,) rows of user ids (n,); reading put `letter` ("u", "i") before ids of two sets of nodes."""
+    """Return (n,) node rows of ids (n,). letter ("u", "i") is the prefix that reading gave ids of bipartite graphs."""
     vocabulary = graph.node_ids
     ids = np.asarray(ids)
     if vocabulary is not None:
         if vocabulary.is_text != (ids.dtype.kind in "UT"):
             ids = ids.astype(str) if vocabulary.is_text else _numbers(ids, what)
         rows = vocabulary.rows(ids)
-        if ids.dtype.kind in "UT":  # spaces around an id are no part of it, as in files
+        if ids.dtype.kind in "UT":  # ignore spaces around ids, as file readers do
             rows = np.where(rows < 0, vocabulary.rows(np.strings.strip(ids)), rows)
             if graph.two_sets and letter:
                 rows = np.where(rows < 0, vocabulary.rows(np.strings.add(letter, np.strings.strip(ids))), rows)
@@ -207,7 +207,7 @@ def _numbers(ids: np.ndarray, what: str) -> np.ndarray:
         return np.array([int(name) for name in ids.tolist()], np.int64)
     except (ValueError, OverflowError):
         bad = next(name for name in ids.tolist() if not str(name).lstrip("+-").isdigit())
-        raise DataError(f"{what}: the nodes are numbers, and {bad!r} is none; give ids as in the data") from None
+        raise DataError(f"{what}: node ids must be integers, as in the data: got {bad!r}") from None
 
 
 def placeholder_labels(count: int) -> NodeLabels:
@@ -226,18 +226,18 @@ def _column(graph: Graph, column: int) -> np.ndarray:
 
 def _check(config: NodeRun) -> None:
     if config.metric not in ("auto", "mrr"):
-        raise ConfigError(f"task=link is chosen by mrr; got metric={config.metric}, leave it out")
+        raise ConfigError(f"task=link selects models by mrr: got metric={config.metric}; remove it")
     if config.class_weights != "none":
-        raise ConfigError("class_weights are of classes of nodes; task=link has none, leave them out")
+        raise ConfigError("class_weights apply to node classes, not to task=link; remove them")
     if config.split.per_class is not None or config.split.fractions != SplitConfig().fractions:
-        raise ConfigError("split.fractions and split.per_class share out nodes; with task=link give link.fractions")
+        raise ConfigError("split.fractions and split.per_class split nodes; with task=link use link.fractions")
 
 
 def _note_split(split: EdgeSplit, link: LinkConfig, config: NodeRun, graph: Graph) -> None:
     sizes = ", ".join(f"{len(split.pairs[name]):,} {name}" for name in SPLITS)
     column = time_column(graph, link)
     how = "the file" if link.file else "time" if column is not None else f"chance, seed {split_seed(config.split)}"
-    note(config.loop, f"links: {sizes}, by {how}; messages pass over training links alone")
+    note(config.loop, f"links: {sizes}, by {how}; only training links pass messages")
     kind = decoder_of(link, split)
     if split.directed and DECODERS[kind].symmetric:
         note(config.loop, f"links: link.decoder={kind} scores both directions of a pair alike; bilinear does not")
